@@ -85,7 +85,7 @@ def test_complex_conventions(z):
     same(of, z, rtol=2e-3)
 
 
-def test_holomorphic_functions():
+def test_holomorphic_functions_and_others():
     def of(lib, n):
         def all_of(name):
             f = getattr(n, name)
@@ -97,6 +97,18 @@ def test_holomorphic_functions():
         return lib.jit(lambda z: [g(z) for g in found])
 
     same(of, Z, rtol=2e-3)
+    # Complex jacobians that do not exist.
+    def f(z):
+        return z * (1 + 2j)
+
+    assert message(TypeError, sw.jacrev(f), V) == (
+        "jacrev of f takes a function with real results; it returned c64[3]. Use jvp or vjp for "
+        "other derivatives."
+    )
+    assert message(TypeError, sw.jacfwd(f), Z) == (
+        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other "
+        "derivatives."
+    )
 
 
 COMPLEX_JACOBIANS = {
@@ -113,20 +125,6 @@ COMPLEX_JACOBIANS = {
 @pytest.mark.parametrize("name", everyday(COMPLEX_JACOBIANS, 1))
 def test_jacobians_of_complex_functions(name):
     same(COMPLEX_JACOBIANS[name], Z)
-
-
-def test_complex_jacobians_that_do_not_exist():
-    def f(z):
-        return z * (1 + 2j)
-
-    assert message(TypeError, sw.jacrev(f), V) == (
-        "jacrev of f takes a function with real results; it returned c64[3]. Use jvp or vjp for "
-        "other derivatives."
-    )
-    assert message(TypeError, sw.jacfwd(f), Z) == (
-        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other "
-        "derivatives."
-    )
 
 
 @pytest.mark.parametrize("name", everyday(["abs", "powers", "quotients", "pieces"], 1))
@@ -356,7 +354,7 @@ def test_linear_call(name):
     same(lambda lib, n: lambda: LINEAR_CALLS[name](lib, n))
 
 
-def test_derivatives_of_linear_call():
+def test_derivatives_and_types_of_linear_call():
     def loss(r, x):
         return jnp.sum(jnp.sin(scaled(sw)(r, x)))
 
@@ -368,9 +366,7 @@ def test_derivatives_of_linear_call():
     np.testing.assert_allclose(np.asarray(mapped[1]), np.stack([slope * 2 * V * 5] * 2), rtol=1e-5)
     _, t = sw.jvp(lambda x: scaled(sw)(2 * V, x), (V,), (V,))
     np.testing.assert_allclose(np.asarray(t), 2 * V * V, rtol=1e-6)
-
-
-def test_what_linear_call_takes():
+    # What linear call takes.
     call = sw.custom_derivatives.linear_call
 
     def back(r, ct):

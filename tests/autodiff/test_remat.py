@@ -156,14 +156,7 @@ def test_custom_rules_inside():
     close(sw.jit(lambda w, x: f(OURS, w, x))(W, X), f(JAX, W, X))
 
 
-def test_values_from_outside():
-    def f(lib, w, x):
-        return lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(x @ w) * X))(x)
-
-    slopes_as_jax(f, W, X)
-
-
-def test_trees_static_arguments_and_keywords():
+def test_arguments():
     def f(lib, w, x):
         def block(flag, params, *, scale, kind):
             y = params["x"] @ params["w"] if flag == "product" else params["x"]
@@ -175,32 +168,23 @@ def test_trees_static_arguments_and_keywords():
         return lib.np.sum(lib.np.sin(found["y"]))
 
     slopes_as_jax(f, W, X)
-
-
-def test_static_arguments_are_told_apart_by_class_and_sign():
-    """Equal ones are not the same: 0.0 and -0.0, (1,) and (1.0,)."""
+    # Equal ones are not the same: 0.0 and -0.0, (1,) and (1.0,).
     g = sw.checkpoint(lambda x, s: swnp.copysign(x, s), static_argnums=1)
     assert [float(y) for y in sw.jit(lambda x: [g(x, 0.0), g(x, -0.0)])(2.0)] == [2.0, -2.0]
     h = sw.checkpoint(lambda x, s: x * s[0], static_argnums=1)
     found = sw.jit(lambda x: [h(x, (1,)), h(x, (1.0,))])(np.int32(2))
     assert [y.dtype for y in found] == ["int32", "float32"]
+    def f(lib, w, x):
+        return lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(x @ w) * X))(x)
+
+    slopes_as_jax(f, W, X)
 
 
-def test_outside_of_transforms_arrays_come_and_go():
-    f = sw.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
-    rows = [((1,), 1.5), ((), 2.5)]
-    for x, (shape, value) in zip(f({"x": 1.5}, True), rows, strict=True):
-        assert isinstance(x, sw.Array) and (x.shape, x.weak_type) == (shape, True)
-        assert x.item() == value
-
-
-def test_prevent_cse_by_argument():
+def test_prevent_cse_and_staging():
     f = sw.checkpoint(lambda x, y: swnp.sin(swnp.sin(x) * y), prevent_cse=(False, True))
     g = jax.checkpoint(lambda x, y: jax.numpy.sin(jax.numpy.sin(x) * y), prevent_cse=(False, True))
     np.testing.assert_allclose(sw.jit(sw.grad(f))(2.0, 3.0), jax.grad(g)(2.0, 3.0), rtol=1e-6)
-
-
-def test_a_function_is_staged_once():
+    # A function is staged once.
     calls = []
 
     @sw.checkpoint
@@ -213,6 +197,17 @@ def test_a_function_is_staged_once():
     assert len(calls) == 1
     assert float(f(X)) == pytest.approx(float(np.sin(X).sum()), abs=1e-6)  # eager: it just runs
     assert len(calls) == 2
+    f = sw.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
+    rows = [((1,), 1.5), ((), 2.5)]
+    for x, (shape, value) in zip(f({"x": 1.5}, True), rows, strict=True):
+        assert isinstance(x, sw.Array) and (x.shape, x.weak_type) == (shape, True)
+        assert x.item() == value
+    p = checkpoint_policies
+    assert p.save_only_these_names("a", "b") is p.save_only_these_names("a", "b")
+    named = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"],
+             "offload_src": "device", "offload_dst": "pinned_host"}
+    make = p.save_and_offload_only_these_names
+    assert make(**named) is make(**named)
 
 
 # --------------------------------------------------------------------- saved residuals
@@ -280,15 +275,6 @@ def test_print_saved_residuals(capsys):
     assert len(lines) == 3
 
 
-def test_policies_with_equal_names_are_one():
-    p = checkpoint_policies
-    assert p.save_only_these_names("a", "b") is p.save_only_these_names("a", "b")
-    named = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"],
-             "offload_src": "device", "offload_dst": "pinned_host"}
-    make = p.save_and_offload_only_these_names
-    assert make(**named) is make(**named)
-
-
 # ----------------------------------------------------------------------- offloading
 
 
@@ -346,7 +332,7 @@ def chain_args():
     return np.full((N, N), 0.01, np.float32), ws
 
 
-def test_memory_goes_down_and_products_are_computed_again():
+def test_memory_goes_down():
     args = chain_args()
     plain, dots = compiled(lambda f: f, *args)
     less, more_dots = compiled(sw.checkpoint, *args)
@@ -356,9 +342,7 @@ def test_memory_goes_down_and_products_are_computed_again():
     merged, merged_dots = compiled(functools.partial(sw.checkpoint, prevent_cse=False), *args)
     assert (merged, merged_dots) == (plain, dots)
     close(sw.jit(sw.grad(chain(sw.checkpoint)))(*args), sw.jit(sw.grad(chain(lambda f: f)))(*args))
-
-
-def test_memory_goes_down_on_several_devices():
+    # Memory goes down on several devices.
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     place = lambda x, *spec: sw.device_put(x, sw.NamedSharding(mesh, sw.P(*spec)))  # noqa: E731
     x, ws = chain_args()
@@ -398,9 +382,7 @@ def test_effects_happen_once():
     sw.jit(sw.grad(f))(np.float32(0))
     sw.effects_barrier()
     assert seen == [0.0]
-
-
-def test_a_call_whose_result_is_saved_happens_once():
+    # A call whose result is saved happens once.
     seen = []
 
     def told(v):

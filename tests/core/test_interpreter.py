@@ -83,16 +83,19 @@ def run_staged(fun: Callable) -> Callable:
 TRANSFORMS = {"jvp": derivative, "grad": gradient, "vmap": mapped, "stage": run_staged}
 
 
-def test_second_derivatives():
+def test_derivatives_of_higher_order():
     x = array(0.7)
     for second in (derivative(derivative(sin)), gradient(gradient(sin)),
                    derivative(gradient(sin)), gradient(derivative(sin))):
         np.testing.assert_allclose(np.asarray(second(x)), -np.sin(0.7), rtol=1e-6)
-
-
-def test_third_derivative():
     third = derivative(gradient(derivative(lambda x: mul(x, exp(x)))))
     np.testing.assert_allclose(np.asarray(third(array(0.5))), 3.5 * np.exp(0.5), rtol=1e-6)
+    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
+    def fun(x: Any) -> Any:
+        return mapped(lambda y: mul(x, y))(array(X))
+
+    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
+    np.testing.assert_allclose(outer, np.outer([1, 2], X))
 
 
 @pytest.mark.parametrize("first", TRANSFORMS)
@@ -132,18 +135,6 @@ def test_perturbations_are_not_confused():
     assert float(np.asarray(derivative(product)(array(3.0)))) == 12  # (2x²)' = 4x
 
 
-def test_a_function_that_ignores_the_inner_variable():
-    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
-
-
-def test_batched_outer_values_inside():
-    def fun(x: Any) -> Any:
-        return mapped(lambda y: mul(x, y))(array(X))
-
-    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
-    np.testing.assert_allclose(outer, np.outer([1, 2], X))
-
-
 def test_linearize_of_batch_stages_only_the_linear_part():
     seen = []
 
@@ -163,7 +154,16 @@ def test_linearize_of_batch_stages_only_the_linear_part():
 # -- captured values --
 
 
-def test_captured_tracers_of_an_outer_stage_become_arguments():
+def test_captured_values():
+    constant = array(X)
+    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
+    assert len(program.constants) == 1
+    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
+    assert [type(c) for c in program.constants] == [np.ndarray]
+    with pytest.raises(TypeError) as caught:
+        stage(lambda a: [add(a, "x")], [VECTOR])
+    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
+    # Captured tracers of an outer stage become arguments.
     inner: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -180,20 +180,6 @@ def test_captured_tracers_of_an_outer_stage_become_arguments():
         "{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }"
     )
     assert [e.op.name for e in program.equations] == ["sin", "mul"]
-
-
-def test_a_value_is_captured_once():
-    constant = array(X)
-    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
-    assert len(program.constants) == 1
-
-
-def test_numpy_arrays_can_be_captured():
-    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
-    assert [type(c) for c in program.constants] == [np.ndarray]
-    with pytest.raises(TypeError) as caught:
-        stage(lambda a: [add(a, "x")], [VECTOR])
-    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
 
 
 # -- escaped tracers --
@@ -273,7 +259,7 @@ def test_a_tracer_of_a_sibling_thread_is_refused():
 # -- lifetime of interpreters --
 
 
-def test_the_context_is_restored_after_exceptions():
+def test_exceptions_restore_the_context():
     def fail(x: Any) -> list:
         raise KeyError("inside")
 
@@ -290,22 +276,18 @@ def test_the_context_is_restored_after_exceptions():
             attempt()
         assert current() is before is ROOT
     np.testing.assert_allclose(np.asarray(sin(array(X))), np.sin(X), rtol=1e-6)
-
-
-def test_tracers_of_a_failed_function_are_dead():
+    # Tracers of a failed function are dead.
     kept: list[Any] = []
 
-    def fail(x: Any) -> list:
+    def fail_later(x: Any) -> list:
         kept.append(x)
         raise KeyError
 
     with pytest.raises(KeyError):
-        stage(fail, [VECTOR])
+        stage(fail_later, [VECTOR])
     with pytest.raises(UnexpectedTracerError):
         sin(kept[0])
-
-
-def test_an_exception_in_a_rule_restores_the_context():
+    # An exception in a rule restores the context.
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
@@ -360,20 +342,14 @@ def test_missing_transpose():
         del OPS["bare"]
 
 
-def test_an_op_can_be_named_once():
+def test_names_of_ops_functions_and_fields():
     with pytest.raises(ValueError) as caught:
         Op("sin", type_rule=lambda op, x: x)
     assert str(caught.value) == "an op named 'sin' already exists"
-
-
-def test_names_of_functions():
     import functools
 
     assert name_of(cos) == "Op"
     assert name_of(functools.partial(functools.partial(derivative, sin))) == "derivative"
-
-
-def test_no_field_of_a_tracer_hides_a_method_of_arrays():
     kinds = [Tracer]
     for kind in kinds:
         kinds += kind.__subclasses__()

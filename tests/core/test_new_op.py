@@ -112,7 +112,7 @@ def test_what_only_moves_or_converts_makes_no_nan():
         assert nan_of(lambda x, quiet=quiet: quiet(x), BAD) is None
 
 
-def test_a_new_op_takes_no_keys_unless_it_moves_them():
+def test_keys():
     key = random.key(0)
     plain = Op("plain", type_rule=lambda op, x: x, lower=lambda op, e, ins, outs, x: x)
     with pytest.raises(TypeError, match=r"^\[plain\] keys are not numbers"):
@@ -120,6 +120,9 @@ def test_a_new_op_takes_no_keys_unless_it_moves_them():
     batch = {"batch": lambda op, mapped, args, dims: (op(*args), dims[0])}
     moving = dataclasses.replace(plain, name="moving", elements=Elements.MOVED, **batch)
     assert random.key_data(moving(key)).tolist() == random.key_data(key).tolist()
+    key = random.key(0)
+    op, same = holder(), staged(lambda k: random.split(k, 1)[0], key)
+    assert op(key, held=same)[0].dtype == key.dtype
 
 
 def test_division_is_checked_by_what_the_record_says():
@@ -218,12 +221,6 @@ def test_an_op_without_rules_for_its_programs_is_not_forgotten():
     with pytest.raises(NotImplementedError, match="does not support checks in the functions of "
                        "holder"):
         checkify.checkify(lambda x: op(x, held=checks)[0])(X)
-
-
-def test_a_program_takes_keys():
-    key = random.key(0)
-    op, same = holder(), staged(lambda k: random.split(k, 1)[0], key)
-    assert op(key, held=same)[0].dtype == key.dtype
 
 
 # -- with a user function --

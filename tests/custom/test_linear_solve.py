@@ -78,7 +78,7 @@ def test_a_tree_within_a_scan():
     check_grads(lambda w, b: f(OURS, w, b), (B, B * 2), order=2)
 
 
-def test_only_the_system_is_differentiated():
+def test_the_system_and_its_sharding():
     def f(a, b):
         return swnp.sum(solved(OURS, a, b))
 
@@ -87,9 +87,7 @@ def test_only_the_system_is_differentiated():
     names = [e.op.name for e in program.equations]
     assert names.count("custom_linear_solve") == 2  # forward, and with the transpose
     assert "scan" not in names
-
-
-def test_a_sharded_right_hand_side_stays_sharded():
+    # A sharded right hand side stays sharded.
     mesh = Mesh(np.array(sw.devices()), ("x",))
     rows = NamedSharding(mesh, P("x"))
     b = sw.device_put(np.linspace(0, 1, 16, dtype=np.float32), rows)

@@ -103,7 +103,7 @@ def test_trees_and_settings():
     assert isinstance(out["out"], sw.Array) and out["all"][1] == "slow"
 
 
-def test_rules_that_give_numpy():
+def test_rules_that_give_numpy_and_integers():
     @sw.custom_vjp
     def f(x):
         return x.sum()
@@ -112,9 +112,7 @@ def test_rules_that_give_numpy():
     g = sw.grad(f)(snp.arange(3.0))
     assert isinstance(g, sw.Array) and g.dtype == np.float32
     np.testing.assert_array_equal(g, [2, 2, 2])
-
-
-def test_integers_have_float0_tangents():
+    # Integers have float0 tangents.
     got = []
 
     @sw.custom_jvp

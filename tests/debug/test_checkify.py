@@ -124,16 +124,14 @@ def test_outside_of_vmap_and_inside(f: Any) -> None:
     assert lines[0] == "at mapped index 0, 1: x must be positive: -2.0 and -4.0 (`check` failed)"
 
 
-def test_vmap_of_loops_and_branches() -> None:
+def test_programs_that_hold_others() -> None:
     xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):
         error, _ = sw.vmap(checkify.checkify(lambda x, f=f: f(OURS, x)))(xs)
         alone = [checkify.checkify(lambda x, f=f: f(OURS, x))(x)[0].get() for x in xs]
         lines = [f"at mapped index {i}: {text}" for i, text in enumerate(alone) if text]
         assert error.get() == "\n".join(lines)
-
-
-def test_derivatives_of_checked_functions() -> None:
+    # Derivatives of checked functions.
     def loss(x: Any) -> Any:
         error, y = checkify.checkify(lambda x: positive(OURS, x))(x)
         return y, error
@@ -142,6 +140,14 @@ def test_derivatives_of_checked_functions() -> None:
     assert float(g) == 1.25 and error.get() is None
     (_, error), _ = sw.jit(sw.value_and_grad(loss, has_aux=True))(np.float32(-4.0))
     assert error.get() == "x must be positive: -4.0 and -8.0 (`check` failed)"
+    # Derivatives of checked functions with refs.
+    def f(x: Any) -> Any:
+        r = sw.new_ref(x)
+        error, _ = checkify.checkify(lambda: r.set(jnp.sin(r[...])), checkify.nan_checks)()
+        return r[...] * 2, error
+
+    g, error = sw.jit(sw.grad(f, has_aux=True))(np.float32(0.5))
+    assert float(g) == pytest.approx(2 * np.cos(0.5)) and error.get() is None
 
 
 def quotient(lib: Any, x: Any, y: Any) -> Any:
@@ -238,7 +244,7 @@ def test_errors_are_thrown_with_their_line() -> None:
     checkify.init_error.throw()
 
 
-def test_checks_outside_of_checkify() -> None:
+def test_where_checks_are_made() -> None:
     positive(OURS, np.float32(1))
     with pytest.raises(checkify.JaxRuntimeError) as e:
         positive(OURS, np.float32(-1))
@@ -251,9 +257,6 @@ def test_checks_outside_of_checkify() -> None:
         "`shardwise.experimental.checkify.checkify`, inside or outside of jit: it returns the "
         "error as a value."
     )
-
-
-def test_debug_checks_are_for_checkify_only() -> None:
     def f(x: Any) -> Any:
         checkify.debug_check(x > 0, "no")
         return x
@@ -278,7 +281,7 @@ def test_nothing_is_staged_twice() -> None:
     check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
 
 
-def test_keys_in_messages() -> None:
+def test_keys_and_small_integers() -> None:
     def f(x: Any, key: Any) -> Any:
         checkify.check(x > 0, "x={x}, key={}", key, x=x)
         return x
@@ -289,6 +292,16 @@ def test_keys_in_messages() -> None:
         assert run(-1.0, key)[0].get() == "x=-1.0, key=[0 7] (`check` failed)"
     with pytest.raises(checkify.JaxRuntimeError, match=r"x=-1.0, key=\[0 7\]"):
         f(np.float32(-1), key)
+    # Small integers as indices.
+    f = checkify.checkify(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), checkify.index_checks)
+    x = np.ones(300, np.float32)
+    for i in (np.int8(100), np.uint8(255)):
+        assert f(x, i)[0].get() is None
+    assert f(x, np.int8(-1))[0].get() is None  # counted from the end
+    assert f(x[:100], np.uint8(200))[0].get() == (
+        "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
+        "with size 100. "
+    )
 
 
 def test_arguments_are_checked() -> None:
@@ -328,18 +341,6 @@ def test_what_cannot_be_looked_into() -> None:
     with pytest.raises(NotImplementedError, match=r"^checkify does not support checks in the "
                        r"functions of "):
         checkify.checkify(f)(jnp.ones(2))
-
-
-def test_small_integers_as_indices() -> None:
-    f = checkify.checkify(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), checkify.index_checks)
-    x = np.ones(300, np.float32)
-    for i in (np.int8(100), np.uint8(255)):
-        assert f(x, i)[0].get() is None
-    assert f(x, np.int8(-1))[0].get() is None  # counted from the end
-    assert f(x[:100], np.uint8(200))[0].get() == (
-        "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
-        "with size 100. "
-    )
 
 
 def with_refs(lib: Any, x: Any) -> Any:
@@ -392,13 +393,3 @@ def test_refs_of_callers_are_written(jitted: bool) -> None:
     assert (passed[...].tolist(), outer[...]) == ([3.0, 0.0], 2)
     error, y = g(passed, np.float32(1.5))
     assert (error.get(), y, outer[...]) == (None, 3, 3)
-
-
-def test_derivatives_of_checked_functions_with_refs() -> None:
-    def f(x: Any) -> Any:
-        r = sw.new_ref(x)
-        error, _ = checkify.checkify(lambda: r.set(jnp.sin(r[...])), checkify.nan_checks)()
-        return r[...] * 2, error
-
-    g, error = sw.jit(sw.grad(f, has_aux=True))(np.float32(0.5))
-    assert float(g) == pytest.approx(2 * np.cos(0.5)) and error.get() is None

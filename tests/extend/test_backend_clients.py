@@ -59,16 +59,14 @@ def test_caches_of_extensions_are_cleared():
     )
 
 
-def test_compile_options():
+def test_compilation_and_shardings():
     options = backend.get_compile_options(1, 2, [[3, 1]], {"xla_embed_ir_in_executable": True})
     assert (options.num_replicas, options.num_partitions) == (1, 2)
     assert options.env_option_overrides == [("xla_embed_ir_in_executable", True)]
     for wrong in ((2, 1), (1, 99), (1, 2, [0])):
         with pytest.raises(ValueError, match=r"^get_compile_options: "):
             backend.get_compile_options(*wrong)
-
-
-def test_shardings_as_bytes():
+    # Shardings as bytes.
     there = sharding.GSPMDSharding.get_replicated(sw.devices())
     assert there.is_fully_replicated
     tiles = xc.HloSharding.iota_tile([4, 2])
@@ -76,6 +74,12 @@ def test_shardings_as_bytes():
     assert sharding.get_hlo_sharding_from_serialized_proto(data) == tiles
     proto = sharding.get_op_sharding_from_serialized_proto(data)
     assert list(proto.tile_assignment_dimensions) == [4, 2]
+    for name in dir(errors):
+        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
+        if isinstance(theirs, type) and isinstance(ours, type):
+            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
+            assert bases <= {c.__name__ for c in ours.__mro__}, name
+    assert issubclass(ProgramError, errors.JaxprTypeError)
 
 
 def test_where_equations_come_from():
@@ -155,15 +159,6 @@ def test_dtypes_of_dlpack(name: str):
     assert dlpack.is_supported_dtype(dtype) == jax.dlpack.is_supported_dtype(
         getattr(jax.numpy, name))
     assert not dlpack.is_supported_dtype(sw.random.key(0).dtype)
-
-
-def test_classes_of_errors_are_those_of_jax():
-    for name in dir(errors):
-        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
-        if isinstance(theirs, type) and isinstance(ours, type):
-            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
-            assert bases <= {c.__name__ for c in ours.__mro__}, name
-    assert issubclass(ProgramError, errors.JaxprTypeError)
 
 
 def test_primitives_of_custom_rules():

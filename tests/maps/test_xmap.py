@@ -168,7 +168,26 @@ def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
     )
 
 
-def test_dimensions_are_where_they_are_said_to_be():
+@pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
+def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, mesh):
+    f = xmap(lambda x: lax.psum(x, "i"), ["i", ...], [None, "i"], axis_resources=resources)
+    np.testing.assert_allclose(f(X), np.repeat(X.sum(0)[:, None], 8, 1))
+
+
+def test_axes_of_no_argument_and_trees():
+    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": np.int64(5)})
+    np.testing.assert_array_equal(f(), np.arange(5))
+    # Trees.
+    args = {"a": X, "b": (X.T, np.float32(2))}
+    f = xmap(
+        lambda d: [d["a"] + d["b"][0], d["b"][1]],
+        ({"a": ["i", ...], "b": ({1: "i"}, {})},),
+        [["i", ...], {}],
+    )
+    found = f(args)
+    np.testing.assert_allclose(found[0], 2 * X)
+    assert found[1] == 2
+    # Dimensions are where they are said to be.
     x = np.arange(2 * 3 * 4 * 5.0, dtype=np.float32).reshape(2, 3, 4, 5)
     f = xmap(
         lambda x, y: (x.sum(0) + y, x),
@@ -180,29 +199,6 @@ def test_dimensions_are_where_they_are_said_to_be():
     want = x.sum(0).transpose(2, 1, 0) + y[:, :, None]  # [a, c, b]
     np.testing.assert_allclose(first, want)
     np.testing.assert_allclose(second, x.transpose(1, 3, 0, 2))
-
-
-@pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
-def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, mesh):
-    f = xmap(lambda x: lax.psum(x, "i"), ["i", ...], [None, "i"], axis_resources=resources)
-    np.testing.assert_allclose(f(X), np.repeat(X.sum(0)[:, None], 8, 1))
-
-
-def test_axes_of_no_argument():
-    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": np.int64(5)})
-    np.testing.assert_array_equal(f(), np.arange(5))
-
-
-def test_trees():
-    args = {"a": X, "b": (X.T, np.float32(2))}
-    f = xmap(
-        lambda d: [d["a"] + d["b"][0], d["b"][1]],
-        ({"a": ["i", ...], "b": ({1: "i"}, {})},),
-        [["i", ...], {}],
-    )
-    found = f(args)
-    np.testing.assert_allclose(found[0], 2 * X)
-    assert found[1] == 2
 
 
 @pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
@@ -246,13 +242,6 @@ def test_a_map_in_a_map(outer, inner, mesh):
     both(f, X, in_axes=["i", ...], out_axes=["i", ...], resources=outer, want=want)
 
 
-def test_an_inner_map_may_sum_over_the_axis_of_an_outer_one(mesh):
-    def f(row):
-        return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
-
-    both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
-
-
 @pytest.mark.parametrize("resources", SOME, ids=str)
 def test_control_flow_inside(resources, mesh):
     def f(x):
@@ -271,7 +260,7 @@ def test_control_flow_inside(resources, mesh):
     both(f, X, in_axes=["i", ...], out_axes=({}, ["i", ...]), resources=resources, want=want)
 
 
-def test_over_what_others_share_a_loop_if_no_value_has_both(mesh):
+def test_shared_resources(mesh):
     a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
     for resource in ("l", "y"):
         resources = {"i": resource, "j": resource}
@@ -286,9 +275,7 @@ def test_over_what_others_share_a_loop_if_no_value_has_both(mesh):
             f"xmap of <lambda>: the axes 'i' and 'j' both run over {resource!r}, and result has "
             "both of them. Give them different resources."
         )
-
-
-def test_over_what_others_share_a_mesh_axis_if_no_value_inside_has_both(mesh):
+    # Over what others share a mesh axis if no value inside has both.
     a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
     f = xmap(
         lambda a, b: lax.psum(sw.jit(lambda a, b: a * b)(a, b), "i"),
@@ -302,7 +289,7 @@ def test_over_what_others_share_a_mesh_axis_if_no_value_inside_has_both(mesh):
     )
 
 
-def test_an_axis_may_have_the_name_of_what_it_runs_over(mesh):
+def test_names_results_and_traces(mesh):
     f = xmap(
         lambda x: lax.psum(x, "x") + lax.axis_index("x"),
         ["x", ...],
@@ -310,14 +297,9 @@ def test_an_axis_may_have_the_name_of_what_it_runs_over(mesh):
         axis_resources={"x": "x"},
     )
     np.testing.assert_allclose(f(X), X.sum(0) + np.arange(8)[:, None])
-
-
-def test_results_are_divided_as_their_axes_run(mesh):
     f = xmap(lambda x: x, ["i", ...], [None, "i"], axis_resources={"i": ("x", "y")})
     assert f(X).sharding.spec == PartitionSpec(None, ("x", "y"))
-
-
-def test_one_trace_for_repeated_calls(mesh):
+    # One trace for repeated calls.
     count = 0
 
     def f(x):
@@ -331,6 +313,10 @@ def test_one_trace_for_repeated_calls(mesh):
     with serial_loop("other", 3):
         g(X)
     assert count == 2  # the scope may matter
+    def f(row):
+        return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
+
+    both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
 
 
 @pytest.mark.parametrize("resources", SOME, ids=str)
@@ -364,13 +350,11 @@ def test_no_traced_value_is_left_behind(mesh):
             np.testing.assert_array_equal(y, X + np.arange(8)[:, None])
 
 
-def test_donation():
+def test_scope_and_donation():
     x = jnp.ones((8, 6))
     xmap(lambda x: x + 1, ["i", ...], ["i", ...], donate_argnums=0)(x)
     assert x.is_deleted()
-
-
-def test_what_is_in_scope():
+    # What is in scope.
     assert thread_resources.env.physical_mesh.empty
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     with mesh, serial_loop("l", 3):
@@ -383,13 +367,18 @@ def test_what_is_in_scope():
         assert env.with_extra_loop(Loop("m", 2)).loops == (Loop("l", 3), Loop("m", 2))
     assert AnonymousSerialLoop is SerialLoop
     assert repr(SerialLoop(4)) == "SerialLoop(4)"
-
-
-def test_a_loop_is_no_axis_of_values():
     with serial_loop("l", 3), pytest.raises(NameError) as error:
         lax.axis_index("l")
     assert str(error.value).startswith(
         "shardwise.lax.axis_index: unbound axis name: l. The axes in scope are: none."
+    )
+    # A rule does not know where a loop is.
+    f = sw.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
+    mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
+    assert message(NotImplementedError, lambda: sw.grad(lambda x: mapped(x).sum())(np.ones(8))) == (
+        "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
+        "Compute it in the function, and pass it to the rule as an argument."
     )
 
 
@@ -481,16 +470,6 @@ def test_rules_of_custom_derivatives_know_the_axes(resources, mesh):
         gradient = sw.grad(lambda x, mapped=mapped: (mapped(x) ** 2).sum())
         np.testing.assert_allclose(gradient(x), want, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(sw.jit(gradient)(x), want, rtol=1e-4, atol=1e-5)
-
-
-def test_a_rule_does_not_know_where_a_loop_is():
-    f = sw.custom_jvp(jnp.sin)
-    f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
-    mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
-    assert message(NotImplementedError, lambda: sw.grad(lambda x: mapped(x).sum())(np.ones(8))) == (
-        "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
-        "Compute it in the function, and pass it to the rule as an argument."
-    )
 
 
 @pytest.mark.parametrize("resources", everyday(ALL, 2), ids=str)

@@ -151,17 +151,7 @@ def test_the_library_itself_leaks_nothing(fun):
             transform(fun)(V)
 
 
-def test_off_by_default_and_no_part_of_what_was_cached_before():
-    fun = sw.jit(leaking.in_a_global)
-    fun(V)
-    leaking.forget()
-    fun(V)  # cached: nothing is traced
-    assert not leaking.STATE
-    assert "jit of in_a_global" in caught(fun, V)
-    leaking.forget()
-
-
-def test_the_flag():
+def test_the_flag_and_holders():
     assert sw.config.check_tracer_leaks is False
     sw.config.update("jax_check_tracer_leaks", True)
     try:
@@ -170,13 +160,18 @@ def test_the_flag():
     finally:
         sw.config.update("check_tracer_leaks", False)
         leaking.forget()
-
-
-def test_holders_of_anything():
     thing = object()
     assert referrer(thing).startswith("as `thing` in ")
     boxes = {"a": ([object()],)}
     assert referrer(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
+    # Off by default and no part of what was cached before.
+    fun = sw.jit(leaking.in_a_global)
+    fun(V)
+    leaking.forget()
+    fun(V)  # cached: nothing is traced
+    assert not leaking.STATE
+    assert "jit of in_a_global" in caught(fun, V)
+    leaking.forget()
 
 
 def test_levels_and_traced_values_can_be_weakly_referenced():

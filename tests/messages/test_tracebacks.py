@@ -88,20 +88,15 @@ def test_nested_transforms():
     ]
 
 
-def test_an_error_of_the_library_shows_where_it_was_raised():
+def test_errors_and_the_flag():
     def f(x):
         return jnp.dot(x, np.ones(4))
 
     assert lines(sw.jit(f), X) == ["f", "_check_summed"]
-
-
-def test_the_flag_shows_all():
     assert len(lines(sw.jit(fails), X)) == 1
     with traceback_filtering("off"):
         assert len(lines(sw.jit(fails), X)) > 4
-
-
-def test_errors_stay_the_same_objects_with_their_causes():
+    # Errors stay the same objects with their causes.
     kept = ValueError("the cause")
     raised = Mistake("a")
 

@@ -66,7 +66,7 @@ def test_the_sharding_of_a_type_without_explicit_axes():
 # -- the mesh in scope --
 
 
-def test_set_mesh_is_a_setter_and_a_context_manager():
+def test_setting_a_mesh():
     assert get_mesh().empty
     assert get_abstract_mesh().axis_names == ()
     with set_mesh(MESH) as held:
@@ -86,28 +86,9 @@ def test_set_mesh_is_a_setter_and_a_context_manager():
     finally:
         setter.__exit__()
     assert get_mesh().empty
-
-
-def test_flags_reach_code_under_a_mesh_that_was_set():
     with set_mesh(MESH), sw.enable_x64(True):
         assert jnp.zeros(3).dtype == np.float64
-
-
-def test_bare_specs_are_over_the_mesh_in_scope(mesh: Mesh):
-    x = put(A, "x")
-    assert x.sharding == NamedSharding(mesh, P("x"))
-    assert shown(x) == "float32[8@x,4]"
-    assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
-
-
-@pytest.mark.parametrize("made", [jnp.array, jnp.asarray, sw.device_put])
-def test_host_values_go_to_a_bare_spec_in_a_trace(mesh: Mesh, made):
-    found = sw.jit(lambda: made(A, device=P("x")))()
-    assert shown(found) == "float32[8@x,4]"
-    np.testing.assert_array_equal(found, A)
-
-
-def test_meshes_are_set_outside_of_transforms_only():
+    # Meshes are set outside of transforms only.
     message = error_of(ValueError, sw.jit(lambda x: set_mesh(MESH) and x), A)
     assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")
     message = error_of(ValueError, sw.jit(lambda x: get_mesh() and x), A)
@@ -116,6 +97,52 @@ def test_meshes_are_set_outside_of_transforms_only():
         "set_mesh takes a Mesh; got AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)) "
         "of type AbstractMesh."
     )
+
+
+def test_specs_and_choices(mesh: Mesh):
+    x = put(A, "x")
+    assert x.sharding == NamedSharding(mesh, P("x"))
+    assert shown(x) == "float32[8@x,4]"
+    assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
+    # The choices are named.
+    a, w = put(A, None, "x"), put(W, "x", None)
+    assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
+        "matmul: operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
+        "contracted dimension, so the result's sharding is ambiguous. Use "
+        "`shardwise.sharding.reshard(b, P())`, or specify how the result is sharded: "
+        "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
+        "add: operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
+        "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
+        "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the shards of a "
+        "dimension would not be shards of a single new dimension. Use "
+        "`shardwise.sharding.reshard(x, P())`, or specify how the result is sharded: "
+        "`x.ravel(out_sharding=P(...))`."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
+        "[gather] cannot operate along dimension 0 of f32[8@x,4], which is sharded "
+        "over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is "
+        "sharded: `x.at[idx].get(out_sharding=P(...))`."
+    )
+    # Uneven sums are taken.
+    x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
+    assert error_of(ValueError, lambda: jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))) == (
+        "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
+        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
+        "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "
+        "or do not shard that dimension."
+    )
+    np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
+
+
+@pytest.mark.parametrize("made", [jnp.array, jnp.asarray, sw.device_put])
+def test_host_values_go_to_a_bare_spec_in_a_trace(mesh: Mesh, made):
+    found = sw.jit(lambda: made(A, device=P("x")))()
+    assert shown(found) == "float32[8@x,4]"
+    np.testing.assert_array_equal(found, A)
 
 
 def test_use_abstract_mesh():
@@ -147,14 +174,12 @@ def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
             np.testing.assert_array_equal(y, value)
 
 
-def test_reshard_takes_trees_and_unplaced_values():
+def test_reshard_takes_trees_and_refuses():
     xs = reshard({"a": A, "b": (A[0], 1.0)}, {"a": NamedSharding(MESH, P("x")),
                                               "b": NamedSharding(MESH, P())})
     assert [shown(x) for x in (xs["a"], *xs["b"])] == ["float32[8@x,4]", "float32[4]", "~float32[]"]
     assert shown(reshard(xs["a"], P("y"))) == "float32[8@y,4]"  # over the mesh of its type
-
-
-def test_reshard_refuses():
+    # Reshard refuses.
     assert error_of(ValueError, reshard, A, P("x")) == (
         "reshard: x: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')), or "
         "enter `with shardwise.set_mesh(mesh):`."
@@ -168,6 +193,11 @@ def test_reshard_refuses():
         "reshard: x[0] of type f32[4]: P(None, 'x') has 2 entries, but the array has only 1 "
         "dimension. Remove entries from the end of the spec."
     )
+    there = NamedSharding(MESH, P("x"))
+    assert jnp.zeros(8, out_sharding=there).sharding == there
+    product = jnp.matmul(A, W, out_sharding=there)
+    assert shown(product) == "float32[8@x,6]"
+    np.testing.assert_allclose(product, A @ W, rtol=1e-5)
 
 
 def test_constraints_say_what_types_say(mesh: Mesh):
@@ -185,31 +215,6 @@ def test_constraints_say_what_types_say(mesh: Mesh):
 
 
 # -- errors of ops --
-
-
-def test_the_choices_are_named(mesh: Mesh):
-    a, w = put(A, None, "x"), put(W, "x", None)
-    assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
-        "matmul: operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
-        "contracted dimension, so the result's sharding is ambiguous. Use "
-        "`shardwise.sharding.reshard(b, P())`, or specify how the result is sharded: "
-        "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
-    )
-    assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
-        "add: operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
-        "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
-    )
-    assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
-        "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the shards of a "
-        "dimension would not be shards of a single new dimension. Use "
-        "`shardwise.sharding.reshard(x, P())`, or specify how the result is sharded: "
-        "`x.ravel(out_sharding=P(...))`."
-    )
-    assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
-        "[gather] cannot operate along dimension 0 of f32[8@x,4], which is sharded "
-        "over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is "
-        "sharded: `x.at[idx].get(out_sharding=P(...))`."
-    )
 
 
 def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
@@ -238,14 +243,6 @@ def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
         assert sw.typeof(made).spec == P("x", None)
         assert made.sharding.mesh is MESH
         np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed: rounding differs
-
-
-def test_concrete_meshes_need_no_scope():
-    there = NamedSharding(MESH, P("x"))
-    assert jnp.zeros(8, out_sharding=there).sharding == there
-    product = jnp.matmul(A, W, out_sharding=there)
-    assert shown(product) == "float32[8@x,6]"
-    np.testing.assert_allclose(product, A @ W, rtol=1e-5)
 
 
 # -- other types of axes --
@@ -313,7 +310,7 @@ def test_explicit_axes():
 # -- transforms --
 
 
-def test_vmap_of_differently_split_axes(mesh: Mesh):
+def test_maps_and_scans(mesh: Mesh):
     add = sw.vmap(lambda a, b: a + b)
     assert error_of(ShardingTypeError, add, put(A, "x"), put(A, "y")) == (
         "vmap: the mapped axes of the arguments are sharded over different mesh axes: f32[8@x,4] "
@@ -326,9 +323,7 @@ def test_vmap_of_differently_split_axes(mesh: Mesh):
         "[reshard] under vmap cannot shard a value by P('x'): the mapped axis is already sharded "
         "over 'x'. Use other mesh axes inside, or map over an unsharded axis."
     )
-
-
-def test_scan_names_the_leaf(mesh: Mesh):
+    # Scan names the leaf.
     def step(c: Any, x: Any) -> tuple:
         return c + x["a"], c
 
@@ -426,17 +421,6 @@ def test_a_training_step_is_jax_s(mesh: Mesh):
     for k, g in expected[1].items():
         assert shown(grads[k]) == str(jax.typeof(g))
         np.testing.assert_allclose(grads[k], g, rtol=1e-4, atol=1e-6)
-
-
-def test_uneven_sums_are_taken(mesh: Mesh):
-    x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
-    assert error_of(ValueError, lambda: jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))) == (
-        "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
-        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
-        "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "
-        "or do not shard that dimension."
-    )
-    np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
 
 
 def test_the_text_of_addends():

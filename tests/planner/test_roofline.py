@@ -99,7 +99,7 @@ def test_collectives(name):
     assert types.sharding.spec == P(("x", "y"))
 
 
-def test_the_gradient_too():
+def test_gradients_loops_and_branches():
     def step(w, x):
         return sw.lax.psum(x @ w, "x")
 
@@ -111,9 +111,7 @@ def test_the_gradient_too():
     assert types.shape == (8, 8) and types.sharding.spec == P(None, "y")
     assert forward.flops == 2 * 8 * 16 * 4 and backward.flops == 2 * forward.flops
     assert forward.ici_bytes == {"x": 2 * (8 * 4 * 4 // 4) * 3}
-
-
-def test_loops_and_branches():
+    # Loops and branches.
     def body(c, x):
         return c @ c, x * 2
 

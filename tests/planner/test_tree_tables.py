@@ -107,37 +107,25 @@ def test_one_array_and_none():
     assert "<table" in empty._repr_html_()
 
 
-def test_what_a_device_holds_counts_once():
+def test_leaves_of_other_kinds():
     x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
     found = explain.tree([x, x])
     assert (found.bytes, found.bytes_per_device) == (128, 64)
-
-
-def test_an_array_that_is_gone():
     x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
     x.delete()
     (row,) = explain.tree(x).rows
     assert (row.place, row.bytes, row.per_device) == ("deleted", 0, None)
-
-
-def test_shapes_of_results_and_traced_values():
     shapes = sw.eval_shape(lambda x: {"y": x @ x, "z": x.sum()}, shaped((4, 4)))
     assert {p: r.bytes for p, r in rows(shapes).items()} == {"['y']": 64, "['z']": 4}
     seen = []
     sw.jit(lambda x: (seen.append(explain.tree({"x": x})), x)[1])(np.ones((3, 2), np.float32))
     assert [(r.shape, r.bytes, r.per_device) for r in seen[0].rows] == [((3, 2), 24, None)]
-
-
-def test_symbolic_shapes_are_not_in_the_sums():
     n = sw.export.symbolic_shape("n, 4")
     found = explain.tree({"a": shaped(n), "b": shaped((4,))})
     assert found.rows[0].bytes is None and found.bytes == 16
     assert "(n, 4)" in str(found)
     assert str(found).splitlines()[-1] == "1 array of symbolic shapes, not in the totals"
     assert json.loads(json.dumps(found.to_dict()))["arrays"][0]["shape"] == ["n", 4]
-
-
-def test_a_mesh_that_is_not_there():
     place = NamedSharding(AbstractMesh((512, 16), ("data", "model")), P("data", "model"))
     found = explain.tree({"w": shaped((8192, 8192), np.float32, place)})
     assert found.bytes_per_device == 16 * 512 * 4
@@ -149,7 +137,7 @@ def test_a_mesh_that_is_not_there():
 # ------------------------------------------------------------------------------------- large trees
 
 
-def test_layers_are_folded():
+def test_folded_rows():
     tree = {"layers": [MODEL["layers"][0] for _ in range(1000)], "embed": MODEL["embed"]}
     found = explain.tree(tree)
     lines = str(found).splitlines()
@@ -159,9 +147,7 @@ def test_layers_are_folded():
     assert "16,384,000" in lines[4] and "31.2 MiB" in lines[4]
     assert len(found._repr_html_()) < 20_000
     assert len(found.to_dict()["arrays"]) == 2001
-
-
-def test_the_smallest_are_left_to_a_row():
+    # The smallest are left to a row.
     tree = {f"{chr(97 + i // 26)}{chr(97 + i % 26)}": shaped((i + 1,)) for i in range(200)}
     lines = str(explain.tree(tree)).splitlines()
     (rest,) = [line for line in lines if line.startswith("…")]

@@ -57,7 +57,7 @@ def test_programs_are_lowered_for_the_kind_in_scope():
         assert "stablehlo.add" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
-def test_manual_axes():
+def test_manual_axes_of_types():
     t = ManualAxisType(varying=frozenset("ab"), unreduced=frozenset("c"))
     assert t.vur == {"a", "b", "c"} and not t.empty and ManualAxisType().empty
     assert t.update(varying=frozenset()) == ManualAxisType(unreduced=frozenset("c"))
@@ -70,9 +70,7 @@ def test_manual_axes():
         "ManualAxisType: varying and reduced must have no axis in common; got ['a'] in both."
     )):
         ManualAxisType(varying=frozenset("a"), reduced=frozenset("a"))
-
-
-def test_types_say_their_manual_axes():
+    # Types say their manual axes.
     found = []
     sw.jit(sw.shard_map(
         lambda x: found.append(sw.typeof(x)) or x, mesh=mesh_of(2, 4), in_specs=sw.P("x"),

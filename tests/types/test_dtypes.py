@@ -67,16 +67,14 @@ def test_canonicalize_agrees_with_jax_on_python_types(python_type, x64):
         assert check_user_dtype(python_type, "zeros") == jax_dtypes.jax_dtype(python_type)
 
 
-def test_canonicalize_follows_the_flag_within_its_block():
+def test_canonicalize():
     assert canonicalize("float64") == np.float32
     with enable_x64(True):
         assert canonicalize("float64") == np.float64
         with enable_x64(False):
             assert canonicalize("float64") == np.float32
     assert canonicalize("float64") == np.float32
-
-
-def test_canonicalize_takes_classes_and_objects_with_a_dtype():
+    # Canonicalize takes classes and objects with a dtype.
     class Like:
         dtype = np.dtype("int16")
 
@@ -263,7 +261,7 @@ def test_issubdtype_of_classes_extended_dtypes_and_float0():
 
 
 @names
-def test_predicates_agree_with_the_class_hierarchy(dtype):
+def test_related_dtypes_names_and_predicates_agree_with_jax(dtype):
     classes = {
         dtypes.is_bool: np.bool_,
         dtypes.is_signed: np.signedinteger,
@@ -278,20 +276,7 @@ def test_predicates_agree_with_the_class_hierarchy(dtype):
         for spelling in (dtype, dtype.type, dtype.name):
             assert predicate(spelling) is jax_dtypes.issubdtype(dtype, scalar_class), predicate
         assert predicate(KEY) is predicate(float0) is predicate("S3") is False
-
-
-def test_kinds():
-    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
-        "int", "uint", "float", "bool", "complex",
-    ]
-    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
-
-
-# ------------------------------------------------------------------------------ related dtypes
-
-
-@names
-def test_related_dtypes_agree_with_jax(dtype):
+    # Related dtypes agree with jax.
     if dtype.name not in ("int2", "uint2"):  # jax leaves these integers
         assert dtypes.to_inexact(dtype) == jax_dtypes.to_inexact_dtype(dtype)
         assert dtypes.complex_dtype(dtype) == jax_dtypes.to_complex_dtype(dtype)
@@ -299,6 +284,19 @@ def test_related_dtypes_agree_with_jax(dtype):
         assert dtypes.real_dtype(dtype) == jax_dtypes.to_floating_dtype(dtype)
     else:
         assert dtypes.real_dtype(dtype) == dtype
+    assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
+
+
+def test_kinds():
+    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
+        "int", "uint", "float", "bool", "complex",
+    ]
+    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
+    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
+    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
+
+
+# ------------------------------------------------------------------------------ related dtypes
 
 
 @both
@@ -321,16 +319,6 @@ def test_related_dtypes_of_two_bit_integers_and_of_what_is_no_number():
 
 
 # --------------------------------------------------------------------------------------- facts
-
-
-@names
-def test_short_names_agree_with_jax(dtype):
-    assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
-
-
-def test_short_names_of_the_others():
-    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
-    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
 
 
 @names
@@ -396,7 +384,7 @@ def test_key_dtypes_print_and_measure_as_in_jax(impl):
     assert ours.short_name == short_name(ours) == str(ours)
 
 
-def test_key_dtypes_are_interned_and_frozen():
+def test_extended_dtypes():
     assert KeyDType("threefry2x32", (2,)) is KEY
     assert KeyDType("threefry2x32", [2]) is KEY and KEY.physical_shape == (2,)
     assert KEY.physical_dtype == np.uint32
@@ -406,9 +394,7 @@ def test_key_dtypes_are_interned_and_frozen():
     with pytest.raises(AttributeError):
         KEY.impl_name = "rbg"
     assert np.dtype("float32") != KEY and np.float32 != KEY
-
-
-def test_extended_dtypes_compare_by_fields():
+    # Extended dtypes compare by fields.
     pair = ExtendedDType("pair", (2,), np.dtype("float32"))
     same = ExtendedDType("pair", (2,), np.dtype("float32"))
     assert pair == same and hash(pair) == hash(same) and pair.itemsize == 8

@@ -30,22 +30,25 @@ def test_entries_and_equality_are_those_of_jax(a, b):
     assert tuple(P(*a) + P(*b)) == tuple(theirs + others)
 
 
-def test_equal_specs_are_one_object():
+def test_identity_and_equality():
     assert P("x", None) is P("x", None)
     assert P(("x",), ()) is P(["x"], None)
     assert P("x", unreduced={"y"}) is P("x", unreduced=frozenset("y"))
     assert P("x") is not P("x", None)
     assert len({P("x"), P(("x",)), P("x", None)}) == 2
-
-
-def test_equals_nothing_but_specs():
     assert P("x") != ("x",)
     assert P("x") != "x"
     assert P("x") != P("x", unreduced={"y"})
     assert P("x", reduced={"y"}) != P("x", unreduced={"y"})
+    names = [f"axis{i}" for i in range(200)]
+    made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
+    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+    spec = P("x", unreduced={"y"})
+    assert spec.update(partitions=("z",)) is P("z", unreduced={"y"})
+    assert spec.update(unreduced=frozenset()) is P("x")
 
 
-def test_is_a_sequence():
+def test_sequence_and_dims():
     spec = P("x", None, ("a", "b"))
     assert len(spec) == 3
     assert list(spec) == ["x", None, ("a", "b")]
@@ -55,24 +58,7 @@ def test_is_a_sequence():
     assert spec.axes == ("x", "a", "b")
     assert ("c", *spec) == tuple(("c",) + spec)
     assert spec + ("c",) is P("x", None, ("a", "b"), "c")
-
-
-def test_prints():
-    assert repr(P()) == "P()"
-    assert repr(P("x", None, ("a", "b"))) == "P('x', None, ('a', 'b'))"
-    assert (
-        repr(P(P.UNCONSTRAINED, unreduced={"b", "a"})) == "P(UNCONSTRAINED, unreduced={'a', 'b'})"
-    )
-    assert str(P("x", reduced={"y"})) == "P('x', reduced={'y'})"
-
-
-def test_update_replaces_parts():
-    spec = P("x", unreduced={"y"})
-    assert spec.update(partitions=("z",)) is P("z", unreduced={"y"})
-    assert spec.update(unreduced=frozenset()) is P("x")
-
-
-def test_dims_pads_and_flattens():
+    # Dims pads and flattens.
     spec = P("x", None, ("a", "b"), UNCONSTRAINED)
     assert spec.dims(5) == (("x",), (), ("a", "b"), (), ())
     assert spec.dims(5) is spec.dims(5)
@@ -82,14 +68,14 @@ def test_dims_pads_and_flattens():
     )
 
 
-@pytest.mark.parametrize("spec", [P(), P("x", None), P(("a", "b"), UNCONSTRAINED, unreduced={"c"})])
-def test_copies_and_pickles_are_the_same_object(spec):
-    assert pickle.loads(pickle.dumps(spec)) is spec
-    assert copy.copy(spec) is spec
-    assert copy.deepcopy([spec])[0] is spec
-
-
-def test_immutable():
+def test_prints_and_is_immutable():
+    assert repr(P()) == "P()"
+    assert repr(P("x", None, ("a", "b"))) == "P('x', None, ('a', 'b'))"
+    assert (
+        repr(P(P.UNCONSTRAINED, unreduced={"b", "a"})) == "P(UNCONSTRAINED, unreduced={'a', 'b'})"
+    )
+    assert str(P("x", reduced={"y"})) == "P('x', reduced={'y'})"
+    # Immutable.
     with pytest.raises(AttributeError) as error:
         P("x").partitions = ()
     assert str(error.value) == (
@@ -100,8 +86,15 @@ def test_immutable():
         del P("x").reduced
 
 
+@pytest.mark.parametrize("spec", [P(), P("x", None), P(("a", "b"), UNCONSTRAINED, unreduced={"c"})])
+def test_copies_and_pickles_are_the_same_object(spec):
+    assert pickle.loads(pickle.dumps(spec)) is spec
+    assert copy.copy(spec) is spec
+    assert copy.deepcopy([spec])[0] is spec
+
+
 @pytest.mark.parametrize(
-    ("make", "kind", "message"),
+    ("make", "kind", "text"),
     [
         (lambda: P({}), TypeError,
          "a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of axis "
@@ -124,14 +117,8 @@ def test_immutable():
          "An axis may be used only once in a spec."),
     ],
 )  # fmt: skip
-def test_errors(make, kind, message):
-    assert message(kind, make) == message
-
-
-def test_threads_get_the_same_object():
-    names = [f"axis{i}" for i in range(200)]
-    made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
-    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+def test_errors(make, kind, text):
+    assert message(kind, make) == text
 
 
 def test_kinds_of_unreduced_values():

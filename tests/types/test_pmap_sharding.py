@@ -40,7 +40,7 @@ def test_default_gives_each_device_an_index():
     assert copies.devices == tuple(devices[:2])
 
 
-def test_specs_of_cuts():
+def test_cuts_and_arrays():
     """The axes of the device grid, in the order of the mapping, against named axes."""
     spec = ShardingSpec(
         [Chunked([2, 2]), NoSharding(), Unstacked(1)],
@@ -53,9 +53,6 @@ def test_specs_of_cuts():
     assert dict(found.devices_indices_map((8, 3, 1))) == dict(named.devices_indices_map((8, 3, 1)))
     assert found.replica_ids((8, 3, 1)) == named.replica_ids((8, 3, 1))
     assert found.is_equivalent_to(named, 3)
-
-
-def test_arrays():
     x = np.arange(24, dtype="float32").reshape(8, 3)
     rows = PmapSharding.default(x.shape)
     placed = sw.device_put(x, rows)

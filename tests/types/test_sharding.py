@@ -169,7 +169,7 @@ def test_equivalence_between_kinds():
     assert rows.is_equivalent_to(NamedSharding(explicit, P("x")), 1)
 
 
-def test_uneven_sizes_follow_the_ceil_rule():
+def test_sizes_that_do_not_divide():
     mesh = Mesh(FAKES[:8], "uneven")
     for size in range(20):
         sharding = NamedSharding(mesh, P("uneven"))
@@ -187,15 +187,21 @@ def test_uneven_sizes_follow_the_ceil_rule():
     assert NamedSharding(mesh, P(None, "uneven")).indices((3, 9))[5] == (
         slice(None), slice(9, 9),
     )  # fmt: skip
+    # Shapes are given back where nothing is padded.
+    rows = NamedSharding(mesh_of(4, 2), P("x"))
+    for _ in range(2):
+        shape = tuple([8, 3])
+        assert rows.padded_shape(shape) is shape
+    assert rows.padded_shape([7, 3]) == (8, 3)
+    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
+    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
 
 
-def test_indices_of_unconstrained_dimensions_are_whole():
+def test_indices_of_some_dimensions_and_devices():
     sharding = NamedSharding(mesh_of(4, 2), P(UNCONSTRAINED, "x"))
     assert sharding.shard_shape((3, 8)) == (3, 2)
     assert sharding.indices((3, 8))[2] == (slice(None), slice(2, 4))
-
-
-def test_devices_of_other_processes():
+    # Devices of other processes.
     devices = [FakeDevice(i, process=i // 2) for i in range(4)]
     sharding = NamedSharding(Mesh(devices, "x"), P("x"))
     assert not sharding.is_fully_addressable
@@ -205,9 +211,7 @@ def test_devices_of_other_processes():
         devices[0]: (slice(0, 2),), devices[1]: (slice(2, 4),),
     }  # fmt: skip
     assert len(sharding.devices_indices_map((8,))) == 4
-
-
-def test_thousands_of_devices_share_indices():
+    # Thousands of devices share indices.
     mesh = mesh_of(64, 16, 8)
     sharding = NamedSharding(mesh, P("x", "z"))
     shape = [640, 80]
@@ -302,7 +306,7 @@ def test_tiles_that_no_spec_gives():
 # ------------------------------------------------------------------------------ identity
 
 
-def test_equal_shardings_are_one_object():
+def test_identity_and_text():
     mesh = mesh_of(4, 2)
     rows = NamedSharding(mesh, P("x"))
     assert NamedSharding(mesh_of(4, 2), P(("x",))) is rows
@@ -318,6 +322,17 @@ def test_equal_shardings_are_one_object():
     assert GSPMDSharding(list(mesh.flat_devices), rows.tiling(2)) is tiles
     for sharding in (rows, tiles, SingleDeviceSharding(FAKES[0])):
         assert type(sharding).__hash__ is object.__hash__
+    # Prints.
+    mesh = mesh_of(4, 2)
+    rows = NamedSharding(mesh, P("x", None))
+    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
+    assert repr(rows.with_memory_kind("pinned_host")) == (
+        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
+    )
+    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
+    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
+        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
+    )
 
 
 def test_the_default_memory_kind_needs_no_name():
@@ -354,19 +369,6 @@ def test_copies_and_pickles_are_the_same_object(sharding):
     assert pickle.loads(pickle.dumps(sharding)) is sharding
     assert copy.copy(sharding) is sharding
     assert copy.deepcopy([sharding])[0] is sharding
-
-
-def test_prints():
-    mesh = mesh_of(4, 2)
-    rows = NamedSharding(mesh, P("x", None))
-    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
-    assert repr(rows.with_memory_kind("pinned_host")) == (
-        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
-    )
-    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
-    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
-        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
-    )
 
 
 def test_threads_get_the_same_object():
@@ -551,13 +553,3 @@ def _check_parts(sharding, shape, step):
         assert key not in seen
         seen.add(key)
     np.testing.assert_array_equal(holders, 1)
-
-
-def test_shapes_are_given_back_where_nothing_is_padded():
-    rows = NamedSharding(mesh_of(4, 2), P("x"))
-    for _ in range(2):
-        shape = tuple([8, 3])
-        assert rows.padded_shape(shape) is shape
-    assert rows.padded_shape([7, 3]) == (8, 3)
-    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
-    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
