@@ -51,12 +51,31 @@ FUNCTIONS = {
 }
 
 
-def test_gradients():
+def test_conventions_and_gradients():
     def of(lib, n):
         functions = {k: functools.partial(fun, n) for k, fun in FUNCTIONS.items()}
         return lib.jit(lambda x: {k: lib.value_and_grad(f)(x) for k, f in functions.items()})
 
     same(of, X)
+    # Complex conventions.
+    def real_of(n):
+        return lambda z: n.real(z * z * (2 + 1j)).sum() + n.imag(z).sum()
+
+    def holomorphic(n):
+        return lambda z: (n.sin(z) * z).sum()
+
+    def to_complex(n):
+        return lambda x: (x * (1 + 2j)) ** 2
+
+    same(lambda lib, n: lib.grad(real_of(n)), Z)
+    same(lambda lib, n: lib.grad(lambda z: n.sum(n.abs(z) ** 2)), Z)
+    same(lambda lib, n: lib.grad(lambda z: (z * n.conj(z)).real.sum()), Z)
+    same(lambda lib, n: lib.grad(holomorphic(n), holomorphic=True), Z)
+    both(lambda lib, n: lib.jvp(to_complex(n), (V,), (V,)))
+    both(lambda lib, n: lib.vjp(to_complex(n), V)[1](Z))
+    both(lambda lib, n: lib.vjp(holomorphic(n), Z)[1](np.complex64(2 - 1j)))
+    same(lambda lib, n: lib.jacfwd(lambda z: z * z, holomorphic=True), Z)
+    same(lambda lib, n: lib.jacrev(lambda z: z * z, holomorphic=True), Z)
 
 
 @pytest.mark.parametrize(
@@ -130,27 +149,6 @@ def test_gradients_by_integers_and_control_flow():
 # ------------------------------------------------------------------------- complex conventions
 
 
-def test_complex_conventions():
-    def real_of(n):
-        return lambda z: n.real(z * z * (2 + 1j)).sum() + n.imag(z).sum()
-
-    def holomorphic(n):
-        return lambda z: (n.sin(z) * z).sum()
-
-    def to_complex(n):
-        return lambda x: (x * (1 + 2j)) ** 2
-
-    same(lambda lib, n: lib.grad(real_of(n)), Z)
-    same(lambda lib, n: lib.grad(lambda z: n.sum(n.abs(z) ** 2)), Z)
-    same(lambda lib, n: lib.grad(lambda z: (z * n.conj(z)).real.sum()), Z)
-    same(lambda lib, n: lib.grad(holomorphic(n), holomorphic=True), Z)
-    both(lambda lib, n: lib.jvp(to_complex(n), (V,), (V,)))
-    both(lambda lib, n: lib.vjp(to_complex(n), V)[1](Z))
-    both(lambda lib, n: lib.vjp(holomorphic(n), Z)[1](np.complex64(2 - 1j)))
-    same(lambda lib, n: lib.jacfwd(lambda z: z * z, holomorphic=True), Z)
-    same(lambda lib, n: lib.jacrev(lambda z: z * z, holomorphic=True), Z)
-
-
 # ---------------------------------------------------------------------------- jvp, vjp, linear
 
 
@@ -178,7 +176,7 @@ def test_jvp_and_vjp():
     np.testing.assert_allclose(np.asarray(g), 2 * V)
 
 
-def test_linearize():
+def test_linearize_and_sharded_arrays():
     calls = []
 
     def f(x, t):
@@ -198,6 +196,18 @@ def test_linearize():
     assert aux == "aux"
     np.testing.assert_allclose(np.asarray(derivative(V)), 2 * V * V)
     np.testing.assert_allclose(np.asarray(sw.jit(derivative)(V)), 2 * V * V)
+    # Gradients of sharded arrays.
+    def loss(n):
+        return lambda w, x: (n.tanh(x @ w) ** 2).mean()
+
+    x, w = np.ones((8, 4), np.float32) * 0.3, np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
+    for spec_w, spec_x in (((None, "y"), ("x",)), ((), ("x",)), (("y",), (None, "y"))):
+        eager = sw.grad(loss(jnp))(ours(w, *spec_w), ours(x, *spec_x))
+        staged = sw.jit(sw.grad(loss(jnp)))(ours(w, *spec_w), ours(x, *spec_x))
+        expected = jax.jit(jax.grad(loss(jax.numpy)))(theirs(w, *spec_w), theirs(x, *spec_x))
+        assert_same(staged, expected, rtol=1e-4)
+        assert_same(eager, expected, rtol=1e-4, placed=False)
+        assert eager.sharding.device_set == sharding().device_set
 
 
 # ------------------------------------------------------------------------------------ Jacobians
@@ -272,20 +282,6 @@ def test_nesting(name):
 
 
 # ------------------------------------------------------------------------------------- sharding
-
-
-def test_gradients_of_sharded_arrays():
-    def loss(n):
-        return lambda w, x: (n.tanh(x @ w) ** 2).mean()
-
-    x, w = np.ones((8, 4), np.float32) * 0.3, np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
-    for spec_w, spec_x in (((None, "y"), ("x",)), ((), ("x",)), (("y",), (None, "y"))):
-        eager = sw.grad(loss(jnp))(ours(w, *spec_w), ours(x, *spec_x))
-        staged = sw.jit(sw.grad(loss(jnp)))(ours(w, *spec_w), ours(x, *spec_x))
-        expected = jax.jit(jax.grad(loss(jax.numpy)))(theirs(w, *spec_w), theirs(x, *spec_x))
-        assert_same(staged, expected, rtol=1e-4)
-        assert_same(eager, expected, rtol=1e-4, placed=False)
-        assert eager.sharding.device_set == sharding().device_set
 
 
 # --------------------------------------------------------------------------------------- errors

@@ -69,24 +69,6 @@ def test_without_the_name_each_index_has_its_own(form):
     close(by_x, BY_X)
 
 
-def test_where_types_say_what_varies():
-    ws = np.stack([W] * 8)
-    by_w = sw.vmap(sw.grad(loss, axis_name="i"), axis_name="i")(ws, X)
-    close(by_w, BY_W)
-    mesh = Mesh(np.array(sw.devices()), ("i",))
-    f = sw.shard_map(
-        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]), mesh=mesh, in_specs=(P(), P("i")),
-        out_specs=P(),
-    )
-    close(f(W, X), BY_W.sum(0))
-    def f(w, x):
-        _, back = sw.vjp(lambda w: jnp.stack([loss(w, x), 2 * loss(w, x)]), w, axis_name="i")
-        return back(jnp.ones(2))[0]
-
-    found = sw.vmap(f, in_axes=(None, 0), out_axes=None, axis_name="i")(W, X)
-    close(found, 3 * BY_W.sum(0))
-
-
 @pytest.mark.parametrize("resources", everyday([{}, {"i": "x"}, {"i": ("y", "x")}], 3), ids=str)
 def test_over_devices(resources, form):
     both = wrapped(sw.value_and_grad(loss, (0, 1), reduce_axes=("i",)), form)
@@ -141,7 +123,7 @@ def test_losses():
     close(sw.jacrev(f)(W), 2 * X.T @ X)
 
 
-def test_errors():
+def test_errors_and_types():
     assert message(NameError, lambda: sw.grad(loss, axis_name="k")(W, X[0])) == (
         "shardwise.grad: unbound axis name: k. The axes in scope are: none. To bind an axis name, "
         "wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
@@ -154,3 +136,19 @@ def test_errors():
         "invarying values are already summed; or leave out axis_name, and sum with "
         "`shardwise.lax.psum`."
     )
+    # Where types say what varies.
+    ws = np.stack([W] * 8)
+    by_w = sw.vmap(sw.grad(loss, axis_name="i"), axis_name="i")(ws, X)
+    close(by_w, BY_W)
+    mesh = Mesh(np.array(sw.devices()), ("i",))
+    f = sw.shard_map(
+        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]), mesh=mesh, in_specs=(P(), P("i")),
+        out_specs=P(),
+    )
+    close(f(W, X), BY_W.sum(0))
+    def f(w, x):
+        _, back = sw.vjp(lambda w: jnp.stack([loss(w, x), 2 * loss(w, x)]), w, axis_name="i")
+        return back(jnp.ones(2))[0]
+
+    found = sw.vmap(f, in_axes=(None, 0), out_axes=None, axis_name="i")(W, X)
+    close(found, 3 * BY_W.sum(0))

@@ -127,7 +127,7 @@ def test_what_holds_programs(name):
     check(PROGRAMS[name], 0.6, order=3)
 
 
-def test_under_other_transforms():
+def test_transforms_and_types():
     third = lambda x: jet(jnp.sin, (x,), ((1.0, 0.0, 0.0),))[1][2]  # noqa: E731
     x = np.linspace(-1, 1, 5, dtype=np.float32)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # noqa: E731
@@ -142,9 +142,7 @@ def test_under_other_transforms():
         x = np.linspace(-1, 1, size, dtype=np.float32)
         split = sw.device_put(x, sw.NamedSharding(mesh, sw.P("x")))
         close(sw.jit(third)(split), -np.cos(x))
-
-
-def test_types_and_long_series():
+    # Types and long series.
     mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
     with sw.sharding.set_mesh(mesh):
         x = sw.device_put(np.ones((8, 2), np.float32), sw.NamedSharding(mesh, sw.P("x")))

@@ -323,7 +323,7 @@ def test_custom_gradient(name):
     same(lambda lib, n: lambda: CUSTOM_GRADIENTS[name](lib, n))
 
 
-def test_what_custom_gradient_takes():
+def test_custom_gradient_and_zeros():
     def f(x):
         return x
 
@@ -331,6 +331,16 @@ def test_what_custom_gradient_takes():
         "custom_gradient: f must return a pair of its value and a function of cotangents; it "
         "returned 1.0."
     )
+    # Zeros.
+    zero = sw.custom_derivatives.zero_from_primal
+    assert zero(V).tolist() == [0, 0, 0] and zero(V).dtype == np.float32
+    assert zero(np.arange(2)).dtype == FLOAT0
+    symbolic = zero(V, symbolic_zeros=True)
+    assert isinstance(symbolic, sw.custom_derivatives.SymbolicZero)
+    assert (symbolic.shape, symbolic.dtype, symbolic.ndim) == ((3,), np.float32, 1)
+    assert repr(symbolic) == "SymbolicZero(f32[3])"
+    made = sw.custom_derivatives.SymbolicZero.from_primal_value(2.0)
+    assert (made.shape, made.weak_type) == ((), False)
 
 
 def scaled(lib):
@@ -380,18 +390,6 @@ def test_derivatives_and_types_of_linear_call():
         "linear_call: <lambda> must return a pytree like linear_args; linear_args is a leaf in the "
         "arguments and a tuple of 2 in the result."
     )
-
-
-def test_zeros():
-    zero = sw.custom_derivatives.zero_from_primal
-    assert zero(V).tolist() == [0, 0, 0] and zero(V).dtype == np.float32
-    assert zero(np.arange(2)).dtype == FLOAT0
-    symbolic = zero(V, symbolic_zeros=True)
-    assert isinstance(symbolic, sw.custom_derivatives.SymbolicZero)
-    assert (symbolic.shape, symbolic.dtype, symbolic.ndim) == ((3,), np.float32, 1)
-    assert repr(symbolic) == "SymbolicZero(f32[3])"
-    made = sw.custom_derivatives.SymbolicZero.from_primal_value(2.0)
-    assert (made.shape, made.weak_type) == ((), False)
 
 
 @pytest.mark.parametrize("name", ["ad_checkpoint", "custom_derivatives", "custom_batching"])
@@ -446,7 +444,7 @@ def test_jacobians_over_uneven_shards(which):
     assert_same(sw.jit(of(sw, jnp))(placed), wanted, 1e-5, placed=False)
 
 
-def test_gradients_that_depend_on_nothing_are_where_the_arguments_are():
+def test_where_derivatives_are():
     def f(a, b):
         return jnp.sum(b * 2)
 
@@ -459,12 +457,7 @@ def test_gradients_that_depend_on_nothing_are_where_the_arguments_are():
     for grad in (sw.grad(f, (0, 1)), sw.jit(sw.grad(f, (0, 1)))):
         assert [g.sharding for g in grad(a, a)] == [a.sharding, a.sharding]
     assert sw.jit(jnp.zeros_like)(a).sharding == a.sharding
-
-
-# ------------------------------------------------------------------- functions out of and into jit
-
-
-def test_derivatives_pass_through_jit():
+    # Derivatives pass through jit.
     def f(x, y):
         return {"s": jnp.sin(x) * y}
 
@@ -482,3 +475,6 @@ def test_derivatives_pass_through_jit():
     assert repr(back) == "<transposed with 1 arrays>"
     with sw.checking_leaks():
         sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)
+
+
+# ------------------------------------------------------------------- functions out of and into jit

@@ -83,9 +83,8 @@ FUNCTIONS = {f.__name__: f for f in (layers, scanned, chosen, called)}
 # -------------------------------------------------------------------------- transforms
 
 
-def test_every_transform():
+def test_transforms_and_scans():
     """One checkpoint inside another, with a policy and a scan inside."""
-
     def f(lib, w, x):
         def step(c, w):
             return lib.np.sin(c @ w), None
@@ -97,6 +96,16 @@ def test_every_transform():
         return lib.root.checkpoint(lambda x: lib.np.sum(inner(w, x)))(x)
 
     same_as_jax(f, W, X, axes=(None, 0))
+    # Inside scan.
+    def f(lib, w, x):
+        @functools.partial(lib.root.checkpoint, prevent_cse=False)
+        def step(c, w):
+            return lib.np.tanh(c @ w), lib.np.sum(c)
+
+        c, ys = lib.lax.scan(step, x, lib.np.stack([w, w * 0.5, w]))
+        return lib.np.sum(c) + lib.np.sum(ys**2)
+
+    slopes_as_jax(f, W, X)
 
 
 def slopes_as_jax(f, *args):
@@ -118,18 +127,6 @@ def slopes_as_jax(f, *args):
 def test_derivatives(name):
     f = FUNCTIONS[name]
     slopes_as_jax(lambda lib, *a: lib.root.checkpoint(functools.partial(f, lib))(*a), W, X)
-
-
-def test_inside_scan():
-    def f(lib, w, x):
-        @functools.partial(lib.root.checkpoint, prevent_cse=False)
-        def step(c, w):
-            return lib.np.tanh(c @ w), lib.np.sum(c)
-
-        c, ys = lib.lax.scan(step, x, lib.np.stack([w, w * 0.5, w]))
-        return lib.np.sum(c) + lib.np.sum(ys**2)
-
-    slopes_as_jax(f, W, X)
 
 
 def test_custom_rules_inside():
@@ -245,7 +242,7 @@ def test_what_is_saved_in_a_branch(policy):
         close(sw.jit(sw.grad(f, (0, 1)))(W, x), wanted)
 
 
-def test_the_program_of_a_gradient_holds_what_is_saved():
+def test_what_is_saved_and_offloaded():
     def dots(policy):
         f = sw.checkpoint(functools.partial(layers, OURS), policy=policy)
         program = sw.jit(sw.grad(f)).trace(W, X).program
@@ -256,6 +253,21 @@ def test_the_program_of_a_gradient_holds_what_is_saved():
     assert dots(None) == (1, 3 + 5)
     assert dots(checkpoint_policies.dots_saveable) == (1, 5)
     assert dots(checkpoint_policies.save_only_these_names("second")) == (1, 2 + 5)
+    policy = checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    f = functools.partial(layers, OURS)
+    g = sw.jit(sw.grad(sw.checkpoint(f, policy=policy)))
+    assert str(g.trace(W, X).program).count("to_memory[space=Space.Host]") == 3
+    close(g(W, X), jax.grad(functools.partial(layers, JAX))(W, X))
+    # Uneven and explicit shards.
+    mesh = sw.make_mesh((4,), ("x",))
+    x = np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)
+    f, plain = functools.partial(layers, OURS), functools.partial(layers, JAX)
+    for made in (mesh, sw.sharding.Mesh(mesh.devices, ("x",))):
+        given = x[:4] if made is mesh else x
+        placed = sw.device_put(given, sw.NamedSharding(made, sw.P("x")))
+        got = sw.jit(sw.grad(sw.checkpoint(f), (0, 1)))(W, placed)
+        close(got, jax.grad(plain, (0, 1))(W, given))
+        assert got[1].sharding.is_equivalent_to(placed.sharding, 2)
 
 
 def test_print_saved_residuals(capsys):
@@ -291,14 +303,6 @@ def test_offloading(name):
     wanted = jax.grad(functools.partial(FUNCTIONS[name], JAX), (0, 1))(W, X)
     close(g(W, X), wanted)
     close(sw.grad(sw.checkpoint(f, policy=policy), (0, 1))(W, X), wanted)
-
-
-def test_offloading_products():
-    policy = checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    f = functools.partial(layers, OURS)
-    g = sw.jit(sw.grad(sw.checkpoint(f, policy=policy)))
-    assert str(g.trace(W, X).program).count("to_memory[space=Space.Host]") == 3
-    close(g(W, X), jax.grad(functools.partial(layers, JAX))(W, X))
 
 
 # --------------------------------------------------------------------------- memory
@@ -353,18 +357,6 @@ def test_memory_goes_down():
     got = sw.jit(sw.grad(chain(sw.checkpoint)))(*args)
     close(got, sw.jit(sw.grad(chain(lambda f: f)))(x, ws))
     assert got.sharding.device_set == set(mesh.devices.flat)
-
-
-def test_uneven_and_explicit_shards():
-    mesh = sw.make_mesh((4,), ("x",))
-    x = np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)
-    f, plain = functools.partial(layers, OURS), functools.partial(layers, JAX)
-    for made in (mesh, sw.sharding.Mesh(mesh.devices, ("x",))):
-        given = x[:4] if made is mesh else x
-        placed = sw.device_put(given, sw.NamedSharding(made, sw.P("x")))
-        got = sw.jit(sw.grad(sw.checkpoint(f), (0, 1)))(W, placed)
-        close(got, jax.grad(plain, (0, 1))(W, given))
-        assert got[1].sharding.is_equivalent_to(placed.sharding, 2)
 
 
 # --------------------------------------------------------------------------- effects

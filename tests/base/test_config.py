@@ -290,7 +290,7 @@ def test_environment(variables: dict, expected: str):
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
 
-def test_the_environment():
+def test_environment_and_switches():
     done = in_a_process(SHARDWISE_ENABLE_X64="perhaps")
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
@@ -307,9 +307,7 @@ def test_the_environment():
         "<string>:2: UserWarning: the environment variable SHARDWISE_QQQQ has no effect: there "
         "is no such flag.",
     ]
-
-
-def test_the_default_device_and_switches():
+    # The default device and switches.
     with sw.default_device(sw.devices()[3]):
         assert sw.numpy.zeros(2).devices() == {sw.devices()[3]}
     with sw.default_device("cpu"):

@@ -34,7 +34,7 @@ def test_entering_and_leaving():
         ROOT.replace(colour="blue")
 
 
-def test_keys():
+def test_keys_and_axis_sizes():
     a, b = (ROOT.replace(axes=(("i", 2),)) for _ in range(2))
     assert a is not b and a.key is b.key
     assert a.key is not ROOT.key
@@ -47,9 +47,7 @@ def test_keys():
     plain = Context(None, None, (), {})
     assert Context(None, None, (), {"log_compiles": True}).key is plain.key
     assert Context(None, None, (), {"enable_x64": True}).key is not plain.key
-
-
-def test_axis_sizes():
+    # Axis sizes.
     axes = NamedAxis("i", 2), NamedAxis("j", 3), NamedAxis("i", 5)
     context = ROOT.replace(axes=axes)
     assert context.axis("j") == axes[1]

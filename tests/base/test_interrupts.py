@@ -30,7 +30,7 @@ def handled():
         signal.signal(number, handler)
 
 
-def test_the_end_of_a_block():
+def test_several_interrupts():
     reached = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(SIGINT)
@@ -49,9 +49,7 @@ def test_the_end_of_a_block():
         signal.raise_signal(SIGINT)
         raise ValueError("of the block")
     assert str(caught.value.__context__) == "of the block"
-
-
-def test_a_second_one_is_raised_at_once():
+    # A second one is raised at once.
     reached = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(SIGINT)
@@ -63,14 +61,16 @@ def test_a_second_one_is_raised_at_once():
         pass
 
 
-def test_handlers(handled):
+def test_a_handler_of_the_program_is_called_once_with_the_frame(handled):
     calls = []
     handled(SIGINT, lambda number, frame: calls.append((number, frame.f_code.co_name)))
     with uninterrupted():
         signal.raise_signal(SIGINT)
         assert calls == []
-    assert calls == [(SIGINT, "test_handlers")]
-    # Handlers of several signals are called though one raises.
+    assert calls == [(SIGINT, "test_a_handler_of_the_program_is_called_once_with_the_frame")]
+
+
+def test_handlers_of_several_signals_are_called_though_one_raises(handled):
     calls = []
     handled(SIGUSR1, lambda number, frame: calls.append(number))
     with pytest.raises(KeyboardInterrupt), uninterrupted():
@@ -173,7 +173,7 @@ def test_blocks_of_other_threads_change_nothing():
         thread.join()
 
 
-def test_an_interrupt_cancels_the_main_task_of_asyncio():
+def test_asyncio():
     cancelled = []
 
     async def main():
@@ -188,9 +188,7 @@ def test_an_interrupt_cancels_the_main_task_of_asyncio():
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
     assert cancelled == [True]
-
-
-def test_a_handler_of_a_loop_of_asyncio_is_called_once():
+    # A handler of a loop of asyncio is called once.
     calls = []
 
     async def main():

@@ -211,7 +211,7 @@ print(set(done), len(module._SCREEN.bars))
     assert out.split() == ["{100}", "0"]
 
 
-def test_adding_from_threads_loses_nothing():
+def test_threads_and_children():
     _, out = on_terminal("""
 sys.setswitchinterval(1e-6)
 with progress("saving", total=80_000, unit="files") as bar:
@@ -224,9 +224,7 @@ with progress("saving", total=80_000, unit="files") as bar:
     print(bar.done)
 """)
     assert out.strip() == "80000"
-
-
-def test_a_forked_child_draws_nothing():
+    # A forked child draws nothing.
     text, out = on_terminal("""
 import os, warnings
 warnings.simplefilter("ignore")
@@ -282,7 +280,7 @@ def test_texts(monkeypatch):
     assert open_end.text(66.0).startswith("reading: 2.0 KiB, ")
 
 
-def test_rates_are_of_the_last_seconds():
+def test_rates_and_cost():
     bar = progress("saving", total=10_000, unit="files")
     bar.start, bar.samples = 0.0, module.deque([(0.0, 0)], module.SAMPLES)
     text = ""
@@ -291,18 +289,7 @@ def test_rates_are_of_the_last_seconds():
         text = bar.text(float(tick + 1))
     assert "10 files/s" in text
     assert text.endswith(f"{duration((10_000 - bar.done) / 10)} left")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_cost_where_nobody_looks():
-    """Under pytest: no thread, and no lock is taken."""
+    # Under pytest: no thread, and no lock is taken.
     before = module._SCREEN.lock
     module._SCREEN.lock = None
     try:
@@ -312,6 +299,14 @@ def test_cost_where_nobody_looks():
     finally:
         module._SCREEN.lock = before
     assert module._SCREEN.thread is None and not module._SCREEN.bars
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
 
 
 # ----------------------------------------------------------------------- the library's own progress

@@ -147,7 +147,7 @@ def test_keys_and_predicates():
 # -- the staged program --
 
 
-def test_only_what_is_needed_is_kept_and_run_again():
+def test_what_is_kept_and_staged():
     def f(x, w):
         return swnp.sum(lax.cond(
             True, lambda x: swnp.sin(x) * swnp.exp(w), lambda x: swnp.cos(x) * swnp.tanh(w), x
@@ -159,9 +159,7 @@ def test_only_what_is_needed_is_kept_and_run_again():
     assert len(forward.outputs) == 3  # the result, and one shared residual of each type
     for branch in backward.params["branches"]:
         assert {e.op.name for e in branch.equations} <= {"mul", "neg"}
-
-
-def test_functions_are_staged_once():
+    # Functions are staged once.
     runs = []
 
     def one(x):
@@ -177,9 +175,7 @@ def test_functions_are_staged_once():
         sw.jit(lambda p, x: lax.cond(p, one, other, x))(pred, swnp.asarray(X))
         lax.switch(swnp.asarray(1), [one, other], swnp.asarray(X))
     assert sorted(runs) == [1, 1, 2, 2]
-
-
-def test_clear_caches_forgets_what_was_staged():
+    # Clear caches forgets what was staged.
     def one(x):
         return x * 2
 

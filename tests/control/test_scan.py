@@ -271,7 +271,7 @@ def test_typed_keys_in_the_carry_and_in_xs(options):
 # -- the staged program --
 
 
-def test_the_program_prints_and_checks():
+def test_programs_of_scans():
     f = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs))
     program = f.trace(array(C), array(XS)).program
     check_program(program)
@@ -288,13 +288,7 @@ def test_the_program_prints_and_checks():
       unroll=1
     ] a b
   in (c, d) }"""
-
-
-def scans(program):
-    return [e for e in program.equations if e.op.name == "scan"]
-
-
-def test_residuals_that_do_not_change_are_not_stacked():
+    # Residuals that do not change are not stacked.
     def f(c, w, xs):
         def step(h, x):
             return ew.sin(ew.mul(ew.mul(h, x), ew.sin(ew.mul(w, w)))), None
@@ -311,6 +305,10 @@ def test_residuals_that_do_not_change_are_not_stacked():
     assert all(v.aval.shape == (3,) for v in consts)
     xs = program.arguments[2]
     assert xs in backward.inputs and xs in forward.inputs  # used directly, not stacked again
+
+
+def scans(program):
+    return [e for e in program.equations if e.op.name == "scan"]
 
 
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():

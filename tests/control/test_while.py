@@ -61,7 +61,7 @@ def test_rows_and_conditions():
     assert loop.outputs[0].aval.shape == ()  # the counter
 
 
-def test_nested_with_cond_and_scan_in_jit():
+def test_nested_loops_and_derivatives():
     def f(lib, x, w):
         def inner(h, a):
             return lib.lax.cond(h[0] > a, lambda: h * 0.9, lambda: lib.np.sin(h) + w), h[1]
@@ -77,9 +77,7 @@ def test_nested_with_cond_and_scan_in_jit():
         return lib.root.jit(lambda x: lib.lax.while_loop(lambda s: s[0] < 3, turn, (0, x))[1])(x)
 
     same_as_jax(f, X, W, axes=(0, None), reverse=False)
-
-
-def test_derivatives():
+    # Derivatives.
     def f(x, w):
         return grown(OURS, x, w, 40.0)["h"]
 

@@ -57,7 +57,7 @@ def files(rooms: tuple[str, ...]) -> list[Path]:
     return [path for room in rooms for path in sorted((SOURCES / room).rglob("*.py"))]
 
 
-def test_what_is_used_of_an_interpreter_is_found():
+def test_interpreters():
     source = """
 def f(x):
     here, n = current().interpreter, 3
@@ -68,9 +68,7 @@ def f(x):
 """
     found = {(what, name) for what, _, name in used(source)}
     assert found == {("interpreter", "eager"), ("eval_trace", "place"), ("eval_trace", "hidden")}
-
-
-def test_lower_layers_use_what_is_declared():
+    # Lower layers use what is declared.
     allowed = {"eval_trace": OF_EVAL_TRACE, "interpreter": OF_EVAL_TRACE | OF_ALL}
     undeclared = [
         f"{path.relative_to(SOURCES)}:{line} uses {name} of the {what}"

@@ -105,9 +105,18 @@ def test_uneven_dimensions_stay_split(op: Op, types: list, params: dict, expecte
     assert shown(op, *types, **params) == expected
 
 
-def test_parts_of_a_split_dimension():
+def test_sums_and_parts():
     found = infer(split, (over((7, 4), "x"),), {"sizes": (3, 4), "axis": 0})
     assert [t.str_short(True) for t in found] == ["f32[3@x,4]", "f32[4@x,4]"]
+    # Linear ops leave sums for later.
+    flags = array_type((8, 4), np.dtype(bool))
+    assert shown(neg, SUM) == "f32[8,4]{U:x}"
+    assert shown(add, SUM, SUM) == "f32[8,4]{U:x}"
+    assert shown(mul, SUM, array_type((), F32)) == "f32[8,4]{U:x}"
+    assert shown(mul, over((8, 4), "y"), SUM) == "f32[8@y,4]{U:x}"
+    assert shown(select_n, flags, SUM, SUM) == "f32[8,4]{U:x}"
+    assert shown(reduce_sum, SUM, axes=(0,)) == "f32[4]{U:x}"
+    assert shown(reshape, SUM, shape=(32,)) == "f32[32]{U:x}"
 
 
 @pytest.mark.parametrize(
@@ -146,17 +155,6 @@ def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, work
 
 PRODUCT = {"dimension_numbers": (((1,), (0,)), ((), ()))}
 SUM = over((8, 4), unreduced={"x"})
-
-
-def test_linear_ops_leave_sums_for_later():
-    flags = array_type((8, 4), np.dtype(bool))
-    assert shown(neg, SUM) == "f32[8,4]{U:x}"
-    assert shown(add, SUM, SUM) == "f32[8,4]{U:x}"
-    assert shown(mul, SUM, array_type((), F32)) == "f32[8,4]{U:x}"
-    assert shown(mul, over((8, 4), "y"), SUM) == "f32[8@y,4]{U:x}"
-    assert shown(select_n, flags, SUM, SUM) == "f32[8,4]{U:x}"
-    assert shown(reduce_sum, SUM, axes=(0,)) == "f32[4]{U:x}"
-    assert shown(reshape, SUM, shape=(32,)) == "f32[32]{U:x}"
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,25 @@ def shown(op: Op, *types: ArrayType, **params: Any) -> str:
 # -- plain types and the cache --
 
 
-def test_types_of_host_values():
+def test_types_and_what_results_vary_along():
     assert type_of(1.5) == array_type((), F32, weak_type=True)
     assert type_of(2) == array_type((), np.dtype(np.int32), weak_type=True)
     assert type_of(np.float32(1)) == array_type((), F32)
     assert type_of(np.zeros((2, 3))) == array_type((2, 3), F32)
     assert type_of(True) == array_type((), np.dtype(bool))
+    # What results vary along.
+    one = array_type((2,), F32, varying=frozenset({"i"}))
+    other = array_type((2,), F32, varying=frozenset({"j"}))
+    assert shown(add, one, other) == "f32[2]{V:i,j}"
+    assert shown(add, one, array_type((2,), F32)) == "f32[2]{V:i}"
+    assert shown(sin, array_type((2,), F32)) == "f32[2]"
+    x = array_type((3,), F32, varying=frozenset({"i"}))
+    found = infer(split, (x,), {"sizes": (1, 2), "axis": 0})
+    assert [t.str_short(True) for t in found] == ["f32[1]{V:i}", "f32[2]{V:i}"]
+    x = array_type((3,), F32)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"^\[reshape\] cannot reshape"):
+            infer(reshape, (x,), {"shape": (4,)})
 
 
 @pytest.fixture
@@ -90,21 +103,6 @@ def test_the_cache_is_bounded(counted: Any):
 
 
 # -- varying names --
-
-
-def test_what_results_vary_along():
-    one = array_type((2,), F32, varying=frozenset({"i"}))
-    other = array_type((2,), F32, varying=frozenset({"j"}))
-    assert shown(add, one, other) == "f32[2]{V:i,j}"
-    assert shown(add, one, array_type((2,), F32)) == "f32[2]{V:i}"
-    assert shown(sin, array_type((2,), F32)) == "f32[2]"
-    x = array_type((3,), F32, varying=frozenset({"i"}))
-    found = infer(split, (x,), {"sizes": (1, 2), "axis": 0})
-    assert [t.str_short(True) for t in found] == ["f32[1]{V:i}", "f32[2]{V:i}"]
-    x = array_type((3,), F32)
-    for _ in range(2):
-        with pytest.raises(TypeError, match=r"^\[reshape\] cannot reshape"):
-            infer(reshape, (x,), {"shape": (4,)})
 
 
 # -- explicit shardings --

@@ -120,9 +120,8 @@ def test_all_transforms_nest(first: str, second: str, third: str):
     np.testing.assert_allclose(np.asarray(fun(array(x))), expected, rtol=1e-5)
 
 
-def test_perturbations_are_not_confused():
+def test_perturbations_and_linear_parts():
     """d/dx (x · d/dy (x + y)) is 1; confusing the two tangents gives 2."""
-
     def inner(x: Any) -> Any:
         return mul(x, derivative(lambda y: add(x, y))(array(1.0)))
 
@@ -133,9 +132,7 @@ def test_perturbations_are_not_confused():
         return derivative(lambda y: mul(x, mul(y, y)))(x)
 
     assert float(np.asarray(derivative(product)(array(3.0)))) == 12  # (2x²)' = 4x
-
-
-def test_linearize_of_batch_stages_only_the_linear_part():
+    # Linearize of batch stages only the linear part.
     seen = []
 
     def fun(x: Any) -> list:
@@ -226,7 +223,7 @@ def test_escaped_tracers(transform: str, use: str):
     )
 
 
-def test_a_tracer_of_an_inner_function_used_in_the_outer():
+def test_tracers_elsewhere():
     def outer(x: Any) -> list:
         kept: list[Any] = []
         stage(lambda a: kept.append(sin(a)) or [a], [VECTOR])
@@ -234,10 +231,7 @@ def test_a_tracer_of_an_inner_function_used_in_the_outer():
 
     with pytest.raises(UnexpectedTracerError, match="was used outside the function"):
         stage(outer, [VECTOR])
-
-
-def test_a_tracer_of_a_sibling_thread_is_refused():
-    """The tracer is alive, but does not belong to an ancestor of the program that uses it."""
+    # The tracer is alive, but does not belong to an ancestor of the program that uses it.
     errors: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -323,7 +317,7 @@ def test_missing_rules(run: Callable, message: str):
         del OPS["bare"]
 
 
-def test_missing_transpose():
+def test_what_is_missing_and_named():
     op = Op("bare", type_rule=lambda op, x: x, jvp=lambda op, ps, ts: (op(*ps), op(*ts)))
     try:
         def outer(x: Any) -> list:
@@ -340,9 +334,7 @@ def test_missing_transpose():
         stage(outer, [VECTOR])
     finally:
         del OPS["bare"]
-
-
-def test_names_of_ops_functions_and_fields():
+    # Names of ops functions and fields.
     with pytest.raises(ValueError) as caught:
         Op("sin", type_rule=lambda op, x: x)
     assert str(caught.value) == "an op named 'sin' already exists"

@@ -178,7 +178,7 @@ def holder(**fields: Any) -> Op:
     )
 
 
-def test_an_op_that_holds_a_program_is_looked_into():
+def test_programs_in_an_op():
     op = calling("again", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.log(x), X)
 
@@ -191,9 +191,7 @@ def test_an_op_that_holds_a_program_is_looked_into():
     close(sw.grad(lambda x: jnp.sum(f(x)))(X), 1 / X)
     close(sw.vmap(f)(np.stack([X, X])), [np.log(X)] * 2)
     assert not _is_small(staged(f, X)) and op.inferred is None
-
-
-def test_reports_look_into_an_op_that_only_calls():
+    # Reports look into an op that only calls.
     op = calling("through", call.lower, call.partial_eval, is_call=True)  # type: ignore[arg-type]
     opaque = calling("opaque", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.sin(jnp.cos(x)), X)

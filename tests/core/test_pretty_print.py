@@ -44,18 +44,7 @@ PLAIN = """\
   in (e, f) }"""
 
 
-def test_forms(program):
-    assert program.pretty_print() == PLAIN == str(program)
-    assert program.pretty_print(custom_pp_eqn_rules=False, use_color=False, width=200) == PLAIN
-    found = program.pretty_print(print_shapes=False).splitlines()
-    assert found[:2] == ["{ lambda ; a. let", "    b = sin a"]
-    assert found[4:6] == ["    e f = scan[", "      body={ lambda ; a b. let"]
-    found = program.pretty_print(use_color=True, source_info=True)
-    assert "\033[1mlambda\033[0m ; a:\033[36mf32[3]\033[0m. \033[1mlet\033[0m\n" in found
-    assert "\033[90m# " in found
-
-
-def test_lines_and_names_in_scope_are_at_the_end(program):
+def test_lines_and_equations(program):
     lines = HERE.read_text().splitlines()
 
     def line(text):
@@ -73,9 +62,29 @@ def test_lines_and_names_in_scope_are_at_the_end(program):
     ]
     assert found[6] == f"          c:f32[] = add a b           # {HERE}:{add} (body) []"
     assert [text.partition("#")[0].rstrip() for text in found] == PLAIN.splitlines()
+    # Equations.
+    sin, mul, *_ = program.eqns
+    assert str(sin) == "b:f32[3] = sin a"
+    assert str(mul) == "b:f32[3] = mul a 2.0:f32[]"
+    (x,) = sin.invars
+    assert repr(x) == f"Var(id={id(x)}):float32[3]"
+    assert repr(mul.invars[1]) == "Literal(2.0)"
+    for eqn in program.eqns:
+        assert eqn.effects == frozenset()
+        with eqn.ctx.manager:
+            assert eqn.ctx.compute_type is None
+    # Forms.
+    assert program.pretty_print() == PLAIN == str(program)
+    assert program.pretty_print(custom_pp_eqn_rules=False, use_color=False, width=200) == PLAIN
+    found = program.pretty_print(print_shapes=False).splitlines()
+    assert found[:2] == ["{ lambda ; a. let", "    b = sin a"]
+    assert found[4:6] == ["    e f = scan[", "      body={ lambda ; a b. let"]
+    found = program.pretty_print(use_color=True, source_info=True)
+    assert "\033[1mlambda\033[0m ; a:\033[36mf32[3]\033[0m. \033[1mlet\033[0m\n" in found
+    assert "\033[90m# " in found
 
 
-def test_effects_and_branches():
+def test_effects_branches_and_parameters():
     def told(x):
         sw.debug.print("{}", x)
         return x
@@ -97,9 +106,7 @@ def test_effects_and_branches():
         "        in (b,) })",
         "  in (d,) }",
     ]
-
-
-def test_long_parameters_are_on_lines_of_their_own():
+    # Long parameters are on lines of their own.
     program = sw.make_jaxpr(lambda x: x.sum(0))(np.ones(3, np.float32))
     assert program.pretty_print(width=30) == (
         "{ lambda ; a:f32[3]. let\n"
@@ -108,16 +115,3 @@ def test_long_parameters_are_on_lines_of_their_own():
         "    ] a\n"
         "  in (b,) }"
     )
-
-
-def test_equations(program):
-    sin, mul, *_ = program.eqns
-    assert str(sin) == "b:f32[3] = sin a"
-    assert str(mul) == "b:f32[3] = mul a 2.0:f32[]"
-    (x,) = sin.invars
-    assert repr(x) == f"Var(id={id(x)}):float32[3]"
-    assert repr(mul.invars[1]) == "Literal(2.0)"
-    for eqn in program.eqns:
-        assert eqn.effects == frozenset()
-        with eqn.ctx.manager:
-            assert eqn.ctx.compute_type is None

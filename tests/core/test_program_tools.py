@@ -93,27 +93,6 @@ def test_walks_and_replays():
     assert program.name == "sin" and program.in_types == program.out_types == (t,)
 
 
-def test_inlined_programs():
-    program = program_of(nested, X)
-    flat = inlined(program, lambda e: e.params["program"] if e.op.name == "jit" else None)
-    check_program(flat)
-    assert names(flat) == ["sin", "mul", "sin", "mul", "add"]
-    assert describe(flat.equations[0].site) == describe(flat.equations[2].site)
-    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
-    assert names(inlined(program, lambda e: None)) == names(program)
-    # Inlined programs bring their constants.
-    values = jnp.arange(3.0)
-    f = sw.jit(lambda x: x + values)
-    program = program_of(lambda x: f(x) * f(x), X)
-    flat = inlined(program, lambda e: e.params.get("program"))
-    check_program(flat)
-    assert len(flat.constants) == 2 and flat.in_types == program.in_types
-    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
-    whole, held = consts_to_args(flat)
-    assert not whole.constants and whole.inputs == flat.inputs
-    np.testing.assert_array_equal(whole(*held, X)[0], program(X)[0])
-
-
 # -- nothing done manually --
 
 SOURCES = Path(sw.__file__).parent / "_src"
@@ -150,13 +129,32 @@ def _by_hand(node: ast.stmt | ast.expr) -> Iterator[str]:
             yield "runs a program by itself: use `eval_program`"
 
 
-def test_one_toolbox_for_programs():
+def test_tools_and_inlining():
     files = {p.relative_to(SOURCES).as_posix(): p for p in sorted(SOURCES.rglob("*.py"))}
     assert {*TOOLS, BACKWARDS} <= {*files}
     found = [line for name, p in files.items() for line in complaints(p.read_text(), name)]
     assert not found, "\n" + "\n".join(found)
     assert not complaints("Program(ins, outs, equations, name=op.name)")
     assert not complaints("def f(e):\n return [g(p) for p in e.programs()]")
+    # Inlined programs.
+    program = program_of(nested, X)
+    flat = inlined(program, lambda e: e.params["program"] if e.op.name == "jit" else None)
+    check_program(flat)
+    assert names(flat) == ["sin", "mul", "sin", "mul", "add"]
+    assert describe(flat.equations[0].site) == describe(flat.equations[2].site)
+    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
+    assert names(inlined(program, lambda e: None)) == names(program)
+    # Inlined programs bring their constants.
+    values = jnp.arange(3.0)
+    f = sw.jit(lambda x: x + values)
+    program = program_of(lambda x: f(x) * f(x), X)
+    flat = inlined(program, lambda e: e.params.get("program"))
+    check_program(flat)
+    assert len(flat.constants) == 2 and flat.in_types == program.in_types
+    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
+    whole, held = consts_to_args(flat)
+    assert not whole.constants and whole.inputs == flat.inputs
+    np.testing.assert_array_equal(whole(*held, X)[0], program(X)[0])
 
 
 @pytest.mark.parametrize(

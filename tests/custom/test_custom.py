@@ -187,7 +187,7 @@ def test_forward_mode():
     close(grad(lambda x, y, z: total(f(x, y, z)), (0, 1, 2))(array(X), array(Y), array(X)), wanted)
 
 
-def test_a_staged_call_is_a_readable_equation_that_checks():
+def test_programs_and_surroundings():
     program = jit(lambda x, y: F["jvp"](x, y)["s"]).trace(array(X), array(Y)).program
     check_program(program)
     assert str(program) == """\
@@ -201,6 +201,17 @@ def test_a_staged_call_is_a_readable_equation_that_checks():
       num_consts=0
     ] a b
   in (c,) }"""
+    # A rule that runs when its surroundings are gone.
+    def loss(x, k):
+        f = custom_vjp(lambda a: a * k)
+        f.defvjp(lambda a: (f(a), None), lambda res, ct: (ct * k,))
+        return total(f(x))
+
+    assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
+        "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
+        "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
+        "the rule runs after that function has ended. Pass the value to <lambda> as an argument."
+    )
 
 
 def test_arguments():
@@ -313,19 +324,6 @@ def test_values_from_outside_may_not_be_differentiated_by():
     )
 
 
-def test_a_rule_that_runs_when_its_surroundings_are_gone():
-    def loss(x, k):
-        f = custom_vjp(lambda a: a * k)
-        f.defvjp(lambda a: (f(a), None), lambda res, ct: (ct * k,))
-        return total(f(x))
-
-    assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
-        "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
-        "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
-        "the rule runs after that function has ended. Pass the value to <lambda> as an argument."
-    )
-
-
 # -- messages --
 
 
@@ -407,7 +405,7 @@ def test_what_fwd_and_bwd_must_return():
     )
 
 
-def test_types_of_rules():
+def test_types_of_rules_and_results():
     @custom_jvp
     def f(x, mode):
         return x
@@ -429,9 +427,7 @@ def test_types_of_rules():
         close(found, np.ones(3))
     out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
     close(pull_back(out), pull_back(out))
-
-
-def test_results_of_rules_have_the_types_of_the_function():
+    # Results of rules have the types of the function.
     @custom_jvp
     def f(x):
         return {"y": x * 2.0}

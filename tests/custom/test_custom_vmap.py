@@ -117,7 +117,7 @@ def test_sequential_vmap(axes):
     close(by_x, np.cos(X) * (Y[:, None] if axes[1] == 0 else Y[0]), 1e-5)
 
 
-def test_what_it_gives():
+def test_what_it_gives_and_refuses():
     mesh = sw.sharding.Mesh(np.array(sw.devices()[:2]), ("x",))
     placed = sw.device_put(X, sw.NamedSharding(mesh, sw.P("x")))
     got = sw.jit(sw.vmap(made(OURS), (0, None)))(placed, Y[0])
@@ -132,6 +132,19 @@ def test_what_it_gives():
         assert all(isinstance(v, sw.Array) for v in found)
         assert [v.weak_type for v in found] == [type(x) is float, True, False,
                                                 type(x) is float]
+    # A mapped value from outside is refused.
+    def f(x):
+        @custom_vmap
+        def g(y):
+            return x * y
+
+        g.def_vmap(lambda size, batched, y: (y, True))
+        return g(x)
+
+    assert message(TypeError, sw.vmap(f), X) == (
+        "custom_vmap function g uses a mapped value from outside, which its rule cannot "
+        "see: pass the value to g as an argument."
+    )
 
 
 # ------------------------------------------------------------------------------ messages
@@ -161,18 +174,3 @@ def test_messages():
     fails(ValueError, lambda n, b, x: (x[0], True), "<lambda>, the vmap rule of custom_vmap "
           "function f, says that a result of type f32[3] is batched, so its first "
           "dimension must have size 2.")
-
-
-def test_a_mapped_value_from_outside_is_refused():
-    def f(x):
-        @custom_vmap
-        def g(y):
-            return x * y
-
-        g.def_vmap(lambda size, batched, y: (y, True))
-        return g(x)
-
-    assert message(TypeError, sw.vmap(f), X) == (
-        "custom_vmap function g uses a mapped value from outside, which its rule cannot "
-        "see: pass the value to g as an argument."
-    )

@@ -265,7 +265,7 @@ def test_where_checks_are_made() -> None:
     assert checkify.checkify(f)(-1.0)[0].get() == "no (`check` failed)"
 
 
-def test_nothing_is_staged_twice() -> None:
+def test_staging_and_what_cannot_be_looked_into() -> None:
     count = 0
 
     def f(x: Any) -> Any:
@@ -279,6 +279,17 @@ def test_nothing_is_staged_twice() -> None:
         sw.jit(g)(np.float32(x))
     assert count == 1
     check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
+    # What cannot be looked into.
+    def f(b: Any) -> Any:
+        def matvec(x: Any) -> Any:
+            checkify.check(x.sum() < 9, "m")
+            return x * 2
+
+        return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
+
+    with pytest.raises(NotImplementedError, match=r"^checkify does not support checks in the "
+                       r"functions of "):
+        checkify.checkify(f)(jnp.ones(2))
 
 
 def test_keys_and_small_integers() -> None:
@@ -328,19 +339,6 @@ def test_arguments_are_checked() -> None:
     refused(TypeError, "checkify.check_error takes an error that `checkify` returned; got None of "
             "type "
             "NoneType.", lambda: checkify.check_error(None))  # pyright: ignore[reportArgumentType]
-
-
-def test_what_cannot_be_looked_into() -> None:
-    def f(b: Any) -> Any:
-        def matvec(x: Any) -> Any:
-            checkify.check(x.sum() < 9, "m")
-            return x * 2
-
-        return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
-
-    with pytest.raises(NotImplementedError, match=r"^checkify does not support checks in the "
-                       r"functions of "):
-        checkify.checkify(f)(jnp.ones(2))
 
 
 def with_refs(lib: Any, x: Any) -> Any:

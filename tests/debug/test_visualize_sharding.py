@@ -104,7 +104,7 @@ def test_boxes():
     )
 
 
-def test_replicated_over_one_axis():
+def test_replicas_and_slices():
     check(
         draw((8, 16), P(None, "model")),
         """
@@ -114,6 +114,24 @@ def test_replicated_over_one_axis():
             └─────────────┴─────────────┘
         """,
     )
+    # Three split dimensions are slices.
+    check(
+        draw((4, 8, 16), P("a", "b", "c"), sizes=CUBE),
+        """
+        [0:2, rows, columns]   [2:4, rows, columns]
+             0:8     8:16           0:8     8:16
+            ┌───────┬───────┐      ┌───────┬───────┐
+        0:4 │ CPU 0 │ CPU 1 │  0:4 │ CPU 4 │ CPU 5 │
+            ├───────┼───────┤      ├───────┼───────┤
+        4:8 │ CPU 2 │ CPU 3 │  4:8 │ CPU 6 │ CPU 7 │
+            └───────┴───────┘      └───────┴───────┘
+        """,
+    )
+    below = draw((4, 8, 16), P("a", "b", "c"), 40, sizes=CUBE).splitlines()
+    assert [line for line in below if "rows" in line] == [
+        "[0:2, rows, columns]",
+        "[2:4, rows, columns]",
+    ]
 
 
 def test_narrow_terminals():
@@ -174,26 +192,6 @@ def test_three_dimensions():
             └─────────────┘
         """,
     )
-
-
-def test_three_split_dimensions_are_slices():
-    check(
-        draw((4, 8, 16), P("a", "b", "c"), sizes=CUBE),
-        """
-        [0:2, rows, columns]   [2:4, rows, columns]
-             0:8     8:16           0:8     8:16
-            ┌───────┬───────┐      ┌───────┬───────┐
-        0:4 │ CPU 0 │ CPU 1 │  0:4 │ CPU 4 │ CPU 5 │
-            ├───────┼───────┤      ├───────┼───────┤
-        4:8 │ CPU 2 │ CPU 3 │  4:8 │ CPU 6 │ CPU 7 │
-            └───────┴───────┘      └───────┴───────┘
-        """,
-    )
-    below = draw((4, 8, 16), P("a", "b", "c"), 40, sizes=CUBE).splitlines()
-    assert [line for line in below if "rows" in line] == [
-        "[0:2, rows, columns]",
-        "[2:4, rows, columns]",
-    ]
 
 
 def test_what_is_left_out():
@@ -266,7 +264,7 @@ def test_sizes():
     )
 
 
-def test_scale():
+def test_scale_and_names():
     check(
         draw((8, 16), P("model"), scale=2),
         """
@@ -278,6 +276,20 @@ def test_scale():
         4:8 │       CPU 1,3,5,7        │
             │                          │
             └──────────────────────────┘
+        """,
+    )
+    # Names of axes are one line of text.
+    named = mesh(**{"a\n\x1b[31m": 2, "[red]": 2})
+    check(
+        printed(MeshPicture(named)),
+        """
+        mesh of 4 devices (a��[31m: 2, [red]: 2)
+                   [red]=0   [red]=1
+                  ┌─────────┬─────────┐
+        a��[31m=0 │  CPU 0  │  CPU 1  │
+                  ├─────────┼─────────┤
+        a��[31m=1 │  CPU 2  │  CPU 3  │
+                  └─────────┴─────────┘
         """,
     )
 
@@ -337,22 +349,6 @@ def test_any_kind_of_sharding():
     )
 
 
-def test_names_of_axes_are_one_line_of_text():
-    named = mesh(**{"a\n\x1b[31m": 2, "[red]": 2})
-    check(
-        printed(MeshPicture(named)),
-        """
-        mesh of 4 devices (a��[31m: 2, [red]: 2)
-                   [red]=0   [red]=1
-                  ┌─────────┬─────────┐
-        a��[31m=0 │  CPU 0  │  CPU 1  │
-                  ├─────────┼─────────┤
-        a��[31m=1 │  CPU 2  │  CPU 3  │
-                  └─────────┴─────────┘
-        """,
-    )
-
-
 @pytest.mark.parametrize(
     "environment, colored", [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
@@ -404,35 +400,11 @@ def test_never_wider_than_the_terminal(width, spec):
     assert max(map(len, draw((64, 64), spec, width=width).splitlines())) <= width
 
 
-def test_arrays_print(capsys):
+def test_arrays_and_meshes_of_three_axes(capsys):
     x = jax.device_put(np.zeros((8, 16)), NamedSharding(mesh(**FLAT), P("data", "model")))
     visualize_array_sharding(x, max_width=40)
     assert "6:8 │ CPU 6 │ CPU 7 │" in capsys.readouterr().out
-
-
-# ---- meshes --------------------------------------------------------------------------------------
-
-
-def test_mesh():
-    check(
-        printed(MeshPicture(mesh(**FLAT))),
-        """
-        mesh of 8 devices (data: 4, model: 2)
-                model=0   model=1
-               ┌─────────┬─────────┐
-        data=0 │  CPU 0  │  CPU 1  │
-               ├─────────┼─────────┤
-        data=1 │  CPU 2  │  CPU 3  │
-               ├─────────┼─────────┤
-        data=2 │  CPU 4  │  CPU 5  │
-               ├─────────┼─────────┤
-        data=3 │  CPU 6  │  CPU 7  │
-               └─────────┴─────────┘
-        """,
-    )
-
-
-def test_mesh_of_three_axes(capsys):
+    # Mesh of three axes.
     visualize_mesh(mesh(**CUBE), console=Console(width=80, color_system=None))
     check(
         "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()),
@@ -449,7 +421,27 @@ def test_mesh_of_three_axes(capsys):
     )
 
 
-def test_mesh_too_wide_for_boxes_lists_ids():
+# ---- meshes --------------------------------------------------------------------------------------
+
+
+def test_meshes():
+    check(
+        printed(MeshPicture(mesh(**FLAT))),
+        """
+        mesh of 8 devices (data: 4, model: 2)
+                model=0   model=1
+               ┌─────────┬─────────┐
+        data=0 │  CPU 0  │  CPU 1  │
+               ├─────────┼─────────┤
+        data=1 │  CPU 2  │  CPU 3  │
+               ├─────────┼─────────┤
+        data=2 │  CPU 4  │  CPU 5  │
+               ├─────────┼─────────┤
+        data=3 │  CPU 6  │  CPU 7  │
+               └─────────┴─────────┘
+        """,
+    )
+    # Mesh too wide for boxes lists ids.
     check(
         printed(MeshPicture(mesh(x=8)), 40),
         """

@@ -59,7 +59,7 @@ def test_blocks():
     assert found["cosine"] == ['a = "1", b = "2"']
 
 
-def test_a_value_names_the_instruction_that_computes_it():
+def test_values_and_functions():
     def f(x: Any, k: Any) -> Any:
         both = {"s": snp.sin(x), "c": lax.top_k(x, 2)[1]}
         both = set_xla_metadata(both, tag="here")
@@ -72,9 +72,7 @@ def test_a_value_names_the_instruction_that_computes_it():
     np.testing.assert_allclose(ours, np.cos(X), rtol=1e-6)
     np.testing.assert_array_equal(set_xla_metadata(X, a=1), X)
     np.testing.assert_array_equal(sw.vmap(lambda x: set_xla_metadata(x, a=1))(X), X)
-
-
-def test_a_decorated_jitted_function_has_a_program_of_its_own():
+    # A decorated jitted function has a program of its own.
     @sw.jit
     def f(x: Any) -> Any:
         return inner(x) + 1

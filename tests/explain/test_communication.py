@@ -147,35 +147,6 @@ def test_loops(mesh):
     assert "1+" in captured.get() and "64 B+" in captured.get()
 
 
-def test_texts():
-    mesh = sw.sharding.Mesh(sw.devices(), "x")
-    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
-    lowered = sw.jit(lambda x: x.sum()).lower(x)
-    assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
-    assert message(ValueError, lambda: collectives(lowered.as_text())) == (
-        "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
-        "compiled. Collectives appear only in a compiled function: "
-        "collectives(f.lower(...).compile())."
-    )
-    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
-    assert collectives(compiled.as_text()) == []
-    with pytest.raises(ValueError, match=r"cannot read replica_groups='\?\?.*\[2,2\]<=\[4\]"):
-        read("f32[2]{0}", "all-reduce", "replica_groups=??")
-    # Groups along parts of axes and none.
-    odd = read("f32[2]{0}", "all-reduce", "replica_groups={{0,3},{1,2},{4,7},{5,6}}")
-    assert mesh_axes(odd, grid(data=4, model=2)) is None
-
-    halves = read("f32[2]{0}", "all-reduce", "replica_groups={{0,2},{4,6},{1,3},{5,7}}")
-    assert [str(a) for a in mesh_axes(halves, grid(data=4, model=2))] == ["data:(2)2"]
-    assert mesh_axes(halves, grid(a=2, b=2, c=2)) == ("b",)
-    everyone = read("f32[2]{0}", "all-reduce", "replica_groups={}")
-    assert mesh_axes(everyone, grid(data=4, model=2)) == ("data", "model")
-    rest = 'replica_groups={}, metadata={op_name="f/dot" source_file="/a/b.py" source_line=12}'
-    found = read("f32[2]{0}", "all-reduce", rest)
-    assert (found.op_name, found.source) == ("f/dot", "/a/b.py:12")
-    assert str(found) == "all-reduce(f32[2]) over 8 devices"
-
-
 # ---- spellings of groups -------------------------------------------------------------------------
 
 DATA = ((0, 2, 4, 6), (1, 3, 5, 7))
@@ -270,7 +241,7 @@ def test_start_and_done_are_one(start, kind, rest, result, count):
     assert (found.kind, found.bytes) == (kind, count)
 
 
-def test_wrapped_asynchronous_computation_is_one():
+def test_asynchronous_computations_and_tables():
     text = """HloModule m, num_partitions=8
 
 %async_computation (p: f32[2,8]) -> f32[2,8] {
@@ -286,6 +257,33 @@ ENTRY %main (x: f32[2,8]) -> f32[2,8] {
 """
     (found,) = collectives(text)
     assert (found.kind, found.runs) == ("all-to-all", 1)
+    # Texts.
+    mesh = sw.sharding.Mesh(sw.devices(), "x")
+    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
+    lowered = sw.jit(lambda x: x.sum()).lower(x)
+    assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
+    assert message(ValueError, lambda: collectives(lowered.as_text())) == (
+        "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
+        "compiled. Collectives appear only in a compiled function: "
+        "collectives(f.lower(...).compile())."
+    )
+    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
+    assert collectives(compiled.as_text()) == []
+    with pytest.raises(ValueError, match=r"cannot read replica_groups='\?\?.*\[2,2\]<=\[4\]"):
+        read("f32[2]{0}", "all-reduce", "replica_groups=??")
+    # Groups along parts of axes and none.
+    odd = read("f32[2]{0}", "all-reduce", "replica_groups={{0,3},{1,2},{4,7},{5,6}}")
+    assert mesh_axes(odd, grid(data=4, model=2)) is None
+
+    halves = read("f32[2]{0}", "all-reduce", "replica_groups={{0,2},{4,6},{1,3},{5,7}}")
+    assert [str(a) for a in mesh_axes(halves, grid(data=4, model=2))] == ["data:(2)2"]
+    assert mesh_axes(halves, grid(a=2, b=2, c=2)) == ("b",)
+    everyone = read("f32[2]{0}", "all-reduce", "replica_groups={}")
+    assert mesh_axes(everyone, grid(data=4, model=2)) == ("data", "model")
+    rest = 'replica_groups={}, metadata={op_name="f/dot" source_file="/a/b.py" source_line=12}'
+    found = read("f32[2]{0}", "all-reduce", rest)
+    assert (found.op_name, found.source) == ("f/dot", "/a/b.py:12")
+    assert str(found) == "all-reduce(f32[2]) over 8 devices"
 
 
 @pytest.mark.parametrize(

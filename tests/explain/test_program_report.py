@@ -170,7 +170,7 @@ def test_thousands_of_described_devices():
     assert report.seconds.dominant == "communication"
 
 
-def test_explicit_axes_and_data():
+def test_data_and_machines():
     mesh = AbstractMesh((16,), ("x",))
     report = explain(lambda a: a.sum())(struct((64,), "x", mesh=mesh))
     assert told(report) == [
@@ -183,26 +183,7 @@ def test_explicit_axes_and_data():
     assert data["communication"][0]["axes"] == ["x"]
     assert data["seconds"]["dominant"] == report.seconds.dominant
     assert "hlo" not in data
-
-
-@pytest.mark.parametrize(
-    ("asked", "meant"),
-    [
-        ("h20", " Did you mean 'h200'?"), ("H100", " Did you mean 'h100'?"),
-        ("tpu", " Did you mean 'tpu-v5e', 'tpu-v5p' or 'tpu-v6e'?"),
-        ("tpu_v5e", " Did you mean 'tpu-v5e'?"), ("gpu", ""), ("", ""),
-    ],
-)  # fmt: skip
-def test_unknown_machines_are_refused_at_once(asked, meant):
-    assert message(ValueError, explain, jnp.sin, machine=asked) == (
-        f"unknown machine {asked!r}; known machines are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
-        f"'tpu-v5p' and 'tpu-v6e'.{meant} To add one of your own: "
-        "`shardwise.explain.machines['mine'] = "
-        "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
-    )
-
-
-def test_machines():
+    # Machines.
     with pytest.raises(TypeError) as caught:
         explain(jnp.sin, machine=200)  # type: ignore[arg-type]
     assert str(caught.value) == (
@@ -221,6 +202,23 @@ def test_machines():
     assert row.seconds == pytest.approx(wire)
     assert report.seconds.total == (
         max(report.seconds.compute, report.seconds.memory) + report.seconds.communication
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("h20", " Did you mean 'h200'?"), ("H100", " Did you mean 'h100'?"),
+        ("tpu", " Did you mean 'tpu-v5e', 'tpu-v5p' or 'tpu-v6e'?"),
+        ("tpu_v5e", " Did you mean 'tpu-v5e'?"), ("gpu", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_unknown_machines_are_refused_at_once(asked, meant):
+    assert message(ValueError, explain, jnp.sin, machine=asked) == (
+        f"unknown machine {asked!r}; known machines are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
+        f"'tpu-v5p' and 'tpu-v6e'.{meant} To add one of your own: "
+        "`shardwise.explain.machines['mine'] = "
+        "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
 
 

@@ -196,7 +196,7 @@ def test_the_same_on_another_line_is_of_that_line(pair):
         ]
 
 
-def test_joined_collectives_are_of_their_own_lines():
+def test_joined_collectives():
     def each(a, b, c):
         first = sw.jit(lambda v: lax.psum(v * 2, "x"))
         return (
@@ -215,9 +215,6 @@ def test_joined_collectives_are_of_their_own_lines():
     largest = max(report.communication, key=lambda c: c.bytes)
     assert [c.shared for c in report.communication if c is not largest] == [1, 1]
     assert largest.shared == 0
-
-
-def test_results_of_joined_collectives_are_of_their_own_equations():
     def loss(w, x):
         return (jnp.tanh(x @ w) ** 2).mean()
 

@@ -23,7 +23,7 @@ from tests.helpers.errors import message
 X = np.arange(3, dtype=np.float32)
 
 
-def test_clients():
+def test_clients_and_topologies():
     assert backend.get_backend() is backend.get_backend("cpu") is backend.backends()["cpu"]
     assert backend.get_backend(backend.get_backend()) is backend.get_backend()
     assert backend.get_default_device() == sw.devices()[0]
@@ -38,6 +38,16 @@ def test_clients():
     assert str(error.value) == (
         "register_backend_factory: the platform 'mine' cannot be added; lowering and transfers "
         "support only the platforms 'cpu' and 'cuda'."
+    )
+    # Topologies.
+    found = topologies.get_attached_topology("cpu")
+    assert repr(found) == "TopologyDescription(8 devices of cpu)"
+    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
+    assert dict(mesh.shape) == {"x": 4, "y": 2}
+    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
+        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
+        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
+        "`num_cpu_devices` for more virtual devices."
     )
 
 
@@ -128,18 +138,6 @@ def test_frames_of_files_are_left_out(tmp_path: Path):
     assert where().startswith(f"{__file__}:")
 
 
-def test_topologies():
-    found = topologies.get_attached_topology("cpu")
-    assert repr(found) == "TopologyDescription(8 devices of cpu)"
-    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
-    assert dict(mesh.shape) == {"x": 4, "y": 2}
-    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
-        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
-        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
-        "`num_cpu_devices` for more virtual devices."
-    )
-
-
 def test_folder_of_compiled_programs(tmp_path: Path):
     before = sw.config.compilation_cache_dir
     try:
@@ -161,7 +159,7 @@ def test_dtypes_of_dlpack(name: str):
     assert not dlpack.is_supported_dtype(sw.random.key(0).dtype)
 
 
-def test_primitives_of_custom_rules():
+def test_custom_rules_and_options():
     @sw.custom_jvp
     def g(x: Any) -> Any:
         return x
@@ -170,9 +168,7 @@ def test_primitives_of_custom_rules():
     (eqn,) = sw.make_jaxpr(g)(X).eqns
     assert eqn.primitive is custom_derivatives.custom_jvp_call_p
     assert custom_derivatives.custom_vjp_call_p.name == "custom_vjp_call"
-
-
-def test_options_for_modules_over_devices():
+    # Options for modules over devices.
     from shardwise.interpreters import pxla, xla
 
     devices = np.array(sw.devices()[:2])

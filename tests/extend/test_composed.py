@@ -127,7 +127,7 @@ def test_select_and_scatter(padding: Any, fold: str):
     np.testing.assert_allclose(sw.jit(run(sw, lax))(x, s), wanted, rtol=1e-6)
 
 
-def test_the_rest_by_jax_names():
+def test_rows_and_other_names():
     np.testing.assert_array_equal(lax.stage_p.bind(3.0), 3.0)
     assert primitives.empty2_p.bind(dtype=np.float32, memory_space=None).shape == ()
     assert lax.after_all_p.bind(lax.create_token_p.bind()).shape == (0,)
@@ -137,9 +137,7 @@ def test_the_rest_by_jax_names():
     same = "after_all_p approx_top_k_p create_token_p eq_to_p le_to_p lt_to_p ragged_all_to_all_p"
     for name in f"{same} rng_uniform_p select_and_scatter_p squeeze_p".split():
         assert getattr(primitives, name) is getattr(lax, name)
-
-
-def test_rows_go_to_other_devices():
+    # Rows go to other devices.
     mesh = mesh_of(2)
     x = np.arange(8, dtype=np.float32)
     sizes = np.full(4, 1, np.int32)

@@ -202,7 +202,7 @@ def test_trees_and_static_arguments():
     assert asked == [("n", 2, *tree)]
 
 
-def test_shardings_that_are_not_decoded():
+def test_shardings_and_meshes():
     found = []
 
     def partition(mesh, args, result):
@@ -217,10 +217,7 @@ def test_shardings_that_are_not_decoded():
         place = found.pop()
         assert isinstance(place, GSPMDSharding) and found.pop() == place
         assert place.is_equivalent_to(NamedSharding(MESH, P(*spec)), 2)
-
-
-def test_a_mesh_of_its_own_and_constants():
-    """lower_fn may close over arrays, and name the axes of another mesh over the same devices."""
+    # lower_fn may close over arrays, and name the axes of another mesh over the same devices.
     own = mesh_of(2, 4, names="ab").update()
     table = np.arange(300, dtype="f")
 

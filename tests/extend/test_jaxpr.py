@@ -113,6 +113,18 @@ def test_where_a_program_is():
         lambda x: states.append(core.unsafe_get_axis_names_DO_NOT_USE()) or x, axis_name="i"
     )(jnp.ones(2))
     assert states[-1] == ["i"]
+    # Values of transforms around a program are its constants.
+    @sw.jit
+    def f(x):
+        closed = sw.make_jaxpr(lambda y: y * x + jnp.sin(x))(2.0)
+        assert len(closed.jaxpr.constvars) == len(closed.consts) == 1
+        (found,) = core.jaxpr_as_fun(closed)(2.0)
+        return found
+
+    np.testing.assert_allclose(f(3.0), 6 + np.sin(3.0), rtol=1e-6)
+    np.testing.assert_allclose(sw.grad(f)(3.0), 2 + np.cos(3.0), rtol=1e-6)
+    t = ShapedArray((2,), np.int32, weak_type=True)
+    assert t.to_tangent_aval().dtype == sw.float0 and not t.strip_weak_type().weak_type
 
 
 def test_transformations_of_functions():
@@ -211,20 +223,6 @@ def test_parameters_by_the_names_of_jax():
     eqns = [e.replace(params={**e.params, "jaxpr": cosine}) if e is jit else e for e in closed.eqns]
     changed = core.jaxpr_as_fun(closed.replace(eqns=eqns))(0.0)[0]
     assert changed == f(np.float32(np.pi / 2))
-
-
-def test_values_of_transforms_around_a_program_are_its_constants():
-    @sw.jit
-    def f(x):
-        closed = sw.make_jaxpr(lambda y: y * x + jnp.sin(x))(2.0)
-        assert len(closed.jaxpr.constvars) == len(closed.consts) == 1
-        (found,) = core.jaxpr_as_fun(closed)(2.0)
-        return found
-
-    np.testing.assert_allclose(f(3.0), 6 + np.sin(3.0), rtol=1e-6)
-    np.testing.assert_allclose(sw.grad(f)(3.0), 2 + np.cos(3.0), rtol=1e-6)
-    t = ShapedArray((2,), np.int32, weak_type=True)
-    assert t.to_tangent_aval().dtype == sw.float0 and not t.strip_weak_type().weak_type
 
 
 class Named(sw.core.Tracer):

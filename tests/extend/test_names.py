@@ -46,7 +46,7 @@ def test_small_tools():
     assert used == [True] and [e.primitive.name for e in inner.eqns] == ["cos"]
 
 
-def test_lines_of_a_program_that_runs_again():
+def test_lines_and_names():
     closed = sw.make_jaxpr(lambda x: jnp.sin(x))(1.0)
 
     def line(**how):
@@ -59,9 +59,7 @@ def test_lines_of_a_program_that_runs_again():
     first = core_line(closed.eqns[0])
     assert line() == line(propagate_source_info=True) == first
     assert line(propagate_source_info=False) == first + 3
-
-
-def test_arguments_have_the_names_of_jax():
+    # Arguments have the names of jax.
     tree = sw.tree.structure(({"x": 1}, 2))
     assert api_util.donation_vector((1,), (), tree, kws=False) == (False, True)
     leaves, tree = sw.tree.flatten(((3,), {}))
@@ -81,7 +79,7 @@ def test_arguments_have_the_names_of_jax():
     core.check_jaxpr(jaxpr=sw.make_jaxpr(jnp.sin)(1.0))
 
 
-def test_maps_of_one_length():
+def test_maps_and_calls():
     from shardwise.example_libraries import optimizers
     from shardwise.experimental import ode
 
@@ -93,9 +91,7 @@ def test_maps_of_one_length():
     assert double(flat, 2).tolist() == [2, 2, 6]
     with pytest.raises(ValueError, match=r"must have the same length; got \[1, 2\]\.$"):
         ode.zip([1], [2, 3])
-
-
-def test_a_primitive_that_calls_a_function():
+    # A primitive that calls a function.
     named = core.CallPrimitive("named")
     offset = jnp.ones(3)
 

@@ -109,7 +109,7 @@ def test_over_devices(spec, kind):
     assert np.signbit(np.asarray(result)[0]) and not np.signbit(np.asarray(result)[1])
 
 
-def test_in_programs():
+def test_programs_and_types():
     scale, _ = scale_primitive()
     program = sw.make_jaxpr(lambda x: scale.bind(x, by=3.0))(X)
     (eqn,) = program.jaxpr.eqns
@@ -122,9 +122,7 @@ def test_in_programs():
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
         "this process, so a program with it cannot be pickled."
     )
-
-
-def test_types_without_shardings_over_explicit_axes():
+    # Types without shardings over explicit axes.
     scale, _ = scale_primitive(lambda x: ShapedArray(x.shape, x.dtype))
     mesh = sw.make_mesh((8,), ("x",))
     x = sw.device_put(np.resize(X, 8), NamedSharding(mesh, P("x")))

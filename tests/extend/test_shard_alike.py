@@ -73,7 +73,7 @@ def test_other_shapes_and_loops():
     )
 
 
-def test_derivatives_are_divided_alike():
+def test_derivatives_and_mistakes():
     def loss(x):
         a, b = shard_alike(x, jnp.sin(x))
         return (a * b).sum()
@@ -87,9 +87,7 @@ def test_derivatives_are_divided_alike():
     moved = sw.jvp(pair, (jnp.zeros((8, 8)),), (jnp.ones((8, 8)),))[1]
     assert np.array_equal(np.asarray(moved[0]), np.zeros((8, 8)))
     assert np.array_equal(np.asarray(moved[1]), np.ones((8, 8)))
-
-
-def test_mistakes():
+    # Mistakes.
     fails(
         ValueError,
         "shard_alike: x and y must have the same pytree structure; the root is a tuple of 1 in x "

@@ -356,7 +356,7 @@ def test_ways_to_call():
     )
 
 
-def test_types_say_along_what_a_value_varies():
+def test_types_and_programs():
     seen = []
 
     def f(x):
@@ -374,9 +374,7 @@ def test_types_say_along_what_a_value_varies():
         "i32[]{V:y}", "f32[4,2,2]{V:x,y}", "f32[4,2,2]{V:y}",
     ]
     assert seen[1] == [t.partition("{")[0] for t in seen[0]]
-
-
-def test_random_numbers_and_programs():
+    # Random numbers and programs.
     def f(key):
         key = sw.random.fold_in(key, lax.axis_index("x"))
         return sw.random.normal(key, (2,))

@@ -90,7 +90,7 @@ def test_sums_of_groups_differ(groups, checked):
         )
 
 
-def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():
+def test_loops_and_what_is_gathered():
     """By its type the value is the same along one of the two axes."""
     def one(x, w):
         def loss(x):
@@ -106,9 +106,7 @@ def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():
     weights = np.arange(8, dtype=np.float32).reshape(2, 4)
     slopes = run(x[:, :, None], weights)
     np.testing.assert_array_equal(slopes[..., 0], np.full((2, 4), 28))
-
-
-def test_loops():
+    # Loops.
     def count():
         last = sw.lax.axis_index("i")
         turns = sw.lax.while_loop(lambda k: k < last, lambda k: k + 1, jnp.int32(0))

@@ -95,7 +95,7 @@ def f(x, y=None):
     return x
 
 
-def test_what_is_not_mapped_stays_what_it_is():
+def test_what_is_not_mapped():
     x = jnp.arange(3.0)
     scaled = sw.jit(lambda a, n: a * n if n != 7 else -a, static_argnums=1)
     named = sw.jit(lambda a, n: a * n, static_argnames="n")
@@ -117,9 +117,7 @@ def test_what_is_not_mapped_stays_what_it_is():
     np.testing.assert_array_equal(slope(x, "square"), 2 * x)
     only = sw.vmap(lambda a, mode: a, (None, None), axis_size=2)(1.0, "mode")
     np.testing.assert_array_equal(only, [1, 1])
-
-
-def test_what_is_not_mapped_in_results():
+    # What is not mapped in results.
     x = jnp.arange(3.0)
     _, n = sw.vmap(lambda a, n: (a, n), (0, None), (0, None))(x, 2)
     assert type(n) is int and n == 2

@@ -136,7 +136,7 @@ def predict(params, x):
     return params["w"] * x
 
 
-def test_mapped_axes():
+def test_mapped_axes_and_trees():
     fails(ValueError, "vmap of predict: mapped axes must have the same size; axis 0 of params['b'] "
           "of type f32[3] has 3, axis 0 of params['w'] of type f32[4,3] has 4, axis 0 of x of type "
           f"f32[4,3] has 4. {SHARED}", sw.vmap(predict), {"b": V, "w": X}, X)
@@ -156,6 +156,23 @@ def test_mapped_axes():
     fails(ValueError, "vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was "
           "called without arrays.", sw.vmap(lambda: 1))
     fails(TypeError, "vmap takes a function; got 3 of type int.", sw.vmap, 3)
+    # Trees and sequences.
+    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
+          "only rest[0] has ['l2']['c'].", sw.tree.map, lambda a, b: a,
+          {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}})
+    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
+          "and a tuple of 2 in rest[0].", sw.tree.map, lambda a, b: a, [1, 2], (1, 2))
+    fails(ValueError, "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
+          "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
+          lax.scan, lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
+    # Errors of the function itself are left alone.
+    def inner(a):
+        return two()
+
+    for transform in (sw.jit, sw.grad, sw.vmap):
+        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
+    fails(TypeError, "two() missing 1 required positional argument: 'a'",
+          lax.scan, lambda c, x: two(), 0.0, V)
 
 
 def test_axes_that_do_not_fit():
@@ -183,20 +200,3 @@ def test_axes_that_do_not_fit():
 
 
 # ------------------------------------------------------------------------------------ other trees
-def test_trees_and_sequences():
-    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
-          "only rest[0] has ['l2']['c'].", sw.tree.map, lambda a, b: a,
-          {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}})
-    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
-          "and a tuple of 2 in rest[0].", sw.tree.map, lambda a, b: a, [1, 2], (1, 2))
-    fails(ValueError, "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
-          "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
-          lax.scan, lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
-    # Errors of the function itself are left alone.
-    def inner(a):
-        return two()
-
-    for transform in (sw.jit, sw.grad, sw.vmap):
-        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
-    fails(TypeError, "two() missing 1 required positional argument: 'a'",
-          lax.scan, lambda c, x: two(), 0.0, V)

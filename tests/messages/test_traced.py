@@ -239,7 +239,7 @@ def test_counts_that_depend_on_values(name):
     fails(CONCRETE, f"{name}: {COUNT} f32[3], {WHY} Pass `size=`.", sw.jit(size), V)
 
 
-def test_other_counts():
+def test_other_counts_and_pickling():
     fails(CONCRETE, "unique: the number of distinct values depends on the values of a traced "
           f"f32[3], {WHY} Pass `size=`.", sw.jit(named(lambda n: jnp.unique(n), "size")), V)
     fails(CONCRETE, "bincount: the length of the result depends on the values of a traced i32[2], "
@@ -250,6 +250,21 @@ def test_other_counts():
           sw.jit(named(lambda n: jnp.repeat(V, n), "size")), 2)
     fails(CONCRETE, "pad: pad_width must be concrete, since the result's shape depends on it; got "
           f"a traced ~i32[], {WHY}", sw.jit(named(lambda n: jnp.pad(V, n), "size")), 2)
+    # Pickling.
+    def save(a):
+        return pickle.dumps([a])  # the line of save
+
+    at = f"FILE:{line('# the line of ' + 'save')} (save)"
+    fails(CONCRETE, f"pickling at {at} needs the value of a traced array of type f32[3], which is "
+          "not known while tracing (jit of save, called HERE). The value depends on the argument "
+          "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
+          "values while it runs, or mark the argument static with `static_argnums`.",
+          sw.jit(save), V)
+    fails(CONCRETE, f"pickling at {at} would make a constant of a value of type f32[3] that is "
+          "being differentiated (grad of save, called HERE), and its derivative would be lost. "
+          "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
+          "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
+          sw.grad(save), V)
 
 
 def test_truth_and_scalars_of_arrays_with_elements():
@@ -286,20 +301,3 @@ def test_copies_are_the_value_itself(transform):
         return a.sum()
 
     transform(fun)(V)
-
-
-def test_pickling():
-    def save(a):
-        return pickle.dumps([a])  # the line of save
-
-    at = f"FILE:{line('# the line of ' + 'save')} (save)"
-    fails(CONCRETE, f"pickling at {at} needs the value of a traced array of type f32[3], which is "
-          "not known while tracing (jit of save, called HERE). The value depends on the argument "
-          "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
-          "values while it runs, or mark the argument static with `static_argnums`.",
-          sw.jit(save), V)
-    fails(CONCRETE, f"pickling at {at} would make a constant of a value of type f32[3] that is "
-          "being differentiated (grad of save, called HERE), and its derivative would be lost. "
-          "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
-          "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
-          sw.grad(save), V)

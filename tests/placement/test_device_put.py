@@ -79,7 +79,7 @@ def test_uneven_arrays_go_from_every_place_to_every_other(name):
             np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
 
 
-def test_keys_go_from_every_place_to_every_other():
+def test_keys_and_gradients():
     keys = random.split(random.key(1), (4, 6))
     data = np.asarray(random.key_data(keys))
     places = [PLACES[n] for n in ("one", "rows", "both", "shuffled", "back")]
@@ -87,6 +87,26 @@ def test_keys_go_from_every_place_to_every_other():
         moved = sw.device_put(sw.device_put(keys, here), there)
         assert moved.sharding is there and moved.dtype == keys.dtype
         np.testing.assert_array_equal(np.asarray(random.key_data(moved)), data)
+    # Gradients and tangents.
+    x = sw.device_put(numbers(4), DEVICES[3])
+    def f(a):
+        there = (sw.device_put(a, DEVICES[5]) ** 2).sum()
+        return sw.device_put(there, DEVICES[3]) + a.sum()
+
+    gradient = sw.grad(f)(x)
+    assert gradient.devices() == {DEVICES[3]}
+    np.testing.assert_allclose(np.asarray(gradient), 2 * numbers(4) + 1)
+    second = sw.grad(lambda a: sw.grad(f)(a).sum())(x)
+    assert second.devices() == {DEVICES[3]} and np.asarray(second).tolist() == [2] * 4
+    x = sw.device_put(numbers(8), DEVICES[3])
+    out, tangent = sw.jvp(lambda a: sw.device_put(a, ROWS) * 3, (x,), (x,))
+    assert out.sharding == tangent.sharding == ROWS
+    np.testing.assert_array_equal(np.asarray(tangent), 3 * numbers(8))
+    place = NamedSharding(MESH, P(None, "x"))
+    f = sw.jit(sw.grad(lambda a: (sw.device_put(a, place, src=ROWS) ** 2).sum()))
+    gradient = f(sw.device_put(numbers(8, 8), PLACES["columns"]))
+    assert gradient.sharding == ROWS
+    np.testing.assert_array_equal(np.asarray(gradient), 2 * numbers(8, 8))
 
 
 # --------------------------------------------------------------------------------------- aliasing
@@ -332,28 +352,6 @@ def test_gradients_come_back_to_where_the_argument_is(name, home):
     both = sw.grad(lambda a: there(place)(a) + (a**3).sum().astype(np.float32))
     if home == name:
         np.testing.assert_allclose(np.asarray(both(x)), 8 * numbers(8, 2) + 3 * numbers(8, 2) ** 2)
-
-
-def test_gradients_and_tangents():
-    x = sw.device_put(numbers(4), DEVICES[3])
-    def f(a):
-        there = (sw.device_put(a, DEVICES[5]) ** 2).sum()
-        return sw.device_put(there, DEVICES[3]) + a.sum()
-
-    gradient = sw.grad(f)(x)
-    assert gradient.devices() == {DEVICES[3]}
-    np.testing.assert_allclose(np.asarray(gradient), 2 * numbers(4) + 1)
-    second = sw.grad(lambda a: sw.grad(f)(a).sum())(x)
-    assert second.devices() == {DEVICES[3]} and np.asarray(second).tolist() == [2] * 4
-    x = sw.device_put(numbers(8), DEVICES[3])
-    out, tangent = sw.jvp(lambda a: sw.device_put(a, ROWS) * 3, (x,), (x,))
-    assert out.sharding == tangent.sharding == ROWS
-    np.testing.assert_array_equal(np.asarray(tangent), 3 * numbers(8))
-    place = NamedSharding(MESH, P(None, "x"))
-    f = sw.jit(sw.grad(lambda a: (sw.device_put(a, place, src=ROWS) ** 2).sum()))
-    gradient = f(sw.device_put(numbers(8, 8), PLACES["columns"]))
-    assert gradient.sharding == ROWS
-    np.testing.assert_array_equal(np.asarray(gradient), 2 * numbers(8, 8))
 
 
 def test_mapped_values_and_explicit_axes():

@@ -200,7 +200,7 @@ def test_reshard_takes_trees_and_refuses():
     np.testing.assert_allclose(product, A @ W, rtol=1e-5)
 
 
-def test_constraints_say_what_types_say(mesh: Mesh):
+def test_constraints_and_out_shardings(mesh: Mesh):
     x = put(A, "x")
     assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
     assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
@@ -212,12 +212,7 @@ def test_constraints_say_what_types_say(mesh: Mesh):
         y = sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x", "y")))(put(A, "x"))
         assert shown(y) == "float32[8@x,4]"
         assert y.sharding.is_equivalent_to(NamedSharding(MIXED, P("x", "y")), 2)
-
-
-# -- errors of ops --
-
-
-def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
+    # Out sharding over other axes is refused.
     assert error_of(TypeError, lambda: jnp.zeros(8, out_sharding="x")) == (
         "zeros: out_sharding takes a NamedSharding or a PartitionSpec; got 'x' of type str."
     )
@@ -227,6 +222,9 @@ def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
             "Auto)), but only Explicit axes are part of types. Use "
             "`shardwise.lax.with_sharding_constraint` for Auto axes."
         )
+
+
+# -- errors of ops --
 
 
 @pytest.mark.parametrize("shape", everyday([(8, 4), (7, 5)], 1))
@@ -361,7 +359,7 @@ def test_custom_rules(mesh: Mesh):
             np.testing.assert_array_equal(out, np.full_like(A, slope))
 
 
-def test_a_mesh_of_equal_shape_hits_the_cache():
+def test_meshes_and_programs():
     other = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
                          devices=sw.devices()[::-1])
     traces: list[int] = []
@@ -375,10 +373,7 @@ def test_a_mesh_of_equal_shape_hits_the_cache():
         out = f(sw.device_put(A, NamedSharding(m, P("x"))))
         assert out.sharding.mesh is m
     assert len(traces) == 1
-
-
-def test_what_is_staged_under_a_mesh_is_of_no_devices():
-    """A spec is over the mesh in scope when a function is called, not when it was staged."""
+    # A spec is over the mesh in scope when a function is called, not when it was staged.
     turned = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
                           devices=sw.devices()[::-1])
     functions = {

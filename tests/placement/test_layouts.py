@@ -235,7 +235,7 @@ def test_any_order_of_three_dimensions(first, second, axis):
 # ---------------------------------------------------------------------------------------- jit
 
 
-def test_results_of_a_layout():
+def test_results_and_arguments_of_a_layout():
     f = sw.jit(
         lambda a: {"t": a.T, "n": a * 2},
         out_shardings={"t": Format(COLUMNS, sharding(None, "x")), "n": Format(ROWS, sharding("x"))},
@@ -261,9 +261,7 @@ def test_results_of_a_layout():
     for value in (X, jnp.asarray(X), columns(X, sharding("x"))):
         np.testing.assert_array_equal(np.asarray(f(value)), X * 2)
     assert f.lower(X).compile().input_formats == ((Format(COLUMNS, sharding("x")),), {})
-
-
-def test_auto_arguments_are_brought_to_what_was_chosen():
+    # Auto arguments are brought to what was chosen.
     f = sw.jit(
         lambda a, b: a.T @ b, in_shardings=(Format(Layout.AUTO, sharding("x")), None),
     )

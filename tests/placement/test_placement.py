@@ -422,15 +422,13 @@ def test_pickles_keep_value_and_type_and_copies_the_sharding_too(target):
         np.testing.assert_array_equal(np.asarray(twin), VALUES)
 
 
-def test_weak_types_and_narrow_dtypes_survive_pickling():
+def test_pickles_and_dlpack():
     for x in (sw.device_put(2.5), sw.device_put(np.ones(3, ml_dtypes.bfloat16)),
               sw.device_put(np.ones(3, ml_dtypes.int4))):
         back = pickle.loads(pickle.dumps(x))
         assert back.aval is x.aval
         np.testing.assert_array_equal(np.asarray(back), np.asarray(x))
-
-
-def test_dlpack():
+    # Dlpack.
     x = sw.device_put(VALUES, DEVICES[0])
     assert x.__dlpack_device__() == (1, 0)
     view = np.from_dlpack(x)

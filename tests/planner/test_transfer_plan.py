@@ -243,7 +243,7 @@ def test_the_steps_are_those_of_device_put(source, target, monkeypatch):
 # ------------------------------------------------------------------------- meshes without devices
 
 
-def test_meshes_that_are_not_there():
+def test_meshes_and_models():
     mesh = AbstractMesh((4, 2), ("x", "y"))
     rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "y"))
     found = sw.plan(shaped((1024, 1024), rows), columns, machine="h200")
@@ -254,10 +254,7 @@ def test_meshes_that_are_not_there():
     assert kinds(found) == ["program"]
     same = sw.plan(shaped((1024, 1024), rows), rows)
     assert (same.bytes_moved, same.steps) == (0, ())
-
-
-def test_a_model_onto_a_larger_mesh():
-    """From 8 devices to 8,192, which are identified by their positions."""
+    # From 8 devices to 8,192, which are identified by their positions.
     large = AbstractMesh((512, 16), ("data", "model"))
     tree = {"w": shaped((1024, 1024), ROWS), "b": shaped((1024,), PLACES["replicated"])}
     target = {"w": NamedSharding(large, P("data", "model")), "b": NamedSharding(large, P())}
@@ -299,7 +296,7 @@ def test_measured_peaks(case):
 # ------------------------------------------------------------------------------- texts and mistakes
 
 
-def test_what_a_device_cannot_hold_is_the_first_line():
+def test_limits_text_and_data():
     large = sw.ShapeDtypeStruct((5 << 38,), np.float32)
     found = sw.plan(large, sw.devices()[0], machine="h100")
     assert str(found).splitlines()[0] == (
@@ -311,9 +308,7 @@ def test_what_a_device_cannot_hold_is_the_first_line():
     over = AbstractMesh((64,), ("d",))
     found = sw.plan(large, NamedSharding(over, P("d")), machine="h100")  # as the line states
     assert found.fits and found.to_dict()["fits"] and "fit" not in str(found)
-
-
-def test_as_text_and_as_data():
+    # As text and as data.
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert str(found) == (
         "moved: 12.0 MiB that devices do not hold yet\n"

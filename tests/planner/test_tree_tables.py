@@ -48,15 +48,13 @@ float32: 3 arrays, 252.0 KiB; bfloat16: 2 arrays, 64.0 KiB
 over a mesh of 8 devices (x: 4, y: 2)"""
 
 
-def test_a_model():
+def test_models_and_bytes():
     found = explain.tree(MODEL)
     assert repr(found) == str(found) == TEXT
     assert found.elements == 97_280 and found.bytes == 256_000 + 2 * (1024 + 32_768)
     assert found.bytes_per_device == 128_000 + 2 * (256 + 8192)
     assert found.dtypes == {"float32": (3, 64_512, 258_048), "bfloat16": (2, 32_768, 65_536)}
-
-
-def test_bytes_on_devices_are_those_of_the_arrays():
+    # Bytes on devices are those of the arrays.
     rng = np.random.default_rng(0)
     values = [rng.random(shape).astype(np.float32) for shape in ((8, 6), (9, 7), (3,), ())]
     places = [COLUMNS, NamedSharding(MESH, P("x", "y")), NamedSharding(MESH, P("y")), DEVICES[2]]
@@ -98,13 +96,28 @@ def test_every_kind_of_leaf():
     }
 
 
-def test_one_array_and_none():
+def test_one_array_data_and_html():
     x = sw.device_put(np.ones((4, 4), np.float32), ROWS)
     assert list(rows(x)) == ["x"]
     empty = explain.tree({})
     assert (empty.rows, empty.bytes, empty.bytes_per_device) == ((), 0, 0)
     assert str(empty).splitlines()[-1].split() == ["0", "arrays", "0", "0", "B", "0", "B"]
     assert "<table" in empty._repr_html_()
+    # As data.
+    data = json.loads(json.dumps(explain.tree(MODEL).to_dict()))
+    assert data["bytes_per_device"] == 144_896
+    assert data["meshes"] == ["a mesh of 8 devices (x: 4, y: 2)"]
+    assert data["dtypes"]["bfloat16"] == {"arrays": 2, "elements": 32_768, "bytes": 65_536}
+    assert data["arrays"][0] == {
+        "path": "['embed']", "shape": [1000, 64], "dtype": "float32", "sharding": "P(None, 'y')",
+        "elements": 64_000, "bytes": 256_000, "bytes_per_device": 128_000,
+    }
+    found = Cells(explain.tree(MODEL)._repr_html_()).rows
+    assert [len(row) for row in found] == [7] * 7
+    assert found[1] == ["['embed']", "(1000, 64)", "float32", "P(None, 'y')", "64,000",
+                        "250.0 KiB", "125.0 KiB"]
+    hostile = Cells(explain.tree({"<script>&": shaped((1,))})._repr_html_()).rows
+    assert hostile[1][0] == "['<script>&']"
 
 
 def test_leaves_of_other_kinds():
@@ -161,17 +174,6 @@ def test_folded_rows():
 # ------------------------------------------------------------------------------ as data and as HTML
 
 
-def test_as_data():
-    data = json.loads(json.dumps(explain.tree(MODEL).to_dict()))
-    assert data["bytes_per_device"] == 144_896
-    assert data["meshes"] == ["a mesh of 8 devices (x: 4, y: 2)"]
-    assert data["dtypes"]["bfloat16"] == {"arrays": 2, "elements": 32_768, "bytes": 65_536}
-    assert data["arrays"][0] == {
-        "path": "['embed']", "shape": [1000, 64], "dtype": "float32", "sharding": "P(None, 'y')",
-        "elements": 64_000, "bytes": 256_000, "bytes_per_device": 128_000,
-    }
-
-
 class Cells(HTMLParser):
     """The texts of a table, row by row; fails if a tag is not closed."""
 
@@ -195,15 +197,6 @@ class Cells(HTMLParser):
     def handle_data(self, data):
         if "td" in self.open or "th" in self.open:
             self.rows[-1][-1] += data
-
-
-def test_as_html():
-    found = Cells(explain.tree(MODEL)._repr_html_()).rows
-    assert [len(row) for row in found] == [7] * 7
-    assert found[1] == ["['embed']", "(1000, 64)", "float32", "P(None, 'y')", "64,000",
-                        "250.0 KiB", "125.0 KiB"]
-    hostile = Cells(explain.tree({"<script>&": shaped((1,))})._repr_html_()).rows
-    assert hostile[1][0] == "['<script>&']"
 
 
 def test_with_rich():

@@ -8,15 +8,10 @@ import psutil
 
 from tests.helpers import patience
 from tests.helpers.joining import free_port
-from tests.helpers.processes import run_processes
+from tests.helpers.programs import run_processes
 
 PROGRAM = """
-import os, sys, time, warnings
-import shardwise as sw
-import shardwise.numpy as jnp
-from shardwise.experimental import multihost_utils
-from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
-
+import warnings
 warnings.simplefilter("ignore")
 x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
 total = sw.jit(lambda x: x.sum())

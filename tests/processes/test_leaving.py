@@ -7,21 +7,10 @@ import time
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.processes import run_processes, until_written
+from tests.helpers.processes import until_written
+from tests.helpers.programs import run_processes
 
 PAUSED = """
-    import os
-    import signal
-    import sys
-    import time
-    from pathlib import Path
-
-    import numpy as np
-
-    import shardwise as sw
-    from shardwise.experimental import multihost_utils
-    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
-
     x = sw.device_put(np.arange(8.0, dtype="f"), NamedSharding(Mesh(sw.devices(), "x"), P("x")))
     double = sw.jit(lambda x: (x * 2).sum())
     print(float(double(x)))
@@ -71,11 +60,6 @@ def test_it_waits_for_nobody_who_is_lost():
 
 
 LARGE = """
-    import numpy as np
-
-    import shardwise as sw
-    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
-
     mesh = Mesh(sw.devices(), "x")
     rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "x"))
     x = sw.device_put(np.ones((8, 1 << 16), "f"), rows)

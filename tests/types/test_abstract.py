@@ -24,7 +24,7 @@ from tests.helpers.meshes import mesh_of
 TPU = AbstractDevice(device_kind="TPU v6 lite", num_cores=1, platform="tpu")
 
 
-def test_meshes_for_a_kind_of_device():
+def test_kinds_of_devices():
     mesh = AbstractMesh((2, 4), ("x", "y"), abstract_device=TPU)
     plain = AbstractMesh((2, 4), ("x", "y"))
     assert mesh is AbstractMesh((2, 4), ("x", "y"), abstract_device=copy.copy(TPU)) is not plain
@@ -40,6 +40,10 @@ def test_meshes_for_a_kind_of_device():
         "AbstractMesh: abstract_device must be an AbstractDevice; got 'tpu'."
     )):
         AbstractMesh((2,), ("x",), abstract_device="tpu")  # pyright: ignore[reportArgumentType]
+    device = sw.devices()[1]
+    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
+    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
+    assert pinned.memory_kind == "pinned_host"
 
 
 def test_programs_are_lowered_for_the_kind_in_scope():
@@ -81,10 +85,3 @@ def test_manual_axes_of_types():
     assert again is ShapedArray((2,), np.float32, vma={"x"}) is found[0]
     with pytest.raises(NotImplementedError, match=r"unreduced axes are specified by the"):
         ShapedArray((2,), np.float32, manual_axis_type=ManualAxisType(reduced=frozenset("x")))
-
-
-def test_shardings_of_one_device():
-    device = sw.devices()[1]
-    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
-    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
-    assert pinned.memory_kind == "pinned_host"

@@ -42,11 +42,6 @@ def fails(error, function, *args):
 # ------------------------------------------------------------------------------- canonicalize
 
 
-def test_every_dtype_of_jax_is_there():
-    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
-    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
-
-
 @both
 @names
 def test_canonicalize_agrees_with_jax_in_every_spelling(dtype, x64):
@@ -248,7 +243,7 @@ def test_issubdtype_agrees_with_jax(dtype):
             assert issubdtype(spelling, b) is expected, b
 
 
-def test_issubdtype_of_classes_extended_dtypes_and_float0():
+def test_kinds_and_classes():
     theirs = jax.random.key(0).dtype
     for b in [*CLASSES, extended, prng_key, np.float32]:
         assert issubdtype(KEY, b) is jax_dtypes.issubdtype(theirs, TO_JAX.get(b, b)), b
@@ -258,6 +253,14 @@ def test_issubdtype_of_classes_extended_dtypes_and_float0():
     assert issubdtype(KEY, KEY)
     assert not issubdtype(KEY, KeyDType("rbg", (4,)))
     assert not issubdtype(np.float32, KEY)
+    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
+        "int", "uint", "float", "bool", "complex",
+    ]
+    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
+    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
+    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
+    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
+    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
 
 
 @names
@@ -287,15 +290,6 @@ def test_related_dtypes_names_and_predicates_agree_with_jax(dtype):
     assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
 
 
-def test_kinds():
-    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
-        "int", "uint", "float", "bool", "complex",
-    ]
-    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
-    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
-    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
-
-
 # ------------------------------------------------------------------------------ related dtypes
 
 
@@ -308,7 +302,7 @@ def test_to_inexact_is_the_dtype_of_a_sine(x64):
                 assert dtypes.to_inexact(name) == sine.dtype
 
 
-def test_related_dtypes_of_two_bit_integers_and_of_what_is_no_number():
+def test_what_has_no_limits_or_bits():
     assert dtypes.to_inexact("int2") == dtypes.to_inexact("uint2") == np.float32
     assert dtypes.complex_dtype("int2") == np.complex64
     for dtype in (KEY, float0):
@@ -316,6 +310,17 @@ def test_related_dtypes_of_two_bit_integers_and_of_what_is_no_number():
         assert dtypes.real_dtype(dtype) is dtype
     message = "key<fry> has no complex counterpart: it is not a number."
     assert fails(TypeError, dtypes.complex_dtype, KEY) == message
+    # Finfo and iinfo of values and of the wrong kind.
+    assert dtypes.finfo(np.ones(2, "float16")).bits == 16
+    assert dtypes.finfo(np.float32(1)).bits == 32
+    assert dtypes.finfo(dtypes.bfloat16).bits == 16
+    assert dtypes.iinfo("int4").max == 7
+    assert fails(ValueError, dtypes.finfo, "int32") == (
+        "finfo describes floating-point and complex dtypes, got i32. For integers use iinfo."
+    )
+    assert fails(ValueError, dtypes.iinfo, KEY) == (
+        "iinfo describes integer dtypes, got key<fry>. For floats use finfo."
+    )
 
 
 # --------------------------------------------------------------------------------------- facts
@@ -333,19 +338,6 @@ def test_finfo_and_iinfo_agree_with_jax(dtype):
         return
     for field in fields:
         np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
-
-
-def test_finfo_and_iinfo_of_values_and_of_the_wrong_kind():
-    assert dtypes.finfo(np.ones(2, "float16")).bits == 16
-    assert dtypes.finfo(np.float32(1)).bits == 32
-    assert dtypes.finfo(dtypes.bfloat16).bits == 16
-    assert dtypes.iinfo("int4").max == 7
-    assert fails(ValueError, dtypes.finfo, "int32") == (
-        "finfo describes floating-point and complex dtypes, got i32. For integers use iinfo."
-    )
-    assert fails(ValueError, dtypes.iinfo, KEY) == (
-        "iinfo describes integer dtypes, got key<fry>. For floats use finfo."
-    )
 
 
 @names

@@ -136,24 +136,6 @@ def test_meshes_that_nobody_holds_go_away():
 # ---------------------------------------------------------------------------- processes
 
 
-def test_meshes_of_several_processes():
-    devices = np.array(fakes(8, lambda i: i // 4, here=1)).reshape(2, 4)
-    mesh = Mesh(devices, ("x", "y"))
-    assert mesh.is_multi_process
-    assert mesh.local_devices == list(devices[1])
-    assert mesh.local_mesh is Mesh(devices[1:], ("x", "y"))
-    assert mesh.local_mesh is mesh.process_mesh(1)
-    assert mesh.process_mesh(0) is Mesh(devices[:1], ("x", "y"))
-    # A process that has no block of the mesh.
-    mesh = Mesh(fakes(4, lambda i: i % 2), "x")
-    assert error_of(ValueError, lambda: mesh.local_mesh) == (
-        "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
-        "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
-        "as make_mesh does."
-    )
-    assert error_of(ValueError, mesh.process_mesh, 5) == "process 5 has no devices in Mesh('x': 4)."
-
-
 # -------------------------------------------------------------------------------- scope
 
 
@@ -283,11 +265,27 @@ def test_abstract_mesh_has_no_devices(name):
 # --------------------------------------------------------------------------------- making
 
 
-def test_make_mesh_takes_the_first_devices_in_order():
+def test_meshes_that_are_made():
     mesh = make_mesh((2, 3), ("x", "y"), devices=fakes(8))
     np.testing.assert_array_equal(mesh.device_ids, [[0, 1, 2], [3, 4, 5]])
     assert make_mesh((2,), "x", devices=fakes(2), axis_types=AUTO) is Mesh(grid(2), "x")
     np.testing.assert_array_equal(create_device_mesh((2, 2), fakes(4)), grid(2, 2))
+    # Meshes of several processes.
+    devices = np.array(fakes(8, lambda i: i // 4, here=1)).reshape(2, 4)
+    mesh = Mesh(devices, ("x", "y"))
+    assert mesh.is_multi_process
+    assert mesh.local_devices == list(devices[1])
+    assert mesh.local_mesh is Mesh(devices[1:], ("x", "y"))
+    assert mesh.local_mesh is mesh.process_mesh(1)
+    assert mesh.process_mesh(0) is Mesh(devices[:1], ("x", "y"))
+    # A process that has no block of the mesh.
+    mesh = Mesh(fakes(4, lambda i: i % 2), "x")
+    assert error_of(ValueError, lambda: mesh.local_mesh) == (
+        "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
+        "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
+        "as make_mesh does."
+    )
+    assert error_of(ValueError, mesh.process_mesh, 5) == "process 5 has no devices in Mesh('x': 4)."
 
 
 @pytest.mark.parametrize(

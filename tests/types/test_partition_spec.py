@@ -68,7 +68,7 @@ def test_sequence_and_dims():
     )
 
 
-def test_prints_and_is_immutable():
+def test_text_and_kinds():
     assert repr(P()) == "P()"
     assert repr(P("x", None, ("a", "b"))) == "P('x', None, ('a', 'b'))"
     assert (
@@ -84,6 +84,25 @@ def test_prints_and_is_immutable():
     )
     with pytest.raises(AttributeError, match="cannot delete 'reduced'"):
         del P("x").reduced
+    # Kinds of unreduced values.
+    assert P("x", unreduced={"y"}).unreduced_kind is UnreducedKind.sum
+    assert P("x").unreduced_kind is None
+    summed = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.sum)
+    assert summed is P("x", unreduced={"y"})
+    assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
+    assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
+        "unreduced_kind=sum of a PartitionSpec requires unreduced axes: add "
+        "unreduced={...}, or leave it out."
+    )
+    assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
+        "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
+    )
+    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
+        "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
+        "sums; partial maxima are not supported. Leave both out and reduce directly: "
+        "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
+        "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
+    )
 
 
 @pytest.mark.parametrize("spec", [P(), P("x", None), P(("a", "b"), UNCONSTRAINED, unreduced={"c"})])
@@ -119,24 +138,3 @@ def test_copies_and_pickles_are_the_same_object(spec):
 )  # fmt: skip
 def test_errors(make, kind, text):
     assert message(kind, make) == text
-
-
-def test_kinds_of_unreduced_values():
-    assert P("x", unreduced={"y"}).unreduced_kind is UnreducedKind.sum
-    assert P("x").unreduced_kind is None
-    summed = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.sum)
-    assert summed is P("x", unreduced={"y"})
-    assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
-    assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
-        "unreduced_kind=sum of a PartitionSpec requires unreduced axes: add "
-        "unreduced={...}, or leave it out."
-    )
-    assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
-        "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
-    )
-    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
-        "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
-        "sums; partial maxima are not supported. Leave both out and reduce directly: "
-        "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
-        "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
-    )

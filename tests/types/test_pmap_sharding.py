@@ -22,7 +22,7 @@ from tests.helpers.errors import message as error_of
 WHOLE = slice(None)
 
 
-def test_default_gives_each_device_an_index():
+def test_default_and_identity():
     assert Public is PmapSharding
     devices = sw.devices()
     rows = PmapSharding.default((8, 3))
@@ -38,6 +38,15 @@ def test_default_gives_each_device_an_index():
     copies = PmapSharding.default((3, 4), None, devices[:2])
     assert copies.is_fully_replicated
     assert copies.devices == tuple(devices[:2])
+    # Identity and repr.
+    rows = PmapSharding.default((2,))
+    assert pickle.loads(pickle.dumps(rows)) is rows
+    assert rows.with_memory_kind(rows.memory_kind) is rows
+    assert rows.with_memory_kind("unpinned_host").memory_kind == "unpinned_host"
+    assert repr(rows) == (
+        "PmapSharding(2 devices, ShardingSpec(sharding=(Unstacked(size=2),), "
+        "mesh_mapping=(ShardedAxis(axis=0),)))"
+    )
 
 
 def test_cuts_and_arrays():
@@ -59,17 +68,6 @@ def test_cuts_and_arrays():
     assert placed.sharding is rows
     np.testing.assert_array_equal(placed.addressable_shards[2].data, x[2:3])
     np.testing.assert_array_equal(sw.jit(lambda a: a + 1)(placed), x + 1)
-
-
-def test_identity_and_repr():
-    rows = PmapSharding.default((2,))
-    assert pickle.loads(pickle.dumps(rows)) is rows
-    assert rows.with_memory_kind(rows.memory_kind) is rows
-    assert rows.with_memory_kind("unpinned_host").memory_kind == "unpinned_host"
-    assert repr(rows) == (
-        "PmapSharding(2 devices, ShardingSpec(sharding=(Unstacked(size=2),), "
-        "mesh_mapping=(ShardedAxis(axis=0),)))"
-    )
 
 
 @pytest.mark.parametrize(

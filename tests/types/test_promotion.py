@@ -264,7 +264,7 @@ def join_error(*operands):
     return str(info.value)
 
 
-def test_extended_dtypes_meet_only_themselves():
+def test_extended_and_narrow_dtypes():
     same = ExtendedDType("pair", (2,), F32), ExtendedDType("pair", (2,), F32)
     for a, b in [(KEY, KEY), (float0, float0), same]:
         assert lattice_join((a, False), (b, False)) == (a, False)
@@ -285,9 +285,7 @@ def test_extended_dtypes_meet_only_themselves():
         "They combine only with their own dtype."
     )
     assert join_error((KEY, False), (KeyDType("rbg", (4,)), False)).startswith("key<fry> and key<r")
-
-
-def test_narrow_dtypes_say_what_to_do():
+    # Narrow dtypes say what to do.
     float8, float4 = np.dtype("float8_e4m3fn"), np.dtype("float4_e2m1fn")
     rule = (
         "do not promote to a common dtype: floats of 8 bits or fewer and integers of 4 bits or "

@@ -149,7 +149,7 @@ def test_equivalence_is_that_of_jax(a, b, data):
     assert ours[1].is_equivalent_to(ours[0], 3) == expected
 
 
-def test_equivalence_between_kinds():
+def test_equivalence_and_tiles():
     mesh, one = mesh_of(4, 2), mesh_of(1)
     rows = NamedSharding(mesh, P("x"))
     assert rows.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
@@ -167,6 +167,17 @@ def test_equivalence_between_kinds():
     assert not partial.is_equivalent_to(NamedSharding(explicit, P()), 1)
     assert not partial.is_fully_replicated
     assert rows.is_equivalent_to(NamedSharding(explicit, P("x")), 1)
+    # Tiles that no spec gives.
+    mesh = mesh_of(4, 2)
+    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
+    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
+    assert spec_from_tiles(mesh, (4,), range(4), False) is None
+    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
+    assert spec_from_tiles(mesh, (), (), False) is P()
+    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
+    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
+    # Replicas of a tile may be listed in any order.
+    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
 
 
 def test_sizes_that_do_not_divide():
@@ -288,19 +299,6 @@ def _all_specs(names, ndim):
             if not any(name in entry for entry in spec)
         ]
     return {P(*spec) for spec in found}
-
-
-def test_tiles_that_no_spec_gives():
-    mesh = mesh_of(4, 2)
-    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
-    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
-    assert spec_from_tiles(mesh, (4,), range(4), False) is None
-    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
-    assert spec_from_tiles(mesh, (), (), False) is P()
-    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
-    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
-    # Replicas of a tile may be listed in any order.
-    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
 
 
 # ------------------------------------------------------------------------------ identity
