@@ -415,7 +415,7 @@ SHARDED = {
 
 
 @pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "hessian"], 1))
-def test_jacobians_over_explicit_axes(which):
+def test_jacobians_over_explicit_axes_and_uneven_shards(which):
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     wanted = {k: getattr(jax, which)(f(jax.numpy), (0, 1)) for k, f in SHARDED.items()}
     wanted = jax.jit(lambda a, b: {k: g(a, b) for k, g in wanted.items()})(A, B)
@@ -427,10 +427,7 @@ def test_jacobians_over_explicit_axes(which):
         assert_same(got, wanted, 1e-3, placed=False)
     if which == "jacrev":
         assert_same(found["product"](a, b), wanted["product"], 1e-3, placed=False)
-
-
-@pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "hessian"], 1))
-def test_jacobians_over_uneven_shards(which):
+    # Jacobians over uneven shards.
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     x = np.linspace(-1, 1, 7, dtype=np.float32)
     placed = sw.device_put(x, sw.NamedSharding(mesh, sw.P("x")))

@@ -79,16 +79,12 @@ OPTIONS = pytest.mark.parametrize(
 
 
 @OPTIONS
-def test_values(options):
+def test_values_and_gradients(options):
     wanted = run(JAX, C, W, XS, **options)
     close(run(OURS, array(C), array(W), array(XS), **options), wanted)
     close(jit(lambda *a: run(OURS, *a, **options))(array(C), array(W), array(XS)), wanted)
     with disable_jit(True):
         close(run(OURS, array(C), array(W), array(XS), **options), wanted)
-
-
-@OPTIONS
-def test_gradients(options):
     wanted = jax.grad(loss(JAX, **options), (0, 1, 2))(C, W, XS)
     g = grad(loss(OURS, **options), (0, 1, 2))
     close(g(array(C), array(W), array(XS)), wanted)

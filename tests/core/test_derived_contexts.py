@@ -85,7 +85,7 @@ def test_a_rule_answers_for_its_own_context(f, holder, derivative):
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
-def test_a_rule_for_batches_answers_for_its_own_context(holder):
+def test_rules_for_batches_and_others(holder):
     @custom_vmap
     def f(x):
         return x * 2
@@ -99,10 +99,7 @@ def test_a_rule_for_batches_answers_for_its_own_context(holder):
     for wanted in (1.0, 5.0, 7.0, 5.0):
         with SLOPE(wanted):
             assert rows(np.ones(2, np.float32)).tolist() == [wanted] * 2
-
-
-@pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
-def test_rules_ask_for_their_own_context(holder):
+    # Rules ask for their own context.
     @sw.custom_jvp
     def f(x):
         return x

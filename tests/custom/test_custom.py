@@ -78,9 +78,30 @@ KINDS = pytest.mark.parametrize("kind", ["jvp", "vjp"])
 
 
 @KINDS
-def test_the_value_is_the_functions_own(kind):
+def test_values_and_scans(kind):
     close(F[kind](array(X), array(Y)), JF[kind](X, Y))
     close(jit(F[kind])(array(X), array(Y)), JF[kind](X, Y))
+    # Inside scan.
+    f, jf = F[kind], JF[kind]
+
+    def loss(scan, total, f):
+        def step(c, x):
+            s = f(c, x)["s"] + c
+            return s, s
+
+        def run(c, xs):
+            c, ys = scan(step, c, xs)
+            return total(c) + total(ys * ys)
+
+        return run
+
+    xs = np.stack([X, Y, X + Y])
+    wanted = jax.grad(loss(jax.lax.scan, jnp.sum, jf), (0, 1))(jnp.asarray(Y), jnp.asarray(xs))
+    g = grad(loss(scan, total, f), (0, 1))
+    close(g(array(Y), array(xs)), wanted)
+    close(jit(g)(array(Y), array(xs)), wanted)
+    mapped = vmap(g, (0, None))(array(np.stack([Y, X])), array(xs))
+    close([m[0] for m in map(np.asarray, mapped)], wanted)
 
 
 @KINDS
@@ -127,30 +148,6 @@ def test_batching(kind, axes, order):
         grads(grad, vmap, jit, total, f)(*map(array, args)),
         grads(jax.grad, jax.vmap, jax.jit, jnp.sum, jf)(*map(jnp.asarray, args)),
     )
-
-
-@KINDS
-def test_inside_scan(kind):
-    f, jf = F[kind], JF[kind]
-
-    def loss(scan, total, f):
-        def step(c, x):
-            s = f(c, x)["s"] + c
-            return s, s
-
-        def run(c, xs):
-            c, ys = scan(step, c, xs)
-            return total(c) + total(ys * ys)
-
-        return run
-
-    xs = np.stack([X, Y, X + Y])
-    wanted = jax.grad(loss(jax.lax.scan, jnp.sum, jf), (0, 1))(jnp.asarray(Y), jnp.asarray(xs))
-    g = grad(loss(scan, total, f), (0, 1))
-    close(g(array(Y), array(xs)), wanted)
-    close(jit(g)(array(Y), array(xs)), wanted)
-    mapped = vmap(g, (0, None))(array(np.stack([Y, X])), array(xs))
-    close([m[0] for m in map(np.asarray, mapped)], wanted)
 
 
 def test_forward_mode():

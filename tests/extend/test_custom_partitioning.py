@@ -232,9 +232,8 @@ def test_shardings_and_meshes():
 
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
-def test_dimensions_go_together_as_infer_says(mesh):
+def test_dimensions_by_infer_and_without_a_rule(mesh):
     """Without a rule. Types follow its declaration."""
-
     def infer(mesh, args, result):
         spec = args[0].sharding.spec
         return NamedSharding(args[0].sharding.mesh, P(spec[0] if len(spec) else None, None))
@@ -244,11 +243,7 @@ def test_dimensions_go_together_as_infer_says(mesh):
     got = product(put(x, "x", "y", mesh=mesh), put(y, mesh=mesh))
     np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
     assert got.sharding.spec[0] == "x"
-
-
-@pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
-def test_without_any_rule(mesh):
-    """Types are equal to those of the function."""
+    # Types are equal to those of the function.
     product = product_of(*OURS, [], sharding_rule=None)
     x, y = normal(8, 6), normal(6, 4)
     got = product(put(x, "x", mesh=mesh), put(y, mesh=mesh))

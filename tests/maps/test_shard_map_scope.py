@@ -111,7 +111,7 @@ def test_parts_are_not_divided_along_axes_that_are_manual(way, axes, text):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nor_over_another_mesh(way):
+def test_other_meshes_and_axes(way):
     of, who = WAYS[way]
     part = of(NamedSharding(LINE, P("z")))
     assert message(ValueError, each(part), X) == (
@@ -119,10 +119,6 @@ def test_nor_over_another_mesh(way):
         "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Manual)). Inside of it, values can be "
         "sharded over that mesh only."
     )
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_other_axes_may_divide_them(way):
     of, _ = WAYS[way]
     found = each(of(NamedSharding(GRID, P("y"))), axis_names={"x"})(X)
     np.testing.assert_allclose(found, np.sin(X) if "shardings" in way else X, rtol=1e-5)

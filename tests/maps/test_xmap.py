@@ -75,7 +75,7 @@ def test_collectives_do_not_know_what_an_axis_runs_over(f, want, resources, mesh
 
 
 @pytest.mark.parametrize("resources", ALL, ids=str)
-def test_a_program_without_collectives_runs_over_anything(resources, mesh):
+def test_programs_without_collectives_and_batches_of_maps(resources, mesh):
     w = np.arange(6, dtype=np.float32)
 
     def f(x, w):
@@ -92,6 +92,9 @@ def test_a_program_without_collectives_runs_over_anything(resources, mesh):
         resources=resources,
         want={"both": (X * w + 10 * i + j).T, "one": np.sin(w), "none": np.float32(3)},
     )
+    xs = np.stack([X, 2 * X, 3 * X])
+    mapped = xmap(lambda x: jnp.sin(x).sum(), ["i", ...], ["i"], axis_resources=resources)
+    np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("other", ["y", SerialLoop(3), None], ids=str)
@@ -140,7 +143,7 @@ def test_groups_of_indices_may_be_on_several_devices(f, resources, mesh):
 
 
 @pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
-def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
+def test_names_in_einsum_and_derivatives(resources, mesh):
     a = np.sin(np.arange(8 * 6 * 4, dtype=np.float32)).reshape(8, 6, 4)
     names = ["i", "j", ...]
     both(
@@ -166,6 +169,19 @@ def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
         lambda a: nn.softmax(a, axis="i"), a, in_axes=names, out_axes=names, resources=resources,
         want=e / e.sum(0), rtol=1e-5,
     )
+    # Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`.
+    def f(x):
+        return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
+
+    args = {"in_axes": ["i", ...], "resources": resources}
+    s = X.sum(0)
+    gradient = np.cos(X) * s + np.sin(X).sum(0)
+    both(sw.grad(f), X, out_axes=["i", ...], want=gradient, rtol=1e-4, **args)
+    mapped = xmap(f, ["i", ...], ["i"], axis_resources=resources)
+    np.testing.assert_allclose(sw.grad(lambda x: mapped(x).sum())(X), gradient, rtol=1e-4)
+    tangent = np.cos(X) * s + np.sin(X) * s * 0 + np.sin(X) * np.ones_like(X).sum(0)
+    _, found = sw.jvp(mapped, (X,), (np.ones_like(X),))
+    np.testing.assert_allclose(found, tangent.sum(1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
@@ -201,31 +217,6 @@ def test_axes_of_no_argument_and_trees():
     np.testing.assert_allclose(second, x.transpose(1, 3, 0, 2))
 
 
-@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
-def test_derivatives(resources, mesh):
-    """Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`."""
-
-    def f(x):
-        return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
-
-    args = {"in_axes": ["i", ...], "resources": resources}
-    s = X.sum(0)
-    gradient = np.cos(X) * s + np.sin(X).sum(0)
-    both(sw.grad(f), X, out_axes=["i", ...], want=gradient, rtol=1e-4, **args)
-    mapped = xmap(f, ["i", ...], ["i"], axis_resources=resources)
-    np.testing.assert_allclose(sw.grad(lambda x: mapped(x).sum())(X), gradient, rtol=1e-4)
-    tangent = np.cos(X) * s + np.sin(X) * s * 0 + np.sin(X) * np.ones_like(X).sum(0)
-    _, found = sw.jvp(mapped, (X,), (np.ones_like(X),))
-    np.testing.assert_allclose(found, tangent.sum(1), rtol=1e-4)
-
-
-@pytest.mark.parametrize("resources", ALL, ids=str)
-def test_a_batch_of_maps(resources, mesh):
-    xs = np.stack([X, 2 * X, 3 * X])
-    mapped = xmap(lambda x: jnp.sin(x).sum(), ["i", ...], ["i"], axis_resources=resources)
-    np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
-
-
 @pytest.mark.parametrize("inner", everyday([{}, {"j": "y"}, {"j": SerialLoop(2)}], 1), ids=str)
 @pytest.mark.parametrize("outer", [{}, {"i": "x"}, {"i": SerialLoop(2)}], ids=str)
 def test_a_map_in_a_map(outer, inner, mesh):
@@ -243,7 +234,7 @@ def test_a_map_in_a_map(outer, inner, mesh):
 
 
 @pytest.mark.parametrize("resources", SOME, ids=str)
-def test_control_flow_inside(resources, mesh):
+def test_control_flow_and_values_that_are_moved(resources, mesh):
     def f(x):
         def step(total, v):
             return total + lax.psum(v, "i"), lax.cond(
@@ -258,6 +249,22 @@ def test_control_flow_inside(resources, mesh):
     second = np.broadcast_to(first, X.shape).max(0) + X
     want = X.sum(), second
     both(f, X, in_axes=["i", ...], out_axes=({}, ["i", ...]), resources=resources, want=want)
+    # Signs of zeros, NaN and keys are preserved.
+    special = np.resize(np.array([-0.0, np.nan, 0.0, -0.0, np.inf], np.float32), (8, 3))
+    sources = [3, 1, 0, 2, 7, 6, 5, 4]
+    pairs = [(0, 3), (1, 4), (6, 2)]
+
+    def f(x):
+        return lax.pshuffle(x, "i", sources), lax.ppermute(x, "i", pairs)
+
+    g = xmap(f, ["i", ...], ["i", ...], axis_resources=resources)
+    wanted = np.zeros_like(special)
+    wanted[[3, 4, 2]] = special[[0, 1, 6]]
+    for found, want in zip(g(special), (special[sources], wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(found).view(np.int32), want.view(np.int32))
+    keys = sw.random.split(sw.random.key(0), 8)
+    data = np.asarray(sw.random.key_data(keys))
+    np.testing.assert_array_equal(sw.random.key_data(g(keys)[0]), data[sources])
 
 
 def test_shared_resources(mesh):
@@ -317,26 +324,6 @@ def test_names_results_and_traces(mesh):
         return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
 
     both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
-
-
-@pytest.mark.parametrize("resources", SOME, ids=str)
-def test_values_that_are_moved_stay_what_they_are(resources, mesh):
-    """Signs of zeros, NaN and keys are preserved."""
-    special = np.resize(np.array([-0.0, np.nan, 0.0, -0.0, np.inf], np.float32), (8, 3))
-    sources = [3, 1, 0, 2, 7, 6, 5, 4]
-    pairs = [(0, 3), (1, 4), (6, 2)]
-
-    def f(x):
-        return lax.pshuffle(x, "i", sources), lax.ppermute(x, "i", pairs)
-
-    g = xmap(f, ["i", ...], ["i", ...], axis_resources=resources)
-    wanted = np.zeros_like(special)
-    wanted[[3, 4, 2]] = special[[0, 1, 6]]
-    for found, want in zip(g(special), (special[sources], wanted), strict=True):
-        np.testing.assert_array_equal(np.asarray(found).view(np.int32), want.view(np.int32))
-    keys = sw.random.split(sw.random.key(0), 8)
-    data = np.asarray(sw.random.key_data(keys))
-    np.testing.assert_array_equal(sw.random.key_data(g(keys)[0]), data[sources])
 
 
 @pytest.mark.sweep

@@ -242,7 +242,7 @@ def test_places_addends_and_constants():
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLACES)
-def test_a_batched_callback_is_called_once_for_all_devices(name, shape):
+def test_batched_callbacks_and_all_data(name, shape):
     values, calls = numbers(shape), []
 
     def all_parts(indices):
@@ -252,6 +252,10 @@ def test_a_batched_callback_is_called_once_for_all_devices(name, shape):
     x = sw.make_array_from_batched_callback(shape, PLACES[name], all_parts)
     check(x, PLACES[name], values)
     assert calls == [list(PLACES[name].indices(shape))]
+    values = numbers(shape)
+    for asked in (None, shape, (None, shape[1])):
+        check(sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name],
+              values)
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -368,15 +372,6 @@ def test_single_device_arrays_are_checked(wrong):
 
 
 # ------------------------------------------------------------- make_array_from_process_local_data
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", PLACES)
-def test_all_data_of_a_single_process(name, shape):
-    values = numbers(shape)
-    for asked in (None, shape, (None, shape[1])):
-        check(sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name],
-              values)
 
 
 def test_local_data_and_messages():

@@ -59,8 +59,12 @@ def check(x, sharding, values=VALUES):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_numpy_array_goes_to_any_sharding(name):
+def test_from_numpy_and_every_sharding_to_any_other(name):
     check(sw.device_put(VALUES, TARGETS[name]), TARGETS[name])
+    source = sw.device_put(VALUES, TARGETS[name])
+    for target in TARGETS.values():
+        check(sw.device_put(source, target), target)
+    check(source, TARGETS[name])
 
 
 def test_targets():
@@ -117,14 +121,6 @@ def test_any_memory_layout_comes_in(order):
 
 
 # ---------------------------------------------------------------------------------- resharding
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_from_every_sharding_to_every_other(name):
-    source = sw.device_put(VALUES, TARGETS[name])
-    for target in TARGETS.values():
-        check(sw.device_put(source, target), target)
-    check(source, TARGETS[name])
 
 
 def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):

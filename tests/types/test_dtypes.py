@@ -44,7 +44,7 @@ def fails(error, function, *args):
 
 @both
 @names
-def test_canonicalize_agrees_with_jax_in_every_spelling(dtype, x64):
+def test_canonicalize_agrees_with_jax(dtype, x64):
     with enable_x64(x64), jax.enable_x64(x64):
         expected = jax_dtypes.canonicalize_dtype(dtype)
         for spelling in (dtype, dtype.type, dtype.name, np.dtype(dtype, metadata={"a": 1})):
@@ -52,6 +52,15 @@ def test_canonicalize_agrees_with_jax_in_every_spelling(dtype, x64):
             assert found == expected
             assert found is canonicalize(expected)  # one object per dtype
             assert found.metadata is None
+    # Check user dtype warns where jax does.
+    with enable_x64(x64), jax.enable_x64(x64):
+        with warnings.catch_warnings(record=True) as theirs:
+            warnings.simplefilter("always")
+            expected = jax_dtypes.check_and_canonicalize_user_dtype(dtype, "f")
+        with warnings.catch_warnings(record=True) as ours:
+            warnings.simplefilter("always")
+            assert check_user_dtype(dtype, "f") == expected
+        assert len(ours) == len(theirs)
 
 
 @both
@@ -213,19 +222,6 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
         assert zeros("float64") == np.float64  # without a warning
 
 
-@both
-@names
-def test_check_user_dtype_warns_where_jax_does(dtype, x64):
-    with enable_x64(x64), jax.enable_x64(x64):
-        with warnings.catch_warnings(record=True) as theirs:
-            warnings.simplefilter("always")
-            expected = jax_dtypes.check_and_canonicalize_user_dtype(dtype, "f")
-        with warnings.catch_warnings(record=True) as ours:
-            warnings.simplefilter("always")
-            assert check_user_dtype(dtype, "f") == expected
-        assert len(ours) == len(theirs)
-
-
 # -------------------------------------------------------------------------------------- kinds
 
 CLASSES = [
@@ -236,35 +232,12 @@ TO_JAX = {extended: jax_dtypes.extended, prng_key: jax_dtypes.prng_key}
 
 
 @names
-def test_issubdtype_agrees_with_jax(dtype):
+def test_dtypes_agree_with_jax(dtype):
     for b in [*CLASSES, extended, prng_key, *ALL, *(d.type for d in ALL), float, "int8"]:
         expected = jax_dtypes.issubdtype(dtype, TO_JAX.get(b, b))
         for spelling in (dtype, dtype.type, dtype.name):
             assert issubdtype(spelling, b) is expected, b
-
-
-def test_kinds_and_classes():
-    theirs = jax.random.key(0).dtype
-    for b in [*CLASSES, extended, prng_key, np.float32]:
-        assert issubdtype(KEY, b) is jax_dtypes.issubdtype(theirs, TO_JAX.get(b, b)), b
-        assert issubdtype(float0, b) is jax_dtypes.issubdtype(float0, TO_JAX.get(b, b)), b
-    assert issubdtype(prng_key, extended)
-    assert issubdtype(np.floating, np.inexact)
-    assert issubdtype(KEY, KEY)
-    assert not issubdtype(KEY, KeyDType("rbg", (4,)))
-    assert not issubdtype(np.float32, KEY)
-    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
-        "int", "uint", "float", "bool", "complex",
-    ]
-    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
-    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
-    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
-    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
-    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
-
-
-@names
-def test_related_dtypes_names_and_predicates_agree_with_jax(dtype):
+    # Related dtypes names and predicates agree with jax.
     classes = {
         dtypes.is_bool: np.bool_,
         dtypes.is_signed: np.signedinteger,
@@ -288,6 +261,26 @@ def test_related_dtypes_names_and_predicates_agree_with_jax(dtype):
     else:
         assert dtypes.real_dtype(dtype) == dtype
     assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
+
+
+def test_kinds_and_classes():
+    theirs = jax.random.key(0).dtype
+    for b in [*CLASSES, extended, prng_key, np.float32]:
+        assert issubdtype(KEY, b) is jax_dtypes.issubdtype(theirs, TO_JAX.get(b, b)), b
+        assert issubdtype(float0, b) is jax_dtypes.issubdtype(float0, TO_JAX.get(b, b)), b
+    assert issubdtype(prng_key, extended)
+    assert issubdtype(np.floating, np.inexact)
+    assert issubdtype(KEY, KEY)
+    assert not issubdtype(KEY, KeyDType("rbg", (4,)))
+    assert not issubdtype(np.float32, KEY)
+    assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
+        "int", "uint", "float", "bool", "complex",
+    ]
+    assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
+    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
+    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
+    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
+    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
 
 
 # ------------------------------------------------------------------------------ related dtypes

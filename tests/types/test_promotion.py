@@ -77,7 +77,7 @@ def settings(mode, x64):
 
 @modes
 @x64s
-def test_join_agrees_with_jax(mode, x64):
+def test_joins_and_result_types_agree_with_jax(mode, x64):
     with settings(mode, x64):
         for a, b in itertools.product(PAIRS, PAIRS):
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*a), Operand(*b))
@@ -99,6 +99,17 @@ def test_join_agrees_with_jax(mode, x64):
         for a, b in itertools.product([*ALL, int, float, complex], repeat=2):
             expected = outcome(jax.numpy.promote_types, a, b)
             assert outcome(promote_types, a, b) == expected, (a, b)
+    # Result type agrees with jax.
+    with settings(mode, x64):
+        for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
+            # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
+            expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
+            found, _ = outcome(result_type, *args, return_weak_type_flag=True)
+            assert found == expected, args
+            if found != "error":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert result_type(*args) == found[0]
 
 
 def test_result_types_and_their_errors():
@@ -137,21 +148,6 @@ ARGUMENTS = [
     np.dtype("complex128"), np.dtype("uint64"),
     Operand(I64, False), Operand(F16, True), Operand(I8, True), Operand(BF16, True),
 ]
-
-
-@modes
-@x64s
-def test_result_type_agrees_with_jax(mode, x64):
-    with settings(mode, x64):
-        for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
-            # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
-            expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
-            found, _ = outcome(result_type, *args, return_weak_type_flag=True)
-            assert found == expected, args
-            if found != "error":
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    assert result_type(*args) == found[0]
 
 
 # ------------------------------------------------------------------------------------- algebra
