@@ -31,9 +31,6 @@ def both(fun):
     same(lambda lib, n: lambda: fun(lib, n))
 
 
-# ----------------------------------------------------------------------------------- gradients
-
-
 FUNCTIONS = {
     "polynomial": lambda n, x: (x**3 - 2 * x).sum(),
     "elementary": lambda n, x: (n.sin(x) * n.exp(-x) + n.tanh(x)).mean(),
@@ -146,12 +143,6 @@ def test_gradients_by_integers_and_control_flow():
     np.testing.assert_allclose(np.asarray(got[1]), 2 * np.eye(3))
 
 
-# ------------------------------------------------------------------------- complex conventions
-
-
-# ---------------------------------------------------------------------------- jvp, vjp, linear
-
-
 def pair(n):
     return lambda x, t: {"a": n.sin(x) * t["s"], "b": (t["s"] ** 2, n.ones(2))}
 
@@ -210,9 +201,6 @@ def test_linearize_and_sharded_arrays():
         assert eager.sharding.device_set == sharding().device_set
 
 
-# ------------------------------------------------------------------------------------ Jacobians
-
-
 @pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "jacobian"], 1))
 def test_jacobians(which):
     def of(fun, *args, **options):
@@ -247,9 +235,6 @@ def test_hessians_and_closures():
     same(of, 2.0)
 
 
-# -------------------------------------------------------------------------------------- nesting
-
-
 def mixed(n):
     return lambda x: (n.tanh(x @ x.T) * n.arange(4.0)).sum()
 
@@ -279,12 +264,6 @@ NESTINGS = {
 @pytest.mark.parametrize("name", everyday(NESTINGS, 1))
 def test_nesting(name):
     same(NESTINGS[name], X)
-
-
-# ------------------------------------------------------------------------------------- sharding
-
-
-# --------------------------------------------------------------------------------------- errors
 
 
 def fails(kind, message, fun, *args):

@@ -30,8 +30,6 @@ def same(of, *args, rtol=2e-4):
     return got
 
 
-# ----------------------------------------------------------------------------------- complex
-
 # From complex to real numbers. (`sign`, whose derivative is zero in jax, is absent.)
 TO_REAL = {
     "abs": lambda n, z: n.abs(z),
@@ -169,9 +167,6 @@ def test_derivatives_of_draws():
     same(of, np.array([0.3, 1.5, 4.0], np.float32), rtol=1e-3)
 
 
-# ----------------------------------------------------------------------- arguments of all kinds
-
-
 MIXED = {
     "argnums": lambda lib, n: lambda: lib.grad(
         lambda x, y: n.sum(x * y**2), argnums=(-1, 0))(V, V),
@@ -199,9 +194,6 @@ MIXED = {
 @pytest.mark.parametrize("name", everyday(MIXED, 1))
 def test_arguments_of_all_kinds(name):
     same(MIXED[name])
-
-
-# ---------------------------------------------------------------------------- linear_transpose
 
 
 TRANSPOSES = {
@@ -264,9 +256,6 @@ def test_what_cannot_be_transposed():
         "linear_transpose of <lambda>: a cotangent must have its result's shape and dtype, "
         "f32[3]; got f32[2] for ct."
     )
-
-
-# ----------------------------------------------------------------------------- functions as values
 
 
 def test_closure_convert():
@@ -401,9 +390,6 @@ def test_names_are_those_of_jax(name):
     assert policies <= set(dir(sw.checkpoint_policies))
 
 
-# ---------------------------------------------------------------------------------- sharding
-
-
 A, B = RNG.standard_normal((8, 4)).astype("f"), RNG.standard_normal((4, 2)).astype("f")
 SHARDED = {
     "product": lambda n: lambda a, b: n.sin(a @ b),
@@ -473,5 +459,3 @@ def test_where_derivatives_are():
     with sw.checking_leaks():
         sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)
 
-
-# ------------------------------------------------------------------- functions out of and into jit

@@ -80,9 +80,6 @@ def called(lib, w, x):
 
 FUNCTIONS = {f.__name__: f for f in (layers, scanned, chosen, called)}
 
-# -------------------------------------------------------------------------- transforms
-
-
 def test_transforms_and_scans():
     """One checkpoint inside another, with a policy and a scan inside."""
     def f(lib, w, x):
@@ -207,9 +204,6 @@ def test_prevent_cse_and_staging():
     assert make(**named) is make(**named)
 
 
-# --------------------------------------------------------------------- saved residuals
-
-
 @pytest.mark.parametrize("policy", everyday(POLICIES, 2), ids=lambda p: p[0] if p else "None")
 @pytest.mark.parametrize("name", ["layers", "scanned", "called"])
 def test_as_many_residuals_as_jax_keeps(name, policy):
@@ -287,9 +281,6 @@ def test_print_saved_residuals(capsys):
     assert len(lines) == 3
 
 
-# ----------------------------------------------------------------------- offloading
-
-
 @pytest.mark.parametrize("name", everyday(["layers", "scanned", "chosen"], 1))
 def test_offloading(name):
     policy = checkpoint_policies.save_and_offload_only_these_names(
@@ -303,9 +294,6 @@ def test_offloading(name):
     wanted = jax.grad(functools.partial(FUNCTIONS[name], JAX), (0, 1))(W, X)
     close(g(W, X), wanted)
     close(sw.grad(sw.checkpoint(f, policy=policy), (0, 1))(W, X), wanted)
-
-
-# --------------------------------------------------------------------------- memory
 
 
 N, DEPTH = 128, 12
@@ -359,9 +347,6 @@ def test_memory_goes_down():
     assert got.sharding.device_set == set(mesh.devices.flat)
 
 
-# --------------------------------------------------------------------------- effects
-
-
 def test_effects_happen_once():
     seen = []
 
@@ -389,9 +374,6 @@ def test_effects_happen_once():
     assert sw.jit(sw.grad(f))(np.float32(0)) == 3
     sw.effects_barrier()
     assert seen == [0.0]
-
-
-# ---------------------------------------------------------------------------- errors
 
 
 def test_messages():

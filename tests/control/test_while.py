@@ -184,9 +184,6 @@ def test_functions_are_staged_once():
     assert sorted(runs) == [1, 2]
 
 
-# -- shardings --
-
-
 def test_shardings():
     rows = NamedSharding(mesh_of(8), P("x"))
     x = sw.device_put(np.linspace(0, 1, 64, dtype=np.float32).reshape(16, 4), rows)
@@ -248,9 +245,6 @@ def test_uneven_shards(types):
         close(sw.jit(lambda x: sw.jvp(f, (x,), (x,)))(placed), wanted)
 
 
-# -- effects --
-
-
 def test_effects_happen_once_in_each_turn():
     seen = []
 
@@ -272,9 +266,6 @@ def test_effects_happen_once_in_each_turn():
         fun(swnp.asarray(2.0))
         sw.effects_barrier()
         assert sorted(seen) == wanted
-
-
-# -- messages --
 
 
 def test_messages():

@@ -22,6 +22,7 @@ from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.errors import message
 
 OPS = every_op()
 
@@ -40,12 +41,7 @@ def shown(op: Op, *types: ArrayType, **params: Any) -> str:
 
 
 def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
-    with pytest.raises(ShardingTypeError) as caught:
-        infer(op, types, params)
-    return str(caught.value)
-
-
-# -- the types --
+    return message(ShardingTypeError, infer, op, types, params)
 
 
 def test_specs_in_types():
@@ -77,17 +73,11 @@ def test_specs_in_types():
     assert cotangent_type(cotangent_type(t)) is t
 
 
-# -- every op --
-
-
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_every_op_has_a_rule(name: str):
     """The types of ops that contain programs determine the sharding; all other ops have a rule."""
     op = OPS[name]
     assert op.dims is not None or op.programs or op.user_code or op.shardings or op.effects
-
-
-# -- dimensions along which an op works --
 
 
 @pytest.mark.parametrize(
@@ -150,8 +140,6 @@ def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, work
         f"`shardwise.sharding.reshard(x, {works})`."
     )
 
-
-# -- unreduced values --
 
 PRODUCT = {"dimension_numbers": (((1,), (0,)), ((), ()))}
 SUM = over((8, 4), unreduced={"x"})

@@ -19,6 +19,7 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
+from tests.helpers.errors import message
 
 F32 = np.dtype(np.float32)
 MESH = AbstractMesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -31,9 +32,6 @@ def over(shape: tuple, *spec: Any, mesh: Any = MESH, **more: Any) -> ArrayType:
 
 def shown(op: Op, *types: ArrayType, **params: Any) -> str:
     return infer(op, types, params).str_short(True)
-
-
-# -- plain types and the cache --
 
 
 def test_types_and_what_results_vary_along():
@@ -102,12 +100,6 @@ def test_the_cache_is_bounded(counted: Any):
     assert len(op.inferred) <= INFERENCE_CACHE_SIZE
 
 
-# -- varying names --
-
-
-# -- explicit shardings --
-
-
 @pytest.mark.parametrize(
     ("op", "types", "params", "expected"),
     [
@@ -131,9 +123,7 @@ def test_shardings_follow_the_factors(op: Op, types: list, params: dict, expecte
 
 
 def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
-    with pytest.raises(ShardingTypeError) as caught:
-        infer(op, types, params)
-    return str(caught.value)
+    return message(ShardingTypeError, infer, op, types, params)
 
 
 def test_shardings_that_do_not_go_together():

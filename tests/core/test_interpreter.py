@@ -78,8 +78,6 @@ def run_staged(fun: Callable) -> Callable:
     return run
 
 
-# -- nesting --
-
 TRANSFORMS = {"jvp": derivative, "grad": gradient, "vmap": mapped, "stage": run_staged}
 
 
@@ -148,9 +146,6 @@ def test_perturbations_and_linear_parts():
     np.testing.assert_allclose(np.asarray(t), np.cos(X) * X + np.sin(X), rtol=1e-6)
 
 
-# -- captured values --
-
-
 def test_captured_values():
     constant = array(X)
     program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
@@ -177,9 +172,6 @@ def test_captured_values():
         "{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }"
     )
     assert [e.op.name for e in program.equations] == ["sin", "mul"]
-
-
-# -- escaped tracers --
 
 
 def escapee(transform: str) -> tuple[Any, int, int]:
@@ -248,9 +240,6 @@ def test_tracers_elsewhere():
 
     stage(outer, [VECTOR])
     assert len(errors) == 1
-
-
-# -- lifetime of interpreters --
 
 
 def test_exceptions_restore_the_context():

@@ -32,9 +32,6 @@ def staged(fun: Any, *types: Any, name: str = "f") -> Program:
     return program
 
 
-# -- string form --
-
-
 def test_text():
     program = staged(lambda x, y: [reduce_sum(mul(sin(x), y), axes=(0,)), neg(y)], MATRIX, MATRIX)
     assert str(program) == (
@@ -78,9 +75,6 @@ def test_text():
     assert first[25:29] == ["z", "aa", "ab", "ac"]
     assert first[-2:] == ["zz", "aaa"]
     assert len(set(first)) == len(first)
-
-
-# -- constants, literals, dead code --
 
 
 def test_programs_of_values():
@@ -173,9 +167,6 @@ def test_programs_that_are_not_valid():
     assert message_of(Program([x, x], [], [])).startswith(
         "an input defines a variable a second time, in\n"
     )
-
-
-# -- the checker --
 
 
 def message_of(program: Program) -> str:

@@ -44,9 +44,6 @@ def names(program):
     return [e.op.name for e in program.equations]
 
 
-# -- tools --
-
-
 def test_replace():
     program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
     first = program.replace(outputs=program.outputs[:1])
@@ -92,8 +89,6 @@ def test_walks_and_replays():
     check_program(program)
     assert program.name == "sin" and program.in_types == program.out_types == (t,)
 
-
-# -- nothing done manually --
 
 SOURCES = Path(sw.__file__).parent / "_src"
 TOOLS = {"core/program.py", "core/program_tools.py"}

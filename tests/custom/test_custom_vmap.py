@@ -147,9 +147,6 @@ def test_what_it_gives_and_refuses():
     )
 
 
-# ------------------------------------------------------------------------------ messages
-
-
 def test_messages():
     @custom_vmap
     def f(x):

@@ -54,8 +54,6 @@ def grid(**sizes: int) -> SimpleNamespace:
     return SimpleNamespace(shape=sizes)
 
 
-# ---- compiled programs ---------------------------------------------------------------------------
-
 CASES = {
     # name: function, kind, axes, group size, bytes per device
     "psum": (lambda x: lax.psum(x, "data"), "all-reduce", ("data",), 4, 64),
@@ -147,8 +145,6 @@ def test_loops(mesh):
     assert "1+" in captured.get() and "64 B+" in captured.get()
 
 
-# ---- spellings of groups -------------------------------------------------------------------------
-
 DATA = ((0, 2, 4, 6), (1, 3, 5, 7))
 MODEL = ((0, 1), (2, 3), (4, 5), (6, 7))
 FAR = ((0, 4), (1, 5), (2, 6), (3, 7))
@@ -179,9 +175,6 @@ def test_replica_groups(text, groups):
     )
     assert found.groups == groups
     assert found.group_size == (len(groups[0]) if groups else 8)
-
-
-# ---- asynchronous forms --------------------------------------------------------------------------
 
 
 def asynchronous(start: str, kind: str, rest: str, result: str) -> Collective:
@@ -292,9 +285,6 @@ ENTRY %main (x: f32[2,8]) -> f32[2,8] {
 )
 def test_bytes_by_dtype(shape, count):
     assert read(shape, "all-reduce", "replica_groups={}").bytes == count
-
-
-# ---- summary -------------------------------------------------------------------------------------
 
 
 def test_summary_table():

@@ -34,9 +34,6 @@ def described(shape, *spec):
     return sw.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(LINE, P(*spec)))
 
 
-# ---- what groups are -----------------------------------------------------------------------------
-
-
 FACTORS = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3], 8: [2, 2, 2], 12: [2, 3, 2]}
 
 
@@ -108,8 +105,6 @@ def test_words_and_parts():
     assert Refined(crossing).axes(crossing) == crossing
 
 
-# ---- reports -------------------------------------------------------------------------------------
-
 GROUPS = {
     "x:(2)4": [[0, 1, 2, 3], [4, 5, 6, 7]],
     "x:(1)4": [[0, 2, 4, 6], [1, 3, 5, 7]],
@@ -171,9 +166,6 @@ def test_reports_of_groups():
     found = explain.diff(near, far).to_dict()["communication"]
     assert [(c["axes"], c["count"]) for c in found] == [(["x:(2)4"], [1, 0]), (["x:(1)4"], [0, 1])]
     assert "- all-reduce over groups of 2 devices: 32 B → 0 B" in str(explain.diff(odd, near))
-
-
-# ---- causes --------------------------------------------------------------------------------------
 
 
 def test_split_dimensions():

@@ -30,9 +30,6 @@ def mapped(f, ins, outs):
     return sw.shard_map(f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=False)
 
 
-# ---- causes --------------------------------------------------------------------------------------
-
-
 def partly_manual(a, w):
     def each(v, w):
         return lax.psum((v @ w).sum(), "x")
@@ -166,9 +163,6 @@ def test_meshes_of_other_names_sizes_and_orders_of_devices():
     assert str(caught.value) == "the meshes have no axis 'c'; they have 'x', 'y', 'a' and 'b'."
 
 
-# ---- lines ---------------------------------------------------------------------------------------
-
-
 def in_a_map(a):
     return mapped(lambda v: lax.psum(v, "x"), P("x"), P())(a)
 
@@ -263,8 +257,6 @@ def test_what_ops_are_made_of_is_of_the_users_line(name):
         assert {b.line for b in report.buffers} <= {line, ""}
 
 
-# ---- dtypes that CPU lacks -----------------------------------------------------------------------
-
 BF16 = [struct((8, 16), "x", "y", dtype="bfloat16"), struct((16, 4), "y", dtype="bfloat16")]
 
 
@@ -311,9 +303,6 @@ def test_bf16():
     )
 
 
-# ---- counts by hand ------------------------------------------------------------------------------
-
-
 def test_loops_and_branches():
     def each(v):
         def step(c, _):
@@ -343,9 +332,6 @@ def test_loops_and_branches():
     for limit in ({"all_reduce": 2}, {"collectives": 2}, {"bytes": "<1MB"}):
         with pytest.raises(AssertionError, match="is unknown, because a loop's length is"):
             explain.assert_comm(halved, **limit)(struct((8,), "x"))
-
-
-# ---- options of reports --------------------------------------------------------------------------
 
 
 def both(a):
@@ -390,9 +376,6 @@ def test_what_xla_would_warn_of_is_not_on_the_terminal(capfd):
     report = explain(lambda a: lax.associative_scan(jnp.add, a))(struct((16, 4), "data", mesh=LINE))
     assert report.communication
     assert capfd.readouterr() == ("", "")
-
-
-# ---- invalid arguments ---------------------------------------------------------------------------
 
 
 def test_limits():

@@ -27,8 +27,6 @@ from tests.helpers.partitioned import (
     smooth,
 )
 
-# -- types over explicit axes --
-
 
 def test_explicit_axes():
     product = product_of(*OURS, [])
@@ -62,9 +60,6 @@ def test_explicit_axes():
     got = sw.vmap(product, (0, None))(*args)
     assert got.aval.str_short(True) == "f32[4@x,8,4]"
     np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
-
-
-# -- transforms --
 
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
@@ -137,9 +132,6 @@ def test_checks_and_prints(capsys):
         assert "encountered in dot_general" in message(FloatingPointError, product, bad, y)
     with sw.disable_jit():
         np.testing.assert_allclose(np.asarray(product(x, y)), expected, rtol=1e-4, atol=1e-5)
-
-
-# -- when it is called --
 
 
 def test_how_often_it_is_asked():

@@ -33,9 +33,6 @@ def over(f, checked=True, ins=PARTS, outs=PARTS, **how):
     )
 
 
-# -- checkify --
-
-
 def at_most(limit):
     def f(x):
         checkify.check(jnp.all(x < limit), "{x} is not below " + str(limit), x=x.max())
@@ -218,9 +215,6 @@ def test_other_maps():
     close(grads, 2 * (X + 1), 1e-6)
 
 
-# -- debug_nans --
-
-
 @pytest.fixture
 def nans():
     sw.config.update("debug_nans", True)
@@ -276,8 +270,6 @@ def test_nan_and_manual_axes():
         "invalid value (nan) encountered in log: operands f32[2,2]{V:x}, result f32[2,2]{V:x}, at "
     )
 
-
-# -- policies --
 
 W = np.linspace(-1, 1, 4, dtype=np.float32).reshape(2, 2)
 POLICIES = {

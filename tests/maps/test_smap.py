@@ -30,9 +30,6 @@ def in_mesh(lib, explicit=False):
     return jax.set_mesh(jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2))
 
 
-# -- smap --
-
-
 def single(lib, x, w):
     def part(x, w):
         return lib.np.tanh(x @ w) * lib.lax.axis_index("x")
@@ -184,9 +181,6 @@ def test_messages_of_meshes():
         ).replace(": takes", " takes")
 
 
-# -- the older path --
-
-
 def test_the_older_form():
     def f(x, w):
         return lax.psum(x @ w, "y")
@@ -206,9 +200,6 @@ def test_the_older_form():
     for auto, shown in ((("z",), "'z'"), (("x", "y"), "'x' and 'y'")):
         fails(ValueError, "shard_map: auto must contain some, but not all, of the "
               f"axes of Mesh('x': 4, 'y': 2); got {shown}.", older, two, GRID, P(), P(), auto=auto)
-
-
-# -- types over Explicit axes --
 
 
 def same(x):

@@ -23,7 +23,6 @@ def train(params, batch, learning_rate):
     return params["w"].sum()
 
 
-# ------------------------------------------------------------------------------------- signatures
 @pytest.mark.parametrize("transform", ["jit", "grad", "vmap"])
 def test_a_call_that_does_not_fit_shows_the_signature(transform):
     fun, who = getattr(sw, transform), f"{transform} of two"
@@ -84,7 +83,6 @@ def test_names_and_numbers_of_arguments():
           sw.vjp, two, "text")
 
 
-# ---------------------------------------------------------------------------------------- results
 def test_results_and_pairs():
     def label(a):
         return {"loss": a, "name": "mnist"}
@@ -105,7 +103,6 @@ def test_results_and_pairs():
           sw.pure_callback, lambda y: y, (3, spec), V)
 
 
-# -------------------------------------------------------------------------- tangents and cotangents
 def test_tangents_and_cotangents():
     def loss(p):
         return p["w"].sum()
@@ -131,7 +128,6 @@ def test_tangents_and_cotangents():
           "tuple.", back, V, V)
 
 
-# ------------------------------------------------------------------------------------------- vmap
 def predict(params, x):
     return params["w"] * x
 
@@ -198,5 +194,3 @@ def test_axes_that_do_not_fit():
     fails(ValueError, "vmap of pair: out_axes is 2 for result['b'][0], which has 1 dimension "
           "including the mapped one.", sw.vmap(pair, out_axes={"a": 0, "b": 2}), V)
 
-
-# ------------------------------------------------------------------------------------ other trees

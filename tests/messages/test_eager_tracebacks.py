@@ -121,8 +121,6 @@ def test_names_of_functions():
         )
 
 
-# --------------------------------------------------------------- every function of the library
-
 SPACES = ["numpy", "lax", "nn", "random", "tree", "numpy.linalg", "nn.initializers"]
 NO_FUNCTIONS = {"fromfile", "load", "save", "savez", "set_printoptions", "fromfunction"}
 

@@ -20,7 +20,6 @@ def over(*spec):
     return NamedSharding(MESH, P(*spec))
 
 
-# ---------------------------------------------------------------------------------- shardings
 TOO_LONG = (
     "P('x', 'y') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
     "Remove entries from the end of the spec."
@@ -70,9 +69,6 @@ def test_trees_of_shardings_that_do_not_fit():
           sw.with_sharding_constraint, [V, V], [over()])
 
 
-# ------------------------------------------------------------------------------ other devices
-
-
 def test_arguments_on_different_devices():
     a = sw.device_put({"w": X}, over("x"))
     b = sw.device_put(X, NamedSharding(HALF, P("x")))
@@ -108,9 +104,6 @@ def test_placed_arguments():
           "1, 2, 3, 4, 5, 6, 7], but a result or intermediate value must be on devices [0, 1, 2, "
           f"3] ({target}). Use `device_put` outside of it.",
           sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
-
-
-# ------------------------------------------------------------------------------- wrong values
 
 
 def test_no_arrays_and_no_functions():

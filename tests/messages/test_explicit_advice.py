@@ -38,8 +38,6 @@ def given():
     }
 
 
-# -- full messages --
-
 AND = ", or specify how the result is sharded: "
 MESSAGES = {
     "x @ y": (
@@ -156,8 +154,6 @@ def test_sums_and_other_meshes(given):
     there = shardwise.sharding.reshard(here, NamedSharding(MESH, P("y")))
     np.testing.assert_array_equal(given["C"] + there, SQUARE * 2)
 
-
-# -- the advice, taken --
 
 ARGUMENTS = [
     *"AvBDi", *[(k, n) for k in "AvBD" for n in (0, 1)], ("A", (64,)), ("D", (64,)),

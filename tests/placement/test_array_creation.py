@@ -56,9 +56,6 @@ def distinct(sharding, shape):
     return list(dict.fromkeys(map(str, sharding.indices(shape))))
 
 
-# ------------------------------------------------------------------------- make_array_from_callback
-
-
 @pytest.mark.parametrize("shape", everyday(SHAPES, 7))
 @pytest.mark.parametrize("name", PLACES)
 def test_a_callback_is_asked_once_for_each_part(name, shape):
@@ -237,9 +234,6 @@ def test_places_addends_and_constants():
     np.testing.assert_array_equal(np.asarray(f(sw.device_put(values, PLACES["rows"]))), 2 * values)
 
 
-# ------------------------------------------------------------------------------- batched callbacks
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLACES)
 def test_batched_callbacks_and_all_data(name, shape):
@@ -284,9 +278,6 @@ def test_a_batched_callback_must_give_a_part_for_each_device():
         "make_array_from_batched_callback: the callback must return a list of 8 parts, one for "
         "each device of this process; got a NoneType."
     )
-
-
-# ------------------------------------------------------------ make_array_from_single_device_arrays
 
 
 @pytest.mark.parametrize("shape", everyday(SHAPES, 8))
@@ -371,9 +362,6 @@ def test_single_device_arrays_are_checked(wrong):
     assert refused(error, fun) == start + message
 
 
-# ------------------------------------------------------------- make_array_from_process_local_data
-
-
 def test_local_data_and_messages():
     tree = {"a": numbers((8, 8)), "b": [numbers((4,)), np.int32(3)]}
     place = {"a": PLACES["both"], "b": NamedSharding(MESH, P())}
@@ -396,9 +384,6 @@ def test_local_data_and_messages():
         "make_array_from_process_local_data: local_data[0] is a jit tracer f32[4]. Arrays are "
         "created from concrete values"
     )
-
-
-# --------------------------------------------------------------------------------- older spellings
 
 
 def test_put_on_each_device():
@@ -436,9 +421,6 @@ def test_put_on_each_device():
     np.testing.assert_array_equal(keys, np.stack([sw.random.key_data(key)] * 3))
 
 
-# ------------------------------------------------------------------------------------- all of them
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.tuples(st.integers(0, 9), st.integers(0, 9)), st.sampled_from(sorted(PLACES)),
@@ -457,9 +439,6 @@ def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
     for y in made:
         assert y.aval is x.aval and y.sharding is place and y.committed
         np.testing.assert_array_equal(np.asarray(y), values)
-
-
-# ------------------------------------------------------------------------------------------ memory
 
 
 @pytest.mark.sweep

@@ -64,9 +64,6 @@ def aligned(values):
     return out
 
 
-# ------------------------------------------------------------------------------- between shardings
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_uneven_arrays_go_from_every_place_to_every_other(name):
     values = numbers(7, 5)
@@ -107,9 +104,6 @@ def test_keys_and_gradients():
     gradient = f(sw.device_put(numbers(8, 8), PLACES["columns"]))
     assert gradient.sharding == ROWS
     np.testing.assert_array_equal(np.asarray(gradient), 2 * numbers(8, 8))
-
-
-# --------------------------------------------------------------------------------------- aliasing
 
 
 def test_sharing_memory():
@@ -177,9 +171,6 @@ def test_what_cannot_be_shared_is_copied(what):
     np.testing.assert_array_equal(np.asarray(y[1]), values)
 
 
-# --------------------------------------------------------------------------------------- donation
-
-
 def test_donation():
     for place in (DEVICES[3], PLACES["columns"], PLACES["back"]):
         x = sw.device_put(numbers(8, 8), ROWS)
@@ -208,9 +199,6 @@ def test_donation():
     assert x.is_deleted()
     np.testing.assert_array_equal(np.asarray(first), numbers(4))
     np.testing.assert_array_equal(np.asarray(second), numbers(4))
-
-
-# ---------------------------------------------------------------------------------- wrong arguments
 
 
 TREE = {"a": 1.0, "b": [2, 3]}
@@ -274,9 +262,6 @@ def test_what_is_no_array_is_refused_with_advice(name, place):
     assert refused(error, lambda: sw.device_put(tree, place)) == f"device_put: x['w'][1]: {message}"
 
 
-# -------------------------------------------------------------------------------------- host values
-
-
 @pytest.mark.parametrize("name", ["one", "rows", "both", "replicated"])
 def test_host_values_of_any_kind(name):
     read_only = numbers(8, 8)
@@ -331,9 +316,6 @@ def test_device_get_starts_all_copies_first(monkeypatch):
     monkeypatch.setattr(sw.Array, "_value", lambda x: seen.append("fetch") or fetch(x))
     sw.device_get([sw.device_put(numbers(8), ROWS) for _ in range(3)])
     assert seen == ["start"] * 3 + ["fetch"] * 3
-
-
-# ------------------------------------------------------------------------------------ traced values
 
 
 def there(place):
@@ -394,9 +376,6 @@ def test_a_program_has_one_set_of_devices():
     )
     free = sw.jit(lambda a: sw.device_put(a, DEVICES[5]))(numbers(8))
     assert free.devices() == {DEVICES[5]}
-
-
-# -------------------------------------------------------------------- conversions move nothing (J8)
 
 
 CONVERSIONS = {

@@ -34,9 +34,6 @@ from tests.helpers.explicit import MESH, A, W, put, shown
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
 
 
-# -- types without shardings --
-
-
 def test_the_sharding_of_a_type_without_explicit_axes():
     auto = sw.make_mesh((8,), ("z",), axis_types=AxisType.Auto)
     split = sw.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(auto, P("z")))
@@ -61,9 +58,6 @@ def test_the_sharding_of_a_type_without_explicit_axes():
     mesh = get_abstract_mesh()
     assert not (mesh.are_all_axes_auto or mesh.are_all_axes_manual)
     assert repr(mesh) == "AbstractMesh()"
-
-
-# -- the mesh in scope --
 
 
 def test_setting_a_mesh():
@@ -161,9 +155,6 @@ def test_use_abstract_mesh():
         )
 
 
-# -- reshard --
-
-
 @pytest.mark.parametrize("shape", [(8, 4), (7, 5), (3, 1)])
 def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
     value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
@@ -224,9 +215,6 @@ def test_constraints_and_out_shardings(mesh: Mesh):
         )
 
 
-# -- errors of ops --
-
-
 @pytest.mark.parametrize("shape", everyday([(8, 4), (7, 5)], 1))
 def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
     key = random.key(3)
@@ -241,9 +229,6 @@ def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
         assert sw.typeof(made).spec == P("x", None)
         assert made.sharding.mesh is MESH
         np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed: rounding differs
-
-
-# -- other types of axes --
 
 
 def test_auto_axes(mesh: Mesh):
@@ -303,9 +288,6 @@ def test_explicit_axes():
     assert error_of(ValueError, f, A) == (
         "explicit_axes of f needs a mesh in scope. Enter one with `set_mesh`."
     )
-
-
-# -- transforms --
 
 
 def test_maps_and_scans(mesh: Mesh):

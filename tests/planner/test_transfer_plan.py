@@ -48,9 +48,6 @@ def accelerators(monkeypatch):
     )
 
 
-# ------------------------------------------------------------------------------ counted by hand
-
-
 def test_rows_shards_and_nothing():
     """f32[1024,1024], 4 MiB: 4 tiles of rows, twice; to 2 tiles of columns, four times."""
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
@@ -144,9 +141,6 @@ def test_programs_that_add_and_relayout():
     assert (found.bytes_moved, found.peak_bytes) == (0, 2 * 16 * 32 * 4)
 
 
-# -------------------------------------------------------------------------- trees and their peaks
-
-
 def test_trees():
     tree = {"w": shaped((1024, 1024), ROWS), "b": [shaped((1024,), ROWS), shaped((256, 1024))]}
     found = sw.plan(tree, {"w": COLUMNS, "b": PLACES["replicated"]})
@@ -187,9 +181,6 @@ def test_long_trees_and_many_devices():
     # Of 16 rows of 512 columns, 16 rows of 32 columns are already there.
     assert found.bytes_moved == 1000 * 8192 * 16 * (512 - 32) * 4
     assert found.peak_bytes == 8192 * 32 * 4 + 1000 * 16 * 512 * 4
-
-
-# ------------------------------------------------------------------- every pair, by NumPy's indices
 
 
 @pytest.mark.parametrize(("source", "target"), everyday(itertools.product(PLACES, PLACES), 60))
@@ -240,9 +231,6 @@ def test_the_steps_are_those_of_device_put(source, target, monkeypatch):
         assert taken == planned, str(found)
 
 
-# ------------------------------------------------------------------------- meshes without devices
-
-
 def test_meshes_and_models():
     mesh = AbstractMesh((4, 2), ("x", "y"))
     rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "y"))
@@ -268,9 +256,6 @@ def test_meshes_and_models():
     assert not found.complete
 
 
-# --------------------------------------------------------------------------------------- measured
-
-
 MEASURED = [
     "host", "host, replicated", "program", "program, gathering", "program, permuting", "copy",
     "pieces", "put", "put, replicated", "tree",
@@ -291,9 +276,6 @@ def test_measured_peaks(case):
     kind = {"host": "copies on the host", "put": "copies on the host", "tree": "program",
             "copy": "copies between devices", "pieces": "slices on devices", "program": "program"}
     assert kind[case.partition(",")[0]] in found["kinds"]
-
-
-# ------------------------------------------------------------------------------- texts and mistakes
 
 
 def test_limits_text_and_data():

@@ -147,9 +147,6 @@ def test_leaves_of_other_kinds():
     )
 
 
-# ------------------------------------------------------------------------------------- large trees
-
-
 def test_folded_rows():
     tree = {"layers": [MODEL["layers"][0] for _ in range(1000)], "embed": MODEL["embed"]}
     found = explain.tree(tree)
@@ -169,9 +166,6 @@ def test_folded_rows():
     assert f"{171 * 172 // 2:,}" in rest
     assert len(lines) == 2 + 30 + 2
     assert f"{200 * 201 // 2:,}" in lines[-1]
-
-
-# ------------------------------------------------------------------------------ as data and as HTML
 
 
 class Cells(HTMLParser):

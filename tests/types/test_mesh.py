@@ -133,12 +133,6 @@ def test_meshes_that_nobody_holds_go_away():
     assert reference() is None
 
 
-# ---------------------------------------------------------------------------- processes
-
-
-# -------------------------------------------------------------------------------- scope
-
-
 def test_scope():
     outer, inner = Mesh(grid(4), "x"), Mesh(grid(2, 2), ("y", "z"))
     root = current()
@@ -231,9 +225,6 @@ def test_scopes_that_are_refused():
     )
 
 
-# ------------------------------------------------------------------------------- abstract
-
-
 def test_abstract_meshes():
     mesh = Mesh(grid(4, 2), ("x", "y"))
     abstract = mesh.abstract_mesh
@@ -260,9 +251,6 @@ def test_abstract_mesh_has_no_devices(name):
         f"AbstractMesh('x': 4) has no {name}: an AbstractMesh has axes but no devices. Use a Mesh "
         "where devices matter; inside a traced function only names and sizes are known."
     )
-
-
-# --------------------------------------------------------------------------------- making
 
 
 def test_meshes_that_are_made():

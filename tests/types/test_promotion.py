@@ -72,9 +72,6 @@ def settings(mode, x64):
         yield
 
 
-# ---------------------------------------------------------------------------------- the table
-
-
 @modes
 @x64s
 def test_joins_and_result_types_agree_with_jax(mode, x64):
@@ -150,8 +147,6 @@ ARGUMENTS = [
 ]
 
 
-# ------------------------------------------------------------------------------------- algebra
-
 pairs = st.sampled_from(PAIRS)
 strong_pairs = st.sampled_from([(dtype, False) for dtype in ALL])
 
@@ -194,9 +189,6 @@ def test_a_python_scalar_never_widens_a_dtype_of_its_kind(pair, scalar):
     if kinds.index(scalar_type_of(pair[0])) >= kinds.index(scalar.__class__):
         with enable_x64(True):
             assert lattice_join(pair, dtype_and_weak(scalar)) == pair
-
-
-# ------------------------------------------------------------------------ values and their dtypes
 
 
 @x64s
@@ -249,9 +241,6 @@ def test_what_is_no_value_and_scalar_types():
     with pytest.raises(TypeError) as info:
         scalar_type_of(KEY)
     assert str(info.value) == "elements of key<fry> have no Python scalar type."
-
-
-# ----------------------------------------------------------------------- what does not promote
 
 
 def join_error(*operands):

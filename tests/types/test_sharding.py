@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import threading
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -24,6 +23,7 @@ from shardwise._src.types.sharding import (
 )
 from shardwise._src.types.tiling import Tiling
 from tests.helpers.errors import message as error_of
+from tests.helpers.threads import at_once
 
 THEIRS = jax.sharding
 GRIDS = [  # tile assignment dimensions, and whether the last one counts replicas
@@ -63,9 +63,6 @@ def mesh_of(*sizes, names="xyz", **options):
     return Mesh(np.array(FAKES[:count]).reshape(sizes), tuple(names[: len(sizes)]), **options)
 
 
-# ---------------------------------------------------------------------- strategies
-
-
 @st.composite
 def meshes(draw):
     """(our mesh, jax's) over the same devices, in any order."""
@@ -98,9 +95,6 @@ def placements(draw):
     tiles = sharding.tiling(ndim).dims
     shape = tuple(draw(st.integers(0, 3)) * count for count in tiles)
     return sharding, THEIRS.NamedSharding(theirs, THEIRS.PartitionSpec(*spec)), shape
-
-
-# ------------------------------------------------------------------- index arithmetic
 
 
 @settings(max_examples=300)
@@ -240,9 +234,6 @@ def test_indices_of_some_dimensions_and_devices():
         index_map[FAKES[0]] = ()
 
 
-# ---------------------------------------------------------------------------- tilings
-
-
 @settings(max_examples=200)
 @given(meshes(), st.data())
 def test_tilings_are_those_of_jax(mesh, data):
@@ -299,9 +290,6 @@ def _all_specs(names, ndim):
             if not any(name in entry for entry in spec)
         ]
     return {P(*spec) for spec in found}
-
-
-# ------------------------------------------------------------------------------ identity
 
 
 def test_identity_and_text():
@@ -371,27 +359,19 @@ def test_copies_and_pickles_are_the_same_object(sharding):
 
 def test_threads_get_the_same_object():
     mesh = Mesh(FAKES[:8], "threads")
-    made: list[list[Sharding]] = [[] for _ in range(4)]
-    gate = threading.Barrier(4)
 
-    def work(out):
-        gate.wait()
+    def work():
+        out: list[Sharding] = []
         for i in range(50):
             out.append(NamedSharding(mesh, P(*[None] * i, "threads")))
             out.append(GSPMDSharding(FAKES[: i + 1], Tiling((i + 1,), (i + 1,), (0,), False)))
             out.append(SingleDeviceSharding(FAKES[i]))
             assert len(out[-3].indices((8,) * (i + 1))) == 8
+        return out
 
-    threads = [threading.Thread(target=work, args=(out,)) for out in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = at_once(work)
     assert [len(out) for out in made] == [150] * 4
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
-
-
-# ------------------------------------------------------------------------ without devices
 
 
 def test_abstract_mesh_knows_shapes_but_no_devices():
@@ -412,9 +392,6 @@ def test_abstract_mesh_knows_shapes_but_no_devices():
     ):
         with pytest.raises(ValueError, match=r"AbstractMesh\('x': 4, 'y': 2\) has no devices"):
             fails()
-
-
-# --------------------------------------------------------------------------- own shardings
 
 
 class Diagonal(Sharding):
@@ -449,9 +426,6 @@ def test_a_sharding_of_ones_own():
         "divisible by 4, the number of tiles along it. "
         "Pad the dimension to 8, or shard it another way."
     )
-
-
-# ------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
