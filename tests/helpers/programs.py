@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -18,6 +19,21 @@ IMPORTS = (
     "from shardwise import lax; from shardwise.experimental import multihost_utils; "
     "from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
 )
+# For a launch: each process prints its number, the numbers of processes and devices, and a sum.
+SUM = """
+    import numpy as np
+    import shardwise as sw
+    import shardwise.numpy as snp
+    from shardwise.sharding import NamedSharding, PartitionSpec as P
+    split = NamedSharding(sw.make_mesh((sw.device_count(),), ("x",)), P("x"))
+    x = sw.make_array_from_callback((8,), split, lambda i: np.arange(8.0)[i])
+    print(sw.process_index(), sw.process_count(), sw.device_count(), float(sw.jit(snp.sum)(x)))
+"""
+
+
+def without_pids(lines: list[str]) -> list[str]:
+    """Lines of output, without the hosts and numbers of processes."""
+    return [re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", line) for line in lines]
 
 
 def run_processes(program: str, count: int, **options: Any) -> list[Any]:

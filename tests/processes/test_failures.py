@@ -114,7 +114,7 @@ print([float(y) for y in [total(arrays[pair]) for pair in order]])
     }, said
 
 
-def test_another_order_just_before_the_end_is_told_of():
+def test_who_comes_in_another_order_is_told_so():
     results = run_processes(
         """
         x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
@@ -130,6 +130,25 @@ def test_another_order_just_before_the_end_is_told_of():
     assert 75 in [r.status for r in results], said
     assert "do not run the same program (launch 41)" in said
     assert "exits with status 75: its last results may be wrong." in said
+    # Who comes to the same after other launches is told so.
+    results = run_processes(
+        """
+        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f, g = sw.jit(lambda x: x + 1), sw.jit(lambda x: x.max()).lower(x).compile()
+        f(x).block_until_ready()
+        if sw.process_index() == 1:
+            f(x)
+        g(x)
+        """,
+        2, expect=None,
+    )
+    says = (
+        r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
+        r"0 reaches program '_lambda_' at program.py:7 \(<module>\) after 1 launches; process 1 "
+        r"reaches program '_lambda_' at program\.py:7 \(<module>\) after 2 launches. All processes "
+        r"must "
+    )
+    assert all(re.match(says, last_line(r.err)) for r in results), results
 
 
 def test_an_interrupt_shows_the_lines_of_the_program():
@@ -227,27 +246,6 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
         2, during=suspend, args=[str(begun)], heartbeat=beat, expect=None,
     )
     ended(results, [(0, "6.0\n" * 20)] * 2)
-
-
-def test_who_comes_to_the_same_after_other_launches_is_told_so():
-    results = run_processes(
-        """
-        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
-        f, g = sw.jit(lambda x: x + 1), sw.jit(lambda x: x.max()).lower(x).compile()
-        f(x).block_until_ready()
-        if sw.process_index() == 1:
-            f(x)
-        g(x)
-        """,
-        2, expect=None,
-    )
-    says = (
-        r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
-        r"0 reaches program '_lambda_' at program.py:7 \(<module>\) after 1 launches; process 1 "
-        r"reaches program '_lambda_' at program\.py:7 \(<module>\) after 2 launches. All processes "
-        r"must "
-    )
-    assert all(re.match(says, last_line(r.err)) for r in results), results
 
 
 @pytest.mark.sweep

@@ -50,10 +50,7 @@ def test_one_ends_when_the_others_have_what_it_sent():
         "(<module>). It waits for at most 300 s in all (`shutdown_timeout_seconds`)."
     )
     assert not second.err
-
-
-def test_it_waits_for_nobody_who_is_lost():
-    """Otherwise it would wait for 300 s, which is longer than the timeout of this test."""
+    # Otherwise it would wait for 300 s, which is longer than the timeout of this test.
     lost, first, second = stopped_until_waited_for(signal.SIGKILL)
     assert (first.status, second.status) == (0, -9), first
     assert lost < float(first.out.split()[-1])

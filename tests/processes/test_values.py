@@ -75,15 +75,12 @@ def test_values_that_differ(way):
         assert "ProcessFailureError" in last_line(said)
 
 
-def test_at_the_end():
+def test_values_at_the_end_and_values_that_are_the_same():
     results = run_processes(f"{BEGIN}\nprint(float(x[rank]))", 2, devices=2, expect=None)
     told = "\n".join(r.err for r in results)
     assert 75 in [r.status for r in results], told
     assert "exits with status 75: its last results may be wrong." in told
-
-
-def test_values_that_are_the_same():
-    """Values of some processes, and of all; including NaN."""
+    # Values of some processes, and of all; including NaN.
     results = run_processes(
         BEGIN + """
 some = sw.devices()[:3]
