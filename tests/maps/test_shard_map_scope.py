@@ -69,7 +69,7 @@ def test_meshes_and_devices():
     inner = sw.shard_map(sums, in_specs=P(None, "y"), out_specs=P())
     found = each(entered(GRID, inner), axis_names={"x"})(X)
     np.testing.assert_allclose(found, X[:, :4] + X[:, 4:], rtol=1e-6)
-    # A mesh is no list of devices.
+    # A mesh is not a list of devices.
     def g(x):
         return x
 

@@ -214,7 +214,7 @@ def test_places_addends_and_constants():
         "P('y', 'x') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
         "Remove entries from the end of the spec."
     )
-    # Addends have no index.
+    # Partial sums have no index.
     mesh = Mesh(DEVICES[:2], ("i",), axis_types=AxisType.Explicit)
     place = NamedSharding(mesh, P(None, unreduced={"i"}))
     message = refused(ValueError, lambda: sw.make_array_from_callback((2,), place, numbers))
