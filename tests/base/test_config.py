@@ -22,6 +22,7 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.base.context import ROOT, current
 from shardwise._src.base.flags import FLAGS, Flag
+from tests.helpers.errors import message as error_of
 from tests.helpers.everyday import everyday
 
 pytestmark = pytest.mark.usefixtures("flags_restored")
@@ -34,23 +35,17 @@ def flag() -> Iterator[Flag]:
     del FLAGS["a_test_flag"]
 
 
-def test_defaults_and_docs(flag: Flag):
+def test_updates(flag: Flag):
     assert flag.value == 3 and config.a_test_flag == 3
     assert flag.__doc__ == "For tests."
     assert enable_x64.value is False
     assert default_matmul_precision.value is None
-
-
-def test_update_is_for_everyone(flag: Flag):
     seen = []
     config.update("a_test_flag", 2)
     worker = threading.Thread(target=lambda: seen.append(flag.value))
     worker.start()
     worker.join()
     assert flag.value == 2 and seen == [2]
-
-
-def test_update_inside_a_scope_holds_here_and_everywhere(flag: Flag):
     with enable_x64(True):
         config.update("a_test_flag", 1)
         assert flag.value == 1
@@ -77,42 +72,17 @@ def test_a_scope_is_for_its_thread(flag: Flag):
     assert seen == {"inside": 1, "main": 3, "after": 3}
 
 
-def test_scopes_nest(flag: Flag):
+def test_scopes(flag: Flag):
     with flag(1), flag(2):
         assert flag.value == 2
         with flag(3):
             assert flag.value == 3
         assert flag.value == 2
     assert flag.value == 3
-
-
-def test_a_scope_ends_with_an_exception(flag: Flag):
     with pytest.raises(KeyError), flag(1):
         raise KeyError
     assert flag.value == 3
-
-
-def test_trace_flags_are_part_of_the_key():
-    before = current().key
-    with enable_x64(True):
-        assert current().key is not before
-    with numpy_rank_promotion("raise"):
-        raising = current().key
-    assert raising is not before
-    with log_compiles(True):
-        assert current().key is before
-    assert current().key is before
-
-
-def test_update_changes_the_root_key():
-    before = ROOT.key
-    config.update("jax_enable_x64", True)
-    assert ROOT.key is not before
-    config.update("enable_x64", "false")
-    assert enable_x64.value is False
-
-
-def test_choices(flag: Flag):
+    # Choices.
     with pytest.raises(ValueError) as caught:
         config.update("a_test_flag", 4)
     assert str(caught.value) == "a_test_flag must be one of 1, 2, 3; got 4"
@@ -122,6 +92,32 @@ def test_choices(flag: Flag):
         "numpy_rank_promotion must be one of 'allow', 'warn', 'raise'; got 'never'"
     )
     assert flag.value == 3
+
+
+def test_keys_of_flags():
+    before = current().key
+    with enable_x64(True):
+        assert current().key is not before
+    with numpy_rank_promotion("raise"):
+        raising = current().key
+    assert raising is not before
+    with log_compiles(True):
+        assert current().key is before
+    assert current().key is before
+    before = ROOT.key
+    config.update("jax_enable_x64", True)
+    assert ROOT.key is not before
+    config.update("enable_x64", "false")
+    assert enable_x64.value is False
+    # Going back to the default inside a scope.
+    key = current().key
+    with enable_x64(True):
+        with enable_x64(False):
+            assert enable_x64.value is False and current().key is key
+        assert enable_x64.value is True
+    config.update("numpy_rank_promotion", "warn")
+    config.update("numpy_rank_promotion", "allow")
+    assert current().key is key
 
 
 @pytest.mark.parametrize(
@@ -134,19 +130,33 @@ def test_texts_of_truth_values(text: str, value: bool):
     assert enable_x64.value is value
 
 
-def test_text_that_is_no_truth_value():
-    with pytest.raises(ValueError) as caught:
-        config.update("enable_x64", "perhaps")
-    assert str(caught.value) == (
+def test_names_and_texts():
+    assert error_of(ValueError, config.update, "enable_x64", "perhaps") == (
         "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"
     )
-
-
-def test_names_with_and_without_prefix():
     assert config.read("jax_enable_x64") is config.read("enable_x64") is False
     assert config.jax_enable_x64 is config.enable_x64 is False
     assert {"enable_x64", "update", "read", "values"} <= set(dir(config))
     assert config.values["enable_x64"] is False and config.values.keys() == FLAGS.keys()
+    # Unknown names.
+    with pytest.raises(AttributeError) as caught:
+        config.update("jax_enable_x46", True)
+    assert caught.value.args == (
+        "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
+    )
+    assert error_of(AttributeError, lambda: config.zzz) == (
+        f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
+    )
+    # Values take the flags kind.
+    config.update("enable_x64", 1)
+    assert enable_x64.value is True
+    config.update("persistent_cache_min_compile_time_secs", 2)
+    config.update("compilation_cache_dir", Path("/a/b"))
+    assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
+        2, "/a/b"
+    )
+    config.update("compilation_cache_dir", "none")
+    assert config.compilation_cache_dir is None
 
 
 @pytest.mark.parametrize("name", [n for n in FLAGS if n not in ROOT.flags])
@@ -157,17 +167,6 @@ def test_a_default_that_is_set_leaves_no_trace(name: str):
     assert current().key is key and dict(current().flags) == flags
     with FLAGS[name](FLAGS[name].default):
         assert current().key is key
-
-
-def test_going_back_to_the_default_inside_a_scope():
-    key = current().key
-    with enable_x64(True):
-        with enable_x64(False):
-            assert enable_x64.value is False and current().key is key
-        assert enable_x64.value is True
-    config.update("numpy_rank_promotion", "warn")
-    config.update("numpy_rank_promotion", "allow")
-    assert current().key is key
 
 
 @pytest.mark.parametrize(
@@ -192,22 +191,8 @@ def test_going_back_to_the_default_inside_a_scope():
 )
 def test_values_of_another_kind_are_refused(name: str, value: object, message: str):
     flags = dict(ROOT.flags)
-    with pytest.raises((TypeError, ValueError)) as caught:
-        config.update(name, value)
-    assert str(caught.value) == message
+    assert error_of((TypeError, ValueError), config.update, name, value) == message
     assert dict(ROOT.flags) == flags
-
-
-def test_values_take_the_flags_kind():
-    config.update("enable_x64", 1)
-    assert enable_x64.value is True
-    config.update("persistent_cache_min_compile_time_secs", 2)
-    config.update("compilation_cache_dir", Path("/a/b"))
-    assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
-        2, "/a/b"
-    )
-    config.update("compilation_cache_dir", "none")
-    assert config.compilation_cache_dir is None
 
 
 def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
@@ -224,19 +209,6 @@ def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
     assert dict(ROOT.flags) == flags and "array" not in FLAGS
     for name in ("jax_enable_custom_prng", "jax_use_shardy_partitioner", "jax_cpp_jit"):
         fresh.update(name, True)
-
-
-def test_unknown_names():
-    with pytest.raises(AttributeError) as caught:
-        config.update("jax_enable_x46", True)
-    assert caught.value.args == (
-        "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
-    )
-    with pytest.raises(AttributeError) as error:
-        config.zzz
-    assert str(error.value) == (
-        f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
-    )
 
 
 ABSL = """
@@ -282,9 +254,7 @@ def test_the_command_line(arguments: str, expected: str):
 def test_without_absl(monkeypatch):
     monkeypatch.setitem(sys.modules, "absl.app", None)
     for use in (config.config_with_absl, config.parse_flags_with_absl):
-        with pytest.raises(ImportError) as caught:
-            use()
-        assert str(caught.value) == (
+        assert error_of(ImportError, use) == (
             "command-line flags need absl, which is not installed: `pip install absl-py`. "
             "Without it, use `shardwise.config.update` or environment variables."
         )
@@ -320,16 +290,14 @@ def test_environment(variables: dict, expected: str):
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
 
-def test_a_bad_environment_variable_is_named():
+def test_environment_and_switches():
     done = in_a_process(SHARDWISE_ENABLE_X64="perhaps")
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: environment variable SHARDWISE_ENABLE_X64: enable_x64 must be a boolean such "
         "as 1, true, 0 or false; got 'perhaps'"
     )
-
-
-def test_unknown_environment_variables_are_warned_of_once():
+    # Unknown environment variables are warned of once.
     done = in_a_process(SHARDWISE_ENABLE_X46="1", SHARDWISE_QQQQ="1")
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stderr.splitlines() if "Warning" in line]
@@ -339,21 +307,15 @@ def test_unknown_environment_variables_are_warned_of_once():
         "<string>:2: UserWarning: the environment variable SHARDWISE_QQQQ has no effect: there "
         "is no such flag.",
     ]
-
-
-def test_the_default_device_is_a_device_or_a_platform():
+    # The default device and switches.
     with sw.default_device(sw.devices()[3]):
         assert sw.numpy.zeros(2).devices() == {sw.devices()[3]}
     with sw.default_device("cpu"):
         assert sw.numpy.zeros(2).devices() == {sw.devices()[0]}
-    with pytest.raises(TypeError) as caught:
-        config.update("default_device", 3)
-    assert str(caught.value) == (
+    assert error_of(TypeError, config.update, "default_device", 3) == (
         "default_device must be a device, a platform's name or None; got 3 of type int."
     )
-
-
-def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
+    # A switch is turned on without a value and other flags need one.
     with enable_x64():
         assert enable_x64.value is True
     with pytest.raises(TypeError) as caught, FLAGS["default_device"]():

@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import monitoring
 from shardwise._src.base.config import config
+from tests.helpers.errors import message
 
 
 @pytest.fixture(autouse=True)
@@ -64,23 +65,19 @@ def test_a_listener_is_removed_once(register: str, unregister: str, record: Any)
     getattr(monitoring, unregister)(listener)
     record()
     assert len(calls) == 1
-    with pytest.raises(ValueError) as error:
-        getattr(monitoring, unregister)(listener)
-    assert str(error.value) == (
+    assert message(ValueError, lambda: getattr(monitoring, unregister)(listener)) == (
         f"{listener!r} is not registered: it was never passed to shardwise.monitoring.{register}, "
         "or was removed."
     )
 
 
-def test_a_listener_is_a_function():
+def test_listeners_and_stages():
     with pytest.raises(TypeError) as error:
         monitoring.register_event_listener(3)  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
         "shardwise.monitoring.register_event_listener expects a function; got 3 of type int."
     )
-
-
-def test_stages_of_a_jitted_function_are_told_under_the_names_that_jax_has():
+    # Stages of a jitted function are told under the names that jax has.
     durations = heard(monitoring.register_event_duration_secs_listener)
     spans = heard(monitoring.register_event_time_span_listener)
 

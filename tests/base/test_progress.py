@@ -112,12 +112,28 @@ print(len(drawing()))
     assert out.split() == ["1", "0"]  # the thread ends if there is nothing to draw
 
 
-def test_without_a_total_the_time_is_told():
+def test_lines_that_vanish():
     text, _ = on_terminal("""
 with progress("compiling step"):
     clock.go(1.5)
 """)
     assert lines(text) == ["compiling step: 0 s"] * 6 + ["compiling step: 1 s"] * 5 + [""]
+    # Errors take the line away.
+    text, _ = on_terminal("""
+try:
+    with progress("saving"):
+        clock.go(0.5)
+        raise ValueError
+except ValueError:
+    pass
+""")
+    assert lines(text) == ["saving: 0 s"] * 3 + [""]
+    text, _ = on_terminal("""
+with progress("a long name of something that is going on", total=100) as bar:
+    bar.add(1)
+    clock.go(0.5)
+""", columns=24)
+    assert lines(text) == ["a long name of somethin"] * 3 + [""]
 
 
 def test_short_operations_show_nothing_and_share_a_thread():
@@ -161,19 +177,7 @@ with progress("saving") as bar:
     assert text == "" and out.strip() == "0"
 
 
-def test_errors_take_the_line_away():
-    text, _ = on_terminal("""
-try:
-    with progress("saving"):
-        clock.go(0.5)
-        raise ValueError
-except ValueError:
-    pass
-""")
-    assert lines(text) == ["saving: 0 s"] * 3 + [""]
-
-
-def test_one_line_at_a_time():
+def test_several_at_once():
     """The oldest one is shown, then the next."""
     text, _ = on_terminal("""
 bars = [progress(name) for name in ("first", "second", "third")]
@@ -187,9 +191,7 @@ clock.go(0.125)
 bars[2].__exit__(None, None, None)
 """)
     assert lines(text) == ["first: 0 s", "first: 0 s", "first: 0 s", "third: 0 s", ""]
-
-
-def test_forty_at_once():
+    # Forty at once.
     text, out = on_terminal("""
 def work(i):
     with progress(f"task {i}", total=100, unit="files") as bar:
@@ -209,7 +211,7 @@ print(set(done), len(module._SCREEN.bars))
     assert out.split() == ["{100}", "0"]
 
 
-def test_adding_from_threads_loses_nothing():
+def test_threads_and_children():
     _, out = on_terminal("""
 sys.setswitchinterval(1e-6)
 with progress("saving", total=80_000, unit="files") as bar:
@@ -222,18 +224,7 @@ with progress("saving", total=80_000, unit="files") as bar:
     print(bar.done)
 """)
     assert out.strip() == "80000"
-
-
-def test_narrow_terminals():
-    text, _ = on_terminal("""
-with progress("a long name of something that is going on", total=100) as bar:
-    bar.add(1)
-    clock.go(0.5)
-""", columns=24)
-    assert lines(text) == ["a long name of somethin"] * 3 + [""]
-
-
-def test_a_forked_child_draws_nothing():
+    # A forked child draws nothing.
     text, out = on_terminal("""
 import os, warnings
 warnings.simplefilter("ignore")
@@ -289,7 +280,7 @@ def test_texts(monkeypatch):
     assert open_end.text(66.0).startswith("reading: 2.0 KiB, ")
 
 
-def test_rates_are_of_the_last_seconds():
+def test_rates_and_cost():
     bar = progress("saving", total=10_000, unit="files")
     bar.start, bar.samples = 0.0, module.deque([(0.0, 0)], module.SAMPLES)
     text = ""
@@ -298,18 +289,7 @@ def test_rates_are_of_the_last_seconds():
         text = bar.text(float(tick + 1))
     assert "10 files/s" in text
     assert text.endswith(f"{duration((10_000 - bar.done) / 10)} left")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_cost_where_nobody_looks():
-    """Under pytest: no thread, and no lock is taken."""
+    # Under pytest: no thread, and no lock is taken.
     before = module._SCREEN.lock
     module._SCREEN.lock = None
     try:
@@ -319,6 +299,14 @@ def test_cost_where_nobody_looks():
     finally:
         module._SCREEN.lock = before
     assert module._SCREEN.thread is None and not module._SCREEN.bars
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
 
 
 # ----------------------------------------------------------------------- the library's own progress

@@ -9,6 +9,7 @@ import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
 
@@ -260,16 +261,13 @@ def test_two_names_in_nested_programs():
     close(*found)
 
 
-def test_maps_without_a_name_between():
+def test_what_is_not_mapped_or_named():
     """A collective passes through these maps."""
     f = sw.vmap(sw.vmap(sw.jit(lambda x: lax.all_gather(x, "i", axis=1)), 1, axis_size=3), 0,
                 axis_name="i")
     got = np.asarray(f(X[:, None, :] * np.ones((1, 2, 1), np.float32)))
     np.testing.assert_array_equal(got, np.broadcast_to(X.T[None, :, None, :], (4, 3, 2, 4)))
-
-
-def test_custom_vmap_of_what_is_not_mapped():
-    """The rule is for mapped arguments: without any, the function itself runs for each index."""
+    # The rule is for mapped arguments: without any, the function itself runs for each index.
     @sw.custom_batching.custom_vmap
     def f(x):
         return x + lax.axis_index("i")
@@ -277,23 +275,7 @@ def test_custom_vmap_of_what_is_not_mapped():
     f.def_vmap(lambda size, marks, x: (x * 0, True))
     got = sw.vmap(lambda y: f(np.float32(1)) + y, axis_name="i")(np.zeros(3, np.float32))
     assert np.asarray(got).tolist() == [1, 2, 3]
-
-
-def test_rules_for_batches_are_outside_of_the_axis():
-    @sw.custom_batching.custom_vmap
-    def f(x):
-        return x
-
-    f.def_vmap(lambda size, marks, x: (lax.psum(x, "i"), True))
-    with pytest.raises(NameError) as error:
-        sw.vmap(f, axis_name="i")(X)
-    assert str(error.value) == (
-        "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. To bind an axis "
-        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or `shardwise.shard_map`."
-    )
-
-
-def test_reduce_takes_no_collectives():
+    # Reduce takes no collectives.
     with pytest.raises(TypeError) as error:
         sw.vmap(
             lambda x: lax.reduce(x, 0.0, lambda a, b: a + lax.psum(b, "i"), (0,)), axis_name="i"
@@ -303,8 +285,17 @@ def test_reduce_takes_no_collectives():
     )
 
 
-def test_constraints_in_programs_know_the_mesh_axes_of_the_map():
-    """`spmd_axis_name` applies inside calls and loops too."""
+def test_rules_and_constraints():
+    @sw.custom_batching.custom_vmap
+    def f(x):
+        return x
+
+    f.def_vmap(lambda size, marks, x: (lax.psum(x, "i"), True))
+    assert message(NameError, lambda: sw.vmap(f, axis_name="i")(X)) == (
+        "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. To bind an axis "
+        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or `shardwise.shard_map`."
+    )
+    # `spmd_axis_name` applies inside calls and loops too.
     mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
     spec = sw.sharding.NamedSharding(mesh, sw.P())
 

@@ -79,23 +79,19 @@ OPTIONS = pytest.mark.parametrize(
 
 
 @OPTIONS
-def test_values(options):
+def test_values_and_gradients(options):
     wanted = run(JAX, C, W, XS, **options)
     close(run(OURS, array(C), array(W), array(XS), **options), wanted)
     close(jit(lambda *a: run(OURS, *a, **options))(array(C), array(W), array(XS)), wanted)
     with disable_jit(True):
         close(run(OURS, array(C), array(W), array(XS), **options), wanted)
-
-
-@OPTIONS
-def test_gradients(options):
     wanted = jax.grad(loss(JAX, **options), (0, 1, 2))(C, W, XS)
     g = grad(loss(OURS, **options), (0, 1, 2))
     close(g(array(C), array(W), array(XS)), wanted)
     close(jit(g)(array(C), array(W), array(XS)), wanted)
 
 
-def test_jvp_and_linearize():
+def test_jvp_linearize_and_second_derivatives():
     args = (C, W, XS), (W, C, XS * 2)
     ours = tuple(tuple(map(array, part)) for part in args)
     wanted = jax.jvp(loss(JAX), *args)
@@ -103,9 +99,7 @@ def test_jvp_and_linearize():
     close(jit(lambda p, t: jvp(loss(OURS), p, t))(*ours), wanted)
     value, derivative = linearize(loss(OURS), *ours[0])
     close((value, derivative(*ours[1])), wanted)
-
-
-def test_second_derivatives():
+    # Second derivatives.
     def twice(grad, lib):
         inner = grad(loss(lib), (0, 1))
 
@@ -199,7 +193,7 @@ def test_transposing_with_a_counter_in_the_carry():
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
-def test_a_length_that_equals_one_that_is_known_is_looked_at():
+def test_lengths_and_types():
     def step(c, _):
         return c, None
 
@@ -207,9 +201,7 @@ def test_a_length_that_equals_one_that_is_known_is_looked_at():
     assert message(TypeError, scan, step, 1.0, length=3.0) == (
         "scan: length must be an integer; got 3.0 of type float."
     )
-
-
-def test_lengths():
+    # Lengths.
     close(scan(lambda c, _: (c * 2.0, None), array(1.0), length=5)[0], np.float32(32))
     c, ys = scan(lambda c, x: (c + x, c), array(C), array(np.zeros((0, 3))))
     close((c, ys), (C, np.zeros((0, 3), np.float32)))
@@ -219,9 +211,6 @@ def test_lengths():
     assert scan(lambda c, x: (c, x), None, None, length=3) == (None, None)
     same = scan(lambda c, x: (c + x, c), array(C), array(XS), _split_transpose=True)
     close(same, scan(lambda c, x: (c + x, c), array(C), array(XS)))
-
-
-def test_host_values_and_weak_types():
     for init, xs in [(0, XS[:, 0]), (1.0, np.arange(3)), (0, np.arange(3))]:
         got = scan(lambda c, x: (c + x, c), init, xs)
         close(got, jax.lax.scan(lambda c, x: (c + x, c), init, xs))
@@ -278,7 +267,7 @@ def test_typed_keys_in_the_carry_and_in_xs(options):
 # -- the staged program --
 
 
-def test_the_program_prints_and_checks():
+def test_programs_of_scans():
     f = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs))
     program = f.trace(array(C), array(XS)).program
     check_program(program)
@@ -295,13 +284,7 @@ def test_the_program_prints_and_checks():
       unroll=1
     ] a b
   in (c, d) }"""
-
-
-def scans(program):
-    return [e for e in program.equations if e.op.name == "scan"]
-
-
-def test_residuals_that_do_not_change_are_not_stacked():
+    # Residuals that do not change are not stacked.
     def f(c, w, xs):
         def step(h, x):
             return ew.sin(ew.mul(ew.mul(h, x), ew.sin(ew.mul(w, w)))), None
@@ -320,6 +303,10 @@ def test_residuals_that_do_not_change_are_not_stacked():
     assert xs in backward.inputs and xs in forward.inputs  # used directly, not stacked again
 
 
+def scans(program):
+    return [e for e in program.equations if e.op.name == "scan"]
+
+
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():
     def f(c, xs):
         return total(scan(lambda h, x: (ew.sin(ew.mul(h, x)), None), c, xs)[0])
@@ -334,7 +321,7 @@ def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():
     assert counts[0] == counts[1] < 60
 
 
-def test_a_body_is_staged_once():
+def test_staging():
     runs = []
 
     def step(c, x):
@@ -347,9 +334,7 @@ def test_a_body_is_staged_once():
     assert len(runs) == 1
     scan(step, array(C), array(XS[:3]))
     assert len(runs) == 2
-
-
-def test_new_closures_share_what_was_compiled():
+    # New closures share what was compiled.
     def f(c, k):
         return scan(lambda h, x: (ew.sin(ew.mul(h, x)) + k, h), c, array(XS))
 

@@ -26,6 +26,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose
 from shardwise._src.types.array_type import array_type
 from shardwise._src.values.value import Value
+from tests.helpers.errors import message as error_of
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)
@@ -77,21 +78,22 @@ def run_staged(fun: Callable) -> Callable:
     return run
 
 
-# -- nesting --
-
 TRANSFORMS = {"jvp": derivative, "grad": gradient, "vmap": mapped, "stage": run_staged}
 
 
-def test_second_derivatives():
+def test_derivatives_of_higher_order():
     x = array(0.7)
     for second in (derivative(derivative(sin)), gradient(gradient(sin)),
                    derivative(gradient(sin)), gradient(derivative(sin))):
         np.testing.assert_allclose(np.asarray(second(x)), -np.sin(0.7), rtol=1e-6)
-
-
-def test_third_derivative():
     third = derivative(gradient(derivative(lambda x: mul(x, exp(x)))))
     np.testing.assert_allclose(np.asarray(third(array(0.5))), 3.5 * np.exp(0.5), rtol=1e-6)
+    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
+    def fun(x: Any) -> Any:
+        return mapped(lambda y: mul(x, y))(array(X))
+
+    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
+    np.testing.assert_allclose(outer, np.outer([1, 2], X))
 
 
 @pytest.mark.parametrize("first", TRANSFORMS)
@@ -116,9 +118,8 @@ def test_all_transforms_nest(first: str, second: str, third: str):
     np.testing.assert_allclose(np.asarray(fun(array(x))), expected, rtol=1e-5)
 
 
-def test_perturbations_are_not_confused():
+def test_perturbations_and_linear_parts():
     """d/dx (x · d/dy (x + y)) is 1; confusing the two tangents gives 2."""
-
     def inner(x: Any) -> Any:
         return mul(x, derivative(lambda y: add(x, y))(array(1.0)))
 
@@ -129,21 +130,7 @@ def test_perturbations_are_not_confused():
         return derivative(lambda y: mul(x, mul(y, y)))(x)
 
     assert float(np.asarray(derivative(product)(array(3.0)))) == 12  # (2x²)' = 4x
-
-
-def test_a_function_that_ignores_the_inner_variable():
-    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
-
-
-def test_batched_outer_values_inside():
-    def fun(x: Any) -> Any:
-        return mapped(lambda y: mul(x, y))(array(X))
-
-    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
-    np.testing.assert_allclose(outer, np.outer([1, 2], X))
-
-
-def test_linearize_of_batch_stages_only_the_linear_part():
+    # Linearize of batch stages only the linear part.
     seen = []
 
     def fun(x: Any) -> list:
@@ -159,10 +146,16 @@ def test_linearize_of_batch_stages_only_the_linear_part():
     np.testing.assert_allclose(np.asarray(t), np.cos(X) * X + np.sin(X), rtol=1e-6)
 
 
-# -- captured values --
-
-
-def test_captured_tracers_of_an_outer_stage_become_arguments():
+def test_captured_values():
+    constant = array(X)
+    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
+    assert len(program.constants) == 1
+    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
+    assert [type(c) for c in program.constants] == [np.ndarray]
+    with pytest.raises(TypeError) as caught:
+        stage(lambda a: [add(a, "x")], [VECTOR])
+    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
+    # Captured tracers of an outer stage become arguments.
     inner: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -179,23 +172,6 @@ def test_captured_tracers_of_an_outer_stage_become_arguments():
         "{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }"
     )
     assert [e.op.name for e in program.equations] == ["sin", "mul"]
-
-
-def test_a_value_is_captured_once():
-    constant = array(X)
-    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
-    assert len(program.constants) == 1
-
-
-def test_numpy_arrays_can_be_captured():
-    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
-    assert [type(c) for c in program.constants] == [np.ndarray]
-    with pytest.raises(TypeError) as caught:
-        stage(lambda a: [add(a, "x")], [VECTOR])
-    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
-
-
-# -- escaped tracers --
 
 
 def escapee(transform: str) -> tuple[Any, int, int]:
@@ -231,9 +207,7 @@ USES = {
 def test_escaped_tracers(transform: str, use: str):
     tracer, made, called = escapee(transform)
     name, shown = NAMES[transform]
-    with pytest.raises(UnexpectedTracerError) as caught:
-        USES[use](tracer)
-    assert str(caught.value) == (
+    assert error_of(UnexpectedTracerError, lambda: USES[use](tracer)) == (
         f"a traced value of type {shown} was used outside the function that it belongs to: "
         f"{name} of leak, called at {__file__}:{called} (escapee), which has ended. The value was "
         f"made at {__file__}:{made} (leak). Return the value from the function instead of storing "
@@ -241,7 +215,7 @@ def test_escaped_tracers(transform: str, use: str):
     )
 
 
-def test_a_tracer_of_an_inner_function_used_in_the_outer():
+def test_tracers_elsewhere():
     def outer(x: Any) -> list:
         kept: list[Any] = []
         stage(lambda a: kept.append(sin(a)) or [a], [VECTOR])
@@ -249,10 +223,7 @@ def test_a_tracer_of_an_inner_function_used_in_the_outer():
 
     with pytest.raises(UnexpectedTracerError, match="was used outside the function"):
         stage(outer, [VECTOR])
-
-
-def test_a_tracer_of_a_sibling_thread_is_refused():
-    """The tracer is alive, but does not belong to an ancestor of the program that uses it."""
+    # The tracer is alive, but does not belong to an ancestor of the program that uses it.
     errors: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -271,10 +242,7 @@ def test_a_tracer_of_a_sibling_thread_is_refused():
     assert len(errors) == 1
 
 
-# -- lifetime of interpreters --
-
-
-def test_the_context_is_restored_after_exceptions():
+def test_exceptions_restore_the_context():
     def fail(x: Any) -> list:
         raise KeyError("inside")
 
@@ -291,22 +259,18 @@ def test_the_context_is_restored_after_exceptions():
             attempt()
         assert current() is before is ROOT
     np.testing.assert_allclose(np.asarray(sin(array(X))), np.sin(X), rtol=1e-6)
-
-
-def test_tracers_of_a_failed_function_are_dead():
+    # Tracers of a failed function are dead.
     kept: list[Any] = []
 
-    def fail(x: Any) -> list:
+    def fail_later(x: Any) -> list:
         kept.append(x)
         raise KeyError
 
     with pytest.raises(KeyError):
-        stage(fail, [VECTOR])
+        stage(fail_later, [VECTOR])
     with pytest.raises(UnexpectedTracerError):
         sin(kept[0])
-
-
-def test_an_exception_in_a_rule_restores_the_context():
+    # An exception in a rule restores the context.
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
@@ -337,14 +301,12 @@ def test_an_exception_in_a_rule_restores_the_context():
 def test_missing_rules(run: Callable, message: str):
     op = Op("bare", type_rule=lambda op, x: x)
     try:
-        with pytest.raises(NotImplementedError) as caught:
-            run(op)
-        assert str(caught.value) == message
+        assert error_of(NotImplementedError, run, op) == message
     finally:
         del OPS["bare"]
 
 
-def test_missing_transpose():
+def test_what_is_missing_and_named():
     op = Op("bare", type_rule=lambda op, x: x, jvp=lambda op, ps, ts: (op(*ps), op(*ts)))
     try:
         def outer(x: Any) -> list:
@@ -361,22 +323,14 @@ def test_missing_transpose():
         stage(outer, [VECTOR])
     finally:
         del OPS["bare"]
-
-
-def test_an_op_can_be_named_once():
+    # Names of ops functions and fields.
     with pytest.raises(ValueError) as caught:
         Op("sin", type_rule=lambda op, x: x)
     assert str(caught.value) == "an op named 'sin' already exists"
-
-
-def test_names_of_functions():
     import functools
 
     assert name_of(cos) == "Op"
     assert name_of(functools.partial(functools.partial(derivative, sin))) == "derivative"
-
-
-def test_no_field_of_a_tracer_hides_a_method_of_arrays():
     kinds = [Tracer]
     for kind in kinds:
         kinds += kind.__subclasses__()

@@ -86,7 +86,7 @@ def test_a_call_without_a_transform(kind):
     assert isinstance(out, sw.Array) and out.dtype == np.float32
 
 
-def test_trees_and_settings():
+def test_trees_and_custom_vmap():
     got = []
 
     def fun(params, mode, n):
@@ -101,37 +101,7 @@ def test_trees_and_settings():
     assert isinstance(params["w"], sw.Array) and params["b"] is None
     assert mode == "slow" and n is table
     assert isinstance(out["out"], sw.Array) and out["all"][1] == "slow"
-
-
-def test_rules_that_give_numpy():
-    @sw.custom_vjp
-    def f(x):
-        return x.sum()
-
-    f.defvjp(lambda x: (x.sum(), x.shape[0]), lambda n, ct: (np.ones(int(n)) * 2,))
-    g = sw.grad(f)(snp.arange(3.0))
-    assert isinstance(g, sw.Array) and g.dtype == np.float32
-    np.testing.assert_array_equal(g, [2, 2, 2])
-
-
-def test_integers_have_float0_tangents():
-    got = []
-
-    @sw.custom_jvp
-    def f(x, n):
-        return x * n
-
-    @f.defjvp
-    def rule(primals, tangents):
-        got.append((primals, tangents))
-        return primals[0] * primals[1], primals[1] * tangents[0]
-
-    np.testing.assert_array_equal(sw.grad(lambda x: f(x, np.int64(3)))(2.0), 3.0)
-    ((_, n), (_, t)) = got[0]
-    assert isinstance(n, sw.Array) and n.dtype == np.int32 and t.dtype == float0
-
-
-def test_custom_vmap():
+    # Custom vmap.
     got = []
 
     @sw.custom_batching.custom_vmap
@@ -146,3 +116,29 @@ def test_custom_vmap():
     out = sw.vmap(f, (0, None))(np.arange(3.0), np.float64(2))
     assert all(isinstance(v, sw.Array) for v in got) and out.dtype == np.float32
     np.testing.assert_array_equal(out, [0, 2, 4])
+
+
+def test_rules_that_give_numpy_and_integers():
+    @sw.custom_vjp
+    def f(x):
+        return x.sum()
+
+    f.defvjp(lambda x: (x.sum(), x.shape[0]), lambda n, ct: (np.ones(int(n)) * 2,))
+    g = sw.grad(f)(snp.arange(3.0))
+    assert isinstance(g, sw.Array) and g.dtype == np.float32
+    np.testing.assert_array_equal(g, [2, 2, 2])
+    # Integers have float0 tangents.
+    got = []
+
+    @sw.custom_jvp
+    def f(x, n):
+        return x * n
+
+    @f.defjvp
+    def rule(primals, tangents):
+        got.append((primals, tangents))
+        return primals[0] * primals[1], primals[1] * tangents[0]
+
+    np.testing.assert_array_equal(sw.grad(lambda x: f(x, np.int64(3)))(2.0), 3.0)
+    ((_, n), (_, t)) = got[0]
+    assert isinstance(n, sw.Array) and n.dtype == np.int32 and t.dtype == float0

@@ -132,7 +132,7 @@ def test_second_derivatives_with_optimize_remat():
     assert_same(of(sw, jnp, {"optimize_remat": True}), of(jax, jax.numpy, {}), 1e-4)
 
 
-def test_numbers_among_residuals_are_numbers():
+def test_residuals_and_none():
     seen = []
 
     @sw.custom_vjp
@@ -158,9 +158,7 @@ def test_numbers_among_residuals_are_numbers():
     assert scanned(1.0) == 9
     assert {*seen} == {(True, 3, 0.5)}
     assert {tuple(map(type, row)) for row in seen} == {(bool, int, float)}
-
-
-def test_none_in_an_argument_has_none_as_its_cotangent():
+    # None in an argument has none as its cotangent.
     @sw.custom_vjp
     def f(tree):
         return tree["a"] * 2

@@ -20,6 +20,7 @@ from shardwise._src.runtime.compiler import modules
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH
+from tests.helpers.errors import message
 
 X = np.ones((8, 4), np.float32)
 
@@ -180,29 +181,14 @@ class Odd:
         return "Odd()"
 
 
-def test_static_values_that_look_alike(explained, caplog):
+def test_the_nearest_call(explained, caplog):
     f = sw.jit(lambda a, how: a, static_argnums=1)
     f(X, Odd())
     f(X, Odd())
     assert messages(caplog)[1].split("\n  ")[1] == (
         "static argument how is Odd(), which does not equal the earlier one of type Odd"
     )
-
-
-def test_the_context(explained, caplog):
-    f = sw.jit(named_f)
-    f(X)
-    with sw.enable_x64(True):
-        f(X)
-    with sw.numpy_rank_promotion("raise"):
-        f(X)
-    assert [m.split("\n  ")[1:] for m in messages(caplog)] == [
-        [], ["the flag enable_x64 is True, not False"],
-        ["the flag numpy_rank_promotion is 'raise', not 'allow'"],
-    ]
-
-
-def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
+    # The nearest call is shown and another tree is far.
     f = sw.jit(named_f)
     f({"a": X})
     f([X.astype(np.int32)[:2]])
@@ -215,9 +201,7 @@ def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
         "  the flag enable_x64 is True, not False\n"
         "  x['a'] has dtype float16, not float32"
     )
-
-
-def test_a_function_that_is_made_each_time(explained, caplog):
+    # A function that is made each time.
     for _ in range(2):
         other = object()  # it has no fingerprint
         sw.jit(lambda a: a + 1 if other else a)(X)  # noqa: B023
@@ -226,6 +210,19 @@ def test_a_function_that_is_made_each_time(explained, caplog):
         "jit of <lambda>: cache miss; this function object has not been called before, but another "
         "one with the same code has. It is created again each time: jit it once, outside of the "
         "loop or function that creates it.",
+    ]
+
+
+def test_the_context(explained, caplog):
+    f = sw.jit(named_f)
+    f(X)
+    with sw.enable_x64(True):
+        f(X)
+    with sw.numpy_rank_promotion("raise"):
+        f(X)
+    assert [m.split("\n  ")[1:] for m in messages(caplog)] == [
+        [], ["the flag enable_x64 is True, not False"],
+        ["the flag numpy_rank_promotion is 'raise', not 'allow'"],
     ]
 
 
@@ -316,11 +313,9 @@ def test_log_compiles(caplog):
 # ------------------------------------------------------------------------------ compiler options
 
 
-def test_an_unknown_option_is_named():
+def test_options():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_mth": True})
-    with pytest.raises(backend.RuntimeFailure) as caught:
-        f(X)
-    assert str(caught.value) == (
+    assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: No such compile option: 'xla_cpu_enable_fast_mth' in jaxlib "
         f"{backend.JAXLIB_VERSION}. Did you mean 'xla_cpu_enable_fast_math'?"
     )
@@ -329,13 +324,9 @@ def test_an_unknown_option_is_named():
     assert str(caught.value) == (
         f"compiler_options: No such compile option: 'zzz' in jaxlib {backend.JAXLIB_VERSION}."
     )
-
-
-def test_a_value_that_an_option_cannot_have():
+    # A value that an option cannot have.
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": "quick"})
-    with pytest.raises(backend.RuntimeFailure) as caught:
-        f(X)
-    assert str(caught.value) == (
+    assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it requires "
         "a value of type bool."
     )
@@ -355,9 +346,7 @@ def test_a_value_that_an_option_cannot_have():
     assert str(error.value) == (
         "jit of f: compiler_options must be a dict of XLA options by name; got ['xla_dump_to']."
     )
-
-
-def test_values_that_are_equal_but_of_another_type_are_other_options():
+    # Values that are equal but of another type are other options.
     def run(value):
         options = {"xla_cpu_enable_fast_math": value}
         return sw.jit(lambda a: a * 7.5, compiler_options=options)(X)

@@ -10,6 +10,7 @@ from shardwise import explain
 from shardwise.explain import assert_comm
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 
 MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
 
@@ -39,7 +40,7 @@ def test_limits_that_are_kept(limits):
     assert assert_comm(product, **limits)(*SPLIT).bytes() == 256
 
 
-def test_limits_that_are_not():
+def test_limits():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_gather=1, all_reduce_bytes="<200B", all_reduce=1)(*SPLIT)
     assert str(caught.value) == (
@@ -48,18 +49,13 @@ def test_limits_that_are_not():
         f"  {LINE}: all-reduce over x, 1 x, 256 B: dot_general(f32[8,16@x], f32[16@x,8]) → "
         "f32[8,8]: sums over dimension 1 of operand 0, which is sharded over 'x'"
     )
-
-
-def test_of_a_program_that_is_silent():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_reduce=">0")(struct((8, 16), "x"), struct((16, 8)))
     assert str(caught.value) == (
         "product does not communicate as expected: all_reduce is 0; expected '>0'. "
         "Its communication: none"
     )
-
-
-def test_loops_of_unknown_length_keep_no_upper_limit():
+    # Loops of unknown length keep no upper limit.
     def halved(x):
         return sw.lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
 
@@ -69,12 +65,8 @@ def test_loops_of_unknown_length_keep_no_upper_limit():
     assert (
         "all_reduce is unknown, because a loop's length is; expected '<9'."
     ) in str(caught.value)
-
-
-def test_unknown_limits():
-    with pytest.raises(TypeError) as caught:
-        assert_comm(product, all_gathers=0)
-    assert str(caught.value) == (
+    # Unknown limits.
+    assert message(TypeError, assert_comm, product, all_gathers=0) == (
         "assert_comm: unknown limit 'all_gathers'; limits are 'all_reduce', 'all_gather', "
         "'reduce_scatter', 'all_to_all', 'ragged_all_to_all', 'collective_permute', "
         "'collective_broadcast', 'all_reduce_bytes', 'all_gather_bytes', 'reduce_scatter_bytes', "
@@ -85,15 +77,13 @@ def test_unknown_limits():
 
 @pytest.mark.parametrize("limit", ["many", "<", "4 apples", True, 1.5, "1.2.3"])
 def test_limits_that_cannot_be_read(limit):
-    with pytest.raises(ValueError) as caught:
-        assert_comm(product, all_gather=limit)
-    assert str(caught.value) == (
+    assert message(ValueError, assert_comm, product, all_gather=limit) == (
         f"assert_comm: all_gather={limit!r} is not a limit; pass an integer, or a string such as "
         "'<=3' or '<4MiB'."
     )
 
 
-def test_difference_of_two_shardings():
+def test_differences():
     before = explain(product)(*SPLIT)
     after = explain(product)(struct((8, 16), "x"), struct((16, 8), None, "x"))
     found = explain.diff(before, after)
@@ -103,9 +93,7 @@ def test_difference_of_two_shardings():
     data = json.loads(json.dumps(found.to_dict()))
     assert data["bytes"] == [256, 512]
     assert data["peak"] == [before.memory.peak, after.memory.peak]
-
-
-def test_difference_as_text():
+    # Difference as text.
     before = explain(product)(*SPLIT)
     after = explain(product)(struct((8, 16), "x"), struct((16, 8)))
     lines = str(explain.diff(before, after)).splitlines()

@@ -11,6 +11,7 @@ import pytest
 from shardwise._src.explain.rendering import report_page
 from shardwise._src.explain.rendering.report_html import BUFFERS, LETTERS, ROWS, figure
 from shardwise._src.explain.rendering.report_page import HLO, page
+from tests.helpers.errors import message
 from tests.helpers.reports import SOURCE
 from tests.helpers.reports import report as made
 
@@ -80,12 +81,10 @@ def test_all_is_said_and_escaped(report, make):
     }  # fmt: skip
 
 
-def test_notebooks_show_the_figure(report):
+def test_figures_and_pages(report):
     assert report._repr_html_() == figure(report)
     assert figure(report).startswith("<figure") and figure(report).count("<figure") == 1
-
-
-def test_figures_are_bounded(report):
+    # Figures are bounded.
     row = dataclasses.replace(report.communication[1], call="f" * 10_000, why="w" * 10_000)
     rows = [dataclasses.replace(row, shared=0, op=str(i)) for i in range(2000)]
     buffers = [dataclasses.replace(report.buffers[0], what=str(i)) for i in range(2000)]
@@ -93,9 +92,7 @@ def test_figures_are_bounded(report):
     assert len(text) < 60_000
     assert "f" * (LETTERS - 1) + "…" in text and "f" * LETTERS not in text
     assert f"{2000 - ROWS} more" in text and f"{2000 - BUFFERS} more" in text
-
-
-def test_pages_ask_nothing_of_others(report):
+    # Pages ask nothing of others.
     text = page(report)
     read = Reader(text)
     assert text.startswith("<!doctype html>\n")
@@ -104,6 +101,12 @@ def test_pages_ask_nothing_of_others(report):
     assert all([a["href"].startswith("#line-") for a in read.all("a")])
     (policy,) = read.all("meta", http_equiv="Content-Security-Policy")
     assert policy["content"].startswith("default-src 'none'; ")
+    read = Reader(page(report))
+    assert "The compiled program of each device, in HLO: 50 characters" in read.words
+    assert "// <script>" in read.words
+    long = page(dataclasses.replace(report, hlo="x" * (HLO + 5)))
+    assert f"HLO: {HLO + 5:,} characters, the first {HLO:,} of which follow<" in long
+    assert len(long) < HLO + 60_000
 
 
 def test_rows_lines_and_equations_have_the_number_of_their_line(report):
@@ -121,13 +124,18 @@ def test_rows_lines_and_equations_have_the_number_of_their_line(report):
     assert "1 def step(w, x):" in read.words  # next to the named lines
 
 
-def test_a_file_that_has_changed_is_not_shown(report, tmp_path):
+def test_files(report, tmp_path):
     (tmp_path / "train<b>.py").write_text("# now\n# another\n# program\nsecret = 1\n")
     read = Reader(page(report))
     assert "the file has changed: these are the lines recorded in the report" in read.words
     assert "2 h = x @ w" in read.words and "secret" not in read.words
     (tmp_path / "train<b>.py").unlink()
     assert "2 h = x @ w" in Reader(page(report)).words
+    source = SOURCE.replace("    h = x", "\th = x").replace("4", "4  # \x07")
+    (tmp_path / "train<b>.py").write_text(source)
+    lines = {line: text.replace("4", "4  # \x07") for line, text in report.lines.items()}
+    words = page(dataclasses.replace(report, lines=lines))
+    assert "        h = x @ w" in words and "4  # \N{REPLACEMENT CHARACTER}" in words
 
 
 def test_other_files_are_not_read(report, monkeypatch):
@@ -140,27 +148,10 @@ def test_other_files_are_not_read(report, monkeypatch):
     assert [os.path.basename(name) for name in read] == ["train<b>.py"]
 
 
-def test_tabs_and_what_cannot_be_printed(report, tmp_path):
-    source = SOURCE.replace("    h = x", "\th = x").replace("4", "4  # \x07")
-    (tmp_path / "train<b>.py").write_text(source)
-    lines = {line: text.replace("4", "4  # \x07") for line, text in report.lines.items()}
-    words = page(dataclasses.replace(report, lines=lines))
-    assert "        h = x @ w" in words and "4  # \N{REPLACEMENT CHARACTER}" in words
-
-
-def test_hlo_is_cut_and_says_so(report):
-    read = Reader(page(report))
-    assert "The compiled program of each device, in HLO: 50 characters" in read.words
-    assert "// <script>" in read.words
-    long = page(dataclasses.replace(report, hlo="x" * (HLO + 5)))
-    assert f"HLO: {HLO + 5:,} characters, the first {HLO:,} of which follow<" in long
-    assert len(long) < HLO + 60_000
-
-
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def test_save_gives_the_path(report, tmp_path):
+def test_saving(report, tmp_path):
     before = sorted(os.listdir(tmp_path))
     for path in (tmp_path / "a.html", str(tmp_path / "b.html"), "c.html"):
         assert os.path.samefile(report.save(path), path)
@@ -170,22 +161,12 @@ def test_save_gives_the_path(report, tmp_path):
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(os.stat("a.html").st_mode) == 0o666 & ~mask
-
-
-def test_save_refuses_a_folder(report, tmp_path):
-    with pytest.raises(IsADirectoryError) as error:
-        report.save(tmp_path)
-    assert str(error.value) == (
+    assert message(IsADirectoryError, report.save, tmp_path) == (
         f"save: {tmp_path} is a folder; pass the name of a file, such as "
         f"{tmp_path}/step.html."
     )
-
-
-def test_save_where_nothing_can_be_written(report, tmp_path):
     path = tmp_path / "none" / "a.html"
-    with pytest.raises(FileNotFoundError) as error:
-        report.save(path)
-    assert str(error.value) == (
+    assert message(FileNotFoundError, report.save, path) == (
         f"save: the report cannot be written to {path}: No such file or directory. There is no "
         f"folder {path.parent}. Nothing was written."
     )
@@ -199,9 +180,7 @@ def test_a_page_that_fails_to_be_written_leaves_the_old_one(report, tmp_path, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(path), "write_bytes", full)
-    with pytest.raises(OSError) as error:
-        dataclasses.replace(report, name="other").save(path)
-    assert str(error.value) == (
+    assert message(OSError, lambda: dataclasses.replace(report, name="other").save(path)) == (
         f"save: the report cannot be written to {path}: No space left on device. Nothing was "
         "written."
     )

@@ -18,11 +18,12 @@ from shardwise._src.core.checker import ProgramError
 from shardwise.experimental import topologies
 from shardwise.experimental.compilation_cache import compilation_cache
 from shardwise.extend import backend, sharding, source_info_util
+from tests.helpers.errors import message
 
 X = np.arange(3, dtype=np.float32)
 
 
-def test_clients():
+def test_clients_and_topologies():
     assert backend.get_backend() is backend.get_backend("cpu") is backend.backends()["cpu"]
     assert backend.get_backend(backend.get_backend()) is backend.get_backend()
     assert backend.get_default_device() == sw.devices()[0]
@@ -38,6 +39,16 @@ def test_clients():
         "register_backend_factory: the platform 'mine' cannot be added; lowering and transfers "
         "support only the platforms 'cpu' and 'cuda'."
     )
+    # Topologies.
+    found = topologies.get_attached_topology("cpu")
+    assert repr(found) == "TopologyDescription(8 devices of cpu)"
+    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
+    assert dict(mesh.shape) == {"x": 4, "y": 2}
+    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
+        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
+        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
+        "`num_cpu_devices` for more virtual devices."
+    )
 
 
 def test_caches_of_extensions_are_cleared():
@@ -52,24 +63,20 @@ def test_caches_of_extensions_are_cleared():
     kept(3)
     backend.clear_in_memory_compilation_cache()
     assert kept.cache_info().currsize == 0
-    with pytest.raises(TypeError) as error:
-        backend.register_backend_cache(3, "numbers")
-    assert str(error.value) == (
+    assert message(TypeError, backend.register_backend_cache, 3, "numbers") == (
         "register_backend_cache takes a cache with a method cache_clear; got 3 of type int, for "
         "numbers."
     )
 
 
-def test_compile_options():
+def test_compilation_and_shardings():
     options = backend.get_compile_options(1, 2, [[3, 1]], {"xla_embed_ir_in_executable": True})
     assert (options.num_replicas, options.num_partitions) == (1, 2)
     assert options.env_option_overrides == [("xla_embed_ir_in_executable", True)]
     for wrong in ((2, 1), (1, 99), (1, 2, [0])):
         with pytest.raises(ValueError, match=r"^get_compile_options: "):
             backend.get_compile_options(*wrong)
-
-
-def test_shardings_as_bytes():
+    # Shardings as bytes.
     there = sharding.GSPMDSharding.get_replicated(sw.devices())
     assert there.is_fully_replicated
     tiles = xc.HloSharding.iota_tile([4, 2])
@@ -77,6 +84,12 @@ def test_shardings_as_bytes():
     assert sharding.get_hlo_sharding_from_serialized_proto(data) == tiles
     proto = sharding.get_op_sharding_from_serialized_proto(data)
     assert list(proto.tile_assignment_dimensions) == [4, 2]
+    for name in dir(errors):
+        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
+        if isinstance(theirs, type) and isinstance(ours, type):
+            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
+            assert bases <= {c.__name__ for c in ours.__mro__}, name
+    assert issubclass(ProgramError, errors.JaxprTypeError)
 
 
 def test_where_equations_come_from():
@@ -125,20 +138,6 @@ def test_frames_of_files_are_left_out(tmp_path: Path):
     assert where().startswith(f"{__file__}:")
 
 
-def test_topologies():
-    found = topologies.get_attached_topology("cpu")
-    assert repr(found) == "TopologyDescription(8 devices of cpu)"
-    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
-    assert dict(mesh.shape) == {"x": 4, "y": 2}
-    with pytest.raises(NotImplementedError) as error:
-        topologies.get_topology_desc("v5e:2x2", "tpu")
-    assert str(error.value) == (
-        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
-        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
-        "`num_cpu_devices` for more virtual devices."
-    )
-
-
 def test_folder_of_compiled_programs(tmp_path: Path):
     before = sw.config.compilation_cache_dir
     try:
@@ -160,16 +159,7 @@ def test_dtypes_of_dlpack(name: str):
     assert not dlpack.is_supported_dtype(sw.random.key(0).dtype)
 
 
-def test_classes_of_errors_are_those_of_jax():
-    for name in dir(errors):
-        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
-        if isinstance(theirs, type) and isinstance(ours, type):
-            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
-            assert bases <= {c.__name__ for c in ours.__mro__}, name
-    assert issubclass(ProgramError, errors.JaxprTypeError)
-
-
-def test_primitives_of_custom_rules():
+def test_custom_rules_and_options():
     @sw.custom_jvp
     def g(x: Any) -> Any:
         return x
@@ -178,9 +168,7 @@ def test_primitives_of_custom_rules():
     (eqn,) = sw.make_jaxpr(g)(X).eqns
     assert eqn.primitive is custom_derivatives.custom_jvp_call_p
     assert custom_derivatives.custom_vjp_call_p.name == "custom_vjp_call"
-
-
-def test_options_for_modules_over_devices():
+    # Options for modules over devices.
     from shardwise.interpreters import pxla, xla
 
     devices = np.array(sw.devices()[:2])

@@ -27,8 +27,6 @@ from tests.helpers.partitioned import (
     smooth,
 )
 
-# -- types over explicit axes --
-
 
 def test_explicit_axes():
     product = product_of(*OURS, [])
@@ -45,9 +43,7 @@ def test_explicit_axes():
         "operand 1.",
         product, args[0], put(y, "x", mesh=EXPLICIT),
     )
-
-
-def test_explicit_axes_of_whole_dimensions():
+    # Explicit axes of whole dimensions.
     f = custom_partitioning(lambda x: jnp.sort(x))
     f.def_partition(
         lambda mesh, args, result: None, sharding_rule="b i -> b i", need_replication_factors=("i",)
@@ -58,9 +54,12 @@ def test_explicit_axes_of_whole_dimensions():
         "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())`.",
         f, put(normal(8, 4), None, "x", mesh=EXPLICIT),
     )
-
-
-# -- transforms --
+    product = product_of(*OURS, [])
+    x, y = normal(4, 8, 6), normal(6, 4)
+    args = put(x, "x", None, "y", mesh=EXPLICIT), put(y, "y", mesh=EXPLICIT)
+    got = sw.vmap(product, (0, None))(*args)
+    assert got.aval.str_short(True) == "f32[4@x,8,4]"
+    np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
@@ -112,15 +111,6 @@ def test_a_mapped_dimension_stays_divided():
     np.testing.assert_allclose(np.asarray(sw.vmap(g)(put(rows, "x"))), rows, rtol=1e-6)
 
 
-def test_vmap_over_explicit_axes():
-    product = product_of(*OURS, [])
-    x, y = normal(4, 8, 6), normal(6, 4)
-    args = put(x, "x", None, "y", mesh=EXPLICIT), put(y, "y", mesh=EXPLICIT)
-    got = sw.vmap(product, (0, None))(*args)
-    assert got.aval.str_short(True) == "f32[4@x,8,4]"
-    np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
-
-
 def test_checks_and_prints(capsys):
     """Checks inspect the function as for one device."""
     product = product_of(*OURS, [])
@@ -144,18 +134,7 @@ def test_checks_and_prints(capsys):
         np.testing.assert_allclose(np.asarray(product(x, y)), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_programs_show_it():
-    product = product_of(*OURS, [])
-    made = sw.make_jaxpr(product)(normal(2, 3), normal(3, 2))
-    (eqn,) = made.eqns
-    assert eqn.primitive.name == "custom_partitioning"
-    assert [e.primitive.name for e in eqn.params["call"].eqns] == ["dot_general"]
-
-
-# -- when it is called --
-
-
-def test_equal_calls_are_asked_once():
+def test_how_often_it_is_asked():
     log = []
     product = product_of(*OURS, log)
     args = put(normal(8, 6), "x"), put(normal(6, 4))
@@ -165,9 +144,7 @@ def test_equal_calls_are_asked_once():
     assert len(log) == 2  # eagerly, and by jit
     product_of(*OURS, log)(*args)
     assert len(log) == 3
-
-
-def test_meshes_of_one_shape_are_told_apart():
+    # Meshes of one shape are told apart.
     found = []
 
     def partition(mesh, args, result):
@@ -180,9 +157,7 @@ def test_meshes_of_one_shape_are_told_apart():
     for mesh in (MESH, REVERSED, MESH):
         np.testing.assert_allclose(np.asarray(g(put(x, "x", mesh=mesh))), np.sin(x), rtol=1e-5)
     assert found == [MESH, REVERSED]
-
-
-def test_another_partition_later():
+    # Another partition later.
     product = product_of(*OURS, [])
     x, y = put(normal(8, 6), "x"), put(normal(6, 4))
     expected = np.asarray(product(x, y))
@@ -194,6 +169,11 @@ def test_another_partition_later():
     assert product.def_partition(partition, sharding_rule="b i, i o -> b o") is partition
     # Devices add in a different order: sums near 0 have the error of their terms.
     np.testing.assert_allclose(product(x, y), 10 * expected, rtol=1e-5, atol=1e-5)
+    product = product_of(*OURS, [])
+    made = sw.make_jaxpr(product)(normal(2, 3), normal(3, 2))
+    (eqn,) = made.eqns
+    assert eqn.primitive.name == "custom_partitioning"
+    assert [e.primitive.name for e in eqn.params["call"].eqns] == ["dot_general"]
 
 
 def test_nothing_is_kept_on_disk(tmp_path):

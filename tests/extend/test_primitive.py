@@ -12,6 +12,7 @@ from shardwise.extend.core import Primitive
 from shardwise.interpreters import ad, batching, mlir, xla
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message as error_of
 
 X = np.array([1.0, -0.0, np.nan, 2.0], np.float32)
 
@@ -57,16 +58,14 @@ def split_primitive():
     return both
 
 
-def test_it_runs_by_its_implementation_and_is_compiled_by_its_lowering():
+def test_it_runs():
     scale, calls = scale_primitive()
     np.testing.assert_array_equal(scale.bind(X, by=2.0), X * 2)
     assert calls == [2.0]
     np.testing.assert_array_equal(sw.jit(lambda x: scale.bind(x, by=3.0))(X), X * 3)
     np.testing.assert_array_equal(xla.apply_primitive(scale, jnp.array(X), by=4.0), X * 4)
     assert calls == [2.0]  # neither called it
-
-
-def test_transforms():
+    # Transforms.
     scale, _ = scale_primitive()
     x = np.arange(1.0, 5.0, dtype=np.float32)
     grad = sw.grad(lambda x: jnp.sin(scale.bind(x, by=3.0)).sum())
@@ -76,9 +75,7 @@ def test_transforms():
     np.testing.assert_allclose(second(x), -9 * np.sin(3 * x), rtol=1e-5)
     carry, _ = sw.lax.scan(lambda c, a: (scale.bind(c, by=2.0) + a, None), 0.0, x)
     assert carry == 26
-
-
-def test_several_results():
+    # Several results.
     both = split_primitive()
     x, y = jnp.arange(3.0), jnp.array([4.0, 5.0, 6.0])
     for f in (both.bind, sw.jit(both.bind)):
@@ -89,6 +86,9 @@ def test_several_results():
     np.testing.assert_array_equal(grads, [y, x])
     rows = sw.vmap(both.bind, (0, None))(jnp.stack([x, y]), y)
     np.testing.assert_array_equal(rows[1], [x * y, y * y])
+    add = bare("add")
+    add.def_impl(lambda x: x + 1)
+    np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
@@ -109,7 +109,7 @@ def test_over_devices(spec, kind):
     assert np.signbit(np.asarray(result)[0]) and not np.signbit(np.asarray(result)[1])
 
 
-def test_in_programs():
+def test_programs_and_types():
     scale, _ = scale_primitive()
     program = sw.make_jaxpr(lambda x: scale.bind(x, by=3.0))(X)
     (eqn,) = program.jaxpr.eqns
@@ -118,21 +118,15 @@ def test_in_programs():
         "{ lambda ; a:f32[4]. let\n    b:f32[4] = scale[by=3.0] a\n  in (b,) }"
     )
     np.testing.assert_array_equal(eqn.primitive.bind(X, **eqn.params), X * 3)
-    with pytest.raises(TypeError) as failure:
-        pickle.dumps(program)
-    assert str(failure.value) == (
+    assert error_of(TypeError, pickle.dumps, program) == (
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
         "this process, so a program with it cannot be pickled."
     )
-
-
-def test_types_without_shardings_over_explicit_axes():
+    # Types without shardings over explicit axes.
     scale, _ = scale_primitive(lambda x: ShapedArray(x.shape, x.dtype))
     mesh = sw.make_mesh((8,), ("x",))
     x = sw.device_put(np.resize(X, 8), NamedSharding(mesh, P("x")))
-    with pytest.raises(NotImplementedError) as failure:
-        sw.jit(lambda x: scale.bind(x, by=2.0))(x)
-    assert str(failure.value) == (
+    assert error_of(NotImplementedError, lambda: sw.jit(lambda x: scale.bind(x, by=2.0))(x)) == (
         "scale: the primitive's operands are sharded over explicit mesh axes, and its abstract "
         "evaluation rule does not specify the sharding of results: give `ShapedArray` a sharding, "
         "or call it inside of `shardwise.sharding.auto_axes`."
@@ -168,15 +162,7 @@ def bare(name="bare"):
     ],
 )  # fmt: skip
 def test_rules_that_are_missing(call, message):
-    with pytest.raises(NotImplementedError) as failure:
-        call(bare())
-    assert str(failure.value) == message
-
-
-def test_names_of_ops_may_be_taken():
-    add = bare("add")
-    add.def_impl(lambda x: x + 1)
-    np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
+    assert error_of(NotImplementedError, lambda: call(bare())) == message
 
 
 def test_a_lowering_of_host_calls_constants_and_loops():
@@ -205,9 +191,7 @@ def test_a_lowering_of_host_calls_constants_and_loops():
     np.testing.assert_allclose(repeated(x), want, rtol=1e-5)
     sw.effects_barrier()
     assert len(seen) == 3 and seen[0] == 0.5
-    with pytest.raises(NotImplementedError) as failure:
-        sw.export.export(repeated)(x)
-    assert str(failure.value) == (
+    assert error_of(NotImplementedError, lambda: sw.export.export(repeated)(x)) == (
         "shardwise.export.export: repeated calls host functions (a callback, or "
         "`shardwise.debug.print`), which exist in this process only. Export it without them."
     )

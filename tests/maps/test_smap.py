@@ -10,7 +10,7 @@ from shardwise import lax
 from shardwise.experimental.shard_map import shard_map as older
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import fails, message
 from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
 
@@ -28,9 +28,6 @@ def in_mesh(lib, explicit=False):
         return sw.set_mesh(EXPLICIT if explicit else GRID)
     kind = jax.sharding.AxisType.Explicit if explicit else jax.sharding.AxisType.Auto
     return jax.set_mesh(jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2))
-
-
-# -- smap --
 
 
 def single(lib, x, w):
@@ -82,7 +79,7 @@ def test_values_and_derivatives_are_those_of_jax(f):
         close(f(OURS, X, W), sw.jit(lambda x, w: f(OURS, x, w))(X, W), 1e-5)
 
 
-def test_dimensions_counted_from_the_end():
+def test_axes():
     """Negative dimensions of arguments and results, which jax treats as the first one."""
     def part(x):
         assert x.shape == (8, 2)
@@ -91,9 +88,7 @@ def test_dimensions_counted_from_the_end():
     with sw.set_mesh(GRID):
         f = sw.smap(part, in_axes=-1, out_axes=-2, axis_name="y")
         close(sw.jit(f)(X), 2 * X.T, 1e-6)
-
-
-def test_as_a_decorator_and_over_batches():
+    # As a decorator and over batches.
     @sw.smap(in_axes=0, out_axes=None, axis_name="x")
     def total(x):
         """The sum."""
@@ -104,9 +99,7 @@ def test_as_a_decorator_and_over_batches():
         close(total(X), X.sum(0), 1e-5)
         both = sw.jit(sw.vmap(total))(np.stack([X, 2 * X]))
         close(both, np.stack([X.sum(0), 2 * X.sum(0)]), 1e-5)
-
-
-def test_axes_that_are_explicit_are_inferred():
+    # Axes that are explicit are inferred.
     def run(lib, split):
         with in_mesh(lib, True):
             f = lib.root.smap(lambda x: x * lib.lax.axis_index("x"), out_axes=0, axis_name="x")
@@ -182,15 +175,10 @@ def test_messages_of_meshes():
         again = sw.smap(lambda x: f(x, x), in_axes=0, out_axes=0, axis_name="x")
         fails(ValueError, SMAP + "'x' is already manual, by an enclosing map. Name another "
               "axis of the mesh.", again, X)
-        with pytest.raises(TypeError) as caught:
-            f(X, w=X)
-        assert str(caught.value) == (
+        assert message(TypeError, f, X, w=X) == (
             SMAP + "takes arguments by position, for which in_axes has dimensions; got 'w' by "
             "keyword. Pass them by position, or bind them with functools.partial."
         ).replace(": takes", " takes")
-
-
-# -- the older path --
 
 
 def test_the_older_form():
@@ -207,17 +195,11 @@ def test_the_older_form():
     close(sw.jit(some)(X, W), wanted, 1e-4)
     types = older(lambda x: jnp.zeros(sw.typeof(x).shape), GRID, P("x"), P("x"), check_rep=False)
     close(types(X), 0 * X, 0)
-
-
-def test_messages_of_the_older_form():
     fails(TypeError, "shard_map got both check_rep and check_vma, which mean the same; pass only "
           "check_vma.", older, two, GRID, P(), P(), True, check_vma=True)
     for auto, shown in ((("z",), "'z'"), (("x", "y"), "'x' and 'y'")):
         fails(ValueError, "shard_map: auto must contain some, but not all, of the "
               f"axes of Mesh('x': 4, 'y': 2); got {shown}.", older, two, GRID, P(), P(), auto=auto)
-
-
-# -- types over Explicit axes --
 
 
 def same(x):
@@ -246,7 +228,7 @@ def test_types_that_disagree_with_specs(run):
     close(of(P("x"))(X), X, 0)  # X has a type without a sharding
 
 
-def test_types_over_axes_some_of_which_are_automatic():
+def test_explicit_and_automatic_axes():
     x = sw.device_put(X, NamedSharding(MIXED, P("x", "y")))
     f = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"))
     close(f(x), X, 0)
@@ -254,9 +236,7 @@ def test_types_over_axes_some_of_which_are_automatic():
     fails(ValueError, "shard_map of same: x is of type f32[8,4@y], which is not sharded as its "
           "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, 'y') as its "
           "spec, or omit specs to use the arguments' own shardings.", g, x)
-
-
-def test_specs_are_inferred_along_explicit_axes_only():
+    # Specs are inferred along explicit axes only.
     f = sw.shard_map(same, mesh=GRID, out_specs=P())
     fails(TypeError, "shard_map of same: in_specs is required. Types only specify how arguments "
           "are sharded over Explicit axes, and 'x' and 'y' of Mesh('x': 4, 'y': 2) are "

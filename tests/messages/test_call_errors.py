@@ -23,7 +23,6 @@ def train(params, batch, learning_rate):
     return params["w"].sum()
 
 
-# ------------------------------------------------------------------------------------- signatures
 @pytest.mark.parametrize("transform", ["jit", "grad", "vmap"])
 def test_a_call_that_does_not_fit_shows_the_signature(transform):
     fun, who = getattr(sw, transform), f"{transform} of two"
@@ -35,16 +34,6 @@ def test_a_call_that_does_not_fit_shows_the_signature(transform):
     who = f"{transform} of train"
     fails(TypeError, f"{who}: train() missing 2 required positional arguments: 'batch' and "
           "'learning_rate'. It is train(params, batch, learning_rate).", fun(train), value)
-
-
-def test_errors_of_the_function_itself_are_left_alone():
-    def inner(a):
-        return two()
-
-    for transform in (sw.jit, sw.grad, sw.vmap):
-        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
-    fails(TypeError, "two() missing 1 required positional argument: 'a'",
-          lax.scan, lambda c, x: two(), 0.0, V)
 
 
 def test_bodies_say_what_they_are_called_with():
@@ -65,16 +54,14 @@ def test_bodies_say_what_they_are_called_with():
           "argument but 2 were given. It was called with residuals and ct.", sw.grad(f), 1.0)
 
 
-def test_names_that_are_nearly_right():
+def test_names_and_numbers_of_arguments():
     fails(ValueError, "jit of train: static_argnames names 'learnng_rate', which is not a "
           "parameter of the function; its parameters are 'params', 'batch' and 'learning_rate'. "
           "Did you mean 'learning_rate'?", sw.jit, train, static_argnames="learnng_rate")
     fails(ValueError, "jit of train: donate_argnames names 'parms', which is not a parameter of "
           "the function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean "
           "'params'?", sw.jit, train, donate_argnames=("parms",))
-
-
-def test_argument_numbers():
+    # Argument numbers.
     fails(TypeError, "grad of train: argnums takes ints; got 'params' of type str.",
           sw.grad, train, argnums="params")
     fails(TypeError, "jacrev of train: argnums takes ints; got 1.0 of type float.",
@@ -82,9 +69,7 @@ def test_argument_numbers():
     fails(TypeError, "grad of two: argnums=0 refers to argument 0, but the function was called "
           "with 0 positional arguments. Pass 'a' and 'b' by position, not by keyword.",
           sw.grad(two), a=1.0, b=2.0)
-
-
-def test_arguments_are_named_after_the_parameters_of_the_function():
+    # Arguments are named after the parameters of the function.
     batch = {"x": V, "y": np.arange(3)}
     advice = ("Convert it to a floating type, or pass allow_int=True for a trivial (float0) "
               "gradient.")
@@ -98,8 +83,7 @@ def test_arguments_are_named_after_the_parameters_of_the_function():
           sw.vjp, two, "text")
 
 
-# ---------------------------------------------------------------------------------------- results
-def test_results_that_are_no_arrays():
+def test_results_and_pairs():
     def label(a):
         return {"loss": a, "name": "mnist"}
 
@@ -107,19 +91,19 @@ def test_results_that_are_no_arrays():
     fails(TypeError, f"grad of label: {what}", sw.grad(label), 1.0)
     fails(TypeError, f"vmap of label: {what}", sw.vmap(label), V)
     fails(TypeError, f"jvp of label: {what}", sw.jvp, label, (1.0,), (1.0,))
-
-
-def test_pairs_of_value_and_aux():
     def triple(a):
         return a, 1, 2
 
     fails(TypeError, "triple must return a pair (value, aux) with has_aux=True; it returned a "
           "tuple of 3.", sw.value_and_grad(triple, has_aux=True), 1.0)
     assert sw.grad(lambda a: [a * 2, "aux"], has_aux=True)(1.0) == (2, "aux")
+    spec = sw.ShapeDtypeStruct((3,), jnp.float32)
+    fails(TypeError, "pure_callback of <lambda>: result_shape_dtypes must be a pytree of objects "
+          "with a shape and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
+          sw.pure_callback, lambda y: y, (3, spec), V)
 
 
-# -------------------------------------------------------------------------- tangents and cotangents
-def test_tangents_are_named():
+def test_tangents_and_cotangents():
     def loss(p):
         return p["w"].sum()
 
@@ -130,9 +114,7 @@ def test_tangents_are_named():
           sw.jvp, loss, ({"n": np.arange(3)},), ({"n": np.arange(3)},))
     fails(TypeError, "jvp of loss: primals and tangents must have the same pytree structure; only "
           "the tangents have args[0]['b'].", sw.jvp, loss, ({"w": V},), ({"w": V, "b": V},))
-
-
-def test_cotangents_are_named():
+    # Cotangents are named.
     def pair(a):
         return {"x": a, "y": a * 2}
 
@@ -146,12 +128,11 @@ def test_cotangents_are_named():
           "tuple.", back, V, V)
 
 
-# ------------------------------------------------------------------------------------------- vmap
 def predict(params, x):
     return params["w"] * x
 
 
-def test_mapped_axes_of_several_sizes():
+def test_mapped_axes_and_trees():
     fails(ValueError, "vmap of predict: mapped axes must have the same size; axis 0 of params['b'] "
           "of type f32[3] has 3, axis 0 of params['w'] of type f32[4,3] has 4, axis 0 of x of type "
           f"f32[4,3] has 4. {SHARED}", sw.vmap(predict), {"b": V, "w": X}, X)
@@ -161,9 +142,7 @@ def test_mapped_axes_of_several_sizes():
     many = ", ".join(f"axis 0 of params[{i}] of type f32[4,3] has 4" for i in range(5))
     fails(ValueError, f"vmap of predict: mapped axes must have the same size; {many}, 15 more have "
           f"4, axis 0 of x of type f32[3] has 3. {SHARED}", sw.vmap(predict), [X] * 20, V)
-
-
-def test_arguments_that_cannot_be_mapped():
+    # Arguments that cannot be mapped.
     fails(ValueError, "vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map "
           f"over. {SHARED}", sw.vmap(predict), {"n": 2.0, "w": V}, V)
     fails(TypeError, "vmap of predict: x: expected an array or a scalar, got 'text' of type str.",
@@ -173,9 +152,26 @@ def test_arguments_that_cannot_be_mapped():
     fails(ValueError, "vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was "
           "called without arrays.", sw.vmap(lambda: 1))
     fails(TypeError, "vmap takes a function; got 3 of type int.", sw.vmap, 3)
+    # Trees and sequences.
+    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
+          "only rest[0] has ['l2']['c'].", sw.tree.map, lambda a, b: a,
+          {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}})
+    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
+          "and a tuple of 2 in rest[0].", sw.tree.map, lambda a, b: a, [1, 2], (1, 2))
+    fails(ValueError, "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
+          "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
+          lax.scan, lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
+    # Errors of the function itself are left alone.
+    def inner(a):
+        return two()
+
+    for transform in (sw.jit, sw.grad, sw.vmap):
+        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
+    fails(TypeError, "two() missing 1 required positional argument: 'a'",
+          lax.scan, lambda c, x: two(), 0.0, V)
 
 
-def test_in_axes_that_do_not_fit():
+def test_axes_that_do_not_fit():
     count = "a tuple must have one entry for each. Arguments passed by keyword have none."
     fails(ValueError, "vmap of predict: in_axes has 1 entry, but the call has 2 positional "
           f"arguments (params, x); {count}", sw.vmap(predict, in_axes=(0,)), {"w": V}, V)
@@ -186,9 +182,7 @@ def test_in_axes_that_do_not_fit():
           sw.vmap(predict, in_axes=({"w": 0, "v": 0}, 0)), {"w": V, "b": V}, V)
     fails(ValueError, f"vmap of predict: in_axes {PREFIX} params is a list of 2 in in_axes and a "
           "tuple of 2 in the value.", sw.vmap(predict, in_axes=([0, 0], 0)), (V, V), V)
-
-
-def test_out_axes_that_do_not_fit():
+    # Out axes that do not fit.
     def pair(x):
         return {"a": x, "b": (x, 1)}
 
@@ -200,24 +194,3 @@ def test_out_axes_that_do_not_fit():
     fails(ValueError, "vmap of pair: out_axes is 2 for result['b'][0], which has 1 dimension "
           "including the mapped one.", sw.vmap(pair, out_axes={"a": 0, "b": 2}), V)
 
-
-# ------------------------------------------------------------------------------------ other trees
-def test_trees_that_are_mapped_together():
-    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
-          "only rest[0] has ['l2']['c'].", sw.tree.map, lambda a, b: a,
-          {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}})
-    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
-          "and a tuple of 2 in rest[0].", sw.tree.map, lambda a, b: a, [1, 2], (1, 2))
-
-
-def test_sequences_of_several_lengths():
-    fails(ValueError, "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
-          "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
-          lax.scan, lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
-
-
-def test_results_of_callbacks():
-    spec = sw.ShapeDtypeStruct((3,), jnp.float32)
-    fails(TypeError, "pure_callback of <lambda>: result_shape_dtypes must be a pytree of objects "
-          "with a shape and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
-          sw.pure_callback, lambda y: y, (3, spec), V)

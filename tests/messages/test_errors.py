@@ -20,7 +20,6 @@ def over(*spec):
     return NamedSharding(MESH, P(*spec))
 
 
-# ---------------------------------------------------------------------------------- shardings
 TOO_LONG = (
     "P('x', 'y') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
     "Remove entries from the end of the spec."
@@ -31,30 +30,21 @@ def identity(a):
     return a
 
 
-def test_a_spec_of_another_rank():
+def test_specs():
     fails(ValueError, f"device_put: x: {TOO_LONG}", sw.device_put, V, over("x", "y"))
     fails(ValueError, f"jit of identity: in_shardings: a of type f32[3]: {TOO_LONG}",
           sw.jit(identity, in_shardings=over("x", "y")), V)
     fails(ValueError, f"jit of identity: out_shardings: result of type f32[3]: {TOO_LONG}",
           sw.jit(identity, out_shardings=over("x", "y")), V)
-
-
-def test_axes_that_are_unknown_or_used_twice():
     fails(ValueError, "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
           "axes are 'x' and 'y'.", over, "z")
     fails(ValueError, "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
           "mesh axis can shard only one dimension, and only once.", over, "x", "x")
-
-
-def test_a_spec_without_a_mesh():
     fails(ValueError, "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
           "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
           sw.jit(identity, in_shardings=P("x")), V)
     fails(ValueError, "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
           "P('x')), or enter `with shardwise.set_mesh(mesh):`.", sw.device_put, V, P("x"))
-
-
-def test_what_is_no_sharding():
     fails(TypeError, "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of "
           "type str.", sw.device_put, V, "cpu")
     fails(TypeError, "jit of identity: in_shardings takes shardings, devices, PartitionSpecs or "
@@ -77,9 +67,6 @@ def test_trees_of_shardings_that_do_not_fit():
           "x['a'].", sw.device_put, {"a": V}, {"b": over()})
     fails(ValueError, f"with_sharding_constraint: shardings {head} only the value has x[1].",
           sw.with_sharding_constraint, [V, V], [over()])
-
-
-# ------------------------------------------------------------------------------ other devices
 
 
 def test_arguments_on_different_devices():
@@ -105,16 +92,13 @@ def test_arguments_on_different_devices():
           "5, 6, 7]. Move one of them with `device_put(x, sharding)`.", sw.jit(shifted), b)
 
 
-def test_arguments_placed_otherwise_than_in_shardings_ask():
+def test_placed_arguments():
     x = sw.device_put(X, over("x"))
     fails(ValueError, "jit of identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, "
           "'y': 2), spec=P('x')), but in_shardings requires NamedSharding(mesh=Mesh('x': 4, "
           "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to "
           "accept it unchanged.",
           sw.jit(identity, in_shardings=over("y")), x)
-
-
-def test_a_constraint_over_devices_that_the_program_does_not_have():
     target = NamedSharding(HALF, P("x"))
     fails(ValueError, "<lambda> runs on one set of devices: a of type f32[8,4] is on devices [0, "
           "1, 2, 3, 4, 5, 6, 7], but a result or intermediate value must be on devices [0, 1, 2, "
@@ -122,10 +106,7 @@ def test_a_constraint_over_devices_that_the_program_does_not_have():
           sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
 
 
-# ------------------------------------------------------------------------------- wrong values
-
-
-def test_arguments_that_are_no_arrays():
+def test_no_arrays_and_no_functions():
     advice = ("Arguments must be pytrees of arrays and scalars; mark others static with "
               "static_argnums or static_argnames.")
     fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
@@ -142,12 +123,10 @@ def test_arguments_that_are_no_arrays():
           f"{advice}", sw.grad(lambda a: a * sw.jit(identity)("text")), 1.0)
     fails(TypeError, "device_put: x[0]: expected an array or a scalar, got 'text' of type str.",
           sw.device_put, ["text"], sw.devices()[0])
-
-
-def test_results_that_are_no_arrays():
     fails(TypeError, "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
           "'text' of type str. A jitted function must return a pytree of arrays and scalars.",
           sw.jit(_label()), V)
+    fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
 
 
 def _label():
@@ -157,17 +136,18 @@ def _label():
     return label
 
 
-def test_what_is_no_function():
-    fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
-
-
-def test_operands_of_wrong_types():
+def test_operands_and_immutability():
     fails(TypeError, "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
           lax.bitwise_and, V, V)
     fails(TypeError, "add: operands must have equal dtypes; got f32[3] and i32[3]. The functions "
           "of shardwise.numpy promote.", lax.add, V, V.astype(np.int32))
     with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
         jnp.add(X, V)
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
+        x[0] = 1
+    fails(TypeError, "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
+          "or make_array_from_callback.", sw.Array, [1.0])
 
 
 def test_static_arguments():
@@ -194,11 +174,3 @@ def test_static_arguments():
           sw.jit, f, static_argnums="n")
     fails(TypeError, "jit: static_argnames takes strings; got 1 of type int.",
           sw.jit, f, static_argnames=1)
-
-
-def test_immutability():
-    x = jnp.ones(3)
-    with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
-        x[0] = 1
-    fails(TypeError, "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
-          "or make_array_from_callback.", sw.Array, [1.0])

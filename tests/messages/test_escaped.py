@@ -170,7 +170,7 @@ def test_values_that_leave_derivative_rules(rule):
     assert f"made at {__file__}:{line('kept.append(a * 3)')} (keep)" in str(caught.value)
 
 
-def test_a_value_in_a_thread_beside_its_function():
+def test_values_in_threads_and_arguments():
     found = []
 
     def fun(a):
@@ -190,9 +190,6 @@ def test_a_value_in_a_thread_beside_its_function():
         "that is being traced in another one: jit of fun, called HERE. Start threads outside of "
         "transformed functions, or pass them arrays."
     )
-
-
-def test_a_leaked_argument():
     kept = []
     sw.jit(lambda a: kept.append(a) or a)(V)
     with pytest.raises(errors.UnexpectedTracerError, match="jit of <lambda>, called at"):

@@ -12,6 +12,7 @@ import shardwise as sw
 from shardwise.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from shardwise.experimental.pjit import pjit
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.helpers.errors import message as error_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def cluster(slices, processes, each, platform="gpu"):
     return [Fake(i, i // each, i // (each * processes), platform) for i in range(count)]
 
 
-def test_device_meshes_are_in_order():
+def test_device_meshes():
     devices = sw.devices()
     np.testing.assert_array_equal(create_device_mesh((4, 2)), np.array(devices).reshape(4, 2))
     np.testing.assert_array_equal(create_device_mesh([3], devices[:3]), np.array(devices[:3]))
@@ -39,6 +40,8 @@ def test_device_meshes_are_in_order():
     assert Mesh(grid, "x").shape == {"x": 2}
     gpus = cluster(1, 1, 4)
     assert create_device_mesh((4,), gpus[::-1]).tolist() == gpus  # by id, in network order
+    grid = create_hybrid_device_mesh((4, 2), (1, 1), process_is_granule=True)
+    np.testing.assert_array_equal(grid, np.array(sw.devices()).reshape(4, 2))
 
 
 @settings(max_examples=100)
@@ -56,11 +59,6 @@ def test_hybrid_meshes_are_those_of_jax(data):
     assert found.shape == tuple(np.multiply(inner, outer))
     expected = theirs.create_hybrid_device_mesh(inner, outer, devices, **options)
     np.testing.assert_array_equal(found, expected)
-
-
-def test_a_hybrid_mesh_of_this_process():
-    grid = create_hybrid_device_mesh((4, 2), (1, 1), process_is_granule=True)
-    np.testing.assert_array_equal(grid, np.array(sw.devices()).reshape(4, 2))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,7 @@ def test_a_hybrid_mesh_of_this_process():
     ],
 )  # fmt: skip
 def test_errors(make, message):
-    with pytest.raises(ValueError) as error:
-        make()
-    assert str(error.value) == message
+    assert error_of(ValueError, make) == message
 
 
 def test_pjit_takes_the_older_names():

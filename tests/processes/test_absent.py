@@ -8,7 +8,9 @@ import socket
 import pytest
 
 from shardwise._src.runtime.processes import Coordinator
+from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
+from tests.helpers.programs import without_pids
 
 pytestmark = pytest.mark.processes
 EARLY = (
@@ -26,15 +28,7 @@ print(sw.device_count())
 
 
 def plain(lines):
-    text = "\n".join(lines)
-    text = re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", text)
-    return re.sub(r"at \S+:\d+:", "at ADDRESS:", text)
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    return re.sub(r"at \S+:\d+:", "at ADDRESS:", "\n".join(without_pids(lines)))
 
 
 def check(done, heads):
@@ -57,9 +51,7 @@ def check(done, heads):
 
 def test_a_launch_fails_at_once_if_a_process_ends_before_it_joins():
     check(launch("-n", "3", source=PROGRAM), (0, 2))
-
-
-def test_so_does_one_on_two_machines():
+    # So does one on two machines.
     words = ["-n", "1", "--nodes", "2", "--coordinator", f"127.0.0.1:{free_port()}"]
     with (
         Launch(*words, "--node-rank", "0", source=PROGRAM) as first,
@@ -89,7 +81,7 @@ def coordinator(count):
         yield made, join
 
 
-def test_whoever_has_joined_or_comes_later_is_refused():
+def test_what_the_coordinator_says_of_who_is_absent():
     with coordinator(3) as (made, join):
         first = join(0)
         made.exited(2, "process 2 (host h, pid 3)")
@@ -103,9 +95,7 @@ def test_whoever_has_joined_or_comes_later_is_refused():
             f"(host h, pid 3) {EARLY}"
         )
         assert later == {"op": "refused", "why": why, "ranks": [2]}
-
-
-def test_several_are_named_once_one_comes():
+    # Several are named once one comes.
     with coordinator(4) as (made, join):
         for rank in (3, 1):
             made.exited(rank, f"process {rank}")
@@ -115,9 +105,6 @@ def test_several_are_named_once_one_comes():
         early = EARLY.replace("before it", f"before {word}")
         names = ", ".join(f"process {rank}" for rank in found["ranks"])
         assert found["why"] == f"{names} {early}"
-
-
-def test_who_has_joined_may_end():
     with coordinator(2) as (made, join):
         lines = [join(rank) for rank in range(2)]
         assert [json.loads(line.readline())["op"] for line in lines] == ["go", "go"]

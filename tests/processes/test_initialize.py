@@ -210,7 +210,7 @@ def test_a_stranger_at_the_port():
     )
 
 
-def test_proxies_are_bypassed_and_noted():
+def test_proxies_and_addresses_beyond_loopback():
     port, dead = free_port(), free_port()
     proxy = f"http://127.0.0.1:{dead}"
     [result] = run(HEAD + f"""
@@ -224,9 +224,7 @@ def test_proxies_are_bypassed_and_noted():
     )
     assert joined.startswith("shardwise.distributed: process 0 of 1 (as given) has joined at ")
     assert done == "joined"
-
-
-def test_a_coordinator_beyond_loopback_without_tls_warns_once():
+    # A coordinator beyond loopback without tls warns once.
     port = free_port()
     [(out, err)] = run(HEAD + f"""
     attempt("127.0.0.1:{port}", 1, 0, coordinator_bind_address="0.0.0.0:{port}")

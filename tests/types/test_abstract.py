@@ -24,7 +24,7 @@ from tests.helpers.meshes import mesh_of
 TPU = AbstractDevice(device_kind="TPU v6 lite", num_cores=1, platform="tpu")
 
 
-def test_meshes_for_a_kind_of_device():
+def test_kinds_of_devices():
     mesh = AbstractMesh((2, 4), ("x", "y"), abstract_device=TPU)
     plain = AbstractMesh((2, 4), ("x", "y"))
     assert mesh is AbstractMesh((2, 4), ("x", "y"), abstract_device=copy.copy(TPU)) is not plain
@@ -40,6 +40,10 @@ def test_meshes_for_a_kind_of_device():
         "AbstractMesh: abstract_device must be an AbstractDevice; got 'tpu'."
     )):
         AbstractMesh((2,), ("x",), abstract_device="tpu")  # pyright: ignore[reportArgumentType]
+    device = sw.devices()[1]
+    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
+    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
+    assert pinned.memory_kind == "pinned_host"
 
 
 def test_programs_are_lowered_for_the_kind_in_scope():
@@ -57,7 +61,7 @@ def test_programs_are_lowered_for_the_kind_in_scope():
         assert "stablehlo.add" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
-def test_manual_axes():
+def test_manual_axes_of_types():
     t = ManualAxisType(varying=frozenset("ab"), unreduced=frozenset("c"))
     assert t.vur == {"a", "b", "c"} and not t.empty and ManualAxisType().empty
     assert t.update(varying=frozenset()) == ManualAxisType(unreduced=frozenset("c"))
@@ -70,9 +74,7 @@ def test_manual_axes():
         "ManualAxisType: varying and reduced must have no axis in common; got ['a'] in both."
     )):
         ManualAxisType(varying=frozenset("a"), reduced=frozenset("a"))
-
-
-def test_types_say_their_manual_axes():
+    # Types say their manual axes.
     found = []
     sw.jit(sw.shard_map(
         lambda x: found.append(sw.typeof(x)) or x, mesh=mesh_of(2, 4), in_specs=sw.P("x"),
@@ -83,10 +85,3 @@ def test_types_say_their_manual_axes():
     assert again is ShapedArray((2,), np.float32, vma={"x"}) is found[0]
     with pytest.raises(NotImplementedError, match=r"unreduced axes are specified by the"):
         ShapedArray((2,), np.float32, manual_axis_type=ManualAxisType(reduced=frozenset("x")))
-
-
-def test_shardings_of_one_device():
-    device = sw.devices()[1]
-    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
-    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
-    assert pinned.memory_kind == "pinned_host"

@@ -23,6 +23,7 @@ from shardwise._src.types.promotion import (
     result_type,
     scalar_type_of,
 )
+from tests.helpers.errors import message as error_of
 
 ALL = [np.dtype(t) for types in SCALAR_TYPES.values() for t in types]
 PAIRS = list(itertools.product(ALL, (False, True)))
@@ -71,31 +72,19 @@ def settings(mode, x64):
         yield
 
 
-# ---------------------------------------------------------------------------------- the table
-
-
 @modes
 @x64s
-def test_join_agrees_with_jax_on_every_pair(mode, x64):
+def test_joins_and_result_types_agree_with_jax(mode, x64):
     with settings(mode, x64):
         for a, b in itertools.product(PAIRS, PAIRS):
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*a), Operand(*b))
             assert outcome(lattice_join, a, b) == expected, (a, b)
             assert outcome(lattice_join, a, b) == expected, (a, b)  # from the table, with warnings
-
-
-@modes
-@x64s
-def test_join_agrees_with_jax_on_single_values(mode, x64):
     with settings(mode, x64):
         for pair in PAIRS:
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*pair))
             assert outcome(lattice_join, pair) == expected, pair
-
-
-@modes
-@x64s
-def test_join_agrees_with_jax_on_triples_and_longer(mode, x64):
+    # Join agrees with jax on triples and longer.
     with settings(mode, x64):
         rng = np.random.default_rng(0)
         for n in (3, 3, 3, 4, 12):
@@ -103,34 +92,11 @@ def test_join_agrees_with_jax_on_triples_and_longer(mode, x64):
                 pairs = [PAIRS[i] for i in rng.integers(len(PAIRS), size=n)]
                 expected = outcome(jax_dtypes.lattice_result_type, *(Operand(*p) for p in pairs))
                 assert outcome(lattice_join, *pairs) == expected, pairs
-
-
-@modes
-@x64s
-def test_promote_types_agrees_with_jax_on_every_pair(mode, x64):
     with settings(mode, x64):
         for a, b in itertools.product([*ALL, int, float, complex], repeat=2):
             expected = outcome(jax.numpy.promote_types, a, b)
             assert outcome(promote_types, a, b) == expected, (a, b)
-
-
-def test_promote_types_takes_every_spelling():
-    assert promote_types("int8", np.float16) == promote_types(bool, "float16") == F16
-    assert promote_types(None, "int8") == jax.numpy.promote_types(None, "int8") == F64
-
-
-ARGUMENTS = [
-    True, 1, 1.5, 2j, np.bool_(True), np.int8(1), np.float64(1.0), np.complex64(1), BF16.type(1),
-    np.ones(2, "uint8"), np.ones(2), np.zeros((), "float16"), np.ones(3, "int64"),
-    bool, int, float, complex, None, np.float32, np.float64, BF16.type, "int16", "bfloat16", "f8",
-    np.dtype("complex128"), np.dtype("uint64"),
-    Operand(I64, False), Operand(F16, True), Operand(I8, True), Operand(BF16, True),
-]
-
-
-@modes
-@x64s
-def test_result_type_agrees_with_jax(mode, x64):
+    # Result type agrees with jax.
     with settings(mode, x64):
         for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
             # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
@@ -143,7 +109,43 @@ def test_result_type_agrees_with_jax(mode, x64):
                     assert result_type(*args) == found[0]
 
 
-# ------------------------------------------------------------------------------------- algebra
+def test_result_types_and_their_errors():
+    assert promote_types("int8", np.float16) == promote_types(bool, "float16") == F16
+    assert promote_types(None, "int8") == jax.numpy.promote_types(None, "int8") == F64
+    # Strict promotion says what mixes.
+    with numpy_dtype_promotion("strict"):
+        assert lattice_join((F16, False), (F32, True)) == (F16, False)
+        assert join_error((F32, False), (I32, False), (F32, True)) == (
+            "float32, int32 and weak float32 do not mix while numpy_dtype_promotion is 'strict'. "
+            "Cast one of them with x.astype(...), or set numpy_dtype_promotion to 'standard' here."
+        )
+    assert lattice_join((F32, False), (I32, False)) == (F32, False)
+    assert issubclass(TypePromotionError, TypeError)
+    assert issubclass(TypePromotionError, ValueError)
+    with pytest.raises(ValueError) as info:
+        result_type()
+    assert str(info.value) == "result_type expects at least one array, scalar or dtype; got none."
+    # Narrowing a wide result warns each time.
+    for _ in range(2):
+        with pytest.warns(UserWarning) as record:
+            assert lattice_join((F64, False), (F32, True)) == (F32, False)
+        assert [str(w.message) for w in record] == [
+            "float64 and weak float32 promote to float64, which is narrowed to float32 while "
+            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True)."
+        ]
+        assert record[0].filename == __file__
+    assert lattice_join((F64, False), (F64, False)) == (F64, False)
+    assert lattice_join((I64, False), (U64, False)) == (F32, True)
+
+
+ARGUMENTS = [
+    True, 1, 1.5, 2j, np.bool_(True), np.int8(1), np.float64(1.0), np.complex64(1), BF16.type(1),
+    np.ones(2, "uint8"), np.ones(2), np.zeros((), "float16"), np.ones(3, "int64"),
+    bool, int, float, complex, None, np.float32, np.float64, BF16.type, "int16", "bfloat16", "f8",
+    np.dtype("complex128"), np.dtype("uint64"),
+    Operand(I64, False), Operand(F16, True), Operand(I8, True), Operand(BF16, True),
+]
+
 
 pairs = st.sampled_from(PAIRS)
 strong_pairs = st.sampled_from([(dtype, False) for dtype in ALL])
@@ -189,9 +191,6 @@ def test_a_python_scalar_never_widens_a_dtype_of_its_kind(pair, scalar):
             assert lattice_join(pair, dtype_and_weak(scalar)) == pair
 
 
-# ------------------------------------------------------------------------ values and their dtypes
-
-
 @x64s
 def test_dtype_and_weak_of_values(x64):
     class Number(enum.IntEnum):
@@ -218,7 +217,7 @@ def test_dtype_and_weak_of_values(x64):
         assert dtype_and_weak(Operand("float16", True)) == (F16, True)
 
 
-def test_dtype_and_weak_refuses_what_is_no_value():
+def test_what_is_no_value_and_scalar_types():
     for value, message in [
         ([1, 2], "got a list. Convert a sequence with `shardwise.numpy.asarray` first."),
         ((1,), "got a tuple. Convert a sequence with `shardwise.numpy.asarray` first."),
@@ -230,9 +229,7 @@ def test_dtype_and_weak_refuses_what_is_no_value():
         with pytest.raises(TypeError) as info:
             dtype_and_weak(value)
         assert str(info.value) == f"expected an array or a Python or NumPy scalar, {message}"
-
-
-def test_scalar_types():
+    # Scalar types.
     assert [scalar_type_of(d) for d in ("bool", "int4", np.uint8, BF16, "complex64")] == [
         bool, int, int, float, complex,
     ]
@@ -246,16 +243,13 @@ def test_scalar_types():
     assert str(info.value) == "elements of key<fry> have no Python scalar type."
 
 
-# ----------------------------------------------------------------------- what does not promote
-
-
 def join_error(*operands):
     with pytest.raises(TypePromotionError) as info:
         lattice_join(*operands)
     return str(info.value)
 
 
-def test_extended_dtypes_meet_only_themselves():
+def test_extended_and_narrow_dtypes():
     same = ExtendedDType("pair", (2,), F32), ExtendedDType("pair", (2,), F32)
     for a, b in [(KEY, KEY), (float0, float0), same]:
         assert lattice_join((a, False), (b, False)) == (a, False)
@@ -266,9 +260,7 @@ def test_extended_dtypes_meet_only_themselves():
     )
     assert join_error((KEY, False), (F32, False)) == message
     for function in (promote_types, result_type):
-        with pytest.raises(TypeError) as info:
-            function(KEY, "float32")
-        assert str(info.value) == message
+        assert error_of(TypeError, function, KEY, "float32") == message
     assert join_error((F32, True), (KEY, False)) == (
         "weak float32 and key<fry> do not promote to a common dtype: elements of key<fry> are not "
         "numbers. They combine only with their own dtype."
@@ -278,9 +270,7 @@ def test_extended_dtypes_meet_only_themselves():
         "They combine only with their own dtype."
     )
     assert join_error((KEY, False), (KeyDType("rbg", (4,)), False)).startswith("key<fry> and key<r")
-
-
-def test_narrow_dtypes_say_what_to_do():
+    # Narrow dtypes say what to do.
     float8, float4 = np.dtype("float8_e4m3fn"), np.dtype("float4_e2m1fn")
     rule = (
         "do not promote to a common dtype: floats of 8 bits or fewer and integers of 4 bits or "
@@ -293,42 +283,6 @@ def test_narrow_dtypes_say_what_to_do():
     assert join_error((float8, False), (float4, False), (float8, False)) == (
         f"float8_e4m3fn and float4_e2m1fn {rule} Cast them, for example with x.astype('float32')."
     )
-    with pytest.raises(TypePromotionError) as info:
-        promote_types("int4", "int8")
-    assert str(info.value) == (
+    assert error_of(TypePromotionError, promote_types, "int4", "int8") == (
         f"int4 and int8 {rule} Cast them, for example with x.astype('int8')."
     )
-
-
-def test_strict_promotion_says_what_mixes():
-    with numpy_dtype_promotion("strict"):
-        assert lattice_join((F16, False), (F32, True)) == (F16, False)
-        assert join_error((F32, False), (I32, False), (F32, True)) == (
-            "float32, int32 and weak float32 do not mix while numpy_dtype_promotion is 'strict'. "
-            "Cast one of them with x.astype(...), or set numpy_dtype_promotion to 'standard' here."
-        )
-    assert lattice_join((F32, False), (I32, False)) == (F32, False)
-
-
-def test_errors_are_type_errors_and_as_in_jax_value_errors():
-    assert issubclass(TypePromotionError, TypeError)
-    assert issubclass(TypePromotionError, ValueError)
-
-
-def test_narrowing_a_wide_result_warns_each_time():
-    for _ in range(2):
-        with pytest.warns(UserWarning) as record:
-            assert lattice_join((F64, False), (F32, True)) == (F32, False)
-        assert [str(w.message) for w in record] == [
-            "float64 and weak float32 promote to float64, which is narrowed to float32 while "
-            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True)."
-        ]
-        assert record[0].filename == __file__
-    assert lattice_join((F64, False), (F64, False)) == (F64, False)
-    assert lattice_join((I64, False), (U64, False)) == (F32, True)
-
-
-def test_result_type_of_nothing():
-    with pytest.raises(ValueError) as info:
-        result_type()
-    assert str(info.value) == "result_type expects at least one array, scalar or dtype; got none."

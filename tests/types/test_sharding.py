@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import threading
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -23,6 +22,8 @@ from shardwise._src.types.sharding import (
     spec_from_tiles,
 )
 from shardwise._src.types.tiling import Tiling
+from tests.helpers.errors import message as error_of
+from tests.helpers.threads import at_once
 
 THEIRS = jax.sharding
 GRIDS = [  # tile assignment dimensions, and whether the last one counts replicas
@@ -62,9 +63,6 @@ def mesh_of(*sizes, names="xyz", **options):
     return Mesh(np.array(FAKES[:count]).reshape(sizes), tuple(names[: len(sizes)]), **options)
 
 
-# ---------------------------------------------------------------------- strategies
-
-
 @st.composite
 def meshes(draw):
     """(our mesh, jax's) over the same devices, in any order."""
@@ -97,9 +95,6 @@ def placements(draw):
     tiles = sharding.tiling(ndim).dims
     shape = tuple(draw(st.integers(0, 3)) * count for count in tiles)
     return sharding, THEIRS.NamedSharding(theirs, THEIRS.PartitionSpec(*spec)), shape
-
-
-# ------------------------------------------------------------------- index arithmetic
 
 
 @settings(max_examples=300)
@@ -148,7 +143,7 @@ def test_equivalence_is_that_of_jax(a, b, data):
     assert ours[1].is_equivalent_to(ours[0], 3) == expected
 
 
-def test_equivalence_between_kinds():
+def test_equivalence_and_tiles():
     mesh, one = mesh_of(4, 2), mesh_of(1)
     rows = NamedSharding(mesh, P("x"))
     assert rows.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
@@ -166,9 +161,20 @@ def test_equivalence_between_kinds():
     assert not partial.is_equivalent_to(NamedSharding(explicit, P()), 1)
     assert not partial.is_fully_replicated
     assert rows.is_equivalent_to(NamedSharding(explicit, P("x")), 1)
+    # Tiles that no spec gives.
+    mesh = mesh_of(4, 2)
+    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
+    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
+    assert spec_from_tiles(mesh, (4,), range(4), False) is None
+    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
+    assert spec_from_tiles(mesh, (), (), False) is P()
+    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
+    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
+    # Replicas of a tile may be listed in any order.
+    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
 
 
-def test_uneven_sizes_follow_the_ceil_rule():
+def test_sizes_that_do_not_divide():
     mesh = Mesh(FAKES[:8], "uneven")
     for size in range(20):
         sharding = NamedSharding(mesh, P("uneven"))
@@ -186,15 +192,21 @@ def test_uneven_sizes_follow_the_ceil_rule():
     assert NamedSharding(mesh, P(None, "uneven")).indices((3, 9))[5] == (
         slice(None), slice(9, 9),
     )  # fmt: skip
+    # Shapes are given back where nothing is padded.
+    rows = NamedSharding(mesh_of(4, 2), P("x"))
+    for _ in range(2):
+        shape = tuple([8, 3])
+        assert rows.padded_shape(shape) is shape
+    assert rows.padded_shape([7, 3]) == (8, 3)
+    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
+    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
 
 
-def test_indices_of_unconstrained_dimensions_are_whole():
+def test_indices_of_some_dimensions_and_devices():
     sharding = NamedSharding(mesh_of(4, 2), P(UNCONSTRAINED, "x"))
     assert sharding.shard_shape((3, 8)) == (3, 2)
     assert sharding.indices((3, 8))[2] == (slice(None), slice(2, 4))
-
-
-def test_devices_of_other_processes():
+    # Devices of other processes.
     devices = [FakeDevice(i, process=i // 2) for i in range(4)]
     sharding = NamedSharding(Mesh(devices, "x"), P("x"))
     assert not sharding.is_fully_addressable
@@ -204,9 +216,7 @@ def test_devices_of_other_processes():
         devices[0]: (slice(0, 2),), devices[1]: (slice(2, 4),),
     }  # fmt: skip
     assert len(sharding.devices_indices_map((8,))) == 4
-
-
-def test_thousands_of_devices_share_indices():
+    # Thousands of devices share indices.
     mesh = mesh_of(64, 16, 8)
     sharding = NamedSharding(mesh, P("x", "z"))
     shape = [640, 80]
@@ -222,9 +232,6 @@ def test_thousands_of_devices_share_indices():
     np.testing.assert_array_equal(ids, np.broadcast_to(np.arange(16)[:, None], (64, 16, 8)))
     with pytest.raises(TypeError):
         index_map[FAKES[0]] = ()
-
-
-# ---------------------------------------------------------------------------- tilings
 
 
 @settings(max_examples=200)
@@ -285,23 +292,7 @@ def _all_specs(names, ndim):
     return {P(*spec) for spec in found}
 
 
-def test_tiles_that_no_spec_gives():
-    mesh = mesh_of(4, 2)
-    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
-    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
-    assert spec_from_tiles(mesh, (4,), range(4), False) is None
-    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
-    assert spec_from_tiles(mesh, (), (), False) is P()
-    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
-    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
-    # Replicas of a tile may be listed in any order.
-    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
-
-
-# ------------------------------------------------------------------------------ identity
-
-
-def test_equal_shardings_are_one_object():
+def test_identity_and_text():
     mesh = mesh_of(4, 2)
     rows = NamedSharding(mesh, P("x"))
     assert NamedSharding(mesh_of(4, 2), P(("x",))) is rows
@@ -317,6 +308,17 @@ def test_equal_shardings_are_one_object():
     assert GSPMDSharding(list(mesh.flat_devices), rows.tiling(2)) is tiles
     for sharding in (rows, tiles, SingleDeviceSharding(FAKES[0])):
         assert type(sharding).__hash__ is object.__hash__
+    # Prints.
+    mesh = mesh_of(4, 2)
+    rows = NamedSharding(mesh, P("x", None))
+    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
+    assert repr(rows.with_memory_kind("pinned_host")) == (
+        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
+    )
+    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
+    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
+        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
+    )
 
 
 def test_the_default_memory_kind_needs_no_name():
@@ -355,42 +357,21 @@ def test_copies_and_pickles_are_the_same_object(sharding):
     assert copy.deepcopy([sharding])[0] is sharding
 
 
-def test_prints():
-    mesh = mesh_of(4, 2)
-    rows = NamedSharding(mesh, P("x", None))
-    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
-    assert repr(rows.with_memory_kind("pinned_host")) == (
-        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
-    )
-    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
-    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
-        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
-    )
-
-
 def test_threads_get_the_same_object():
     mesh = Mesh(FAKES[:8], "threads")
-    made: list[list[Sharding]] = [[] for _ in range(4)]
-    gate = threading.Barrier(4)
 
-    def work(out):
-        gate.wait()
+    def work():
+        out: list[Sharding] = []
         for i in range(50):
             out.append(NamedSharding(mesh, P(*[None] * i, "threads")))
             out.append(GSPMDSharding(FAKES[: i + 1], Tiling((i + 1,), (i + 1,), (0,), False)))
             out.append(SingleDeviceSharding(FAKES[i]))
             assert len(out[-3].indices((8,) * (i + 1))) == 8
+        return out
 
-    threads = [threading.Thread(target=work, args=(out,)) for out in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = at_once(work)
     assert [len(out) for out in made] == [150] * 4
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
-
-
-# ------------------------------------------------------------------------ without devices
 
 
 def test_abstract_mesh_knows_shapes_but_no_devices():
@@ -411,9 +392,6 @@ def test_abstract_mesh_knows_shapes_but_no_devices():
     ):
         with pytest.raises(ValueError, match=r"AbstractMesh\('x': 4, 'y': 2\) has no devices"):
             fails()
-
-
-# --------------------------------------------------------------------------- own shardings
 
 
 class Diagonal(Sharding):
@@ -443,16 +421,11 @@ def test_a_sharding_of_ones_own():
     assert dict(sharding.devices_indices_map((8,))) == dict(backwards.devices_indices_map((8,)))
     again = pickle.loads(pickle.dumps(sharding))
     assert again.indices((8, 3)) == sharding.indices((8, 3))
-    with pytest.raises(ValueError) as error:
-        sharding.check_divisible((6,))
-    assert str(error.value) == (
+    assert error_of(ValueError, lambda: sharding.check_divisible((6,))) == (
         f"cannot shard an array of shape (6,) by {sharding!r}: dimension 0 of size 6 is not "
         "divisible by 4, the number of tiles along it. "
         "Pad the dimension to 8, or shard it another way."
     )
-
-
-# ------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -509,9 +482,7 @@ def test_a_sharding_of_ones_own():
     ],
 )  # fmt: skip
 def test_errors(make, kind, message):
-    with pytest.raises(kind) as error:
-        make(mesh_of(4, 2))
-    assert str(error.value) == message
+    assert error_of(kind, lambda: make(mesh_of(4, 2))) == message
 
 
 @settings(max_examples=200)
@@ -554,13 +525,3 @@ def _check_parts(sharding, shape, step):
         assert key not in seen
         seen.add(key)
     np.testing.assert_array_equal(holders, 1)
-
-
-def test_shapes_are_given_back_where_nothing_is_padded():
-    rows = NamedSharding(mesh_of(4, 2), P("x"))
-    for _ in range(2):
-        shape = tuple([8, 3])
-        assert rows.padded_shape(shape) is shape
-    assert rows.padded_shape([7, 3]) == (8, 3)
-    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
-    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
