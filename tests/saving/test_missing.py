@@ -145,7 +145,7 @@ while True:
     assert (first.status, second.status) == (1, 75), first.err + second.err
     line = f"program.py:{line_of(source, 'time.sleep')} (<module>)"
     assert raised(first.err) == (
-        "shardwise.errors.ProcessFailureError: max: process 1 (HERE) did not reach program '_max' "
+        "shardwise.errors.ProcessFailureError: process 1 (HERE) did not reach program 'max' "
         f"at program.py:{line_of(source, 'x.max')} (<module>) within N s (`wait_timeout_secs`). "
         f"Its last known line: {line}."
     )

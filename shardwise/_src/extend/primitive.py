@@ -13,11 +13,11 @@ functions that look them up when needed, and report which rule is missing.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
@@ -226,7 +226,7 @@ def apply_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
     return current().interpreter.process(op, args, params)
 
 
-@functools.cache
+@cached(1024)
 def _without_impl(op: Op) -> Op:
     """The op of a primitive without its implementation: it runs by its lowering."""
     return replace(op, eager=None, prune=None)

@@ -44,17 +44,19 @@ _lock = threading.RLock()  # two threads must not use the context concurrently
 @functools.cache
 def upstream_dialects() -> Any:
     """The registry of MLIR's own dialects."""
-    from jaxlib.mlir import ir
-    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    with uninterrupted():
+        from jaxlib.mlir import ir
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
-    registry = ir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
-    return registry
+        registry = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        return registry
 
 
 def load_dialects(context: Any) -> Any:
     """Loads the dialects that programs use into a context, and returns it."""
-    from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+    with uninterrupted():
+        from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
     context.append_dialect_registry(upstream_dialects())
     context.load_all_available_dialects()
