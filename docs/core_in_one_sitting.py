@@ -231,23 +231,23 @@ assert np.allclose(np.asarray(program(x)[0]), 2 * np.sin(np.asarray(x)))
 
 def without_repeats(program):
     known, renamed, kept = {}, {}, []
-    for eqn in program.equations:
-        inputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs]
+    for eqn in program.eqns:
+        inputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in eqn.invars]
         names = [id(a) if isinstance(a, Var) else (a.value, a.aval) for a in inputs]
         key = (eqn.op, *names, *eqn.params.items())
         if key in known and not eqn.effects:
-            renamed.update(zip(eqn.outputs, known[key], strict=True))
+            renamed.update(zip(eqn.outvars, known[key], strict=True))
         else:
-            known[key] = eqn.outputs
-            kept.append(eqn.replace(inputs=inputs))
-    outputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in program.outputs]
-    return Program(program.inputs, outputs, kept, program.constants, program.name)
+            known[key] = eqn.outvars
+            kept.append(eqn.replace(invars=inputs))
+    outputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in program.outvars]
+    return Program(program.inputs, outputs, kept, program.consts, program.name)
 
 
 wasteful, _ = stage(lambda v: [add(mul(sin(v), cos(v)), mul(sin(v), cos(v)))], [type_of(x)])
 lean = without_repeats(wasteful)
 check_program(lean)
-assert (len(wasteful.equations), len(lean.equations)) == (7, 4)
+assert (len(wasteful.eqns), len(lean.eqns)) == (7, 4)
 assert np.array_equal(np.asarray(lean(x)[0]), np.asarray(wasteful(x)[0]))
 
 # Ops such as `scan` contain programs. A transform enters them by one rule of these ops, `enter`:

@@ -184,10 +184,10 @@ class Tried:
 
 def transposable(both: Program, known: int) -> bool:
     """Whether the tangent-dependent part of a derivative can be transposed."""
-    unknown = tuple([i >= known for i in range(len(both.arguments))])
+    unknown = tuple([i >= known for i in range(len(both.invars))])
     parts = split_program(both, unknown)
     try:
-        transpose_program(parts.rest, len(parts.forwarded), (True,) * len(parts.rest.outputs))
+        transpose_program(parts.rest, len(parts.forwarded), (True,) * len(parts.rest.outvars))
     except (NotImplementedError, TypeError):
         return False
     return True

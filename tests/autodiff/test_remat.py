@@ -240,7 +240,7 @@ def test_what_is_saved_and_offloaded():
     def dots(policy):
         f = sw.checkpoint(functools.partial(layers, OURS), policy=policy)
         program = sw.jit(sw.grad(f)).trace(W, X).program
-        inside = [e.params["program"] for e in program.equations if e.op.name == "checkpoint"]
+        inside = [e.params["program"] for e in program.eqns if e.op.name == "checkpoint"]
         return len(inside), str(inside[0]).count("dot_general")
 
     # Three products of the function, and five of the gradient in w.

@@ -131,7 +131,7 @@ def test_keys_and_predicates():
         f = sw.vmap(lambda p, x: lax.cond(p, swnp.sin, swnp.cos, x), axes)
         given = swnp.ones(2, bool) if axes[0] == 0 else True
         program = sw.jit(f).trace(given, swnp.ones((2, 3))).program
-        return {e.op.name for e in program.equations}
+        return {e.op.name for e in program.eqns}
 
     assert names((None, 0)) == {"cond"}
     assert names((0, 0)) == {"sin", "cos", "broadcast_in_dim", "select_n"}
@@ -155,10 +155,10 @@ def test_what_is_kept_and_staged():
 
     program = sw.jit(sw.grad(f)).trace(X, W).program
     check_program(program)
-    forward, backward = [e for e in program.equations if e.op.name == "cond"]
-    assert len(forward.outputs) == 3  # the result, and one shared residual of each type
+    forward, backward = [e for e in program.eqns if e.op.name == "cond"]
+    assert len(forward.outvars) == 3  # the result, and one shared residual of each type
     for branch in backward.params["branches"]:
-        assert {e.op.name for e in branch.equations} <= {"mul", "neg"}
+        assert {e.op.name for e in branch.eqns} <= {"mul", "neg"}
     # Functions are staged once.
     runs = []
 

@@ -59,7 +59,7 @@ def test_bounds_that_are_not_known():
     other = sw.jit(f).trace(3, X).program
     for program, name in ((known, "scan"), (other, "while_loop")):
         check_program(program)
-        assert [e.op.name for e in program.equations if e.op.programs] == [name]
+        assert [e.op.name for e in program.eqns if e.op.programs] == [name]
     seen = []
     with disable_jit(True):
         assert lax.fori_loop(1, 4, lambda i, x: seen.append(i) or x + i, 0) == 6

@@ -295,16 +295,16 @@ def test_programs_of_scans():
     check_program(program)
     forward, backward = scans(program)
     assert "mul a a" not in str(forward.params["body"])  # w * w is computed before the loop
-    stacked = [v for v in forward.outputs if v.aval.shape == (5, 3)]
+    stacked = [v for v in forward.outvars if v.aval.shape == (5, 3)]
     assert len(stacked) == 2  # the cosine and the product with the carry
-    consts = backward.inputs[: backward.params["num_consts"]]
+    consts = backward.invars[: backward.params["num_consts"]]
     assert all(v.aval.shape == (3,) for v in consts)
-    xs = program.arguments[2]
-    assert xs in backward.inputs and xs in forward.inputs  # used directly, not stacked again
+    xs = program.invars[2]
+    assert xs in backward.invars and xs in forward.invars  # used directly, not stacked again
 
 
 def scans(program):
-    return [e for e in program.equations if e.op.name == "scan"]
+    return [e for e in program.eqns if e.op.name == "scan"]
 
 
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():

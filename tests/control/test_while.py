@@ -46,7 +46,7 @@ def test_rows_and_conditions():
     close((done, halves), (counts.astype(np.int32), np.float32(8.0 / 2.0**counts)))
     program = sw.jit(sw.vmap(f, (None, 0))).trace(8.0, counts).program
     check_program(program)
-    (loop,) = [e for e in program.equations if e.op.name == "while_loop"]
+    (loop,) = [e for e in program.eqns if e.op.name == "while_loop"]
     assert str(loop.params["test"]) == """\
 { lambda ; a:bool[4] b:~i32[4] c:~f32[4]. let
     d:bool[] = reduce_or[axes=(0,)] a
@@ -56,9 +56,9 @@ def test_rows_and_conditions():
         return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x), (0, x))[1]
 
     program = sw.jit(sw.vmap(f)).trace(X).program
-    (loop,) = [e for e in program.equations if e.op.name == "while_loop"]
+    (loop,) = [e for e in program.eqns if e.op.name == "while_loop"]
     assert loop.params["test"].out_types[0].shape == ()
-    assert loop.outputs[0].aval.shape == ()  # the counter
+    assert loop.outvars[0].aval.shape == ()  # the counter
 
 
 def test_nested_loops_and_derivatives():
@@ -90,7 +90,7 @@ def test_nested_loops_and_derivatives():
 
     program = sw.jit(lambda x: sw.linearize(f, x)[1](x)).trace(X).program
     check_program(program)
-    loops = [e for e in sw.jit(lambda x: sw.linearize(f, x)[0]).trace(X).program.equations]
+    loops = [e for e in sw.jit(lambda x: sw.linearize(f, x)[0]).trace(X).program.eqns]
     assert sum(e.op.name == "while_loop" for e in loops) == 1
 
 

@@ -141,7 +141,7 @@ def test_perturbations_and_linear_parts():
     outs, linear = linearize(fun, [array(X)])
     check_program(linear.program)
     np.testing.assert_allclose(np.asarray(outs[0]), np.sin(X) * X, rtol=1e-6)
-    assert {e.op.name for e in linear.program.equations} == {"mul", "add"}
+    assert {e.op.name for e in linear.program.eqns} == {"mul", "add"}
     (t,) = linear([array([1, 1, 1])])
     np.testing.assert_allclose(np.asarray(t), np.cos(X) * X + np.sin(X), rtol=1e-6)
 
@@ -149,9 +149,9 @@ def test_perturbations_and_linear_parts():
 def test_captured_values():
     constant = array(X)
     program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
-    assert len(program.constants) == 1
+    assert len(program.consts) == 1
     program, _ = stage(lambda a: [add(a, X)], [VECTOR])
-    assert [type(c) for c in program.constants] == [np.ndarray]
+    assert [type(c) for c in program.consts] == [np.ndarray]
     with pytest.raises(TypeError) as caught:
         stage(lambda a: [add(a, "x")], [VECTOR])
     assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
@@ -167,11 +167,11 @@ def test_captured_values():
     program, rest = stage(outer, [VECTOR])
     assert rest == []
     held, captured = inner[0]
-    assert len(captured) == 1 and held.constants == ()
+    assert len(captured) == 1 and held.consts == ()
     assert str(held) == (
         "{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }"
     )
-    assert [e.op.name for e in program.equations] == ["sin", "mul"]
+    assert [e.op.name for e in program.eqns] == ["sin", "mul"]
 
 
 def escapee(transform: str) -> tuple[Any, int, int]:
@@ -363,5 +363,5 @@ def test_threads_trace_at_the_same_time():
         t.join()
     for number, program in found.items():
         check_program(program)
-        assert sum(e.op is sin for e in program.equations) == number + 1
+        assert sum(e.op is sin for e in program.eqns) == number + 1
     assert len(found) == count

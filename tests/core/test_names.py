@@ -30,6 +30,6 @@ def test_explicit_axes_and_checks():
     assert sw.core.ShapedArray((8, 4), np.float32, sharding=x.sharding) is x.aval
     program = sw.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
     sw.core.check_jaxpr(program)
-    wrong = Program(program.inputs, program.outputs, program.equations[1:])
+    wrong = Program(program.inputs, program.outvars, program.eqns[1:])
     with pytest.raises(ProgramError):
         sw.core.check_jaxpr(wrong)

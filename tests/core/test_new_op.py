@@ -78,8 +78,8 @@ def test_a_record_is_frozen():
 def test_every_rule_gets_the_op():
     """A copy under another name binds the op and shows its own name."""
     copy = dataclasses.replace(root(), name="copied")
-    assert staged(sw.grad(lambda x: copy(x)), 4.0).equations[0].op is copy
-    assert [e.op for e in staged(sw.vmap(copy), X).equations] == [copy]
+    assert staged(sw.grad(lambda x: copy(x)), 4.0).eqns[0].op is copy
+    assert [e.op for e in staged(sw.vmap(copy), X).eqns] == [copy]
     with pytest.raises(TypeError, match=r"^\[copied\] takes floating operands"):
         copy(np.arange(3))
 
@@ -137,8 +137,8 @@ def test_policies_know_products_by_their_record():
     def saved(fun: Callable, policy: Any) -> list[str]:
         inner = sw.checkpoint(lambda x: jnp.sum(fun(x)), policy=policy)
         program = staged(sw.grad(inner), X)
-        again = [e for e in program.equations if e.op.programs][-1]
-        return [e.op.name for p in again.programs() for e in p.equations]
+        again = [e for e in program.eqns if e.op.programs][-1]
+        return [e.op.name for p in again.programs() for e in p.eqns]
 
     policies = sw.checkpoint_policies
     assert "root" in saved(op, policies.dots_saveable)
@@ -195,8 +195,8 @@ def test_programs_in_an_op():
     op = calling("through", call.lower, call.partial_eval, is_call=True)  # type: ignore[arg-type]
     opaque = calling("opaque", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.sin(jnp.cos(x)), X)
-    assert staged(lambda x: op(x, program=inner)[0], X).equations[0].called is inner
-    assert staged(lambda x: opaque(x, program=inner)[0], X).equations[0].called is None
+    assert staged(lambda x: op(x, program=inner)[0], X).eqns[0].called is inner
+    assert staged(lambda x: opaque(x, program=inner)[0], X).eqns[0].called is None
 
     found = sw.ad_checkpoint.saved_residuals(lambda x: op(x, program=inner)[0], X)
     assert [text.partition(" from")[0] for _, text in found] == ["output of sin", "output of cos"]
@@ -252,7 +252,7 @@ def test_functions_of_users_are_run_and_let_go():
     assert told == [(3,), (3,)]
     fun = Fun()
     kept = weakref.ref(fun)
-    assert staged(functools.partial(f, fun=fun), X).equations[0].op is op  # also without results
+    assert staged(functools.partial(f, fun=fun), X).eqns[0].op is op  # also without results
     assert op.inferred is None
     del fun
     sw.clear_caches()

@@ -86,23 +86,23 @@ def test_programs_of_values():
         return [add(add(x, constant), constant)]
 
     program = staged(fun, VECTOR)
-    assert [c is constant for c in program.constants] == [True]
+    assert [c is constant for c in program.consts] == [True]
     assert program.in_types == (VECTOR,)
-    assert [v.aval for v in program.constant_vars] == [VECTOR]
+    assert [v.aval for v in program.constvars] == [VECTOR]
     (out,) = program(EAGER.array(np.ones(3, np.float32)))
     np.testing.assert_array_equal(np.asarray(out), [1, 3, 5])
     program = staged(lambda x: [add(x, np.float32(1))], VECTOR)
-    (eqn,) = program.equations
-    literal = eqn.inputs[1]
+    (eqn,) = program.eqns
+    literal = eqn.invars[1]
     assert isinstance(literal, Literal)
     assert literal.value == 1 and literal.aval == array_type((), F32)
-    assert program.constants == ()
+    assert program.consts == ()
     program = staged(lambda x: [x, np.float32(2), x], VECTOR)
     marker = EAGER.array(np.ones(3, np.float32))
     first, literal, second = program(marker)
     assert first is marker and second is marker and literal == 2
     program = staged(lambda x: [split(x, sizes=(1, 2), axis=0)[1]], VECTOR)
-    assert [e.op.name for e in program.equations] == ["split"]
+    assert [e.op.name for e in program.eqns] == ["split"]
     assert equation_count(program) == 1
 
 
@@ -113,8 +113,8 @@ def test_programs_of_values():
 def test_zeros_of_both_signs_are_different_literals(one: Any, other: Any):
     for value in (one, other, one):
         x = array_type((), value.dtype)
-        (eqn,) = staged(lambda a, v=value: [add(a, v)], x).equations
-        found = eqn.inputs[1].value
+        (eqn,) = staged(lambda a, v=value: [add(a, v)], x).eqns
+        found = eqn.invars[1].value
         assert np.asarray(found).tobytes() == np.asarray(value).tobytes()
 
 

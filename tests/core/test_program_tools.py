@@ -41,28 +41,28 @@ def nested(x):
 
 
 def names(program):
-    return [e.op.name for e in program.equations]
+    return [e.op.name for e in program.eqns]
 
 
 def test_replace():
     program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
-    first = program.replace(outputs=program.outputs[:1])
-    assert first is not program and first.equations is program.equations
+    first = program.replace(outvars=program.outvars[:1])
+    assert first is not program and first.eqns is program.eqns
     assert (first.inputs, first.name) == (program.inputs, program.name)
     assert len(first(X)) == 1
-    eqn = program.equations[0]
+    eqn = program.eqns[0]
     assert eqn.replace(params={}).site is eqn.site
     with pytest.raises(TypeError):
         program.replace(effect=())
     program = program_of(lambda x: sw.debug.print("{}", x), X)
-    assert program.effects and not program.replace(equations=()).effects
+    assert program.effects and not program.replace(eqns=()).effects
     assert program.replace(effects=frozenset()).effects == program.effects
     program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
-    assert names(pruned(program, program.outputs[1:])) == ["cos"]
+    assert names(pruned(program, program.outvars[1:])) == ["cos"]
     program = program_of(jnp.sin, X)
-    new = Rewriting(program.equations)
-    out = new.bind(OPS["neg"], *program.outputs)
-    whole = program.replace(outputs=[out], equations=new.equations)
+    new = Rewriting(program.eqns)
+    out = new.bind(OPS["neg"], *program.outvars)
+    whole = program.replace(outvars=[out], eqns=new.eqns)
     check_program(whole)
     assert names(program) == ["sin"] and names(whole) == ["sin", "neg"]
 
@@ -70,7 +70,7 @@ def test_replace():
 def test_walks_and_replays():
     program = program_of(nested, X)
     assert [e.op.name for e in walk(program)] == ["jit", "sin", "mul", "jit", "add"]
-    assert programs_in(program) == [program, program.equations[0].params["program"]]
+    assert programs_in(program) == [program, program.eqns[0].params["program"]]
     assert equation_count(program) == 7
     # Replayed asks what to do at each equation.
     program = program_of(lambda x: jnp.sin(x) * 2, X)
@@ -113,7 +113,7 @@ def _by_hand(node: ast.stmt | ast.expr) -> Iterator[str]:
         case ast.Call(func=ast.Name("Program")):
             parts = [n for a in [*node.args, *node.keywords] for n in ast.walk(a)]
             copied = [n.attr for n in parts if isinstance(n, ast.Attribute)]
-            if {"equations", "constants"} & {*copied}:
+            if {"eqns", "consts"} & {*copied}:
                 yield "copies fields of a program: use `program.replace`"
         case ast.FunctionDef(name=name):
             calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
@@ -136,7 +136,7 @@ def test_tools_and_inlining():
     flat = inlined(program, lambda e: e.params["program"] if e.op.name == "jit" else None)
     check_program(flat)
     assert names(flat) == ["sin", "mul", "sin", "mul", "add"]
-    assert describe(flat.equations[0].site) == describe(flat.equations[2].site)
+    assert describe(flat.eqns[0].site) == describe(flat.eqns[2].site)
     np.testing.assert_array_equal(flat(X)[0], program(X)[0])
     assert names(inlined(program, lambda e: None)) == names(program)
     # Inlined programs bring their constants.
@@ -145,22 +145,22 @@ def test_tools_and_inlining():
     program = program_of(lambda x: f(x) * f(x), X)
     flat = inlined(program, lambda e: e.params.get("program"))
     check_program(flat)
-    assert len(flat.constants) == 2 and flat.in_types == program.in_types
+    assert len(flat.consts) == 2 and flat.in_types == program.in_types
     np.testing.assert_array_equal(flat(X)[0], program(X)[0])
     whole, held = consts_to_args(flat)
-    assert not whole.constants and whole.inputs == flat.inputs
+    assert not whole.consts and whole.inputs == flat.inputs
     np.testing.assert_array_equal(whole(*held, X)[0], program(X)[0])
 
 
 @pytest.mark.parametrize(
     "source, tool",
     [
-        ("Program(p.inputs, outs, p.equations)", "program.replace"),
-        ("Program(ins, outs, [*p.equations, e])", "program.replace"),
-        ("Program(ins, outs, kept, constants=p.constants)", "program.replace"),
-        ("def f(p):\n for e in p.equations:\n  for q in e.programs():\n   f(q)", "walk"),
+        ("Program(p.inputs, outs, p.eqns)", "program.replace"),
+        ("Program(ins, outs, [*p.eqns, e])", "program.replace"),
+        ("Program(ins, outs, kept, consts=p.consts)", "program.replace"),
+        ("def f(p):\n for e in p.eqns:\n  for q in e.programs():\n   f(q)", "walk"),
         ("class A:\n def f(self, p):\n  return [self.f(q) for q in p.programs()]", "walk"),
-        ("def f(p):\n for e in p.equations:\n  replay.site = e.site", "eval_program"),
+        ("def f(p):\n for e in p.eqns:\n  replay.site = e.site", "eval_program"),
     ],
 )
 def test_what_is_done_by_hand_is_found(source, tool):

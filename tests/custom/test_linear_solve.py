@@ -97,7 +97,7 @@ def test_the_system_and_its_sharding():
 
     program = sw.jit(sw.grad(f, (0, 1))).trace(A, B).program
     check_program(program)
-    names = [e.op.name for e in program.equations]
+    names = [e.op.name for e in program.eqns]
     assert names.count("custom_linear_solve") == 2  # forward, and with the transpose
     assert "scan" not in names
     # A sharded right hand side stays sharded.

@@ -300,10 +300,10 @@ def test_a_ring_sends_twice_what_it_has(n):
 def waits(program):
     """The names of operations in a program that need the result of one of its permutations."""
     brought, found = set(), []
-    for eqn in program.equations:
-        needed = {a for a in eqn.inputs if not isinstance(a, Literal)}
+    for eqn in program.eqns:
+        needed = {a for a in eqn.invars if not isinstance(a, Literal)}
         if eqn.op is ppermute or needed & brought:
-            brought.update(eqn.outputs)
+            brought.update(eqn.outvars)
             found.append(eqn.op.name)
     return found
 
@@ -312,7 +312,7 @@ def waits(program):
 def test_products_do_not_wait_for_what_travels(name):
     by_hand, _, args, _ = setup(name, 4, "float32")
     program = sw.jit(by_hand).trace(*args).program
-    rounds = [p for p in programs_in(program) if any(e.op is ppermute for e in p.equations)]
+    rounds = [p for p in programs_in(program) if any(e.op is ppermute for e in p.eqns)]
     assert rounds
     for p in rounds:
         assert {*waits(p)} <= {"ppermute", "add"}

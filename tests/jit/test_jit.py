@@ -279,7 +279,7 @@ def test_closed_over_arrays_become_hidden_arguments():
     np.testing.assert_allclose(np.asarray(y), X * 3 + 499500, rtol=1e-6)
     np.testing.assert_array_equal(np.asarray(same), np.arange(1000))
     traced = f.trace(ours(X, "x"))
-    assert len(traced.program.constants) == 2 and len(traced.program.arguments) == 1
+    assert len(traced.program.consts) == 2 and len(traced.program.invars) == 1
     assert "499" not in f.lower(ours(X, "x")).as_text()
 
 

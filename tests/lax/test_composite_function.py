@@ -163,7 +163,7 @@ def test_messages():
 
 
 def kept(program):
-    return [e.op.name for e in program.equations]
+    return [e.op.name for e in program.eqns]
 
 
 def test_a_program_keeps_what_it_takes():

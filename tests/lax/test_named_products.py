@@ -197,7 +197,7 @@ def test_a_mapped_axis_is_one_product_and_an_axis_of_the_mesh_one_sum():
     spec = "ab{i},bc{i}->ac"
     xs = operands(spec)
     f = over_maps(spec, lambda *xs: lax.xeinsum(spec, *xs))
-    assert [eqn.op.name for eqn in sw.jit(f).trace(*xs).program.equations] == ["dot_general"]
+    assert [eqn.op.name for eqn in sw.jit(f).trace(*xs).program.eqns] == ["dot_general"]
     assert sent(over_mesh(spec, lambda *xs: lax.xeinsum(spec, *xs)), *xs) == {"all-reduce": 1}
 
 

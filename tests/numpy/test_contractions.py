@@ -31,7 +31,7 @@ def test_einsum_is_that_of_numpy(subscripts, shapes):
 
 def equations(fun, *shapes):
     types = [type_of(np.zeros(s, np.float32)) for s in shapes]
-    return [e.op.name for e in stage(lambda *xs: [fun(*xs)], types)[0].equations]
+    return [e.op.name for e in stage(lambda *xs: [fun(*xs)], types)[0].eqns]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_batching_broadcasts_nothing(dims):
         return batch(product, tracers, dims, 4)[0]
 
     program, _ = stage(fun, [type_of(a) for a in args])
-    assert [e.op.name for e in program.equations] == ["dot_general"]
+    assert [e.op.name for e in program.eqns] == ["dot_general"]
     outs, (d,) = batch(product, [EAGER.array(a) for a in args], dims, 4)
     factors = [1, 2, -1, 1]
     powers = sum(d is not None for d in dims)

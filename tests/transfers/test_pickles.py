@@ -49,7 +49,7 @@ VALUES = {
     "type": sw.typeof(jnp.arange(6.0)), "key dtype": sw.random.key(0).dtype,
     "pmap": PmapSharding.default((4, 2)),
     "positional": PositionalSharding(sw.devices()[:4]).reshape(2, 2).replicate(1),
-    "op": sw.make_jaxpr(jnp.sin)(1.0).equations[0].op,
+    "op": sw.make_jaxpr(jnp.sin)(1.0).eqns[0].op,
     "resources": thread_resources,
     "typed": sw.typeof(jnp.zeros((2, 2), device=sw.NamedSharding(MESH, PartitionSpec(None, "b")))),
 }

@@ -38,7 +38,7 @@ def repeated(x):
 
 
 def sites(program):
-    for eqn in program.equations:
+    for eqn in program.eqns:
         yield eqn.op.name, line_of(eqn.site)
         for held in eqn.programs():
             yield from sites(held)

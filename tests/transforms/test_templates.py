@@ -55,7 +55,7 @@ def test_equations_know_their_own_lines():
         x = jnp.sin(x)
         return jnp.sin(x)
 
-    sites = [e.site[1] for e in sw.jit(f).trace(X).program.equations]
+    sites = [e.site[1] for e in sw.jit(f).trace(X).program.eqns]
     assert len(set(sites)) == 2
 
 

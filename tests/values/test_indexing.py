@@ -207,7 +207,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("f, ops", PROGRAMS)
 def test_traces_are_short(f, ops):
     program, _ = stage(lambda x: [f(x)], [array(X).aval])
-    assert [e.op.name for e in program.equations] == ops
+    assert [e.op.name for e in program.eqns] == ops
 
 
 # -- out of bounds --

@@ -329,9 +329,9 @@ def tangent_program(
     found = _programs.find(key)
     if found is None:
         both, marks = jvp_program(single(op, types, params), active)
-        program = pruned(both, both.outputs[len(marks) :])
-        used = {a for eqn in program.equations for a in eqn.inputs} | {*program.outputs}
-        primals = program.arguments[: len(active)]
+        program = pruned(both, both.outvars[len(marks) :])
+        used = {a for eqn in program.eqns for a in eqn.invars} | {*program.outvars}
+        primals = program.invars[: len(active)]
         linear = not any(v in used for v, moves in zip(primals, active, strict=True) if moves)
         found = _programs.put(key, (program, marks, linear))
     return found

@@ -65,7 +65,7 @@ def linear_transpose(
     body = staged(lambda *xs: fun(*tree.unflatten(xs)), types, "linear_transpose", name)
     _check_kinds(name, [*types, *body.out_types])
     known, out_tree = len(body.outside), body.tree
-    _check_linear(name, body.program, set(body.program.arguments[known:]))
+    _check_linear(name, body.program, set(body.program.invars[known:]))
     program = shared(body.program)
 
     def transposed(outside: Sequence[Any], ct: Any) -> tuple:
@@ -98,16 +98,16 @@ def _check_kinds(name: str, types: Sequence[ArrayType]) -> None:
 
 def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
     """Raises if an equation multiplies values that depend on the arguments."""
-    for eqn in program.equations:
-        places = [i for i, a in enumerate(eqn.inputs) if isinstance(a, Var) and a in linear]
+    for eqn in program.eqns:
+        places = [i for i, a in enumerate(eqn.invars) if isinstance(a, Var) and a in linear]
         if not places:
             continue
-        linear.update(eqn.outputs)
+        linear.update(eqn.outvars)
         held = eqn.called
         if held is not None:
-            _check_linear(name, held, {held.arguments[i] for i in places})
+            _check_linear(name, held, {held.invars[i] for i in places})
         elif eqn.op.dims is not None:
-            types = [a.aval for a in eqn.inputs]
+            types = [a.aval for a in eqn.invars]
             groups = eqn.op.dims(eqn.op, *types, **eqn.params).linear
             if groups and not any({*places} <= {*group} for group in groups):
                 raise TypeError(

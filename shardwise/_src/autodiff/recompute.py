@@ -73,7 +73,7 @@ def _answer(policy: Policy, eqn: Equation) -> bool | Space:
     """Whether the results of an equation are saved, or the space they are saved in."""
     if eqn.effects:  # side effects happen once
         return True
-    found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+    found = policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params)
     if not isinstance(found, Offloadable):
         return bool(found)
     if found.src != "device" or found.dst not in ("pinned_host", "unpinned_host"):
@@ -107,7 +107,7 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
     saved: list[Var] = []
     again: list[Equation] = []
     for eqn in reversed(equations):
-        wanted = [v for v in eqn.outputs if v in needed]
+        wanted = [v for v in eqn.outvars if v in needed]
         if not wanted:
             first.append(eqn)
             continue
@@ -117,7 +117,7 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
             first.append(before)
             saved += kept
             again.append(after)
-            needed.update(a for a in after.inputs if a.__class__ is Var and a not in kept)
+            needed.update(a for a in after.invars if a.__class__ is Var and a not in kept)
             continue
         for v in wanted:
             if isinstance(answer, Space):
@@ -139,7 +139,7 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
 
     def inside(program: Program) -> tuple[Plan, Program]:
         program = without_calls(program)
-        return plan(program.equations, program.outputs, policy), program
+        return plan(program.eqns, program.outvars, policy), program
 
     return (eqn, [], eqn) if eqn.op.remat is None else eqn.op.remat(eqn.op, inside, eqn)
 
@@ -147,7 +147,7 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
 @derived
 def without_calls(program: Program) -> Program:
     """The program with its calls of nested programs inlined."""
-    if not any(eqn.op.is_call for eqn in program.equations):
+    if not any(eqn.op.is_call for eqn in program.eqns):
         return program
     return inlined(program, lambda eqn: eqn.called)
 
@@ -168,21 +168,21 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     split = split_program(program, unknown)
     known = without_calls(split.known)
     count = split.unknown_out.count(False)
-    computed = iter(known.outputs[count:])
-    sources = [next(computed) if i is None else known.arguments[i] for i in split.forwarded]
-    parts = plan(known.equations, sources, policy or nothing)
-    unknown_vars = split.rest.arguments[len(split.forwarded) :]
+    computed = iter(known.outvars[count:])
+    sources = [next(computed) if i is None else known.invars[i] for i in split.forwarded]
+    parts = plan(known.eqns, sources, policy or nothing)
+    unknown_vars = split.rest.invars[len(split.forwarded) :]
     new = Rewriting(parts.again)
     outputs = new.add(split.rest, [*sources, *unknown_vars])
-    used = {a for e in new.equations for a in e.inputs} | set(outputs)
-    places = [i for i, v in enumerate(known.arguments) if v in used]
-    constants = dict(zip(known.constant_vars, known.constants, strict=True)) | new.constants
+    used = {a for e in new.eqns for a in e.invars} | set(outputs)
+    places = [i for i, v in enumerate(known.invars) if v in used]
+    constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
-    inputs = [*constants, *[known.arguments[i] for i in places], *parts.saved, *unknown_vars]
+    inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
     rest = known.replace(
-        inputs=inputs, outputs=outputs, equations=new.equations, constants=constants.values()
+        inputs=inputs, outvars=outputs, eqns=new.eqns, consts=constants.values()
     )
-    first = known.replace(outputs=[*known.outputs[:count], *parts.saved], equations=parts.first)
+    first = known.replace(outvars=[*known.outvars[:count], *parts.saved], eqns=parts.first)
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)
 
@@ -192,7 +192,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     parts = remat_split(params["program"], unknown, params["policy"])
     known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
     outs: list[Any] = []
-    if parts.known.outputs or parts.known.effects:
+    if parts.known.outvars or parts.known.effects:
         outs = interpreter.known(call, known_args, {"program": parts.known})
     count = parts.unknown_out.count(False)
     residuals = parts.residuals(known_args, outs[count:])

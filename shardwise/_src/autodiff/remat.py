@@ -211,28 +211,28 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Arra
 
 
 def _sources(program: Program, names: Sequence[str]) -> list[tuple[ArrayType, str]]:
-    wanted = {a for a in program.outputs if isinstance(a, Var)}
-    found = [(a.aval, "from a literal") for a in program.outputs if isinstance(a, Literal)]
-    found += [(v.aval, "from a constant") for v in program.constant_vars if v in wanted]
-    for v, name in zip(program.arguments, names, strict=True):
+    wanted = {a for a in program.outvars if isinstance(a, Var)}
+    found = [(a.aval, "from a literal") for a in program.outvars if isinstance(a, Literal)]
+    found += [(v.aval, "from a constant") for v in program.constvars if v in wanted]
+    for v, name in zip(program.invars, names, strict=True):
         if v in wanted:
             found.append((v.aval, f"from the argument {name}"))
-    for eqn in program.equations:
-        found += [(v.aval, _made_by(program, v)) for v in eqn.outputs if v in wanted]
+    for eqn in program.eqns:
+        found += [(v.aval, _made_by(program, v)) for v in eqn.outvars if v in wanted]
     return found
 
 
 def _made_by(program: Program, var: Any) -> str:
     """The equation that a value comes from, looked up in called programs too."""
-    for eqn in program.equations:
-        if eqn.op is named and var in eqn.inputs:
+    for eqn in program.eqns:
+        if eqn.op is named and var in eqn.invars:
             return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
-    eqn = next((e for e in program.equations if var in e.outputs), None)
+    eqn = next((e for e in program.eqns if var in e.outvars), None)
     if eqn is None:
         return "from an argument of a call"
     held = eqn.called
     if held is not None:
-        return _made_by(held, held.outputs[eqn.outputs.index(var)])
+        return _made_by(held, held.outvars[eqn.outvars.index(var)])
     if eqn.op is named:
         return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
     return f"output of {eqn.op.name} from {describe(eqn.site)}"

@@ -209,12 +209,12 @@ def threading(body: Body, refs: Sequence[Ref]) -> Body:
     if list(refs) == list(body.refs):
         return body
     p, count = body.program, len(body.refs)
-    inputs, outputs = p.inputs[: len(p.inputs) - count], p.outputs[: len(p.outputs) - count]
+    inputs, outputs = p.inputs[: len(p.inputs) - count], p.outvars[: len(p.outvars) - count]
     held = dict(zip(body.refs, p.inputs[len(inputs) :], strict=True))
-    last = dict(zip(body.refs, p.outputs[len(outputs) :], strict=True))
+    last = dict(zip(body.refs, p.outvars[len(outputs) :], strict=True))
     starts = [held.get(r) or Var(r.type) for r in refs]
     ends = [last.get(r) or start for r, start in zip(refs, starts, strict=True)]
-    new = p.replace(inputs=[*inputs, *starts], outputs=[*outputs, *ends])
+    new = p.replace(inputs=[*inputs, *starts], outvars=[*outputs, *ends])
     return Body(new, body.outside, body.tree, body.captures, refs)
 
 
@@ -277,17 +277,17 @@ def _taking(program: Program, at: int, types: Sequence[ArrayType]) -> Program:
             inputs[i] = Var(t)
             params = {"dtype": t.dtype, "weak": True}
             casts.append(Equation(convert_element_type, [inputs[i]], [old], params, None))
-    return program.replace(inputs=inputs, equations=[*casts, *program.equations])
+    return program.replace(inputs=inputs, eqns=[*casts, *program.eqns])
 
 
 def with_types(program: Program, types: Sequence[ArrayType]) -> Program:
     """The program with its first results in exactly these types."""
-    if all(a.aval is t for a, t in zip(program.outputs, types, strict=False)):
+    if all(a.aval is t for a, t in zip(program.outvars, types, strict=False)):
         return program
-    new = Extension(program.equations)
-    fitted = [new.fit(a, t) for a, t in zip(program.outputs, types, strict=False)]
-    outputs = [*fitted, *program.outputs[len(types) :]]
-    return program.replace(outputs=outputs, equations=new.equations)
+    new = Extension(program.eqns)
+    fitted = [new.fit(a, t) for a, t in zip(program.outvars, types, strict=False)]
+    outputs = [*fitted, *program.outvars[len(types) :]]
+    return program.replace(outvars=outputs, eqns=new.eqns)
 
 
 def check_carry(

@@ -35,7 +35,7 @@ def _jvp(
     both, marks = jvp_program(program, nonzero)
     args = [*primals, *[t for t in tangents if t is not None]]
     results = op(*map(reshard_like, args, both.in_types), program=both, **p)
-    count = len(program.outputs)
+    count = len(program.outvars)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
 
@@ -72,9 +72,9 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     """The program with its linear arguments last."""
     if list(linear) == sorted(linear):
         return program
-    pairs = list(zip(program.arguments, linear, strict=True))
+    pairs = list(zip(program.invars, linear, strict=True))
     ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
-    inputs = [*program.constant_vars, *ordered]
+    inputs = [*program.constvars, *ordered]
     return program.replace(inputs=inputs)
 
 

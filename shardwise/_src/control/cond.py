@@ -112,7 +112,7 @@ def _lower_together(
 
 @derived
 def _jvp_branches(first: Program, branches: Branches, nonzero: Marks) -> tuple[Branches, Marks]:
-    count, types = len(first.outputs), [t.strong() for t in first.out_types]
+    count, types = len(first.outvars), [t.strong() for t in first.out_types]
     pairs = [jvp_program(b, nonzero) for b in branches]
     wanted = any_of([marks for _, marks in pairs])
     return tuple([with_results(b, count, m, wanted, types) for b, m in pairs]), wanted
@@ -123,7 +123,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, branches: Branches) -> tuple[li
     both, marks = _jvp_branches(branches[0], branches, nonzero)
     which, *args = [*primals, *[t for t in tangents if t is not None]]
     results = cond(which, *map(fit, args, both[0].in_types), branches=both)
-    count = len(branches[0].outputs)
+    count = len(branches[0].outvars)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
 
@@ -158,7 +158,7 @@ class CondSplit:
     def _take(self, part: Split) -> list[int]:
         """Slots for the computed residuals of a branch."""
         taken: list[int] = []
-        for var, i in zip(part.rest.arguments, part.forwarded, strict=False):
+        for var, i in zip(part.rest.invars, part.forwarded, strict=False):
             if i is not None:
                 continue
             free = [n for n, t in enumerate(self._places) if t is var.aval and n not in taken]
@@ -169,18 +169,18 @@ class CondSplit:
         return taken
 
     def _known(self, part: Split, taken: list[int]) -> Program:
-        new = Extension(part.known.equations)
+        new = Extension(part.known.eqns)
         count = self.unknown_out.count(False)
-        found = dict(zip(taken, part.known.outputs[count:], strict=True))
+        found = dict(zip(taken, part.known.outvars[count:], strict=True))
         residuals = [
             found[n] if n in found else new.zeros(t) for n, t in enumerate(self._places)
         ]
-        outputs = [*part.known.outputs[:count], *residuals]
-        return part.known.replace(outputs=outputs, equations=new.equations)
+        outputs = [*part.known.outvars[:count], *residuals]
+        return part.known.replace(outvars=outputs, eqns=new.eqns)
 
     def _rest(self, part: Split, taken: list[int]) -> Program:
         count = len(part.forwarded)
-        residuals = part.rest.arguments[:count]
+        residuals = part.rest.invars[:count]
         pairs = list(zip(residuals, part.forwarded, strict=True))
         by_position = {i: v for v, i in pairs if i is not None}
         by_place = dict(zip(taken, [v for v, i in pairs if i is None], strict=True))
@@ -190,7 +190,7 @@ class CondSplit:
         ]
         computed = [by_place.get(n) or Var(t) for n, t in enumerate(self._places)]
         p = part.rest
-        inputs = [*p.constant_vars, *passed, *computed, *p.arguments[count:]]
+        inputs = [*p.constvars, *passed, *computed, *p.invars[count:]]
         return p.replace(inputs=inputs)
 
 
@@ -200,7 +200,7 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
         return part
     known, rest = part.known, part.rest
     count = part.unknown_out.count(False)
-    found, own = iter(known.outputs[:count]), iter(rest.outputs)
+    found, own = iter(known.outvars[:count]), iter(rest.outvars)
     kept, moved, outputs = [], [], []
     for u, w in zip(part.unknown_out, wanted, strict=True):
         atom = next(own) if u else next(found)
@@ -212,11 +212,11 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
             moved.append(atom)
             outputs.append(Var(atom.aval))
     extra = [a for a, u in zip(outputs, _among(part.unknown_out, wanted), strict=True) if not u]
-    n = len(rest.constants) + len(part.forwarded)
+    n = len(rest.consts) + len(part.forwarded)
     inputs = [*rest.inputs[:n], *extra, *rest.inputs[n:]]
     return Split(
-        known.replace(outputs=[*kept, *known.outputs[count:], *moved]),
-        rest.replace(inputs=inputs, outputs=outputs),
+        known.replace(outvars=[*kept, *known.outvars[count:], *moved]),
+        rest.replace(inputs=inputs, outvars=outputs),
         wanted, (*part.forwarded, *[None] * len(moved)),
     )
 
@@ -240,7 +240,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     plan = split_branches(branches[0], branches, unknown)
     known_args = [a for a, u in zip(operands, unknown, strict=True) if not u]
     outs = []
-    if plan.known[0].outputs or any(b.effects for b in plan.known):
+    if plan.known[0].outvars or any(b.effects for b in plan.known):
         outs = interpreter.known(cond, [which, *known_args], {"branches": plan.known})
     count = plan.unknown_out.count(False)
     residuals = [*[known_args[i] for i in plan.passed], *outs[count:]]
@@ -270,7 +270,7 @@ def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks
 @derived
 def _leading(program: Program, count: int) -> Program:
     """The program with its first results only."""
-    return pruned(program, program.outputs[:count])
+    return pruned(program, program.outvars[:count])
 
 
 # -- transpose --
@@ -295,7 +295,7 @@ def _transposed_branches(
 @derived
 def _transposed_rest(program: Program, known: int, nonzero: Marks) -> tuple[Program, Marks]:
     """The transpose of a branch that first computes its residuals itself."""
-    parts = split_program(program, tuple([i >= known for i in range(len(program.arguments))]))
+    parts = split_program(program, tuple([i >= known for i in range(len(program.invars))]))
     unknown = parts.unknown_out
     wanted = tuple(picked(nonzero, unknown))
     back, marks = transpose_program(parts.rest, len(parts.forwarded), wanted)
@@ -358,7 +358,7 @@ def _batched_branches(
     first: Program, branches: Branches, axis: Axis, batched: Marks, every: bool
 ) -> tuple[Branches, Marks]:
     """The branches over values with a batch dimension. every: all results must have one."""
-    wanted = (every,) * len(first.outputs)
+    wanted = (every,) * len(first.outvars)
     if not every:
         wanted = any_of([batch_program(b, axis, batched, wanted)[1] for b in branches])
     return tuple([batch_program(b, axis, batched, wanted)[0] for b in branches]), wanted
@@ -411,15 +411,15 @@ def _divide(
     for parts, branch in pairs:
         new = Extension(parts.first)
         slots = [v if v in parts.saved else new.zeros(v.aval) for v in saved]
-        outputs = [*branch.outputs, *slots]
-        first.append(branch.replace(outputs=outputs, equations=new.equations))
+        outputs = [*branch.outvars, *slots]
+        first.append(branch.replace(outvars=outputs, eqns=new.eqns))
         slots = [v if v in parts.saved else Var(v.aval) for v in saved]
-        again.append(branch.replace(inputs=[*branch.inputs, *slots], equations=parts.again))
+        again.append(branch.replace(inputs=[*branch.inputs, *slots], eqns=parts.again))
     outs = [Var(v.aval) for v in saved]
     return (
-        eqn.replace(params={"branches": tuple(first)}, outputs=[*eqn.outputs, *outs]),
+        eqn.replace(params={"branches": tuple(first)}, outvars=[*eqn.outvars, *outs]),
         outs,
-        eqn.replace(params={"branches": tuple(again)}, inputs=[*eqn.inputs, *outs]),
+        eqn.replace(params={"branches": tuple(again)}, invars=[*eqn.invars, *outs]),
     )
 
 

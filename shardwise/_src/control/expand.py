@@ -25,14 +25,14 @@ def expanded(program: Program, platform: str) -> Program:
     """The program with calls in place of ops that expand on this platform."""
     if not is_expandable(program):
         return program
-    equations = [_expanded(eqn, platform) for eqn in program.equations]
-    return program.replace(equations=equations)
+    equations = [_expanded(eqn, platform) for eqn in program.eqns]
+    return program.replace(eqns=equations)
 
 
 def _expanded(eqn: Equation, platform: str) -> Equation:
     op = eqn.op
     if op.expand is not None:
-        types = tuple([a.aval for a in eqn.inputs])
+        types = tuple([a.aval for a in eqn.invars])
         body = op.expand(op, types, eqn.params, platform)
         if body is not None:
             return eqn.replace(op=call, params={"program": expanded(body, platform)})

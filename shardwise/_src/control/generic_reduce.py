@@ -291,11 +291,11 @@ def _host_calls(body: Program) -> list[str]:
 
 def known_fold(body: Program) -> Op | None:
     """The single op that the function consists of, if there is a reduction for it."""
-    if len(body.outputs) != 1 or len(body.equations) != 1:
+    if len(body.outvars) != 1 or len(body.eqns) != 1:
         return None
-    (eqn,) = body.equations
-    inputs = list(eqn.inputs)
-    same = inputs in ([*body.arguments], [*body.arguments][::-1])
+    (eqn,) = body.eqns
+    inputs = list(eqn.invars)
+    same = inputs in ([*body.invars], [*body.invars][::-1])
     if eqn.op not in KNOWN or not same or any(a.__class__ is Literal for a in inputs):
         return None
     return eqn.op

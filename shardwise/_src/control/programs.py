@@ -55,14 +55,14 @@ def with_results(
 
     marks: which of these it has; the others are zeros of their types.
     """
-    new = Extension(program.equations)
-    found = iter(program.outputs[count:])
-    outputs = list(program.outputs[:count])
+    new = Extension(program.eqns)
+    found = iter(program.outvars[count:])
+    outputs = list(program.outvars[:count])
     for has, want, t in zip(marks, wanted, types, strict=True):
         atom = next(found) if has else None
         if want:
             outputs.append(new.zeros(t) if atom is None else new.fit(atom, t))
-    return program.replace(outputs=outputs, equations=new.equations)
+    return program.replace(outvars=outputs, eqns=new.eqns)
 
 
 def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:

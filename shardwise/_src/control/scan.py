@@ -114,25 +114,25 @@ def jvp_body(
         if grown == carry:
             break
         carry = grown
-    count, results = len(body.arguments), len(body.outputs)
-    tangents = iter(both.arguments[count:])
+    count, results = len(body.invars), len(body.outvars)
+    tangents = iter(both.invars[count:])
     found = [next(tangents) if m else None for m in (*consts, *carry, *xs)]
-    ins = zip(parts(both.arguments[:count], num_consts, num_carry),
+    ins = zip(parts(both.invars[:count], num_consts, num_carry),
               parts(found, num_consts, num_carry), strict=True)
-    moving = iter(both.outputs[results:])
+    moving = iter(both.outvars[results:])
     outs = [next(moving) if m else None for m in marks]
-    new = Extension(both.equations)
+    new = Extension(both.eqns)
     carried = []
-    for var, tangent, has in zip(body.arguments[num_consts:], outs, carry, strict=False):
+    for var, tangent, has in zip(body.invars[num_consts:], outs, carry, strict=False):
         if has:
             aval = var.aval.strong()
             carried.append(new.zeros(aval) if tangent is None else new.fit(tangent, aval))
-    inputs = [*both.constant_vars]
+    inputs = [*both.constvars]
     for values, ts in ins:
         inputs += [*values, *given(ts)]
-    outputs = [*both.outputs[:num_carry], *carried, *both.outputs[num_carry:results],
+    outputs = [*both.outvars[:num_carry], *carried, *both.outvars[num_carry:results],
                *given(outs[num_carry:])]
-    program = both.replace(inputs=inputs, outputs=outputs, equations=new.equations)
+    program = both.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)
     return program, carry, marks[num_carry:]
 
 
@@ -145,7 +145,7 @@ def _jvp(
     const_ts, carry_ts, xs_ts = parts(tangents, num_consts, num_carry)
     started = [
         zeros(v.aval.strong()) if m and t is None else t
-        for v, t, m in zip(body.arguments[num_consts:], carry_ts, carry_marks, strict=False)
+        for v, t, m in zip(body.invars[num_consts:], carry_ts, carry_marks, strict=False)
     ]
     const_ts, started, xs_ts = given(const_ts), given(started), given(xs_ts)
     p = with_counts(p, both, num_consts + len(const_ts), num_carry + len(started))
@@ -216,11 +216,11 @@ def transposed_body(
         if either(carry, moved) == carry:
             break
         carry = either(carry, moved)
-    known = back.arguments[: known_consts + known_xs]
-    cts = back.arguments[known_consts + known_xs :]
+    known = back.invars[: known_consts + known_xs]
+    cts = back.invars[known_consts + known_xs :]
     ct_carry, ct_ys = cts[: sum(carry)], cts[sum(carry) :]
-    new = Extension(back.equations)
-    results = iter(back.outputs)
+    new = Extension(back.eqns)
+    results = iter(back.outvars)
     sums = [next(results) for m in const_marks if m]
     grown = [next(results) if m else None for m in moved]
     ct_xs = list(results)
@@ -232,10 +232,10 @@ def transposed_body(
         if m:
             aval = next(into).aval
             carried.append(new.zeros(aval) if ct is None else new.fit(ct, aval))
-    inputs = [*back.constant_vars, *known[:known_consts], *held, *ct_carry,
+    inputs = [*back.constvars, *known[:known_consts], *held, *ct_carry,
               *known[known_consts:], *ct_ys]
     outputs = [*total, *carried, *ct_xs]
-    program = back.replace(inputs=inputs, outputs=outputs, equations=new.equations)
+    program = back.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)
     return program, const_marks, carry, x_marks
 
 
@@ -288,7 +288,7 @@ def batched_body(
 ) -> tuple[Program, Marks, Marks]:
     """The body over values with a batch dimension; which carries and which ys have one."""
     consts, carry, xs = parts(batched, num_consts, num_carry)
-    others = (False,) * (len(body.outputs) - num_carry)
+    others = (False,) * (len(body.outvars) - num_carry)
     while True:
         new, marks = batch_program(body, axis, (*consts, *carry, *xs), (*carry, *others))
         if marks[:num_carry] == carry:
@@ -320,12 +320,12 @@ def _divide(
     if not parts.saved:
         return eqn, [], eqn
     stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
-    first = body.replace(outputs=[*body.outputs, *parts.saved], equations=parts.first)
-    again = body.replace(inputs=[*body.inputs, *parts.saved], equations=parts.again)
+    first = body.replace(outvars=[*body.outvars, *parts.saved], eqns=parts.first)
+    again = body.replace(inputs=[*body.inputs, *parts.saved], eqns=parts.again)
     return (
-        eqn.replace(params={**eqn.params, "body": first}, outputs=[*eqn.outputs, *stacked]),
+        eqn.replace(params={**eqn.params, "body": first}, outvars=[*eqn.outvars, *stacked]),
         stacked,
-        eqn.replace(params={**eqn.params, "body": again}, inputs=[*eqn.inputs, *stacked]),
+        eqn.replace(params={**eqn.params, "body": again}, invars=[*eqn.invars, *stacked]),
     )
 
 

@@ -252,11 +252,11 @@ def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
     count = len(body.refs)
     if not count:
         return program
-    ins, outs = program.inputs, program.outputs
+    ins, outs = program.inputs, program.outvars
     first, last = len(ins) - count, len(outs) - count
     inputs = [*ins[:at], *ins[first:], *ins[at:first]]
     outputs = [*outs[:out], *outs[last:], *outs[out:last]]
-    return program.replace(inputs=inputs, outputs=outputs)
+    return program.replace(inputs=inputs, outvars=outputs)
 
 
 def _array(x: Any) -> Any:

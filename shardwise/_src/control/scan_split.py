@@ -59,11 +59,11 @@ class SplitPlan:
     def _separate_invariants(self) -> None:
         """Splits the known body again: into invariants and values that change from step to step."""
         known = self.parts.known
-        changing = len(known.arguments) - self.known_consts
+        changing = len(known.invars) - self.known_consts
         inner = split_program(known, (False,) * self.known_consts + (True,) * changing)
         self.inner, self.before = inner, inner.known
-        atoms = iter(inner.rest.outputs)
-        number = iter(range(len(known.outputs)))
+        atoms = iter(inner.rest.outvars)
+        number = iter(range(len(known.outvars)))
         # Each result of the known body: a position among the invariants, or an atom of the loop.
         self.results: list[Any] = [
             next(atoms) if u else next(number) for u in inner.unknown_out
@@ -72,8 +72,8 @@ class SplitPlan:
     def _plan_loop(self) -> None:
         """The known scan: carries, then ys, then residuals that change; each stacked once."""
         rest = self.inner.rest
-        consts = list(rest.arguments[: len(self.inner.forwarded)])
-        self.changing = list(rest.arguments[len(self.inner.forwarded) :])
+        consts = list(rest.invars[: len(self.inner.forwarded)])
+        self.changing = list(rest.invars[len(self.inner.forwarded) :])
         self.loop_invariants: list[int] = []
         extra: list[Var] = []
 
@@ -83,7 +83,7 @@ class SplitPlan:
                 return result
             if result not in self.loop_invariants:
                 self.loop_invariants.append(result)
-                extra.append(Var(self.before.outputs[result].aval))
+                extra.append(Var(self.before.outvars[result].aval))
             return extra[self.loop_invariants.index(result)]
 
         self.stacked: list[Any] = []
@@ -102,8 +102,8 @@ class SplitPlan:
         self.residuals = list(known_outs)
         self.sources = [self._source(p) for p in self._residual_results()]
         self.known_later = {i: self._source(r) for i, r in self.known_later.items()}
-        inputs = [*rest.constant_vars, *consts, *extra, *self.changing]
-        self.loop = rest.replace(inputs=inputs, outputs=carried + self.stacked)
+        inputs = [*rest.constvars, *consts, *extra, *self.changing]
+        self.loop = rest.replace(inputs=inputs, outvars=carried + self.stacked)
         self.loop_consts = len(consts) + len(extra)
 
     def _stack(self, atom: Any) -> int:
@@ -137,15 +137,15 @@ class SplitPlan:
         """The rest: residuals become constants or xs, depending on their source."""
         rest = self.parts.rest
         count = len(self.parts.forwarded)
-        residual_vars, unknown_vars = list(rest.arguments[:count]), rest.arguments[count:]
+        residual_vars, unknown_vars = list(rest.invars[:count]), rest.invars[count:]
         sources = list(self.sources)
-        outputs, found = [], iter(rest.outputs)
+        outputs, found = [], iter(rest.outvars)
         for i, u in enumerate(self.unknown_out):
             if not u:
                 continue
             if i in self.known_later:
                 sources.append(self.known_later[i])
-                aval = self.parts.known.outputs[self._known_place(i)].aval
+                aval = self.parts.known.outvars[self._known_place(i)].aval
                 residual_vars.append(Var(aval))
                 outputs.append(residual_vars[-1])
             else:
@@ -157,7 +157,7 @@ class SplitPlan:
         carry = sum(self.unknown_in[self.counts[0] : sum(self.counts)])
         inputs = [*[v for v, _ in fixed], *unknown_vars[: consts + carry],
                   *[v for v, _ in moving], *unknown_vars[consts + carry :]]
-        self.rest = rest.replace(inputs=[*rest.constant_vars, *inputs], outputs=outputs)
+        self.rest = rest.replace(inputs=[*rest.constvars, *inputs], outvars=outputs)
         self.fixed = [s for _, s in fixed]
         self.moving = [s for _, s in moving]
         self.rest_counts = len(fixed) + consts, carry
@@ -182,7 +182,7 @@ class SplitPlan:
         held += [computed[i] for i in self.loop_invariants]
         stacked: list[Any] = []
         carried: list[Any] = []
-        if self.loop.outputs:
+        if self.loop.outvars:
             p = {**params, "body": self.loop, "num_consts": self.loop_consts,
                  "num_carry": self.known_carry}
             outs = bind(scan, [*held, *changing], p)
@@ -202,8 +202,8 @@ class SplitPlan:
 
 def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:
     """A program's results; one that computes nothing is not called."""
-    if program.equations or program.constants:
-        return bind(call, args, {"program": program}) if program.outputs else []
+    if program.eqns or program.consts:
+        return bind(call, args, {"program": program}) if program.outvars else []
     return program(*args)
 
 

@@ -226,13 +226,13 @@ def _asking(test: Body) -> Body:
     p, count = test.program, len(test.refs)
     if not count:
         return test
-    for ref, start, end in zip(test.refs, p.inputs[-count:], p.outputs[-count:], strict=True):
+    for ref, start, end in zip(test.refs, p.inputs[-count:], p.outvars[-count:], strict=True):
         if start is not end:
             raise ValueError(
                 f"while_loop: {p.name}, which decides whether to continue, writes to {ref.short}. "
                 "It may only read refs: write in the body."
             )
-    new = p.replace(outputs=p.outputs[:-count])
+    new = p.replace(outvars=p.outvars[:-count])
     return Body(new, test.outside, test.tree, test.captures)
 
 

@@ -157,7 +157,7 @@ def _jvp_programs(
     body: Program, test: Program, num_body: int, nonzero: Marks
 ) -> tuple[Program, Program, Marks]:
     """Body and test of values and tangents; which carries have tangents."""
-    count = len(body.outputs)
+    count = len(body.outvars)
     both, marks, _ = jvp_body(body, num_body, count, nonzero)
     return both, _with_more(test, both.in_types[len(both.in_types) - sum(marks) :]), marks
 
@@ -172,7 +172,7 @@ def _jvp(
     _, const_ts, carry_ts = parts(tangents, num_test, num_body)
     started = [
         zeros(v.aval.strong()) if t is None else t
-        for v, t, m in zip(body.arguments[num_body:], carry_ts, marks, strict=True) if m
+        for v, t, m in zip(body.invars[num_body:], carry_ts, marks, strict=True) if m
     ]
     body_args = [*consts, *given(const_ts), *carry, *started]
     held = len(consts) + len(given(const_ts))
@@ -193,7 +193,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = [interpreter.is_unknown(a) for a in args]
     test_marks, body_marks, carry_marks = parts(unknown, num_test, num_body)
     test, body = params["test"], params["body"]
-    count = len(body.outputs)
+    count = len(body.outvars)
     carry = unknown_carries(body, num_body, count, (*body_marks, *carry_marks))
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
@@ -216,9 +216,9 @@ def _known_part(
     known values.
     """
     known = split_program(body, (*body_marks, *carry)).known
-    known = known.replace(outputs=known.outputs[: carry.count(False)])
+    known = known.replace(outvars=known.outvars[: carry.count(False)])
     known_test = split_program(test, (*test_marks, *carry)).known
-    known_test = known_test.replace(outputs=known_test.outputs[:1])
+    known_test = known_test.replace(outvars=known_test.outvars[:1])
     rest = _without_known_effects(body, (*body_marks, *carry))
     return known, known_test, rest, _without_known_effects(test, (*test_marks, *carry))
 
@@ -226,15 +226,15 @@ def _known_part(
 def _without_known_effects(program: Program, unknown: Marks) -> Program:
     if not program.effects:
         return program
-    moving = {v for v, u in zip(program.arguments, unknown, strict=True) if u}
+    moving = {v for v, u in zip(program.invars, unknown, strict=True) if u}
     kept: list[Equation] = []
-    for eqn in program.equations:
-        if not moving.isdisjoint(eqn.inputs):
-            moving.update(eqn.outputs)
-        elif eqn.effects and not eqn.outputs:
+    for eqn in program.eqns:
+        if not moving.isdisjoint(eqn.invars):
+            moving.update(eqn.outvars)
+        elif eqn.effects and not eqn.outvars:
             continue
         kept.append(eqn)
-    return program.replace(equations=kept)
+    return program.replace(eqns=kept)
 
 
 def _transpose(op: Op, cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
@@ -256,7 +256,7 @@ def _batch(
 ) -> tuple[list, list]:
     axis = mapped.of(args, dims)
     test_marks, body_marks, carry = parts([d is not None for d in dims], num_test, num_body)
-    count = len(body.outputs)
+    count = len(body.outvars)
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:

@@ -29,13 +29,13 @@ def _check(program: Program) -> None:
     defined: set[Var] = set()
     for var in program.inputs:
         _define(program, var, defined, "an input")
-    for number, eqn in enumerate(program.equations):
-        for atom in eqn.inputs:
+    for number, eqn in enumerate(program.eqns):
+        for atom in eqn.invars:
             _check_use(program, atom, defined, f"equation {number} ({eqn.op.name})")
         _check_types(program, number, eqn)
-        for var in eqn.outputs:
+        for var in eqn.outvars:
             _define(program, var, defined, f"equation {number} ({eqn.op.name})")
-    for atom in program.outputs:
+    for atom in program.outvars:
         _check_use(program, atom, defined, "the outputs")
 
 
@@ -56,10 +56,10 @@ def _check_use(program: Program, atom: Var | Literal, defined: set[Var], where: 
 
 
 def _check_types(program: Program, number: int, eqn: Equation) -> None:
-    types = tuple(a.aval for a in eqn.inputs)
+    types = tuple(a.aval for a in eqn.invars)
     found = infer(eqn.op, types, eqn.params)
     expected = tuple(found) if eqn.op.multiple else (found,)
-    stated = tuple(v.aval for v in eqn.outputs)
+    stated = tuple(v.aval for v in eqn.outvars)
     if expected != stated:
         raise ProgramError(
             f"equation {number} ({eqn.op.name}) states {in_parens(stated)}, but its rule infers "

@@ -78,24 +78,24 @@ class EquationContext(NamedTuple):
 
 
 class Equation:
-    """`outputs = op inputs` with parameters, and the user's source line that it came from."""
+    """`outvars = op invars` with parameters, and the user's source line that it came from.
 
-    __slots__ = ("op", "inputs", "outputs", "params", "site")
+    primitive: the op, or the user's primitive that it represents.
+    """
+
+    __slots__ = ("op", "invars", "outvars", "params", "site")
 
     def __init__(
-        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict[Any, Any],
+        self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var], params: dict[Any, Any],
         site: Site | None,
     ):
         self.op = op
-        self.inputs = inputs
-        self.outputs = outputs
+        self.invars = invars
+        self.outvars = outvars
         self.params = params if op.aliases is None else Params(params, op.aliases)
         self.site = site
 
-    # JAX's names, for interpreters of programs.
     primitive = property(lambda self: self.op if self.op.foreign is None else self.op.foreign)
-    invars = property(lambda self: self.inputs)
-    outvars = property(lambda self: self.outputs)
     source_info = property(lambda self: SourceInfo(self.site))
     ctx = property(lambda self: EquationContext())
 
@@ -118,10 +118,13 @@ class Equation:
         return self.op.effects.union(*[p.effects for p in self.programs()])
 
     def replace(self, **fields: Any) -> Equation:
-        """The equation with some fields replaced; fields may have JAX's names."""
-        merged = {n: getattr(self, n) for n in self.__slots__} | _renamed(fields)
-        if merged["op"].__class__ is not Op:
-            merged["op"] = merged["op"].op  # a user's primitive
+        """The equation with some fields replaced; `primitive` may be a user's."""
+        merged = {n: getattr(self, n) for n in self.__slots__} | _own(fields)
+        if "primitive" in merged:
+            op = merged.pop("primitive")
+            merged["op"] = op if op.__class__ is Op else op.op
+        if "source_info" in merged:
+            merged["site"] = merged.pop("source_info").traceback
         merged["params"] = own_names(merged["op"], merged["params"])
         return Equation(**merged)
 
@@ -133,18 +136,12 @@ def held_in(op: Op, params: dict[str, Any]) -> Iterator[Program]:
         yield from held if isinstance(held, tuple) else (held,)
 
 
-_RENAMED = {
-    "primitive": "op", "invars": "inputs", "outvars": "outputs", "source_info": "site",
-    "eqns": "equations", "consts": "constants",
-}
+_DERIVED = ("effects", "debug_info", "ctx", "is_high")
 
 
-def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
-    """By the names of this library; effects and similar fields, which are derived, are left out."""
-    found = {_RENAMED.get(name, name): value for name, value in fields.items()}
-    if isinstance(found.get("site"), SourceInfo):
-        found["site"] = found["site"].traceback
-    return {n: v for n, v in found.items() if n not in ("effects", "debug_info", "ctx", "is_high")}
+def _own(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without those that are derived from others."""
+    return {name: value for name, value in fields.items() if name not in _DERIVED}
 
 
 class DebugInfo(NamedTuple):
@@ -160,79 +157,71 @@ class DebugInfo(NamedTuple):
         return self.func_src_info.split(" ")[0]
 
 
-_MADE_OF = ("inputs", "outputs", "equations", "constants", "name")
+_MADE_OF = ("inputs", "outvars", "eqns", "consts", "name")
 
 
 class Program:
     """A staged function.
 
-    constants: values of the first `len(constants)` of `inputs`; callers pass the rest.
-    name:      the name of the Python function.
+    inputs: `constvars`, with the values `consts`, then `invars`, whose values callers pass.
+    name:   the name of the Python function.
     """
 
     __slots__ = (
-        "inputs", "outputs", "equations", "constants", "name", "effects", "derived", "__weakref__",
+        "inputs", "outvars", "eqns", "consts", "name", "effects", "derived", "__weakref__",
     )
 
     def __init__(
         self,
         inputs: Iterable[Var],
-        outputs: Iterable[Atom],
-        equations: Iterable[Equation],
-        constants: Iterable[Any] = (),
+        outvars: Iterable[Atom],
+        eqns: Iterable[Equation],
+        consts: Iterable[Any] = (),
         name: str = "f",
     ):
         self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-        self.equations = tuple(equations)
-        self.constants = tuple(constants)
+        self.outvars = tuple(outvars)
+        self.eqns = tuple(eqns)
+        self.consts = tuple(consts)
         self.name = name
-        found = [e.effects for e in self.equations if e.op.effects or e.op.programs]
+        found = [e.effects for e in self.eqns if e.op.effects or e.op.programs]
         self.effects: frozenset[Any] = frozenset().union(*found)
         self.derived: dict[tuple[Any, ...], Any] = {}
 
     @property
-    def constant_vars(self) -> tuple[Var, ...]:
-        return self.inputs[: len(self.constants)]
+    def constvars(self) -> tuple[Var, ...]:
+        return self.inputs[: len(self.consts)]
 
     @property
-    def arguments(self) -> tuple[Var, ...]:
+    def invars(self) -> tuple[Var, ...]:
         """The inputs that callers pass."""
-        return self.inputs[len(self.constants) :]
+        return self.inputs[len(self.consts) :]
 
     @property
     def in_types(self) -> tuple[ArrayType, ...]:
-        return tuple(v.aval for v in self.arguments)
+        return tuple(v.aval for v in self.invars)
 
     @property
     def out_types(self) -> tuple[ArrayType, ...]:
-        return tuple(a.aval for a in self.outputs)
+        return tuple(a.aval for a in self.outvars)
 
-    # JAX's names, for interpreters of programs.
+    # JAX's other names.
     in_avals = in_types
     out_avals = out_types
-    eqns = property(lambda self: self.equations)
     jaxpr = property(lambda self: self)
-    invars = arguments
-    outvars = property(lambda self: self.outputs)
-    constvars = constant_vars
-    consts = literals = property(lambda self: self.constants)
+    literals = property(lambda self: self.consts)
     debug_info = property(lambda self: DebugInfo("jit", self.name))
 
     def replace(self, **fields: Any) -> Program:
-        """The program with some of its fields replaced.
-
-        With JAX's names `invars` are the arguments only, and `jaxpr` is a program without
-        constants.
-        """
+        """The program with some fields replaced; `jaxpr` is a program without constants."""
         base = fields.pop("jaxpr", self)
         merged = {n: getattr(base, n) for n in _MADE_OF}
         if base is not self:
-            merged["constants"] = self.constants
+            merged["consts"] = self.consts
         if "invars" in fields or "constvars" in fields:
-            own = fields.pop("constvars", base.constant_vars)
-            fields["inputs"] = (*own, *fields.pop("invars", base.arguments))
-        return Program(**(merged | _renamed(fields)))
+            own = fields.pop("constvars", base.constvars)
+            fields["inputs"] = (*own, *fields.pop("invars", base.invars))
+        return Program(**(merged | _own(fields)))
 
     def __call__(self, *args: Any) -> list[Any]:
         return eval_program(self, args)
@@ -270,7 +259,7 @@ def eval_jaxpr(
     propagate_source_info: whether equations that are staged in the process keep the program's
       source lines, instead of the line of this call.
     """
-    return eval_program(jaxpr.replace(constants=consts), args, lines=propagate_source_info)
+    return eval_program(jaxpr.replace(consts=consts), args, lines=propagate_source_info)
 
 
 @replays
@@ -284,23 +273,23 @@ def eval_program(
       the current interpreter receives the op.
     lines: whether these lines are the original ones of the program.
     """
-    env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
+    env: dict[Var, Any] = dict(zip(program.inputs, (*program.consts, *args), strict=True))
     outer = replay.site
     try:
-        for eqn in program.equations:
+        for eqn in program.eqns:
             replay.site = eqn.site if lines else outer
-            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.invars]
             if bind is not None:
-                env.update(zip(eqn.outputs, bind(eqn, values), strict=True))
+                env.update(zip(eqn.outvars, bind(eqn, values), strict=True))
                 continue
             result = eqn.op(*values, **eqn.params)
             if eqn.op.multiple:
-                env.update(zip(eqn.outputs, result, strict=True))
+                env.update(zip(eqn.outvars, result, strict=True))
             else:
-                env[eqn.outputs[0]] = result
+                env[eqn.outvars[0]] = result
     finally:
         replay.site = outer
-    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+    return [a.value if isinstance(a, Literal) else env[a] for a in program.outvars]
 
 
 # -- printing: variables are named a, b, … z, aa, … in the order of their definition --
@@ -354,15 +343,15 @@ class _Printer:
         return " ".join([f"{self.name(v)}:{v.aval.str_short(True)}" for v in variables])
 
     def program(self, program: Program, indent: str) -> Iterator[Row]:
-        constants = self.defined(program.constant_vars)
-        arguments = self.defined(program.arguments)
+        constants = self.defined(program.constvars)
+        arguments = self.defined(program.invars)
         yield f"{{ lambda {constants + ' ' if constants else ''}; {arguments}. let", ""
-        for eqn in program.equations:
+        for eqn in program.eqns:
             (first, _), *rest = self.equation(eqn, indent + "    ")
             yield f"{indent}    {first}", self.comment(eqn)
             yield from rest
-        outputs = ", ".join(self.name(a) for a in program.outputs)
-        if len(program.outputs) == 1:
+        outputs = ", ".join(self.name(a) for a in program.outvars)
+        if len(program.outvars) == 1:
             outputs += ","
         yield f"{indent}  in ({outputs}){self.effects(program)} }}", ""
 
@@ -378,8 +367,8 @@ class _Printer:
         return f" : {{ {', '.join(sorted(map(str, program.effects)))} }}"
 
     def equation(self, eqn: Equation, indent: str) -> Iterator[Row]:
-        inputs = "".join([f" {self.name(a)}" for a in eqn.inputs])
-        head = f"{self.defined(eqn.outputs)} = {eqn.op.name}" if eqn.outputs else eqn.op.name
+        inputs = "".join([f" {self.name(a)}" for a in eqn.invars])
+        head = f"{self.defined(eqn.outvars)} = {eqn.op.name}" if eqn.outvars else eqn.op.name
         if not eqn.params:
             yield head + inputs, ""
             return
@@ -397,7 +386,7 @@ class _Printer:
     def parameter(self, key: str, value: Any, indent: str) -> Iterator[Row]:
         several = value.__class__ is tuple and len(value) > 0
         held = value if several else (value,)
-        if not hasattr(held[0], "equations"):
+        if not hasattr(held[0], "eqns"):
             yield f"{indent}{key}={_plain(value)}", ""
             return
         begun = f"{indent}{key}={'(' if several else ''}"

@@ -2,7 +2,7 @@
 
     program(*args)                      # runs it: `program.eval_program`, which accepts a function
                                         # for each equation
-    program.replace(outputs=…)          # the same with some fields replaced
+    program.replace(outvars=…)          # the same with some fields replaced
     for eqn in walk(program): …         # all equations, including those of nested programs
     programs_in(program)                # the program and all nested programs
     without_dead_code, pruned           # what outputs need
@@ -37,7 +37,7 @@ def walk(program: Program) -> Iterator[Equation]:
 
 
 def _equations(program: Program, seen: set[Program]) -> Iterator[Equation]:
-    for eqn in program.equations:
+    for eqn in program.eqns:
         yield eqn
         if eqn.op.programs:
             for held in eqn.programs():
@@ -55,8 +55,8 @@ def programs_in(program: Program) -> list[Program]:
 
 def equation_count(program: Program) -> int:
     """The number of equations, counting each occurrence of a nested program."""
-    inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
-    return len(program.equations) + inner
+    inner = sum(equation_count(p) for eqn in program.eqns for p in eqn.programs())
+    return len(program.eqns) + inner
 
 
 # -- rewriting --
@@ -71,16 +71,16 @@ def without_dead_code(
     for eqn in reversed(equations):
         op = eqn.op
         if op.prune is not None:
-            eqn = op.prune(op, eqn, [v in needed for v in eqn.outputs])
+            eqn = op.prune(op, eqn, [v in needed for v in eqn.outvars])
             if eqn is None:
                 continue
         elif (
-            needed.isdisjoint(eqn.outputs) and not op.effects
+            needed.isdisjoint(eqn.outvars) and not op.effects
             and not (op.programs and eqn.effects)
         ):
             continue
         kept.append(eqn)
-        for a in eqn.inputs:
+        for a in eqn.invars:
             if a.__class__ is Var:
                 needed.add(a)
     kept.reverse()
@@ -90,7 +90,7 @@ def without_dead_code(
 def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
     """The program with these of its values as results, and the equations they need."""
     return program.replace(
-        outputs=outputs, equations=without_dead_code(outputs, program.equations)
+        outvars=outputs, eqns=without_dead_code(outputs, program.eqns)
     )
 
 
@@ -110,9 +110,9 @@ def without_sites(program: Program, kept: frozenset[int] = frozenset()) -> Progr
             site=eqn.site if id(eqn.site) in kept else None,
             params=eqn.params | {n: bare(p) for n in eqn.op.programs if (p := eqn.params.get(n))},
         )
-        for eqn in program.equations
+        for eqn in program.eqns
     ]
-    return program.replace(equations=equations)
+    return program.replace(eqns=equations)
 
 
 def sites_in(*programs: Program) -> frozenset[int]:
@@ -122,9 +122,9 @@ def sites_in(*programs: Program) -> frozenset[int]:
 
 def consts_to_args(program: Program) -> tuple[Program, list[Any]]:
     """The program with its constants as its first arguments, and their values."""
-    if not program.constants:
+    if not program.consts:
         return program, []
-    return program.replace(constants=()), list(program.constants)
+    return program.replace(consts=()), list(program.consts)
 
 
 def _same_type(var: Var) -> Var:
@@ -142,14 +142,14 @@ class Rewriting:
     def __init__(
         self, equations: Iterable[Equation] = (), fresh: Callable[[Var], Var] = _same_type
     ):
-        self.equations = list(equations)
+        self.eqns = list(equations)
         self.constants: dict[Var, Any] = {}
         self.fresh = fresh
 
     def bind(self, op: Op, *atoms: Atom, **params: Any) -> Var:
         """Adds an equation with one result."""
         out = Var(infer(op, tuple([a.aval for a in atoms]), params))
-        self.equations.append(Equation(op, atoms, (out,), params, user_site(2)))
+        self.eqns.append(Equation(op, atoms, (out,), params, user_site(2)))
         return out
 
     def add(
@@ -161,20 +161,20 @@ class Rewriting:
         called: the program that replaces an equation, or None.
         scope: names that are in scope around all of its equations.
         """
-        own = [self.fresh(v) for v in program.constant_vars]
-        self.constants.update(zip(own, program.constants, strict=True))
+        own = [self.fresh(v) for v in program.constvars]
+        self.constants.update(zip(own, program.consts, strict=True))
         env: dict[Atom, Atom] = dict(zip(program.inputs, (*own, *args), strict=True))
-        for eqn in program.equations:
-            inputs = [env.get(a, a) for a in eqn.inputs]
+        for eqn in program.eqns:
+            inputs = [env.get(a, a) for a in eqn.invars]
             held = None if called is None else called(eqn)
             if held is not None:
                 outs = self.add(held, inputs, called, scope_of(under(scope, eqn.site)))
             else:
-                outs = [self.fresh(v) for v in eqn.outputs]
+                outs = [self.fresh(v) for v in eqn.outvars]
                 site = under(scope, eqn.site)
-                self.equations.append(eqn.replace(inputs=inputs, outputs=outs, site=site))
-            env.update(zip(eqn.outputs, outs, strict=True))
-        return [env.get(a, a) for a in program.outputs]
+                self.eqns.append(eqn.replace(invars=inputs, outvars=outs, site=site))
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return [env.get(a, a) for a in program.outvars]
 
 
 def single(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Program:
@@ -190,10 +190,10 @@ def inlined(program: Program, called: Callable[[Equation], Program | None]) -> P
     called: the program that replaces an equation, or None.
     """
     new = Rewriting()
-    outputs = new.add(program, program.arguments, called)
+    outputs = new.add(program, program.invars, called)
     return program.replace(
-        inputs=[*new.constants, *program.arguments], outputs=outputs, equations=new.equations,
-        constants=new.constants.values(),
+        inputs=[*new.constants, *program.invars], outvars=outputs, eqns=new.eqns,
+        consts=new.constants.values(),
     )
 
 

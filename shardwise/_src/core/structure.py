@@ -23,9 +23,9 @@ def structure_of(program: Program, lines: bool = False) -> tuple[Any, ...] | Non
     """
     number: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
     key: list[Any] = [v.aval for v in program.inputs]
-    key += map(id, program.constants)
+    key += map(id, program.consts)
     named = source.names_used
-    for eqn in program.equations:
+    for eqn in program.eqns:
         key.append(eqn.op)
         if named:
             key.append(source.scope_of(eqn.site))
@@ -34,12 +34,12 @@ def structure_of(program: Program, lines: bool = False) -> tuple[Any, ...] | Non
         for name, value in eqn.params.items():
             # NaN is unequal to itself.
             key += (name, repr(value) if value.__class__ is float else value, exact(value))
-        for atom in eqn.inputs:
+        for atom in eqn.invars:
             key.append(_form(atom, number))
-        for v in eqn.outputs:
+        for v in eqn.outvars:
             number[v] = len(number)
             key.append(v.aval)
-    for atom in program.outputs:
+    for atom in program.outvars:
         key.append(_form(atom, number))
     found = tuple(key)
     try:

@@ -433,7 +433,7 @@ def batch_rule(
         outs = op(*args, rule=batched(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
-    wide, _ = batch_program(program, mapped.axis, marks, (True,) * len(program.outputs))
+    wide, _ = batch_program(program, mapped.axis, marks, (True,) * len(program.outvars))
     moved = moved_into(wide, args, dims)
     new = batched(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = op(*moved, rule=new, program=wide, num_consts=num_consts)

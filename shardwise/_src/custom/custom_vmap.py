@@ -214,10 +214,10 @@ def _jvp(
 def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
     """The program from arguments and tangents to the tangents of differentiable results."""
     both, marks = jvp_program(program, nonzero)
-    types, count = [t.strong() for t in program.out_types], len(program.outputs)
+    types, count = [t.strong() for t in program.out_types], len(program.outvars)
     smooth = tuple([is_inexact(t.dtype) for t in types])
     whole = with_results(both, count, marks, smooth, types)
-    return shared(pruned(whole, whole.outputs[count:])), smooth
+    return shared(pruned(whole, whole.outvars[count:])), smooth
 
 
 def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:

@@ -98,7 +98,7 @@ def tangents_of(program: Program, primals: Sequence[Any], tangents: Sequence[Any
     both, marks = jvp_program(program, tuple([t is not None for t in tangents]))
     args = [*primals, *[t for t in tangents if t is not None]]
     outs = call(*map(fit, args, both.in_types), program=both)
-    moving = iter(outs[len(program.outputs) :])
+    moving = iter(outs[len(program.outvars) :])
     return [next(moving) if m else None for m in marks]
 
 
@@ -133,8 +133,8 @@ def _batched(
     """A batched program: all operands after the `known` ones have a batch dimension, and so does
     the same number of results.
     """
-    operands = len(program.arguments) - known
-    force = [i < operands for i in range(len(program.outputs))]
+    operands = len(program.invars) - known
+    force = [i < operands for i in range(len(program.outvars))]
     return batch_program(program, axis, (*marks, *[True] * operands), tuple(force))
 
 

@@ -99,8 +99,8 @@ def _batch(
     own, other, residuals, given = _groups([d is not None for d in dims], counts)
     new = []
     for program, marks in zip(programs, (own, other), strict=True):
-        every = [True] * (len(program.arguments) - len(marks) - len(residuals))
-        force = (True,) * len(program.outputs)
+        every = [True] * (len(program.invars) - len(marks) - len(residuals))
+        force = (True,) * len(program.outvars)
         marked = (*marks, *residuals, *every)
         new.append(batch_program(program, axis, marked, force)[0])
     known = sum(counts)

@@ -349,7 +349,7 @@ class _Checking(Inside):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """The code and values of the first failure."""
         new, places = checked_program(program, self.enabled)
-        outs, count = new(*args), len(program.outputs)
+        outs, count = new(*args), len(program.outvars)
         before = self._start[program]
         code = select_n(eq(outs[count], NONE), add(outs[count], np.int32(before)), outs[count])
         first = 1 + sum(len(place.types) for place in self.places[:before])

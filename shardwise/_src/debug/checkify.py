@@ -155,7 +155,7 @@ def checkify(
         staged = function.staged(Call(leaves, tree, None, types=types), refs=True)
         new, places = checked_program(staged.program, frozenset(errors))
         outs = call(*staged.inputs(leaves), program=new)
-        end = len(staged.program.outputs)
+        end = len(staged.program.outvars)
         error = Error(outs[end], tuple(outs[end + 1 :]), places)
         return error, staged.out_tree.unflatten(staged.results(outs[:end]))
 

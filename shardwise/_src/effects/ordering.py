@@ -26,15 +26,15 @@ TOKEN = array_type((), np.dtype("int32"))
 def sequenced(program: Program) -> Program:
     """The program with a token passed through all of its ordered ops."""
     new = _IN_ORDER.program(program)
-    token, start = new.arguments[0], Literal(np.int32(0), TOKEN)
+    token, start = new.invars[0], Literal(np.int32(0), TOKEN)
 
     def started(atoms: Sequence[Any]) -> list[Any]:
         return [start if a is token else a for a in atoms]
 
     return new.replace(
         inputs=[v for v in new.inputs if v is not token],
-        outputs=started(new.outputs[1:]),
-        equations=[eqn.replace(inputs=started(eqn.inputs)) for eqn in new.equations],
+        outvars=started(new.outvars[1:]),
+        eqns=[eqn.replace(invars=started(eqn.invars)) for eqn in new.eqns],
     )
 
 

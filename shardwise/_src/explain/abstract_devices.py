@@ -73,7 +73,7 @@ def lowered_there(traced: Traced) -> Lowered:
 
 def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
     """For each argument, constant and sharding: whether it determines real devices."""
-    held = [c._sig for c in traced.program.constants if c.__class__ is Array]
+    held = [c._sig for c in traced.program.consts if c.__class__ is Array]
     for sig in (*traced.sigs, *held):
         yield sig.committed and not is_described(sig.devices)
     for sharding in map(bare, asked):

@@ -41,7 +41,7 @@ def operand_specs(eqn: Equation, flow: Flow | None) -> list[Spec | None]:
     left = list(flow.operands) if flow is not None else []
     found: list[Spec | None] = []
     known: dict[Any, Spec | None] = {}  # an input used twice is one operand in the module
-    for atom in eqn.inputs:
+    for atom in eqn.invars:
         if not hasattr(atom, "value") and atom in known:
             found.append(known[atom])
             continue
@@ -61,8 +61,8 @@ def _may_hold(shape: Sequence[int], logical: Sequence[int]) -> bool:
 
 def result_specs(eqn: Equation, flow: Flow | None) -> list[Spec | None]:
     """The sharding of each result; None if unknown."""
-    if flow is None or len(flow.results) != len(eqn.outputs):
-        return [None] * len(eqn.outputs)
+    if flow is None or len(flow.results) != len(eqn.outvars):
+        return [None] * len(eqn.outvars)
     return [None if place is None else place[1] for _, place in flow.results]
 
 
@@ -70,8 +70,8 @@ def call_text(eqn: Equation, flow: Flow | None) -> str:
     """`dot_general(f32[64@x,8], f32[8,4]) → f32[64@x,4]`; only the name for loops and branches."""
     if eqn.op.programs:
         return eqn.op.name
-    operands = zip(eqn.inputs, operand_specs(eqn, flow), strict=True)
-    results = zip(eqn.outputs, result_specs(eqn, flow), strict=True)
+    operands = zip(eqn.invars, operand_specs(eqn, flow), strict=True)
+    results = zip(eqn.outvars, result_specs(eqn, flow), strict=True)
     taken, given = [
         [_type_text(a.aval, spec) for a, spec in rows if not hasattr(a, "value")]
         for rows in (operands, results)
@@ -133,7 +133,7 @@ def cause(
 def _dims(eqn: Equation) -> Dims | None:
     if eqn.op.dims is None:
         return None
-    types = [array_type(a.aval.shape, a.aval.dtype) for a in eqn.inputs]
+    types = [array_type(a.aval.shape, a.aval.dtype) for a in eqn.invars]
     return eqn.op.dims(eqn.op, *types, **eqn.params)
 
 
@@ -207,7 +207,7 @@ def _worked(
 def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> str:
     """A scan along a sharded dimension; requires that all values of the shape of an x agree."""
     p = eqn.params
-    xs = eqn.inputs[p["num_consts"] + p["num_carry"] :] if eqn.op is scan else ()
+    xs = eqn.invars[p["num_consts"] + p["num_carry"] :] if eqn.op is scan else ()
     for x in xs:
         alike = [parts.dims(place and place[1]) for shape, place in flow.operands
                  if shape == x.aval.shape]  # fmt: skip

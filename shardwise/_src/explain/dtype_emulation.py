@@ -23,7 +23,7 @@ def as_sent(c: Collective, equations: Sequence[Equation], machine: Machine) -> C
 
     equations: the equations that it implements; if there are as many as arrays, one per array.
     """
-    own = [_only([a.aval for a in (*e.inputs, *e.outputs)], machine) for e in equations]
+    own = [_only([a.aval for a in (*e.invars, *e.outvars)], machine) for e in equations]
     if not equations or not any(own):
         return c
     if len(own) != len(c.arrays):
@@ -34,7 +34,7 @@ def as_sent(c: Collective, equations: Sequence[Equation], machine: Machine) -> C
 
 def product_dtype(dtype: str, equation: Equation, machine: Machine) -> str:
     """The dtype in which a machine computes a product that CPU computes in a wider one."""
-    own = _only([a.aval for a in equation.inputs], machine)
+    own = _only([a.aval for a in equation.invars], machine)
     return _narrowed(ArrayShape(dtype, (8,)), own).dtype
 
 

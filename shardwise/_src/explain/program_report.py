@@ -154,7 +154,7 @@ class _Compiled:
     """An optimized program, with the source equations of its instructions."""
 
     def __init__(self, hlo: Module, equations: Sequence[Equation], machine: Machine):
-        self.hlo, self.equations, self.machine = hlo, equations, machine
+        self.hlo, self.eqns, self.machine = hlo, equations, machine
         self.instructions = {i.name: i for _, i in hlo}
         self.collectives = [
             as_sent(c, [equations[n] for n in self.numbers(c)], machine) for c in collectives(hlo)
@@ -173,7 +173,7 @@ class _Compiled:
         found, dtype = paths_of(i.op_name), i.arrays[0].dtype
         if not found:
             return dtype
-        return product_dtype(dtype, self.equations[self.known(found[0])], self.machine)
+        return product_dtype(dtype, self.eqns[self.known(found[0])], self.machine)
 
     def seconds(self) -> Seconds:
         work, machine = self.work, self.machine
@@ -191,7 +191,7 @@ class _Compiled:
 
         In `a/b`, a calls b; if b has no source line, the user recognizes a.
         """
-        placed = [n for n in path if self.equations[n].site is not None]
+        placed = [n for n in path if self.eqns[n].site is not None]
         return (placed or path)[-1]
 
     @functools.cached_property
@@ -230,7 +230,7 @@ class _Making(_Compiled):
         super().__init__(read(found.text, "explain"), equations, machine)
         self.plan, self.program, self.found, self.flows = plan, program, found, flows
         self.frames = Frames(text, _meshes(plan, program), plan.places.devices)
-        pairs = zip(plan.program.outputs, plan.places.results, strict=True)
+        pairs = zip(plan.program.outvars, plan.places.results, strict=True)
         self.given = {id(v): (s, v.aval.ndim) for v, s in pairs}
 
     def report(self) -> Report:
@@ -280,9 +280,9 @@ class _Making(_Compiled):
             return found | {"op": "", "call": "", "line": "", "function": "",
                             "why": "the partitioner moves parts of it between devices"}  # fmt: skip
         number = self.known(path)
-        eqn, flow = self.equations[number], self.flows.get(number)
+        eqn, flow = self.eqns[number], self.flows.get(number)
         line, function = _line(eqn)
-        given = [self.given_over(frame, v) for v in eqn.outputs]
+        given = [self.given_over(frame, v) for v in eqn.outvars]
         return found | {
             "op": eqn.op.name, "call": self.call(number), "line": line, "function": function,
             "why": cause(eqn, self.over(flow, frame), axes, c.kind, given),
@@ -304,7 +304,7 @@ class _Making(_Compiled):
             frame = None if place is None or not any(place[1]) else self.frames.named(place)[0]
             if frame is not None:
                 yield frame
-        for eqn in [self.equations[n] for n in reversed(path)]:
+        for eqn in [self.eqns[n] for n in reversed(path)]:
             for sharding in [eqn.params[name] for name in eqn.op.shardings]:
                 frame = self.frames.of(sharding)
                 if frame is not None:
@@ -318,7 +318,7 @@ class _Making(_Compiled):
 
     def call(self, number: int) -> str:
         """An operation with the types of its operands and results."""
-        return call_text(self.equations[number], self.over(self.flows.get(number)))
+        return call_text(self.eqns[number], self.over(self.flows.get(number)))
 
     def over(self, flow: Flow | None, *frames: Frame | None) -> Flow | None:
         """The shardings of a flow by axis names: those over some meshes, by default over all.
@@ -368,8 +368,8 @@ class _Making(_Compiled):
                             return one.opcode, ""
                         found = [found[part[0]]]
                     number = self.known(found[0])
-                    eqn = self.equations[number]
-                    own = {hlo_name(v.aval.dtype) for v in eqn.outputs}
+                    eqn = self.eqns[number]
+                    own = {hlo_name(v.aval.dtype) for v in eqn.outvars}
                     copy = f"{copied} copy of " if copied and copied not in own else ""
                     return f"{copy}{self.call(number)}", _line(eqn)[0]
             if i.name in self.parameters:

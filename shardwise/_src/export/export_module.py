@@ -89,7 +89,7 @@ def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:
     program = expanded(program, emitter.platform)
     for value in hoisted_constants(program):
         emitter.hoisted[id(value)] = _constant(emitter, value)
-    own = [emitter.hoisted[id(c)] for c in program.constants]
+    own = [emitter.hoisted[id(c)] for c in program.consts]
     return emitter.program(program, [*own, *args])
 
 

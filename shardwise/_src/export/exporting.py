@@ -110,7 +110,7 @@ def _of_traced(
 ) -> Exported:
     program, sigs = traced.program, traced.sigs
     ins = traced.in_shardings or [None] * len(sigs)
-    outs = traced.out_shardings or [None] * len(program.outputs)
+    outs = traced.out_shardings or [None] * len(program.outvars)
     for platform in platforms:
         on_platform = expanded(program, platform)
         if host_functions(on_platform) or ORDERED in on_platform.effects:
@@ -128,7 +128,7 @@ def _of_traced(
     several = len(places.devices) > 1
     in_shardings = tuple([_abstract(s, f"the sharding of {name}", several)
                           for s, name in zip(stated, traced.names, strict=True)])
-    count = range(len(program.outputs))
+    count = range(len(program.outvars))
     out_shardings = tuple([
         _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
         for i, s in zip(count, places.results, strict=True)

@@ -172,7 +172,7 @@ class SymbolicEmitter(Emitter):
         return self.inline(program, *names)  # a separate function would not have the sizes in scope
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
-        scopes = {n.scope for v in (*eqn.inputs, *eqn.outputs) for n in v.aval.shape
+        scopes = {n.scope for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape
                   if isinstance(n, Dim)}
         if not scopes:
             return super()._equation(eqn, env)
@@ -355,7 +355,7 @@ class SymbolicEmitter(Emitter):
 
 
 def _reject(eqn: Any) -> NoReturn:
-    types = ", ".join(v.aval.str_short(True) for v in (*eqn.inputs, *eqn.outputs))
+    types = ", ".join(v.aval.str_short(True) for v in (*eqn.invars, *eqn.outvars))
     raise NotImplementedError(
         f"{WHERE}.export: {eqn.op.name} of types {types} requires concrete sizes when it is "
         "compiled, so it cannot be exported with symbolic dimensions there. Export it for concrete "

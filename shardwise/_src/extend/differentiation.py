@@ -121,6 +121,6 @@ def linearize(
     flat = _OfLeaves(traceable, tree, has_aux)
     outs, linear = linearize_flat(flat, leaves, "linearize", differentiated=lambda: flat.count)
     program: Program = linear.program
-    consts = [*program.constants, *linear.captured]
+    consts = [*program.consts, *linear.captured]
     zeros = [not active for active in linear.active_out]
     return flat.result(outs), zeros, program, consts, *flat.aux(outs)

@@ -64,7 +64,7 @@ class ClosedJaxpr(Program, metaclass=_OfPrograms):
     __slots__ = ()
 
     def __new__(cls, jaxpr: Program, consts: Sequence[Any] = ()) -> Program:  # pyright: ignore[reportInvalidConstructorReturnType]
-        return jaxpr.replace(constants=tuple(consts))
+        return jaxpr.replace(consts=tuple(consts))
 
 
 class DropVar(Var):
@@ -119,7 +119,7 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Program]:
 
 def subjaxprs(jaxpr: Program) -> Iterator[Program]:
     """The programs in the parameters of a program's equations."""
-    return itertools.chain.from_iterable(jaxprs_in_params(e.params) for e in jaxpr.equations)
+    return itertools.chain.from_iterable(jaxprs_in_params(e.params) for e in jaxpr.eqns)
 
 
 def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:

@@ -107,7 +107,7 @@ def trace_to_jaxpr_dynamic(
         return list(fun.call_wrapped(*given))
 
     program, outer = stage_function(run, list(in_avals), name=fun.__name__)
-    consts = [*program.constants, *outer]
+    consts = [*program.consts, *outer]
     return program, list(program.out_types), consts
 
 
@@ -118,14 +118,14 @@ def dce_jaxpr(
 
     instantiate: arguments that remain in any case; for all, or for each.
     """
-    outputs = [a for a, used in zip(jaxpr.outputs, used_outputs, strict=True) if used]
-    equations = without_dead_code(outputs, list(jaxpr.equations))
-    needed = {a for e in equations for a in e.inputs if isinstance(a, Var)}
+    outputs = [a for a, used in zip(jaxpr.outvars, used_outputs, strict=True) if used]
+    equations = without_dead_code(outputs, list(jaxpr.eqns))
+    needed = {a for e in equations for a in e.invars if isinstance(a, Var)}
     needed |= {a for a in outputs if isinstance(a, Var)}
-    arguments = jaxpr.arguments
+    arguments = jaxpr.invars
     forced = [instantiate] * len(arguments) if isinstance(instantiate, bool) else list(instantiate)
     marks = [v in needed or force for v, force in zip(arguments, forced, strict=True)]
-    pairs = [(v, x) for v, x in zip(jaxpr.constant_vars, jaxpr.constants, strict=True)
+    pairs = [(v, x) for v, x in zip(jaxpr.constvars, jaxpr.consts, strict=True)
              if v in needed]
     inputs = [*[v for v, _ in pairs], *[v for v, m in zip(arguments, marks, strict=True) if m]]
     return Program(inputs, outputs, equations, [x for _, x in pairs], jaxpr.name), marks
@@ -136,10 +136,10 @@ def dce_jaxpr_consts(
 ) -> tuple[Program, list[bool], list[bool]]:
     """Like `dce_jaxpr`; also returns which constants remain; these may begin `instantiate`."""
     if not isinstance(instantiate, bool):
-        instantiate = list(instantiate)[-len(jaxpr.arguments) :]
+        instantiate = list(instantiate)[-len(jaxpr.invars) :]
     found, used = dce_jaxpr(jaxpr, used_outputs, instantiate)
-    left = {*found.constant_vars}
-    return found, [v in left for v in jaxpr.constant_vars], used
+    left = {*found.constvars}
+    return found, [v in left for v in jaxpr.constvars], used
 
 
 def dce_jaxpr_call_rule(
@@ -148,11 +148,11 @@ def dce_jaxpr_call_rule(
     """The `dce_rules` entry for an equation that only calls a program: which operands are used, and
     the equation without unused operands and results."""
     if not any(used_outputs) and not eqn.effects:
-        return [False] * len(eqn.inputs), None
+        return [False] * len(eqn.invars), None
     name = next(k for k, v in eqn.params.items() if isinstance(v, Program))
     program, used = dce_jaxpr(eqn.params[name], used_outputs)
-    inputs = [a for a, u in zip(eqn.inputs, used, strict=True) if u]
-    outputs = [v for v, u in zip(eqn.outputs, used_outputs, strict=True) if u]
+    inputs = [a for a, u in zip(eqn.invars, used, strict=True) if u]
+    outputs = [v for v, u in zip(eqn.outvars, used_outputs, strict=True) if u]
     return used, Equation(eqn.op, inputs, outputs, {**eqn.params, name: program}, eqn.site)
 
 

@@ -324,7 +324,7 @@ class Jitted(Generic[P, R]):
         staged = self._function.staged(call)
         program, outer = staged.program, staged.captured
         if outer:
-            program = program.replace(constants=(*program.constants, *outer))
+            program = program.replace(consts=(*program.consts, *outer))
             return program, shapes_of(program, staged.out_tree)
         traced = self._traced(call, staged)
         return traced.program, traced.out_info

@@ -43,17 +43,17 @@ def used_arguments(program: Program) -> tuple[int, ...]:
 
     An argument that determines the mesh of the results' types counts as used.
     """
-    used: set[Any] = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
-    placed = [v for v in program.arguments if v.aval.mesh is not None]
+    used: set[Any] = {a for eqn in program.eqns for a in eqn.invars}.union(program.outvars)
+    placed = [v for v in program.invars if v.aval.mesh is not None]
     if placed and used.isdisjoint(placed):
         used.add(placed[0])
-    return tuple([i for i, v in enumerate(program.arguments) if v in used])
+    return tuple([i for i, v in enumerate(program.invars) if v in used])
 
 
 @derived
 def without_others(program: Program, kept: tuple[int, ...]) -> Program:
     """The program as a function of some of its arguments: the others are not used."""
-    inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
+    inputs = [*program.constvars, *[program.invars[i] for i in kept]]
     return program.replace(inputs=inputs)
 
 
@@ -149,7 +149,7 @@ class Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program again, under the transforms in effect at the call."""
-        return self._run(self.program.constants, args, kwargs)
+        return self._run(self.program.consts, args, kwargs)
 
     def closure_convert(self) -> tuple[list[Any], Callable[..., Any]]:
         """The captured values of the function, and a function that takes them explicitly.
@@ -160,7 +160,7 @@ class Traced:
         def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             return self._run(consts, args, kwargs)
 
-        return list(self.program.constants), fun
+        return list(self.program.consts), fun
 
     def _run(self, consts: Sequence[Any], args: tuple, kwargs: dict) -> Any:
         leaves, tree = apart(*flatten((args, kwargs)))

@@ -150,8 +150,8 @@ def code_in(program: Program) -> tuple[list[Any], int]:
     held: list[Any] = []
     programs, count = [program], 0
     for inner in programs:  # and those found in the process
-        count += len(inner.equations)
-        for equation in inner.equations:
+        count += len(inner.eqns)
+        for equation in inner.eqns:
             op = equation.op
             if op.programs:
                 programs += [p for p in equation.programs() if p not in programs]
@@ -187,7 +187,7 @@ class CacheGroup:
 
     def keep(self, key: tuple, staged: Any, count: int) -> None:
         """Caches a staged program with this number of equations, if it is not too large."""
-        size = sum(getattr(c, "nbytes", CONSTANTS) for c in staged.program.constants)
+        size = sum(getattr(c, "nbytes", CONSTANTS) for c in staged.program.consts)
         if size > CONSTANTS or count > EQUATIONS:
             return
         make_room(self.traces, TRACES)

@@ -118,9 +118,9 @@ class Emitter(Manual, Instructions, Kernels):
         env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
         plain = self.scope is None and self._located is False
         write = self._equation if plain else self._located_equation
-        for eqn in program.equations:
+        for eqn in program.eqns:
             write(eqn, env)
-        return [self._atom(a, env) for a in program.outputs]
+        return [self._atom(a, env) for a in program.outvars]
 
     def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:
         """Emits an equation with its location: its scope names and source line."""
@@ -180,16 +180,16 @@ class Emitter(Manual, Instructions, Kernels):
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
         if op.instruction is not None and self._is_plain(eqn):  # most are: no rule is needed
-            t, atoms = eqn.outputs[0].aval, eqn.inputs
+            t, atoms = eqn.outvars[0].aval, eqn.invars
             xs = [self.constant(a.value, t) if a.__class__ is Literal else env[a] for a in atoms]
             line = f"{op.instruction} {', '.join(xs)} : {tensor_text(t)}"
-            env[eqn.outputs[0]] = self.let(line)
+            env[eqn.outvars[0]] = self.let(line)
             return
         if op.lower is None:
             raise op.missing("lower", "compilation")
-        outs = tuple([v.aval for v in eqn.outputs])
+        outs = tuple([v.aval for v in eqn.outvars])
         ins, xs, opaque = [], [], False
-        for a in eqn.inputs:
+        for a in eqn.invars:
             aval = a.aval
             if a.__class__ is Literal:
                 if op.pointwise and outs[0].shape:
@@ -209,21 +209,21 @@ class Emitter(Manual, Instructions, Kernels):
             result = op.lower(op, self, ins, outs, *xs, **eqn.params)
             if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
                 result = self._placed(result, outs[0])
-            env[eqn.outputs[0]] = result
+            env[eqn.outvars[0]] = result
             return
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
-        env.update(zip(eqn.outputs, results, strict=True))
+        env.update(zip(eqn.outvars, results, strict=True))
 
     def _is_plain(self, eqn: Any) -> bool:
         """Whether operands and result have one type, and surely the same sharding."""
-        t = eqn.outputs[0].aval
-        for a in eqn.inputs:
+        t = eqn.outvars[0].aval
+        for a in eqn.invars:
             if a.aval is not t and (a.__class__ is not Literal or a.aval.dtype is not t.dtype):
                 return False
         if self.devices == 1:
             return True
-        return _follows(t, [a.aval for a in eqn.inputs if a.__class__ is not Literal])
+        return _follows(t, [a.aval for a in eqn.invars if a.__class__ is not Literal])
 
     def _atom(self, atom: Any, env: dict[Any, str]) -> str:
         if atom.__class__ is Literal:
@@ -232,7 +232,7 @@ class Emitter(Manual, Instructions, Kernels):
 
     def inline(self, program: Program, *names: str) -> list[str]:
         """Emits a nested program in place."""
-        constants = [self._constant(value) for value in program.constants]
+        constants = [self._constant(value) for value in program.consts]
         return self.program(program, [*constants, *names])
 
     def _constant(self, value: Any) -> str:
@@ -277,7 +277,7 @@ class Emitter(Manual, Instructions, Kernels):
         ins = ", ".join(tensor_text(t) for t in program.in_types)
         outs = ", ".join(tensor_text(t) for t in program.out_types)
         text = form(symbol, ", ".join(names))
-        return self.lets(f"{text} : ({ins}) -> ({outs})", len(program.outputs))
+        return self.lets(f"{text} : ({ins}) -> ({outs})", len(program.outvars))
 
     def _can_be_apart(self, program: Program) -> bool:
         """Whether any sharding splits the arguments and results into equal shards, and the program
@@ -483,7 +483,7 @@ def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
 @derived
 def any_constants(program: Program) -> bool:
     """Whether the program, or a program nested in it, has constants."""
-    return any(p.constants for p in programs_in(program))
+    return any(p.consts for p in programs_in(program))
 
 
 @cached(4096)

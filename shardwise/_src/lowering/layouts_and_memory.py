@@ -118,9 +118,9 @@ def stated_kind(sharding: Any) -> str | None:
 def result_kinds(program: Program) -> list[str | None]:
     """The memory kind in which the program itself leaves each of its results."""
     kinds: dict[Any, str | None] = {}
-    for eqn in program.equations:
+    for eqn in program.eqns:
         if eqn.op is to_memory:
-            kinds[eqn.outputs[0]] = eqn.params["space"].wanted
+            kinds[eqn.outvars[0]] = eqn.params["space"].wanted
         for name in eqn.op.shardings if not eqn.op.multiple else ():
-            kinds[eqn.outputs[0]] = kind_of(eqn.params[name])
-    return [kinds.get(a) for a in program.outputs]
+            kinds[eqn.outvars[0]] = kind_of(eqn.params[name])
+    return [kinds.get(a) for a in program.outvars]

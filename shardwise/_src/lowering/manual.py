@@ -115,7 +115,7 @@ class Manual:
             results = self.inline(program, *xs)
             self.manual = outer
             return results
-        held = [c for p in programs_in(program) for c in p.constants if id(c) in self.hoisted]
+        held = [c for p in programs_in(program) for c in p.consts if id(c) in self.hoisted]
         types = [*program.in_types, *map(type_of, held)]
         inner = self.within(own)
         names = [inner.fresh() if t.size else inner.none(t) for t in types]

@@ -185,9 +185,9 @@ class Meshes:
 
 def hoisted_constants(program: Program) -> list[Any]:
     """Constants that become hidden arguments: the program's own, and large ones of nested ones."""
-    found: dict[int, Any] = {id(value): value for value in program.constants}
+    found: dict[int, Any] = {id(value): value for value in program.consts}
     for held in programs_in(program)[1:]:
-        for value in held.constants:
+        for value in held.consts:
             if np.size(value) > MAX_DENSE or not isinstance(value, np.ndarray):
                 found[id(value)] = value
     return list(found.values())
@@ -295,12 +295,12 @@ def _module(
     kept = storage.ins or (USUAL,) * len(rows)
     names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
-    own = [emitter.hoisted[id(c)] for c in program.constants]
+    own = [emitter.hoisted[id(c)] for c in program.consts]
     results = emitter.program(program, own + names[count:])
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
-    donors = [False] * count + (list(donated) or [False] * len(program.arguments))
+    donors = [False] * count + (list(donated) or [False] * len(program.invars))
     pairs = zip(rows, donors, kept, strict=True)
     ins = ", ".join(_argument_text(meshes, *row, donor, slot) for row, donor, slot in pairs)
     held = [padded_type(t, s) for _, t, s in out_rows]

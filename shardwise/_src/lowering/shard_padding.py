@@ -51,7 +51,7 @@ def at_padded_sizes(
 
     It is, if all ops are elementwise and all arrays have one shape and one uneven sharding.
     """
-    if program.constants or any(not e.op.pointwise for e in program.equations):
+    if program.consts or any(not e.op.pointwise for e in program.eqns):
         return None
     sharding = _common_sharding(program.in_types, in_shardings)
     if sharding is None:
@@ -92,4 +92,4 @@ def _resized(program: Program, shape: tuple[int, ...]) -> Program:
     new = Rewriting(fresh=resized)
     inputs = [resized(v) for v in program.inputs]
     outputs = new.add(program, inputs)
-    return program.replace(inputs=inputs, outputs=outputs, equations=new.equations)
+    return program.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)

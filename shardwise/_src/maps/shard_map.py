@@ -197,8 +197,8 @@ def over_parts(
                 ref_type=inner_type,
             )
             program, constants = consts_to_args(program)
-            count, outputs = counts[0], program.outputs
-            out_specs = [*put_together(program.replace(outputs=outputs[:count]))]
+            count, outputs = counts[0], program.outvars
+            out_specs = [*put_together(program.replace(outvars=outputs[:count]))]
             written = [(names[i], specs[i]) for i in at]
             written += [(_outside(ref), PartitionSpec()) for ref in closed]
             for (where, spec), t in zip(written, program.out_types[count:], strict=True):

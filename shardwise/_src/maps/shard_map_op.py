@@ -110,9 +110,9 @@ def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any)
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
     """The shardings of a program's results that its `shard_map`s determine: mesh and spec."""
-    made: dict[Any, Any] = {v: (eqn, i) for eqn in program.equations if eqn.op is shard_map
-            for i, v in enumerate(eqn.outputs)}
-    rows = [made.get(v) for v in program.outputs]
+    made: dict[Any, Any] = {v: (eqn, i) for eqn in program.eqns if eqn.op is shard_map
+            for i, v in enumerate(eqn.outvars)}
+    rows = [made.get(v) for v in program.outvars]
     return [row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]])
             for row in rows]
 
@@ -334,10 +334,10 @@ def _divide(
         parts, program = inside_of(params["program"])
         if not parts.saved:
             return eqn, [], eqn
-        count = len(program.outputs)
-        first = program.replace(outputs=[*program.outputs, *parts.saved], equations=parts.first)
-        again = program.replace(inputs=[*program.inputs, *parts.saved], equations=parts.again)
-        marks = (False,) * len(program.arguments) + (True,) * len(parts.saved)
+        count = len(program.outvars)
+        first = program.replace(outvars=[*program.outvars, *parts.saved], eqns=parts.first)
+        again = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.again)
+        marks = (False,) * len(program.invars) + (True,) * len(parts.saved)
         first, again = _stacked(first, count), _unstacked(again, marks)
         specs = tuple([_kept_spec(v.aval, **p) for v in parts.saved])
         types = first.out_types[count:]
@@ -346,9 +346,9 @@ def _divide(
     leaving = {**params, "program": first, "out_specs": (*params["out_specs"], *specs)}
     coming = {**params, "program": again, "in_specs": (*params["in_specs"], *specs)}
     return (
-        eqn.replace(params=leaving, outputs=[*eqn.outputs, *held]),
+        eqn.replace(params=leaving, outvars=[*eqn.outvars, *held]),
         held,
-        eqn.replace(params=coming, inputs=[*eqn.inputs, *held]),
+        eqn.replace(params=coming, invars=[*eqn.invars, *held]),
     )
 
 
@@ -377,7 +377,7 @@ def _replay(
     """Each equation runs on all devices, one after another. Values leave like residuals."""
     program, constants = consts_to_args(inlined(program, lambda eqn: eqn.called))
     args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + in_specs
-    own = [eqn for eqn in program.equations if eqn.op is not reshape]
+    own = [eqn for eqn in program.eqns if eqn.op is not reshape]
     if len(own) == 1:
         return _replay_one(op, run, args, own[0], program, in_specs, p)
     env: dict[Any, Any] = {}
@@ -390,20 +390,20 @@ def _replay(
         calling = program_of(lambda *xs: op(*xs, **whole), types, program.name)
         env.update(zip(wanted, run(calling, given), strict=True))
 
-    arguments = program.arguments
-    step(program.replace(outputs=arguments, equations=[]), arguments, args, in_specs)
-    for eqn in program.equations:
+    arguments = program.invars
+    step(program.replace(outvars=arguments, eqns=[]), arguments, args, in_specs)
+    for eqn in program.eqns:
         taken = _taken(eqn)
-        one = Program(taken, eqn.outputs, [eqn], (), program.name)
+        one = Program(taken, eqn.outvars, [eqn], (), program.name)
         with _inside(p):
             one = _unstacked(one, (True,) * len(taken))
             specs = tuple([_kept_spec(v.aval, **p) for v in taken])
-        step(one, eqn.outputs, [env[v] for v in taken], specs)
+        step(one, eqn.outvars, [env[v] for v in taken], specs)
     return None
 
 
 def _taken(eqn: Equation) -> list[Var]:
-    return [v for v in dict.fromkeys(eqn.inputs) if isinstance(v, Var)]
+    return [v for v in dict.fromkeys(eqn.invars) if isinstance(v, Var)]
 
 
 def _replay_one(
@@ -416,12 +416,12 @@ def _replay_one(
     taken = _taken(eqn)
     if axes_in(program) or not taken:
         return eqn
-    before = program.equations[: program.equations.index(eqn)]
+    before = program.eqns[: program.eqns.index(eqn)]
     with _inside(p):
-        stacked = _stacked(program.replace(outputs=taken, equations=before), 0)
+        stacked = _stacked(program.replace(outvars=taken, eqns=before), 0)
         specs = tuple([_kept_spec(v.aval, **p) for v in taken])
     found = op(*args, program=stacked, in_specs=in_specs, out_specs=specs, **p)
-    one, sizes = Program(taken, eqn.outputs, [eqn], (), program.name), p["place"].mesh.shape
+    one, sizes = Program(taken, eqn.outvars, [eqn], (), program.name), p["place"].mesh.shape
     for at in np.ndindex(*[sizes[a] for a in p["axes"]]):
         here = dict(zip(p["axes"], at, strict=True))
         parts = []

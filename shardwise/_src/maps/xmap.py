@@ -337,5 +337,5 @@ class _Call:
             count = len(self.values)
             program, _ = self._stage(lambda *xs: self._called(xs[:count]), varying)
         for eqn in walk(program):
-            for v in eqn.outputs:
+            for v in eqn.outvars:
                 self._check_apart(f"a result of [{eqn.op.name}] in it", v.aval.varying)

@@ -61,19 +61,19 @@ class _Check:
 
     def run(self, program: Program, axes: dict[Var, list[Axis]], call: Call) -> None:
         """axes: those of the inputs, if known; extended to all variables."""
-        for eqn in program.equations:
+        for eqn in program.eqns:
             if eqn.op is axes_op:
                 self._border(eqn, axes, call)
             elif eqn.op.programs:
                 for held in eqn.programs():
                     self._held(eqn, held, axes, (*call, id(eqn)))
-            elif eqn.op.dims is not None and eqn.inputs:
+            elif eqn.op.dims is not None and eqn.invars:
                 self._follow(eqn, axes)
 
     def _border(self, eqn: Equation, axes: dict[Var, list[Axis]], call: Call) -> None:
         p = eqn.params
         where = f"{p['who']}, at {describe(eqn.site)}"
-        olds, news = _axes(eqn.inputs[0], axes), _axes(eqn.outputs[0], axes)
+        olds, news = _axes(eqn.invars[0], axes), _axes(eqn.outvars[0], axes)
         for old, new, word, other in zip(olds, news, p["words"], p["to"], strict=True):
             if word == other:
                 _unite(old, new, eqn)
@@ -84,9 +84,9 @@ class _Check:
     def _follow(self, eqn: Equation, axes: dict[Var, list[Axis]]) -> None:
         """Identifies axes that have the same factor."""
         rule: Any = eqn.op.dims
-        dims = rule(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+        dims = rule(eqn.op, *[a.aval for a in eqn.invars], **eqn.params)
         first: dict[Any, tuple[Axis, int]] = {}
-        for atoms, rows in ((eqn.inputs, dims.inputs), (eqn.outputs, dims.outputs)):
+        for atoms, rows in ((eqn.invars, dims.inputs), (eqn.outvars, dims.outputs)):
             for atom, factors in zip(atoms, rows, strict=True):
                 own = zip(_axes(atom, axes), factors, atom.aval.shape, strict=False)
                 for axis, factor, size in own:
@@ -103,13 +103,13 @@ class _Check:
         An argument with one dimension less is a slice of its operand along the first dimension.
         """
         inside: dict[Var, list[Axis]] = {}
-        count = len(held.arguments)
-        if len(eqn.inputs) - count in (0, 1):  # branches do not get the index operand
-            operands = eqn.inputs[len(eqn.inputs) - count :]
-            _link(operands, axes, held.arguments, inside, eqn)
+        count = len(held.invars)
+        if len(eqn.invars) - count in (0, 1):  # branches do not get the index operand
+            operands = eqn.invars[len(eqn.invars) - count :]
+            _link(operands, axes, held.invars, inside, eqn)
         self.run(held, inside, call)
-        if len(held.outputs) == len(eqn.outputs):
-            _link(eqn.outputs, axes, held.outputs, inside, eqn)
+        if len(held.outvars) == len(eqn.outvars):
+            _link(eqn.outvars, axes, held.outvars, inside, eqn)
 
 
 def _link(

@@ -249,7 +249,7 @@ class custom_partitioning:
                 f"{WHO} {self.name} uses a traced value from outside, which "
                 f"`partition` cannot see. Pass it to {self.name} as an argument."
             )
-        program = body.program.replace(constants=body.outside)
+        program = body.program.replace(consts=body.outside)
         rule = CallRule(self.name, (self, definition, *key), definition, static, tree, body.tree)
         found = rule, shared(program)
         if keeps and not body.outside:

@@ -235,7 +235,7 @@ class CallRule(PartitioningRule):
                     f"{a.str_short(True)}, but shards are of type {b.str_short(True)} under "
                     "result_shardings."
                 )
-        return body.program.replace(constants=body.outside)
+        return body.program.replace(consts=body.outside)
 
 
 def _is_over(sharding: Any, mesh: Any) -> bool:

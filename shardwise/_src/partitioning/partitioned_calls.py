@@ -143,7 +143,7 @@ def _module_text(
     mesh, number = found.mesh, {d: i for i, d in enumerate(asked.mesh.flat_devices)}
     grid = np.array([number[d] for d in mesh.flat_devices]).reshape(mesh.axis_sizes)
     emitter.manual = ManualAxes(mesh, grid, frozenset(mesh.axis_names), frozenset())
-    held = {id(c): c for p in programs_in(found.program) for c in p.constants}
+    held = {id(c): c for p in programs_in(found.program) for c in p.consts}
     emitter.hoisted = {
         i: emitter.let(f"stablehlo.constant {attribute_text(np.asarray(c))}")
         for i, c in held.items()

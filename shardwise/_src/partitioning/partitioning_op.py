@@ -64,7 +64,7 @@ def _batch(
         )
     marks = tuple([d is not None for d in dims])
     axis = Axis(mapped.size) if rule.sets_result_shardings else mapped.of(args, dims)
-    wide, _ = batch_program(program, axis, marks, (True,) * len(program.outputs))
+    wide, _ = batch_program(program, axis, marks, (True,) * len(program.outvars))
     given = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     given = given if rule.sets_result_shardings else moved_into(wide, args, dims)
     outs = op(*given, program=shared(wide), rule=MappedRule(rule, mapped.size, marks))

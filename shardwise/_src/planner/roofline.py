@@ -204,7 +204,7 @@ def roofline(
                 lambda t, spec: ShapeDtypeStruct(t.shape, t.dtype, sharding=over(spec)),
                 shapes, broadcast(out_specs, shapes),
             )
-        maps = [e for e in program.equations if e.op is shard_map_op]
+        maps = [e for e in program.eqns if e.op is shard_map_op]
         if maps:
             (program,) = maps[-1].programs()
         if print_jaxpr:
@@ -256,14 +256,14 @@ def _of_program(
     program: Program, mesh: Any, pin_lhs: bool, pin_rhs: bool
 ) -> RooflineResult:
     """The sum over all equations, and the peak size of live values between them."""
-    last: dict[Var, Any] = {a: e for e in program.equations for a in e.inputs if isinstance(a, Var)}
-    last |= dict.fromkeys([a for a in program.outputs if isinstance(a, Var)])
+    last: dict[Var, Any] = {a: e for e in program.eqns for a in e.invars if isinstance(a, Var)}
+    last |= dict.fromkeys([a for a in program.outvars if isinstance(a, Var)])
     here = most = RooflineShape.total_bytes([v.aval for v in program.inputs])
     total = RooflineResult.zeros()
-    for eqn in program.equations:
+    for eqn in program.eqns:
         total += _of_equation(eqn, mesh, pin_lhs, pin_rhs)
-        here += RooflineShape.total_bytes([v.aval for v in eqn.outputs])
-        done = {a for a in eqn.inputs if isinstance(a, Var) and last[a] is eqn}
+        here += RooflineShape.total_bytes([v.aval for v in eqn.outvars])
+        done = {a for a in eqn.invars if isinstance(a, Var) and last[a] is eqn}
         here -= RooflineShape.total_bytes([v.aval for v in done])
         most = max(most, here)
     return total + RooflineResult(peak_hbm_bytes=most)
@@ -282,7 +282,7 @@ def _of_equation(eqn: Equation, mesh: Any, pin_lhs: bool, pin_rhs: bool) -> Roof
         rule = _by_facts(eqn.op)
     ctx = RooflineRuleContext(
         name_stack=eqn.source_info.name_stack, primitive=eqn.primitive, mesh=mesh,
-        avals_in=[a.aval for a in eqn.inputs], avals_out=[v.aval for v in eqn.outputs],
+        avals_in=[a.aval for a in eqn.invars], avals_out=[v.aval for v in eqn.outvars],
         pin_lhs_in_vmem=pin_lhs, pin_rhs_in_vmem=pin_rhs,
     )  # fmt: skip
     return rule(ctx, *map(RooflineShape.from_aval, ctx.avals_in), **eqn.params)

@@ -308,7 +308,7 @@ def _single(op: Op, args: Sequence[Array], params: dict[str, Any]) -> tuple[Prog
 
 def _list_of(program: Program) -> Any:
     """The pytree of a program's results as a list."""
-    return flatten([0] * len(program.outputs))[1]
+    return flatten([0] * len(program.outvars))[1]
 
 
 def _program(

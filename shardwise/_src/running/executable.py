@@ -120,7 +120,7 @@ class Executable(NamedTuple):
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         (sig,), new = self.out_sigs, new_array
         hidden = self.hidden
-        one = len(self.program.arguments) == 1 and not hidden  # avoids a loop
+        one = len(self.program.invars) == 1 and not hidden  # avoids a loop
 
         def run(args: Sequence[Any]) -> Array:
             try:

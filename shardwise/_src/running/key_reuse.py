@@ -57,7 +57,7 @@ def _error(here: int, before: int) -> KeyReuseError:
 
 
 def has_keys(program: Program) -> bool:
-    return any(_is_key(x.aval) for x in (*program.inputs, *program.outputs))
+    return any(_is_key(x.aval) for x in (*program.inputs, *program.outvars))
 
 
 def _is_key(t: ArrayType) -> bool:
@@ -176,9 +176,9 @@ class Flow:
             outs = self._moved(op, values, eqn)
         elif not keys and not op.effects and op.elements is not Elements.KNOWN:
             outs = self._known(op, values, eqn)
-        found: list[Any] = [None] * len(eqn.outputs)
+        found: list[Any] = [None] * len(eqn.outvars)
         found = [*outs] if len(outs) == len(found) else found
-        for i, var in enumerate(eqn.outputs):
+        for i, var in enumerate(eqn.outvars):
             if _is_key(var.aval):
                 old = found[i]
                 if not isinstance(old, Keys) or old.ids.shape != var.aval.shape:
@@ -189,7 +189,7 @@ class Flow:
         if eqn.op.key_reuse is not None:
             return eqn.op.key_reuse(eqn.op, self, values, **eqn.params)
         programs = list(held_in(eqn.op, eqn.params))
-        if len(programs) == 1 and len(programs[0].arguments) == len(values):
+        if len(programs) == 1 and len(programs[0].invars) == len(values):
             return self.through(programs[0], values)
         for k in keys:
             self.use(k, eqn.site)
@@ -198,7 +198,7 @@ class Flow:
     def _moved(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
         """The op applied to the numbers; an empty list if an index is unknown."""
         if op.shardings or op.multiple:  # unchanged
-            return values if len(values) == len(eqn.outputs) else []
+            return values if len(values) == len(eqn.outvars) else []
         if None in [None if v is None else 0 for v in values]:
             return []
         with _plainly():
@@ -210,7 +210,7 @@ class Flow:
 
     def _known(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
         small = op.multiple or any(v is None or np.size(v) > FEW for v in values)
-        if small or any(not is_integer(v.aval.dtype) or v.aval.size > FEW for v in eqn.outputs):
+        if small or any(not is_integer(v.aval.dtype) or v.aval.size > FEW for v in eqn.outvars):
             return []
         with _plainly():
             try:
@@ -244,7 +244,7 @@ def _walked(program: Program, places: tuple[tuple[int, int], ...]) -> _Walked:
     """places: positions and values of arguments that may be indices of keys."""
     flow, known = Flow(), dict(places)
     given = [flow.fresh(v.aval.shape) if _is_key(v.aval) else known.get(i)
-             for i, v in enumerate(program.arguments)]
+             for i, v in enumerate(program.invars)]
     results = flow.through(program, given)
     return _Walked(given, [*flow.constants.values()], results, flow.marks)
 

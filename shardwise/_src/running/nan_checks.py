@@ -138,7 +138,7 @@ class _Search:
 
     def within(self, eqn: Equation) -> Exception:
         """For an equation of a nested program, which cannot run on its own."""
-        return self.error(eqn, eqn.inputs, eqn.outputs, "")
+        return self.error(eqn, eqn.invars, eqn.outvars, "")
 
     def error(self, eqn: Equation, ins: Any, outs: Any, had: str) -> Exception:
         types = ", ".join(x.aval.str_short(True) for x in ins) or "none"

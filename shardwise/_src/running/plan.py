@@ -178,7 +178,7 @@ class ModulePlan(NamedTuple):
     def _executable_of(self, wider: Program) -> Executable:
         """A program with more results, compiled with the same shardings."""
         results = self.places.results
-        outs = [*results, *[None] * (len(wider.outputs) - len(results))]
+        outs = [*results, *[None] * (len(wider.outvars) - len(results))]
         tree = flatten([0] * len(outs))[1]
         given = {"in_shardings": self.places.arguments, "out_shardings": outs}
         return build(wider, self.sigs, out_tree=tree, **given)
@@ -211,7 +211,7 @@ def plan_module(
     unfit = _unfit(program, donated)
     donated = () if watching() else tuple([i for i in donated if i not in unfit])
     ins = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
-    outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outvars)
     check_committed(program, sigs, names, ins)
     where = sigs, names, ins, outs
     if is_expandable(program):
@@ -304,7 +304,7 @@ def _asks(program: Program) -> bool:
 
 def _is_single(program: Program) -> bool:
     """Whether a program is a single op, the smallest program for XLA."""
-    equations = program.equations
+    equations = program.eqns
     return len(equations) == 1 and not equations[0].op.programs
 
 
@@ -317,6 +317,6 @@ def _is_small(program: Program) -> bool:
         return False
     return all(
         not (eqn.op.is_expensive or eqn.op.programs or eqn.op.shardings)
-        and all(v.aval.size <= SMALL for v in eqn.outputs)
-        for eqn in program.equations
+        and all(v.aval.size <= SMALL for v in eqn.outvars)
+        for eqn in program.eqns
     )

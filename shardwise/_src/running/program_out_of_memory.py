@@ -27,11 +27,11 @@ def program_exhausted(
 
 
 def _largest_value(program: Program) -> str:
-    rows = [(nbytes(v.aval), eqn) for eqn in walk(program) for v in eqn.outputs]
+    rows = [(nbytes(v.aval), eqn) for eqn in walk(program) for v in eqn.outvars]
     if not rows:
         return ""
     _, eqn = max(rows, key=lambda row: row[0])
-    largest = max([v.aval for v in eqn.outputs], key=nbytes)
+    largest = max([v.aval for v in eqn.outvars], key=nbytes)
     return f" Its largest value is {typed(largest)}, the result of {_named(eqn)}."
 
 

@@ -20,16 +20,16 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
     compiled: makes the executable of a program with the results of the given one, and more.
     """
     flat = inlined(program, _looking)
-    seen = [e for e in flat.equations if INSPECT in e.op.effects]
-    rest = [e for e in flat.equations if INSPECT not in e.op.effects]
+    seen = [e for e in flat.eqns if INSPECT in e.op.effects]
+    rest = [e for e in flat.eqns if INSPECT not in e.op.effects]
     if any(INSPECT in e.effects for e in rest):
         raise NotImplementedError(
             f"{program.name}: inspect_array_sharding is not supported inside a loop, a "
             "branch, a shard_map or a function with a custom derivative. Return the value from it, "
             "and inspect it outside."
         )
-    results = (*flat.outputs, *[e.inputs[0] for e in seen])
-    found = compiled(flat.replace(outputs=results, equations=rest)).out_sigs[len(flat.outputs) :]
+    results = (*flat.outvars, *[e.invars[0] for e in seen])
+    found = compiled(flat.replace(outvars=results, eqns=rest)).out_sigs[len(flat.outvars) :]
     for eqn, sig in zip(seen, found, strict=True):
         eqn.params["callback"](sig.sharding)
 

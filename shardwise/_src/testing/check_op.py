@@ -84,7 +84,7 @@ def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None
                 _, linear = linearize(functools.partial(sample.apply, op), args)
         except Exception:
             continue  # reported by the derivative check
-        if any(eqn.op is op for eqn in linear.program.equations):
+        if any(eqn.op is op for eqn in linear.program.eqns):
             report.about = sample.describe()
             report.add("missing field", "transpose=None",
                        f"a `transpose` rule: the linearization of {op.name} contains {op.name}")

@@ -31,7 +31,7 @@ def staged(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
 
 def compiled(program: Program, args: Sequence[Any], **plan: Any) -> Executable:
     """The program compiled for arrays of these types; a call returns a list of results."""
-    tree = flatten([0] * len(program.outputs))[1]
+    tree = flatten([0] * len(program.outvars))[1]
     return build(program, [a._sig for a in args], out_tree=tree, quick=True, **plan)
 
 
@@ -110,6 +110,6 @@ class Bundle:
         arrays = self.args if args is None else [EAGER.array(a) for a in args]
         outs = iter(exe(arrays))
         return {
-            name: [np.asarray(next(outs)) for _ in program.outputs]
+            name: [np.asarray(next(outs)) for _ in program.outvars]
             for name, program in self.programs.items()
         }

@@ -99,7 +99,7 @@ class Axis:
 def axes_in(program: Program) -> dict[Any, int]:
     """The axes that collectives in a program use, and their sizes; only axes bound outside it."""
     found: dict[Any, int] = {}
-    for eqn in program.equations:
+    for eqn in program.eqns:
         op, inner = eqn.op, {}
         if op.named_axes is not None:
             inner = dict(zip(*[eqn.params[p] for p in op.named_axes], strict=True))
@@ -304,7 +304,7 @@ def batch_program(
     with stager.entered():
         args = [
             stager.new_input(with_dim(v.aval, size, 0, batch_sharding) if b else v.aval)
-            for v, b in zip(program.arguments, batched, strict=True)
+            for v, b in zip(program.invars, batched, strict=True)
         ]
         dims = [0 if b else None for b in batched]
         interpreter = Batch(stager, axis, "vmap", program.name)
@@ -315,7 +315,7 @@ def batch_program(
         moved = [
             reshard_like(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, batch_sharding))
             if m else o
-            for o, d, m, v in zip(outs, out_dims, marks, program.outputs, strict=True)
+            for o, d, m, v in zip(outs, out_dims, marks, program.outvars, strict=True)
         ]
         new, captured = stager.finish(moved)
     new, _ = split_captures(new, captured)

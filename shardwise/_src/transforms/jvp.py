@@ -122,10 +122,10 @@ def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, t
     stager = Stage(DETACHED, "jvp", program.name)
     marks: list[bool] = []
     with stager.entered():
-        primals = [stager.new_input(v.aval) for v in program.arguments]
+        primals = [stager.new_input(v.aval) for v in program.invars]
         tangents = [
             stager.new_input(v.aval.strong()) if has else None
-            for v, has in zip(program.arguments, nonzero, strict=True)
+            for v, has in zip(program.invars, nonzero, strict=True)
         ]
         outs, out_tangents = push_forward(program, primals, tangents, stager, "jvp", program.name)
         marks = [t is not None for t in out_tangents]

@@ -181,12 +181,12 @@ def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
         interpreter = Linearize(stager, "split", program.name)
         known_in = [
             None if u else stager.new_input(v.aval)
-            for v, u in zip(program.arguments, unknown, strict=True)
+            for v, u in zip(program.invars, unknown, strict=True)
         ]
         with interpreter.entered():
             args = [
                 interpreter.new_input(v.aval) if k is None else k
-                for v, k in zip(program.arguments, known_in, strict=True)
+                for v, k in zip(program.invars, known_in, strict=True)
             ]
             outs = program(*args)
             marks = tuple(interpreter.is_unknown(x) for x in outs)

@@ -44,8 +44,8 @@ class StageTracer(Tracer):
         self.variable = variable
 
     def made_at(self) -> Site | None:
-        for eqn in self.interpreter.equations:
-            if self.variable in eqn.outputs:
+        for eqn in self.interpreter.eqns:
+            if self.variable in eqn.outvars:
                 return eqn.site
         return None
 
@@ -66,11 +66,11 @@ class Stage(Interpreter):
     """
 
     is_apart = True
-    __slots__ = ("equations", "captures", "inputs", "names", "refs", "ref_type")
+    __slots__ = ("eqns", "captures", "inputs", "names", "refs", "ref_type")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
         super().__init__(parent, transform, function)
-        self.equations: list[Equation] = []
+        self.eqns: list[Equation] = []
         self.captures: dict[int, tuple[Var, Any]] = {}
         self.inputs: list[Var] = []
         self.names: list[str] = []
@@ -94,17 +94,17 @@ class Stage(Interpreter):
             return super().call(fused, args, static) if template is None else (
                 self._copied(template, given)
             )
-        before, captured = len(self.equations), len(self.captures)
+        before, captured = len(self.eqns), len(self.captures)
         result = super().call(fused, args, static)
         if len(self.captures) == captured:
-            keep(key, given, self.equations[before:], result)
+            keep(key, given, self.eqns[before:], result)
         return result
 
     def _copied(self, template: Template, args: tuple[Any, ...]) -> StageTracer:
         """Adds the equations of a template."""
         steps, result = template
         atoms: Any = [getattr(a, "variable", None) for a in args]
-        site, add = user_site(3), self.equations.append
+        site, add = user_site(3), self.eqns.append
         for op, params, inputs, single, types in steps:
             taken: list[Any] = [atoms[i] if i.__class__ is int else i for i in inputs]
             if single is not None:
@@ -133,10 +133,10 @@ class Stage(Interpreter):
         found = infer(op, tuple(types), params)
         if op.multiple:
             outs = [Var(t) for t in found]
-            self.equations.append(Equation(op, atoms, outs, params, user_site(3)))
+            self.eqns.append(Equation(op, atoms, outs, params, user_site(3)))
             return [StageTracer(self, v.aval, v) for v in outs]
         var = Var(found)
-        self.equations.append(Equation(op, atoms, (var,), params, user_site(3)))
+        self.eqns.append(Equation(op, atoms, (var,), params, user_site(3)))
         return StageTracer(self, found, var)
 
     def atom(self, x: Any) -> Var | Literal:
@@ -167,9 +167,9 @@ class Stage(Interpreter):
     def argument_names_behind(self, var: Var) -> list[str]:
         """The names of all inputs, also of outer functions, that a variable depends on."""
         needed = {var}
-        for eqn in reversed(self.equations):
-            if not needed.isdisjoint(eqn.outputs):
-                needed.update(a for a in eqn.inputs if isinstance(a, Var))
+        for eqn in reversed(self.eqns):
+            if not needed.isdisjoint(eqn.outvars):
+                needed.update(a for a in eqn.invars if isinstance(a, Var))
         found = [n for v, n in zip(self.inputs, self.names, strict=True) if v in needed and n]
         for var, x in self.captures.values():
             if var in needed and x.__class__ is StageTracer:
@@ -181,10 +181,10 @@ class Stage(Interpreter):
     def finish(self, outputs: Sequence[Any], name: str = "") -> tuple[Program, list[Any]]:
         """The program with captured values as its first inputs, and these values."""
         atoms = [self.atom(x) for x in outputs]
-        equations = without_dead_code(atoms, self.equations)
+        equations = without_dead_code(atoms, self.eqns)
         captured = list(self.captures.values())
         if captured:
-            used = {a for e in equations for a in e.inputs if a.__class__ is Var}
+            used = {a for e in equations for a in e.invars if a.__class__ is Var}
             used.update(a for a in atoms if a.__class__ is Var)
             captured = [(v, x) for v, x in captured if v in used]
         inputs = [v for v, _ in captured] + self.inputs
@@ -283,7 +283,7 @@ def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, 
     tracers = [(v, x) for v, x in pairs if isinstance(x, Tracer)]
     inputs = [v for v, _ in constants] + [v for v, _ in tracers] + [*program.inputs[len(pairs) :]]
     values = [x for _, x in constants]
-    return program.replace(inputs=inputs, constants=values), [x for _, x in tracers]
+    return program.replace(inputs=inputs, consts=values), [x for _, x in tracers]
 
 
 # -- programs of functions over ops, without values --

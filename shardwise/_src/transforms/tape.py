@@ -49,19 +49,19 @@ class Local:
         unknown = (False,) * len(active) + (True,) * sum(active)
         split = split_program(both, unknown)
         self.known = split.known
-        self.count = len(program.outputs)
+        self.count = len(program.outvars)
         self.forwarded = split.forwarded
         self.tree = tree
-        self.alone = len(split.known.equations) <= 1 and len(split.known.outputs) == self.count
+        self.alone = len(split.known.eqns) <= 1 and len(split.known.outvars) == self.count
         number: dict[Any, int] = {v: i for i, v in enumerate(split.rest.inputs)}
         self.rows = []
-        for eqn in split.rest.equations:
-            ins = [a if a.__class__ is Literal else number[a] for a in eqn.inputs]
-            for v in eqn.outputs:
+        for eqn in split.rest.eqns:
+            ins = [a if a.__class__ is Literal else number[a] for a in eqn.invars]
+            for v in eqn.outvars:
                 number[v] = len(number)
-            self.rows.append((eqn.op, ins, [v.aval for v in eqn.outputs], eqn.params))
+            self.rows.append((eqn.op, ins, [v.aval for v in eqn.outvars], eqn.params))
         self.types = [t for row in self.rows for t in row[2]]
-        linear = iter(split.rest.outputs)
+        linear = iter(split.rest.outvars)
         self.tangents = [number[next(linear)] if has else None for has in nonzero]
 
 
@@ -217,7 +217,7 @@ class Steps:
             for op, ins, types, params in local.rows:
                 outs = [new.get(len(env) + k) or Var(t) for k, t in enumerate(types)]
                 atoms = [env[i] if i.__class__ is int else i for i in ins]
-                linearize.equations.append(Equation(op, atoms, outs, params, site))
+                linearize.eqns.append(Equation(op, atoms, outs, params, site))
                 env += outs
         self.rows = []
 

@@ -95,12 +95,12 @@ def _template(args: Sequence[Any], equations: Sequence[Equation], result: Any) -
         op = eqn.op
         if op.stage is not None or op.programs or op.user_code or op.host is not None:
             return None
-        inputs: Any = tuple([places.get(a, a) for a in eqn.inputs])
+        inputs: Any = tuple([places.get(a, a) for a in eqn.invars])
         if any(a.__class__ is Var for a in inputs):  # it captured a value from outside
             return None
-        types = tuple([v.aval for v in eqn.outputs])
+        types = tuple([v.aval for v in eqn.outvars])
         steps.append(Step(op, eqn.params, inputs, None if op.multiple else types[0], types))
-        for v in eqn.outputs:
+        for v in eqn.outvars:
             places[v] = count
             count += 1
     place = places.get(getattr(result, "variable", None))

@@ -27,10 +27,10 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     known:      values of the first arguments, in which the program need not be linear.
     cotangents: one per result; None for zero. Zero is also returned as None.
     """
-    inputs = program.arguments
-    env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *known), strict=False))
+    inputs = program.invars
+    env: dict[Var, Any] = dict(zip(program.inputs, (*program.consts, *known), strict=False))
     grown: dict[Var, Any] = {}
-    for atom, ct in zip(program.outputs, cotangents, strict=True):
+    for atom, ct in zip(program.outvars, cotangents, strict=True):
         if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
     _run_backwards(_run_known(program, env), env, grown)
@@ -45,14 +45,14 @@ def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
     """
     linear, outer = [], replay.site
     try:
-        for eqn in program.equations:
-            if any(a.__class__ is Var and a not in env for a in eqn.inputs):
+        for eqn in program.eqns:
+            if any(a.__class__ is Var and a not in env for a in eqn.invars):
                 linear.append(eqn)
                 continue
             replay.site = eqn.site
-            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.invars]
             result = eqn.op(*values, **eqn.params)
-            env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
+            env.update(zip(eqn.outvars, result if eqn.op.multiple else (result,), strict=True))
     finally:
         replay.site = outer
     return linear
@@ -66,12 +66,12 @@ def _run_backwards(
     outer = replay.site
     try:
         for eqn in reversed(equations):
-            cts = [grown.pop(v, None) for v in eqn.outputs]
+            cts = [grown.pop(v, None) for v in eqn.outvars]
             if all(ct is None for ct in cts):
                 continue
             replay.site = eqn.site
-            args = [_argument(a, env) for a in eqn.inputs]
-            for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
+            args = [_argument(a, env) for a in eqn.invars]
+            for atom, ct in zip(eqn.invars, _transposed(eqn, cts, args), strict=True):
                 if ct is not None and isinstance(atom, Var) and atom not in env:
                     _accumulate(grown, atom, _of_all(ct, atom.aval))
     finally:
@@ -95,7 +95,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
             "linear in the tangents."
         )
     if op.dims is None:  # it contains programs, whose cotangents must have exact types
-        cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
+        cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outvars, strict=True)]
     if op.dims is None or op.pointwise or op.shardings or not _has_mesh(eqn, cts):
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
@@ -108,11 +108,11 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
 
 def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
     """Whether an equation's types have shardings, and none of its results is unreduced."""
-    if all(a.aval.mesh is None for a in eqn.inputs) and all(
+    if all(a.aval.mesh is None for a in eqn.invars) and all(
         ct is None or type_of(ct).mesh is None for ct in cts
     ):
         return False
-    specs = [v.aval.spec for v in eqn.outputs]
+    specs = [v.aval.spec for v in eqn.outvars]
     return not any(spec is not None and spec.reduced for spec in specs)
 
 
@@ -202,10 +202,10 @@ def transpose_program(
     """
     stager = Stage(DETACHED, "transpose", program.name)
     with stager.entered():
-        values = [stager.new_input(v.aval) for v in program.arguments[:known]]
+        values = [stager.new_input(v.aval) for v in program.invars[:known]]
         cts = [
             stager.new_input(cotangent_type(a.aval)) if has else None
-            for a, has in zip(program.outputs, nonzero, strict=True)
+            for a, has in zip(program.outvars, nonzero, strict=True)
         ]
         results = transpose(program, values, cts)
         new, captured = stager.finish([r for r in results if r is not None])
