@@ -46,7 +46,7 @@ CALLS = {
     "index": (lambda: jnp.asarray(A)[0, 0, 0], ["_too_many"]),
     "at": (lambda: jnp.asarray(A).at[0].set(np.ones(9)), ["set", "_in_shape"]),
     "lax": (lambda: lax.add(A, B), ["add", "common_shape"]),
-    "random": (lambda: sw.random.normal(3), ["normal", "draw", "check_key"]),
+    "random": (lambda: sw.random.normal(3), ["normal", "draw", "keyed", "check_key"]),
     "device_put": (lambda: sw.device_put("text"), ["_put"]),
     "tree": (lambda: sw.tree.map(lambda a, b: a, [1], [1, 2]), ["_up_to"]),
     "scan": (lambda: lax.scan(lambda c, x: c, 1.0, A), ["apply"]),
