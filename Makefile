@@ -59,8 +59,9 @@ browser:           ## Chromium, in which tests look at pictures (on Debian, as r
 clusters:          ## Slurm, Open MPI and MPICH, which tests start programs by (Debian, as root)
 	@sh tools/clusters.sh
 
-lint: dev          ## ruff, pyright, word list, size bounds; pyright and mypy on user programs
+lint: dev          ## ruff (rules and format), pyright, word list, size bounds; pyright and mypy on user programs
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/pyright
 	$(BIN)/python tools/check_types.py
 	$(BIN)/python tools/check_words.py

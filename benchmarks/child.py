@@ -150,9 +150,7 @@ def peak_callback(lib: Lib) -> float:
             start, stop, _ = index[0].indices(rows)
             return numpy.full((stop - start, 2**20), start, "float32")
 
-        return lib.root.block_until_ready(
-            lib.root.make_array_from_callback(shape, place, part)
-        )
+        return lib.root.block_until_ready(lib.root.make_array_from_callback(shape, place, part))
 
     make(DEVICES)  # loads lazy imports
     gc.collect()
@@ -281,7 +279,8 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
     **{
         f"{kind}_{mib}": functools.partial(saved.rate, kind=kind, size=mib << 20)
-        for kind in ("save", "restore") for mib in (512, 4096)
+        for kind in ("save", "restore")
+        for mib in (512, 4096)
     },
     **{
         f"{kind}_peak": functools.partial(saved.peak, kind=kind, size=2 << 30)

@@ -89,9 +89,7 @@ def read_ratios(path: Path) -> dict[str, float | None]:
 
 
 def table(
-    results: Sequence[Result],
-    pair: Sequence[str],
-    before: Mapping[str, float | None] | None = None,
+    results: Sequence[Result], pair: Sequence[str], before: Mapping[str, float | None] | None = None
 ) -> Table:
     """One line per row; with `before`, also each row's ratio in the earlier run and its change."""
     out = Table(box=None, pad_edge=False, header_style="bold")

@@ -218,11 +218,14 @@ def model(v):
 
 
 program, captured = stage(model, [type_of(x)])
-assert str(program) == """\
+assert (
+    str(program)
+    == """\
 { lambda ; a:f32[3]. let
     b:f32[3] = sin a
     c:f32[3] = mul b 2.0:~f32[]
   in (c,) }"""
+)
 check_program(program)
 assert np.allclose(np.asarray(program(x)[0]), 2 * np.sin(np.asarray(x)))
 
@@ -320,13 +323,16 @@ assert tangent is None  # a symbolic zero: nothing was computed for it
 # runs in the parent, at once, and what remains is a program that is linear in the tangents:
 
 outs, linear = linearize(lambda v: [mul(sin(v), v)], [x])
-assert str(linear.program) == """\
+assert (
+    str(linear.program)
+    == """\
 { lambda ; a:f32[3] b:f32[3] c:f32[3] d:f32[3]. let
     e:f32[3] = mul d a
     f:f32[3] = mul e b
     g:f32[3] = mul c d
     h:f32[3] = add f g
   in (h,) }"""
+)
 
 # a, b and c are the residuals cos(v), v and sin(v): already computed, held in `linear.captured`.
 # Transposition walks the linear equations backwards. Each op says what a cotangent of its result

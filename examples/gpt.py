@@ -94,8 +94,13 @@ def flags() -> argparse.ArgumentParser:
     for field in fields(Config):
         kind = float if field.name == "rate" else int
         parser.add_argument(f"--{field.name}", type=kind, help=f"default {field.default}")
-    parser.add_argument("--save", type=Path, default=default_path(), metavar="FILE",
-                        help="a .npz file, or a folder for a checkpoint; default %(default)s")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        default=default_path(),
+        metavar="FILE",
+        help="a .npz file, or a folder for a checkpoint; default %(default)s",
+    )
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--fresh", action="store_true", help="start over, ignore the saved run")
     return parser

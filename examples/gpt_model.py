@@ -71,12 +71,7 @@ def parameter_specs(config: Config) -> dict:
     """The `PartitionSpec` of every parameter, in the same nested dicts."""
     columns, rows = P(None, "model"), P("model", None)
     block = {"qkv": columns, "out": rows, "up": columns, "down": rows}
-    return {
-        "embed": P(),
-        "position": P(),
-        "blocks": [block] * config.layers,
-        "head": P(),
-    }
+    return {"embed": P(), "position": P(), "blocks": [block] * config.layers, "head": P()}
 
 
 def count_parameters(parameters: dict) -> int:
@@ -152,12 +147,7 @@ def state_shardings(config: Config, mesh: Mesh) -> dict:
         parameter_specs(config),
         is_leaf=lambda x: isinstance(x, P),
     )
-    return {
-        "parameters": named,
-        "mean": named,
-        "square": named,
-        "step": NamedSharding(mesh, P()),
-    }
+    return {"parameters": named, "mean": named, "square": named, "step": NamedSharding(mesh, P())}
 
 
 def learning_rate(step, config: Config):

@@ -27,18 +27,17 @@ from shardwise.explain import collectives, summarize
 from shardwise.named import einsum, stored
 from shardwise.sharding import Mesh
 
-BLOCK = named.parameters({
-    "qkv": "embed heads qkv",
-    "out": "heads head embed",
-    "up": "embed mlp",
-    "down": "mlp embed",
-})
-WEIGHTS = named.parameters({
-    "embed": "vocab embed",
-    "position": "seq embed",
-    "blocks": {name: f"layers {words}" for name, words in BLOCK.items()},
-    "head": "embed vocab",
-})
+BLOCK = named.parameters(
+    {"qkv": "embed heads qkv", "out": "heads head embed", "up": "embed mlp", "down": "mlp embed"}
+)
+WEIGHTS = named.parameters(
+    {
+        "embed": "vocab embed",
+        "position": "seq embed",
+        "blocks": {name: f"layers {words}" for name, words in BLOCK.items()},
+        "head": "embed vocab",
+    }
+)
 Block = Annotated[dict, BLOCK]
 Weights = Annotated[dict, WEIGHTS]
 Tokens = Annotated[Array, "batch seq"]

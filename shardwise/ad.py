@@ -1,6 +1,6 @@
 """Placeholders for gradients that `vjp` does not return as values; see `VJP.with_refs`.
 
-    back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
+back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
 """
 
 from typing import TYPE_CHECKING

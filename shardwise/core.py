@@ -32,8 +32,25 @@ if TYPE_CHECKING:
     from shardwise._src.values.value import Value as Value
 
 __all__ = [
-    "AbstractValue", "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ParamDict",
-    "ShapedArray", "Trace", "Tracer", "Value", "Var", "check_jaxpr", "ensure_compile_time_eval",
-    "eval_context", "eval_jaxpr", "get_aval", "max_dim", "min_dim", "pytype_aval_mappings",
+    "AbstractValue",
+    "Atom",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "NamedShape",
+    "ParamDict",
+    "ShapedArray",
+    "Trace",
+    "Tracer",
+    "Value",
+    "Var",
+    "check_jaxpr",
+    "ensure_compile_time_eval",
+    "eval_context",
+    "eval_jaxpr",
+    "get_aval",
+    "max_dim",
+    "min_dim",
+    "pytype_aval_mappings",
 ]
 lazy_names(__name__)

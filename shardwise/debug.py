@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from shardwise._src.effects.callback import OrderedDebugEffect as OrderedDebugEffect
 
 __all__ = [
-    "DebugEffect", "OrderedDebugEffect", "breakpoint", "caches", "callback", "inspect_array_sharding", "log", "print",
-    "visualize_array_sharding", "visualize_sharding",
+    "DebugEffect",
+    "OrderedDebugEffect",
+    "breakpoint",
+    "caches",
+    "callback",
+    "inspect_array_sharding",
+    "log",
+    "print",
+    "visualize_array_sharding",
+    "visualize_sharding",
 ]
 lazy_names(__name__)

@@ -17,8 +17,10 @@ def run(date, cores=2, benchmark="rows", **rows):
 @pytest.fixture
 def path(tmp_path):
     runs = [
-        run("2026-01-01", a=1.0, b=1.0, c=1.0), run("2026-01-03", a=1.2, b=1.0),
-        run("2026-01-02", cores=64, a=9.0), run("2026-01-04", a=1.1, b=0.5, c=1.5, d=7.0),
+        run("2026-01-01", a=1.0, b=1.0, c=1.0),
+        run("2026-01-03", a=1.2, b=1.0),
+        run("2026-01-02", cores=64, a=9.0),
+        run("2026-01-04", a=1.1, b=0.5, c=1.5, d=7.0),
         run("2026-01-04", benchmark="functions", e=2.0),
     ]
     path = tmp_path / "series.jsonl"

@@ -216,7 +216,10 @@ def test_a_step_by_hand_sends_what_it_sends_in_jax():
 # -- every function (benchmarks.functions) --
 
 NEWER = {  # absent from some of the jax releases that the tests compare with
-    "scipy.special.erfcinv", "lax.log2", "lax.one_minus_square", "lax.polynomial",
+    "scipy.special.erfcinv",
+    "lax.log2",
+    "lax.one_minus_square",
+    "lax.polynomial",
 }
 TRY = Effort(rounds=1, batch=0.0, budget=0.0, least=1)
 
@@ -326,7 +329,9 @@ def test_functions_are_summed_up_by_kind(tmp_path):
     console.print(functions.summary(found, ["first"]), functions.summary(found, ["first"], old))
     rows = [line.split() for line in console.export_text().splitlines() if line]
     assert rows[1:5] == [
-        ["unary", "2", "0.70"], ["scan", "2", "2.00"], ["all", "4", "0.90"],
+        ["unary", "2", "0.70"],
+        ["scan", "2", "2.00"],
+        ["all", "4", "0.90"],
         ["above", "1.5", "1", "1"],
     ]
     assert ["all", "4", "1.00", "→", "0.90"] in rows

@@ -15,7 +15,8 @@ from shardwise.errors import BroadcastError
 from tests.helpers.everyday import everyday
 
 FACES = ["shardwise"] + sorted(
-    m.name for m in pkgutil.walk_packages(shardwise.__path__, "shardwise.")
+    m.name
+    for m in pkgutil.walk_packages(shardwise.__path__, "shardwise.")
     if not m.name.startswith(("shardwise._", "shardwise.examples")) and "__main__" not in m.name
 )
 

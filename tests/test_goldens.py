@@ -39,10 +39,15 @@ def difference(name: str, old: str, new: str) -> str:
     lines = difflib.unified_diff(
         old.splitlines(), new.splitlines(), f"golden/{name}.txt", "now", lineterm="", n=2
     )
-    return "\n".join([
-        f"the text of '{name}' has changed:", "", *lines, "",
-        "If that is right, run SHARDWISE_UPDATE_GOLDENS=1 pytest tests/test_goldens.py",
-    ])
+    return "\n".join(
+        [
+            f"the text of '{name}' has changed:",
+            "",
+            *lines,
+            "",
+            "If that is right, run SHARDWISE_UPDATE_GOLDENS=1 pytest tests/test_goldens.py",
+        ]
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

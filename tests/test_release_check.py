@@ -20,19 +20,43 @@ from tests.helpers.patience import seconds
 from tools import release_check as check
 
 TRACKED = [
-    "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".gitignore",
-    "shardwise/__init__.py", "shardwise/py.typed", "examples/gpt.py", "docs/errors/README.md",
-    "docs/values.md", "tests/test_a.py", "tools/size.py",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "Makefile",
+    ".gitignore",
+    "shardwise/__init__.py",
+    "shardwise/py.typed",
+    "examples/gpt.py",
+    "docs/errors/README.md",
+    "docs/values.md",
+    "tests/test_a.py",
+    "tools/size.py",
 ]
 INFO = "shardwise-0.2.0.dist-info"
 WHEEL = [
-    "shardwise/__init__.py", "shardwise/py.typed", "shardwise/examples/gpt.py",
-    "shardwise/docs/errors/README.md", f"{INFO}/METADATA", f"{INFO}/RECORD", f"{INFO}/WHEEL",
-    f"{INFO}/entry_points.txt", f"{INFO}/licenses/LICENSE",
+    "shardwise/__init__.py",
+    "shardwise/py.typed",
+    "shardwise/examples/gpt.py",
+    "shardwise/docs/errors/README.md",
+    f"{INFO}/METADATA",
+    f"{INFO}/RECORD",
+    f"{INFO}/WHEEL",
+    f"{INFO}/entry_points.txt",
+    f"{INFO}/licenses/LICENSE",
 ]
 SDIST = [
-    "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "shardwise/__init__.py",
-    "shardwise/py.typed", "examples/gpt.py", "docs/errors/README.md", "PKG-INFO", ".gitignore",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "shardwise/__init__.py",
+    "shardwise/py.typed",
+    "examples/gpt.py",
+    "docs/errors/README.md",
+    "PKG-INFO",
+    ".gitignore",
 ]
 
 
@@ -78,15 +102,18 @@ def test_archives_of_another_version_are_a_problem(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("title, draft, problem", [
-    ("## [0.2.0] - 2026-12-01", False, False),
-    ("## [0.2.0] - 2026-12-01", True, False),
-    ("## [Unreleased]", True, False),
-    ("## [Unreleased]", False, True),
-    ("## [0.2.0]", True, True),
-    ("## [0.1.0] - 2026-12-01", False, True),
-    ("## [0x2.0] - 2026-12-01", False, True),
-])
+@pytest.mark.parametrize(
+    "title, draft, problem",
+    [
+        ("## [0.2.0] - 2026-12-01", False, False),
+        ("## [0.2.0] - 2026-12-01", True, False),
+        ("## [Unreleased]", True, False),
+        ("## [Unreleased]", False, True),
+        ("## [0.2.0]", True, True),
+        ("## [0.1.0] - 2026-12-01", False, True),
+        ("## [0x2.0] - 2026-12-01", False, True),
+    ],
+)
 def test_the_changelog_has_a_section_for_the_version(title, draft, problem):
     found = check.changelog_problems(f"# Changelog\n\n{title}\n\n## [0.0.1]\n", "0.2.0", draft)
     shown = f"CHANGELOG.md begins with {title[3:]}; expected [0.2.0] - YYYY-MM-DD"
@@ -170,7 +197,11 @@ def test_the_demo_starts_without_the_packages_of_checkpoints(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": str(check.ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
         timeout=seconds(60),
     )
     assert (done.returncode, done.stderr) == (0, "") and "--mesh" in done.stdout

@@ -79,7 +79,8 @@ def functions():
 
 def test_functions_say_what_they_give():
     silent = {
-        name for name, fun in functions().items()
+        name
+        for name, fun in functions().items()
         if fun.__annotations__.get("return", "Any") == "Any" and not get_overloads(fun)
     }
     assert silent == set(OF_ANY_TYPE)
@@ -87,7 +88,8 @@ def test_functions_say_what_they_give():
 
 def test_functions_say_what_they_take():
     silent = [
-        f"{name}: {p.name}" for name, fun in functions().items()
+        f"{name}: {p.name}"
+        for name, fun in functions().items()
         for p in inspect.signature(fun).parameters.values()
         if p.annotation is inspect.Parameter.empty
     ]
@@ -120,7 +122,8 @@ def pairs():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_out_sharding_is_taken_where_jax_takes_it():
     missing = [
-        name for name, theirs, ours in pairs()
+        name
+        for name, theirs, ours in pairs()
         if takes(theirs, "out_sharding") and not takes(ours, "out_sharding")
     ]
     assert missing == []
@@ -137,8 +140,13 @@ def test_initializers_take_out_sharding():
 
 # Arguments of public functions that have no effect, as the docstrings state.
 OF_NO_EFFECT = {
-    "intersect1d": "assume_unique", "setxor1d": "assume_unique", "isin": "assume_unique",
-    "nan_to_num": "copy", "polyval": "unroll", "top_k": "sorted", "unique": "sorted",
+    "intersect1d": "assume_unique",
+    "setxor1d": "assume_unique",
+    "isin": "assume_unique",
+    "nan_to_num": "copy",
+    "polyval": "unroll",
+    "top_k": "sorted",
+    "unique": "sorted",
 }
 
 
@@ -174,7 +182,8 @@ def test_numpy_takes_what_jax_takes():
             with contextlib.suppress(TypeError, ValueError):
                 given = inspect.signature(ours).parameters
                 missing += [
-                    f"{path}: {name}" for name, p in inspect.signature(theirs).parameters.items()
+                    f"{path}: {name}"
+                    for name, p in inspect.signature(theirs).parameters.items()
                     if p.kind in named and name not in given
                 ]
     assert missing == []

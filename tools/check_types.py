@@ -61,9 +61,13 @@ def pyright(files: list[Path]) -> list[str]:
     settings = {
         "include": [relpath(f, FOLDER) for f in files],
         "extraPaths": [str(ROOT), str(ROOT / "examples")],
-        "venvPath": str(ROOT), "venv": ".venv", "pythonVersion": "3.11",
-        "typeCheckingMode": "basic", "strict": [relpath(ROOT / "tests" / "typed", FOLDER)],
-        "reportMissingImports": False, "reportMissingModuleSource": False,
+        "venvPath": str(ROOT),
+        "venv": ".venv",
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "basic",
+        "strict": [relpath(ROOT / "tests" / "typed", FOLDER)],
+        "reportMissingImports": False,
+        "reportMissingModuleSource": False,
         "enableTypeIgnoreComments": False,
         "reportRedeclaration": False,  # blocks of a document define their own `f`
     }

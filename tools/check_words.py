@@ -79,7 +79,9 @@ def main() -> int:
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     own = ("tools/check_words.py", "tests/test_words.py")
     found = [
-        line for name in names.split() if name not in own and (ROOT / name).exists()
+        line
+        for name in names.split()
+        if name not in own and (ROOT / name).exists()
         for line in complaints(ROOT / name, name)
     ]
     print("\n".join(sorted(found)) or "no phrases to replace")

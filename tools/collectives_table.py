@@ -59,8 +59,9 @@ def page() -> str:
     from tests.helpers.contexts import CONTEXTS, KINDS
 
     kinds = "\n".join(f"- {what}" for what in KINDS.values())
-    rows = [f"| {name} | {' '.join((make.__doc__ or '').split())} |"
-            for name, make in CONTEXTS.items()]
+    rows = [
+        f"| {name} | {' '.join((make.__doc__ or '').split())} |" for name, make in CONTEXTS.items()
+    ]
     text = TEXT.format(kinds=kinds, columns="\n".join(rows))
     return text + "\n".join(table()).rstrip() + "\n"
 

@@ -76,8 +76,9 @@ REASONS: dict[str, str] = {
             "experimental": "cur_qdd primal_tangent_dtype EArray",
             "experimental.custom_partitioning": "custom_partitioning_p",
             "experimental.fused": "fused_p",
-            "experimental.jet":
-                "JetTrace JetTracer call_param_updaters jet_fun jet_subtrace traceable",
+            "experimental.jet": (
+                "JetTrace JetTracer call_param_updaters jet_fun jet_subtrace traceable"
+            ),
             "experimental.mesh_utils": "device_kind_handler_dict",
             "experimental.multihost_utils": "gtl_* ltg_*",
             "experimental.rnn": "lstm_?wd rnn_*",

@@ -59,7 +59,8 @@ def over_bounds(bounds: dict[str, int], sizes: dict[str, int]) -> list[str]:
     return [
         f"{name} has {sizes[name]:,} lines of code; the bound in tools/size_bounds.toml is "
         f"{bound:,}. Remove code, or raise the bound with the reason beside it."
-        for name, bound in bounds.items() if sizes[name] > bound
+        for name, bound in bounds.items()
+        if sizes[name] > bound
     ]
 
 

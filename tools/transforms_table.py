@@ -59,37 +59,63 @@ EXPORTED = "Its module is fixed; derivatives call the exported vjp."
 REASONS: dict[tuple[str, str], str] = {
     **{("call_exported", column): EXPORTED for column in ("jvp", "linearize", "transpose")},
     ("call_exported", "batch"): "Its module is fixed to the exported shapes.",
-    **{("rng_uniform", column): "Its numbers come from hidden state." for column in
-       ("jvp", "linearize", "transpose", "batch")},
+    **{
+        ("rng_uniform", column): "Its numbers come from hidden state."
+        for column in ("jvp", "linearize", "transpose", "batch")
+    },
     **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
     **{("custom_partitioning", column): PARTS for column in ("jvp", "linearize", "transpose")},
     ("iota", "batch"): NO_OPERANDS,
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
     **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
     **{(name, "transpose"): NOT_LINEAR for name in ("pmax", "pmin")},
-    **{(name, column): FORMS for name in ("schur", "hessenberg", "tridiagonal")
-       for column in ("jvp", "linearize", "transpose")},
-    **{(name, column): REFLECTIONS
-       for name in ("geqrf", "geqp3", "householder_product", "ormqr")
-       for column in ("jvp", "linearize", "transpose")},
+    **{
+        (name, column): FORMS
+        for name in ("schur", "hessenberg", "tridiagonal")
+        for column in ("jvp", "linearize", "transpose")
+    },
+    **{
+        (name, column): REFLECTIONS
+        for name in ("geqrf", "geqp3", "householder_product", "ormqr")
+        for column in ("jvp", "linearize", "transpose")
+    },
     ("ordered_io_callback", "batch"): IN_ORDER,
     ("ordered_debug_callback", "batch"): IN_ORDER,
     ("while_loop", "transpose"): (
         "The number of iterations is unknown, so the values of all iterations cannot be stored: "
         "use `scan`, or `fori_loop` with a static number of iterations, which becomes a scan."
     ),
-    **{(name, column): HOST for name in ("pure_callback", "io_callback", "ordered_io_callback")
-       for column in ("jvp", "linearize", "transpose")},
-    **{(name, column): HOST
-       for name in ("ffi_call", "effectful_ffi_call", "buffer_callback",
-                    "effectful_buffer_callback")
-       for column in ("jvp", "linearize", "transpose")},
-    **{(name, column): NO_OPERANDS for name in ("no_value", "dim_value", "platform_number")
-       for column in COLUMNS[:4]},
-    **{(name, column): DEBUGGING
-       for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding", "check",
-                    "dce_sink")
-       for column in ("jvp", "linearize", "transpose")},
+    **{
+        (name, column): HOST
+        for name in ("pure_callback", "io_callback", "ordered_io_callback")
+        for column in ("jvp", "linearize", "transpose")
+    },
+    **{
+        (name, column): HOST
+        for name in (
+            "ffi_call",
+            "effectful_ffi_call",
+            "buffer_callback",
+            "effectful_buffer_callback",
+        )
+        for column in ("jvp", "linearize", "transpose")
+    },
+    **{
+        (name, column): NO_OPERANDS
+        for name in ("no_value", "dim_value", "platform_number")
+        for column in COLUMNS[:4]
+    },
+    **{
+        (name, column): DEBUGGING
+        for name in (
+            "debug_callback",
+            "ordered_debug_callback",
+            "inspect_sharding",
+            "check",
+            "dce_sink",
+        )
+        for column in ("jvp", "linearize", "transpose")
+    },
 }
 
 TEXT = """\

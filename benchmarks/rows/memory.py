@@ -28,13 +28,16 @@ ROWS = (
     Row("memory.resident_1", 0.5, fresh_process("resident_1"), kind="value", unit="B", rounds=3),
     Row("memory.resident_8", 0.5, fresh_process("resident_8"), kind="value", unit="B", rounds=3),
     Row(
-        "memory.callback_peak", 0.6, fresh_process("peak_callback"), kind="value", unit="B",
+        "memory.callback_peak",
+        0.6,
+        fresh_process("peak_callback"),
+        kind="value",
+        unit="B",
         rounds=3,
     ),
     Row("memory.put_peak", 1.1, fresh_process("peak_put"), kind="value", unit="B", rounds=3),
     Row(
-        "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B",
-        rounds=3,
+        "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B", rounds=3
     ),
     Row("memory.drop_seconds", 0.6, fresh_process("drop_seconds"), kind="value", rounds=3),
     Row("memory.drop_peak", 1.1, fresh_process("drop_peak"), kind="value", unit="B", rounds=3),

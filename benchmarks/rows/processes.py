@@ -46,8 +46,18 @@ ROWS = (
     Row("hosts.jit_call", 1.1, between("jit_call"), kind="value"),
     Row("hosts.jit_dispatch", 1.1, between("jit_dispatch"), kind="value"),
     Row("hosts.first_call", 1.0, between("first_call"), kind="value"),
-    Row("hosts.early_worker", 0.1, lambda lib: lambda: group.early_worker(lib.name), kind="value",
-        rounds=5),
-    Row("hosts.start_of_8", 1.0, lambda lib: lambda: group.start_of_all(lib.name), kind="value",
-        rounds=3),
+    Row(
+        "hosts.early_worker",
+        0.1,
+        lambda lib: lambda: group.early_worker(lib.name),
+        kind="value",
+        rounds=5,
+    ),
+    Row(
+        "hosts.start_of_8",
+        1.0,
+        lambda lib: lambda: group.start_of_all(lib.name),
+        kind="value",
+        rounds=3,
+    ),
 )

@@ -34,18 +34,15 @@ TABLE: Table = {
         "f(matrix, turned)": "dot",
         "f(cube, cube)": "batch_matmul",
         "f(matrix, turned, (((1,), (0,)), ((), ())))": "dot_general",
-        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME')":
-            "conv conv_general_dilated",
-        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME', None, None)":
-            "conv_with_general_padding",
+        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME')": "conv conv_general_dilated",
+        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME', None, None)": "conv_with_general_padding",
         "f(matrix[None, :, :, None], few.reshape(2, 4, 1, 1), (1, 1), 'SAME')": "conv_transpose",
         "f(matrix[None, None], (2, 2), (1, 1), 'SAME')": "conv_general_dilated_patches",
         "f(matrix, turned[None], numpy.array([rows]))": "ragged_dot",
         "f(matrix, turned, preferred_element_type=numpy.float32)": "scaled_dot",
         "f(matrix, turned[None], numpy.array([rows]), lib.lax.RaggedDotDimensionNumbers((((1,), "
         "(1,)), ((), ())), (0,), (0,)))": "ragged_dot_general",
-        "f(matrix[None, None], matrix[None, None], (1, 1), 'SAME', (1, 1))":
-            "conv_general_dilated_local",
+        "f(matrix[None, None], matrix[None, None], (1, 1), 'SAME', (1, 1))": "conv_general_dilated_local",
     },
     ("reduction", "lax"): {
         "f(matrix, (1,))": "reduce_max reduce_min reduce_prod reduce_sum",
@@ -125,8 +122,7 @@ TABLE: Table = {
         "f((1, 2, 8), (3, 2, 3), ('NCH', 'OIH', 'NCH')) | -": "conv_dimension_numbers",
         "f(('NCH', 'OIH', 'NCH')) | -": "conv_general_permutations",
         "f((1, 2, 8), (3, 2, 3), (1,), 'SAME') | -": "conv_shape_tuple",
-        "f((1, 2, 8), (3, 2, 3), (1,), 'SAME', ('NCH', 'OIH', 'NCH')) | -":
-            "conv_general_shape_tuple conv_transpose_shape_tuple",
+        "f((1, 2, 8), (3, 2, 3), (1,), 'SAME', ('NCH', 'OIH', 'NCH')) | -": "conv_general_shape_tuple conv_transpose_shape_tuple",
         "f((8, 8), (3, 3), (1, 1), 'SAME') | -": "padtype_to_pads",
     },
 }

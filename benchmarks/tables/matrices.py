@@ -11,9 +11,7 @@ TABLE: Table = {
         "f(matrix, turned, axes=1)": "tensordot",
         "f(u, v)": "cross vecdot",
     },
-    ("reduction", "numpy.linalg"): {
-        "f(matrix)": "matrix_norm norm trace vector_norm",
-    },
+    ("reduction", "numpy.linalg"): {"f(matrix)": "matrix_norm norm trace vector_norm"},
     ("shape", "numpy.linalg"): {"f(matrix)": "matrix_transpose", "f(matrices)": "diagonal"},
     ("linear algebra", "numpy.linalg"): {
         "f(positive)": "cholesky cond det eigh eigvalsh inv matrix_rank pinv slogdet",

@@ -6,7 +6,7 @@ TABLE: Table = {
     ("activation", "nn"): {
         "f(x)": """celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu
             log1mexp log_sigmoid mish relu relu6 selu sigmoid silu soft_sign softplus sparse_plus
-            sparse_sigmoid squareplus swish tanh""",
+            sparse_sigmoid squareplus swish tanh"""
     },
     ("reduction", "nn"): {
         "f(matrix)": "log_softmax softmax standardize",

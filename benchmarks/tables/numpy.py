@@ -34,10 +34,7 @@ TABLE: Table = {
         "f(b)": "all any",
         "f(x, y)": "allclose array_equal array_equiv trapezoid",
     },
-    ("bits", "numpy"): {
-        "f(i)": "packbits",
-        "f(i.astype(lib.np.uint8))": "unpackbits",
-    },
+    ("bits", "numpy"): {"f(i)": "packbits", "f(i.astype(lib.np.uint8))": "unpackbits"},
     ("mapping", "numpy"): {
         "f(lib.np.sum, 0, matrix)": "apply_along_axis",
         "f(lib.np.sum, matrix, (0, 1))": "apply_over_axes",

@@ -30,5 +30,5 @@ TABLE: Table = {
         "f() | -": "key_dtype",
         "f(5)": "PRNGKey key",
         "f(lib.random.key_data(key))": "wrap_key_data",
-    },
+    }
 }

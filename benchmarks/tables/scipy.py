@@ -26,31 +26,28 @@ TABLE: Table = {
         "f(x, y, nperseg=8)": "csd",
         "f(z.reshape(2, -1))": "istft",
     },
-    ("images", "scipy.ndimage"): {
-        "f(matrix, [column * 4, column * 2], 1)": "map_coordinates",
-    },
+    ("images", "scipy.ndimage"): {"f(matrix, [column * 4, column * 2], 1)": "map_coordinates"},
     ("images", "image"): {
         "f(matrix, (16, 16), 'linear')": "resize",
         "f(matrix, (16, 16), (0, 1), few[:2], few[2:4], 'cubic')": "scale_and_translate",
     },
     ("small", "scipy.integrate"): {"f(x)": "trapezoid"},
     ("small", "scipy.cluster.vq"): {"f(pairs, few.reshape(4, 2))": "vq"},
-    ("solvers", "scipy.sparse.linalg"): {
-        "f(lambda v: (x + 1) * v, y)": "bicgstab cg gmres",
-    },
+    ("solvers", "scipy.sparse.linalg"): {"f(lambda v: (x + 1) * v, y)": "bicgstab cg gmres"},
     ("solvers", "scipy.optimize"): {
-        "f(lambda v: ((v - few) ** 2).sum(), few * 2, method='BFGS')": "minimize",
+        "f(lambda v: ((v - few) ** 2).sum(), few * 2, method='BFGS')": "minimize"
     },
     ("small", "scipy.interpolate"): {
-        "f([column, row], matrix)(pairs) | -": "RegularGridInterpolator",
+        "f([column, row], matrix)(pairs) | -": "RegularGridInterpolator"
     },
     ("solvers", "experimental.ode"): {
-        "f(lambda y, t, k: -k * y, few, few[:3].cumsum(), few)": "odeint",
+        "f(lambda y, t, k: -k * y, few, few[:3].cumsum(), few)": "odeint"
     },
     ("small", "flatten_util"): {"f([x, y])[0] | f([x, y])[0]": "ravel_pytree"},
 }
 LEFT_OUT: LeftOut = {
-    "image": {A_CLASS: "ResizeMethod"}, "scipy.optimize": {A_CLASS: "OptimizeResults"},
+    "image": {A_CLASS: "ResizeMethod"},
+    "scipy.optimize": {A_CLASS: "OptimizeResults"},
     "scipy.spatial.transform": {A_CLASS: "Rotation Slerp"},
     "experimental.ode": {
         "the row of odeint times it": """abs2 fit_4th_order_polynomial initial_step_size

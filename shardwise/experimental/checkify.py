@@ -1,7 +1,7 @@
 """Errors as values: functions that return an error in addition to their result.
 
-    error, y = checkify(jit(f))(x)
-    error.throw()
+error, y = checkify(jit(f))(x)
+error.throw()
 """
 
 from typing import TYPE_CHECKING

@@ -34,34 +34,41 @@ PROGRAMS = {
     "argument": lambda lib, np_: lib.jit(lambda z: z)(FLOAT0),
     "one of several": lambda lib, np_: lib.jit(lambda x, z: (z, x + 1))(INTS, FLOAT0),
     "in a tree": lambda lib, np_: lib.jit(lambda d: {"b": d["z"], "a": d["x"] * 2})(
-        {"x": INTS, "z": FLOAT0}),
+        {"x": INTS, "z": FLOAT0}
+    ),
     "by name": lambda lib, np_: lib.jit(lambda *, z, x: (z, x))(z=FLOAT0, x=INTS),
     "jit of jit": lambda lib, np_: lib.jit(lambda x: lib.jit(lambda z: (z, x))(FLOAT0))(INTS),
     "through jit of jit": lambda lib, np_: lib.jit(lib.jit(lambda x, z: (z, x)))(INTS, FLOAT0),
     "donated": lambda lib, np_: lib.jit(lambda x, z: x + 1, donate_argnums=1)(INTS, FLOAT0),
     "in_shardings": lambda lib, np_: lib.jit(lambda x, z: x + 1, in_shardings=(None, None))(
-        INTS, FLOAT0),
-    "lowered": lambda lib, np_: lib.jit(lambda z, x: (z, x)).lower(FLOAT0, INTS).compile()(
-        FLOAT0, INTS),
+        INTS, FLOAT0
+    ),
+    "lowered": lambda lib, np_: (
+        lib.jit(lambda z, x: (z, x)).lower(FLOAT0, INTS).compile()(FLOAT0, INTS)
+    ),
     "static beside": lambda lib, np_: lib.jit(lambda n, z, x: (z, x * n), static_argnums=0)(
-        2, FLOAT0, INTS),
+        2, FLOAT0, INTS
+    ),
     "vmapped argument": lambda lib, np_: lib.vmap(lambda x, z: (z, x))(INTS, FLOAT0),
     "nothing else vmapped": lambda lib, np_: lib.vmap(lambda z: z)(FLOAT0),
     "in_axes": lambda lib, np_: lib.vmap(lambda x, z: (z, x), (0, -1))(
-        INTS, np.zeros((2, 3), sw.float0)),
+        INTS, np.zeros((2, 3), sw.float0)
+    ),
     "shared": lambda lib, np_: lib.vmap(lambda x, z: (z, x), (0, None))(INTS, FLOAT0),
     "out_axes of argument": lambda lib, np_: lib.vmap(lambda z: z, out_axes=-1)(
-        np.zeros((3, 2), sw.float0)),
+        np.zeros((3, 2), sw.float0)
+    ),
     "jit of vmapped": lambda lib, np_: lib.jit(lib.vmap(lambda x, z: (z, x)))(INTS, FLOAT0),
     "vmap of jitted": lambda lib, np_: lib.vmap(lib.jit(lambda x, z: (z, x)))(INTS, FLOAT0),
-    "grad of jitted": lambda lib, np_: lib.grad(lib.jit(lambda x, z: x.sum()))(
-        np_.ones(3), FLOAT0),
+    "grad of jitted": lambda lib, np_: lib.grad(lib.jit(lambda x, z: x.sum()))(np_.ones(3), FLOAT0),
     "primal": lambda lib, np_: lib.vjp(lambda x, z: (x.sum(), z), np_.ones(3), FLOAT0)[1](
-        (np_.float32(1), FLOAT0)),
+        (np_.float32(1), FLOAT0)
+    ),
     "primal of jvp": lambda lib, np_: lib.jvp(lambda z: z, (FLOAT0,), (FLOAT0,)),
     "remat": lambda lib, np_: lib.checkpoint(lambda x, z: (x, z))(INTS, FLOAT0),
     "cotangent": lambda lib, np_: lib.jit(lambda back, ct: back(ct))(
-        lib.vjp(lambda i, x: (x * i, i), 3, 2.0)[1], (1.0, np.zeros((), sw.float0))),
+        lib.vjp(lambda i, x: (x * i, i), 3, 2.0)[1], (1.0, np.zeros((), sw.float0))
+    ),
     "whole": lambda lib, np_: lib.vmap(lambda i: (FLOAT0, i + 1), out_axes=(None, 0))(INTS),
 }
 

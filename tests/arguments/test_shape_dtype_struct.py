@@ -10,18 +10,24 @@ from shardwise import NamedSharding, P, ShapeDtypeStruct
 from tests.helpers.errors import message
 
 
-@pytest.mark.parametrize("make", [
-    lambda lib: lib.numpy.ones((2, 3), lib.numpy.bfloat16),
-    lambda lib: np.ones(3, np.int8),
-    lambda lib: 2.0,
-    lambda lib: lib.numpy.asarray(1),
-    lambda lib: lib.ShapeDtypeStruct((2,), "float32", weak_type=True),
-    lambda lib: lib.device_put(np.ones(3), lib.devices()[0]),
-], ids=["array", "NumPy", "number", "weak", "struct", "committed"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda lib: lib.numpy.ones((2, 3), lib.numpy.bfloat16),
+        lambda lib: np.ones(3, np.int8),
+        lambda lib: 2.0,
+        lambda lib: lib.numpy.asarray(1),
+        lambda lib: lib.ShapeDtypeStruct((2,), "float32", weak_type=True),
+        lambda lib: lib.device_put(np.ones(3), lib.devices()[0]),
+    ],
+    ids=["array", "NumPy", "number", "weak", "struct", "committed"],
+)
 def test_types_are_those_of_jax(make):
     ours, theirs = ShapeDtypeStruct.like(make(sw)), jax.ShapeDtypeStruct.like(make(jax))
     assert (ours.shape, ours.dtype, ours.weak_type) == (
-        theirs.shape, theirs.dtype, theirs.weak_type
+        theirs.shape,
+        theirs.dtype,
+        theirs.weak_type,
     )
     assert (ours.sharding is None) == (theirs.sharding is None)
 

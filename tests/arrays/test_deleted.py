@@ -21,30 +21,59 @@ GONE = "array of type {} has been deleted: `delete()` was called on it. " + COPY
 
 # Uses that could return the array itself, or a value that was read before.
 AS_IT_IS = {
-    "x[:]": lambda x: x[:], "x[...]": lambda x: x[...], "x[()]": lambda x: x[()], "iter": iter,
-    "asarray": snp.asarray, "asarray, dtype": lambda x: snp.asarray(x, x.dtype),
-    "array": lambda x: snp.array(x, copy=False), "astype": lambda x: x.astype(x.dtype),
-    "view": lambda x: x.view(), "device_put": sw.device_put,
+    "x[:]": lambda x: x[:],
+    "x[...]": lambda x: x[...],
+    "x[()]": lambda x: x[()],
+    "iter": iter,
+    "asarray": snp.asarray,
+    "asarray, dtype": lambda x: snp.asarray(x, x.dtype),
+    "array": lambda x: snp.array(x, copy=False),
+    "astype": lambda x: x.astype(x.dtype),
+    "view": lambda x: x.view(),
+    "device_put": sw.device_put,
     "device_put there": lambda x: sw.device_put(x, x.sharding),
     "device_put tree": lambda x: sw.device_put({"a": x}),
     "to_device": lambda x: x.to_device(x.sharding),
-    "convert": lambda x: lax.convert_element_type(x, x.dtype), "new_ref": sw.new_ref,
-    "expand_dims": lambda x: lax.expand_dims(x, ()), "squeeze": lambda x: lax.squeeze(x, ()),
-    "vmap": sw.vmap(lambda x: x), "jvp": lambda x: sw.jvp(lambda a: a, (x,), (x,)),
-    "vjp": lambda x: sw.vjp(lambda a: a, x), "grad": sw.grad(lambda x: 1.0),
-    "asarray of NumPy": np.asarray, "tolist": lambda x: x.tolist(), "bytes": lambda x: x.tobytes(),
-    "mask": lambda x: x[np.ones(x.shape, bool)], "format": lambda x: f"{x:s}",
-    "ufunc": lambda x: np.add(x, 1), "callback": lambda x: sw.pure_callback(np.copy, x, x),
+    "convert": lambda x: lax.convert_element_type(x, x.dtype),
+    "new_ref": sw.new_ref,
+    "expand_dims": lambda x: lax.expand_dims(x, ()),
+    "squeeze": lambda x: lax.squeeze(x, ()),
+    "vmap": sw.vmap(lambda x: x),
+    "jvp": lambda x: sw.jvp(lambda a: a, (x,), (x,)),
+    "vjp": lambda x: sw.vjp(lambda a: a, x),
+    "grad": sw.grad(lambda x: 1.0),
+    "asarray of NumPy": np.asarray,
+    "tolist": lambda x: x.tolist(),
+    "bytes": lambda x: x.tobytes(),
+    "mask": lambda x: x[np.ones(x.shape, bool)],
+    "format": lambda x: f"{x:s}",
+    "ufunc": lambda x: np.add(x, 1),
+    "callback": lambda x: sw.pure_callback(np.copy, x, x),
 }
 INTEGER = {
-    "int": int, "float": float, "complex": complex, "bool": bool, "index": operator.index,
-    "hex": hex, "oct": oct, "round": round, "range": range, "item": lambda i: i.item(),
-    "as an index": lambda i: snp.ones(9)[i], "in a slice": lambda i: snp.ones(9)[:i],
-    "in at": lambda i: snp.ones(9).at[i].set(0), "index of NumPy": lambda i: np.ones(9)[i],
-    "a size": snp.zeros, "a length": snp.arange, "switch": lambda i: lax.switch(i, [int, int]),
-    "cond": lambda i: lax.cond(i, lambda: 0, lambda: 1), "seed": random.key, "text": "{:d}".format,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "bool": bool,
+    "index": operator.index,
+    "hex": hex,
+    "oct": oct,
+    "round": round,
+    "range": range,
+    "item": lambda i: i.item(),
+    "as an index": lambda i: snp.ones(9)[i],
+    "in a slice": lambda i: snp.ones(9)[:i],
+    "in at": lambda i: snp.ones(9).at[i].set(0),
+    "index of NumPy": lambda i: np.ones(9)[i],
+    "a size": snp.zeros,
+    "a length": snp.arange,
+    "switch": lambda i: lax.switch(i, [int, int]),
+    "cond": lambda i: lax.cond(i, lambda: 0, lambda: 1),
+    "seed": random.key,
+    "text": "{:d}".format,
     "fori_loop": lambda i: lax.fori_loop(0, i, lambda k, x: x, 0.0),
-    "in a list": lambda i: snp.array([i, 1]), "take": lambda i: snp.take(snp.ones(9), i),
+    "in a list": lambda i: snp.array([i, 1]),
+    "take": lambda i: snp.take(snp.ones(9), i),
     "start": lambda i: lax.dynamic_slice(snp.ones(9), (i,), (2,)),
 }
 
@@ -118,26 +147,45 @@ def test_the_runtime_is_not_heard(way):
 
 ROOMS = {"numpy": snp, "lax": lax, "nn": nn, "random": random, "linalg": snp.linalg}
 FUNCTIONS = [
-    (room, name) for room, module in ROOMS.items() for name in sorted(dir(module))
-    if not name.startswith("_") and callable(getattr(module, name))
+    (room, name)
+    for room, module in ROOMS.items()
+    for name in sorted(dir(module))
+    if not name.startswith("_")
+    and callable(getattr(module, name))
     and not inspect.isclass(getattr(module, name))
     and name not in ("save", "savez", "set_printoptions")  # write files, or affect other tests
     and name not in ("Key", "stop_gradient", "create_token")  # a type; these read no value
 ]
 # These only read the type of an array.
 OF_THE_TYPE = {
-    "zeros_like", "ones_like", "empty_like", "full_like", "diag_indices_from", "tril_indices_from",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+    "diag_indices_from",
+    "tril_indices_from",
     "triu_indices_from",
 }
 MADE = {
-    "v": lambda: snp.arange(1.0, 9.0), "m": lambda: snp.arange(16.0).reshape(4, 4) + 1,
-    "i": lambda: snp.arange(8), "s": lambda: snp.array(1.0), "n": lambda: snp.array(1),
-    "b": lambda: snp.ones(8, bool), "c": lambda: snp.arange(4) + 1j, "k": lambda: random.key(0),
+    "v": lambda: snp.arange(1.0, 9.0),
+    "m": lambda: snp.arange(16.0).reshape(4, 4) + 1,
+    "i": lambda: snp.arange(8),
+    "s": lambda: snp.array(1.0),
+    "n": lambda: snp.array(1),
+    "b": lambda: snp.ones(8, bool),
+    "c": lambda: snp.arange(4) + 1j,
+    "k": lambda: random.key(0),
 }
 RESTS = [(), (0,), (1,), ((0,),), ((8,),), ((),), (np.float32,), (0, 0), (0, 1), (None,)]
 CALLS = [
-    *[(k, *rest) for k in MADE for rest in RESTS], *[(k, k) for k in "vmicsb"],
-    *[(k, k, k) for k in "vmsn"], ("k", "v"), ("k", (8,)), (0.0, "v"), (True, "v"), (2, "v"),
+    *[(k, *rest) for k in MADE for rest in RESTS],
+    *[(k, k) for k in "vmicsb"],
+    *[(k, k, k) for k in "vmsn"],
+    ("k", "v"),
+    ("k", (8,)),
+    (0.0, "v"),
+    (True, "v"),
+    (2, "v"),
 ]
 CALLS_EACH = 2  # of the calls that a function accepts
 

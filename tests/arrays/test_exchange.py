@@ -113,7 +113,8 @@ def test_where_arrays_say_they_are():
 def test_arrays_over_many_devices_are_refused(place):
     x = placed(place, "uneven")[1]
     for use, what in (
-        (np.from_dlpack, "DLPack device"), (lambda v: v.__dlpack__(), "DLPack device"),
+        (np.from_dlpack, "DLPack device"),
+        (lambda v: v.__dlpack__(), "DLPack device"),
         (lambda v: v.__dlpack_device__(), "DLPack device"),
         (lambda v: v.unsafe_buffer_pointer(), "single address"),
     ):
@@ -175,8 +176,10 @@ STRIDED = {
     "transposed": (lambda a: aligned(a).T, "with strides (4, 8), not in row-major order"),
     "every other": (lambda a: aligned(a)[::2], "with strides (16, 4), not in row-major order"),
     "backwards": (lambda a: aligned(a)[::-1], "with strides (-8, 4), not in row-major order"),
-    "broadcast": (lambda a: np.broadcast_to(aligned(a[0]), (8, 2)),
-                  "with strides (0, 4), not in row-major order"),
+    "broadcast": (
+        lambda a: np.broadcast_to(aligned(a[0]), (8, 2)),
+        "with strides (0, 4), not in row-major order",
+    ),
     "wide": (lambda a: a.astype(np.float64), "of dtype float64, and 64-bit types are disabled"),
 }
 

@@ -98,20 +98,45 @@ def test_what_this_process_cannot_read(monkeypatch):
         "contains the full value, and this process has only a part. Pickle the data of its "
         "`addressable_shards` in each process, or collect it first with "
         "`shardwise.experimental.multihost_utils.process_allgather(x, tiled=True)`.",
-        pickle.dumps, x,
+        pickle.dumps,
+        x,
     )
     for text in (repr(x), str(x), f"{x}"):
         assert text.startswith("Array(shape=(8, 2), dtype=float32) sharded as NamedSharding(")
 
+
 # -------------------------------------------------------------------------------- Python scalars
 
-SCALARS = [True, 7, -3, 2.5, 1 - 2j, np.int8(5), np.uint16(9), np.float16(0.5),
-           ml_dtypes.bfloat16(1.5), ml_dtypes.int4(-3), ml_dtypes.uint2(2), np.float32(np.inf)]
+SCALARS = [
+    True,
+    7,
+    -3,
+    2.5,
+    1 - 2j,
+    np.int8(5),
+    np.uint16(9),
+    np.float16(0.5),
+    ml_dtypes.bfloat16(1.5),
+    ml_dtypes.int4(-3),
+    ml_dtypes.uint2(2),
+    np.float32(np.inf),
+]
 ASKED = {
-    "bool": bool, "int": int, "float": float, "complex": complex, "index": operator.index,
-    "hex": hex, "oct": oct, "__hex__": lambda v: v.__hex__(), "__oct__": lambda v: v.__oct__(),
-    "format": format, "%d": lambda v: f"{v:d}", "%.2f": lambda v: f"{v:.2f}", "str": str,
-    "item": lambda v: v.item(), "tolist": lambda v: v.tolist(),
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "hex": hex,
+    "oct": oct,
+    "__hex__": lambda v: v.__hex__(),
+    "__oct__": lambda v: v.__oct__(),
+    "format": format,
+    "%d": lambda v: f"{v:d}",
+    "%.2f": lambda v: f"{v:.2f}",
+    "str": str,
+    "item": lambda v: v.item(),
+    "tolist": lambda v: v.tolist(),
 }
 
 
@@ -135,9 +160,11 @@ def test_scalars_convert_as_jax_converts_them(value, asked):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_scalars_convert_wherever_they_are(place):
-    x = sw.device_put(np.float32(2.5), PLACES[place]) if "shard" not in place and (
-        place not in ("partly replicated", "reversed")
-    ) else placed(place, "even")[1].sum() / 10 * 0 + 2.5
+    x = (
+        sw.device_put(np.float32(2.5), PLACES[place])
+        if "shard" not in place and (place not in ("partly replicated", "reversed"))
+        else placed(place, "even")[1].sum() / 10 * 0 + 2.5
+    )
     assert float(x) == 2.5 and int(x) == 2 and complex(x) == 2.5 and bool(x)
     assert x.item() == 2.5 and x.tolist() == 2.5 and f"{x:.3f}" == "2.500"
 
@@ -146,8 +173,7 @@ def test_only_integers_without_dimensions_are_indices():
     for x, shown in ((snp.ones(1, int), "i32[1]"), (snp.asarray(1.0), "~f32[]")):
         for use in (operator.index, hex, oct):
             assert message(TypeError, use, x) == (
-                "only a 0-d integer array can be used as an index; got " + shown
-                + "."
+                "only a 0-d integer array can be used as an index; got " + shown + "."
             )
 
 
@@ -247,13 +273,16 @@ def test_copies_are_where_the_array_is(again):
     assert twin.aval is x.aval and twin.sharding == x.sharding and twin.committed
     assert twin.on_device_size_in_bytes() == x.on_device_size_in_bytes() == 16 * 4
     pairs = zip(twin.addressable_shards, x.addressable_shards, strict=True)
-    assert all(a.data.size == 0 or a.data.unsafe_buffer_pointer() != b.data.unsafe_buffer_pointer()
-               for a, b in pairs)
+    assert all(
+        a.data.size == 0 or a.data.unsafe_buffer_pointer() != b.data.unsafe_buffer_pointer()
+        for a, b in pairs
+    )
     x.delete()
     np.testing.assert_array_equal(twin, np.arange(13))
     assert message(RuntimeError, again, x) == (
         "array of type f32[13@x] has been deleted: `delete()` was called on it. To use it longer, "
-        "make a copy beforehand: `x.copy()`.")
+        "make a copy beforehand: `x.copy()`."
+    )
 
 
 def test_pickles_can_leave_the_bytes_out():

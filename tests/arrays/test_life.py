@@ -18,27 +18,51 @@ from tests.helpers.placed import DEVICES, PLACES, placed
 
 # Every use that needs the data of an array. Uses that only need its type still work.
 USES = {
-    "asarray": np.asarray, "array": np.array, "add": lambda x: x + 1, "sum": snp.sum,
-    "radd": lambda x: np.ones((8, 2), np.float32) + x, "compare": lambda x: x == 1,
-    "index": lambda x: x[0], "slice": lambda x: x[1:3], "rows": lambda x: x[np.array([1])],
-    "mask": lambda x: x[np.ones((8, 2), bool)], "set": lambda x: x.at[0].set(1), "T": lambda x: x.T,
-    "iterate": list, "contains": lambda x: 1.0 in x, "reshape": lambda x: x.reshape(-1),
-    "astype": lambda x: x.astype(int), "item": lambda x: x.item(0), "tolist": lambda x: x.tolist(),
-    "tobytes": lambda x: x.tobytes(), "x.copy": lambda x: x.copy(), "copy": copy.copy,
-    "deepcopy": copy.deepcopy, "pickle": pickle.dumps, "jit": sw.jit(lambda a: a),
-    "jit, many": sw.jit(lambda a, b: [a, b, a + b]).__call__, "grad": sw.grad(lambda a: a.sum()),
-    "closed over": lambda x: sw.jit(lambda a: a + x)(1.0), "vmap": sw.vmap(lambda a: a + 1),
-    "device_put": lambda x: sw.device_put(x, DEVICES[4]), "device_get": sw.device_get,
+    "asarray": np.asarray,
+    "array": np.array,
+    "add": lambda x: x + 1,
+    "sum": snp.sum,
+    "radd": lambda x: np.ones((8, 2), np.float32) + x,
+    "compare": lambda x: x == 1,
+    "index": lambda x: x[0],
+    "slice": lambda x: x[1:3],
+    "rows": lambda x: x[np.array([1])],
+    "mask": lambda x: x[np.ones((8, 2), bool)],
+    "set": lambda x: x.at[0].set(1),
+    "T": lambda x: x.T,
+    "iterate": list,
+    "contains": lambda x: 1.0 in x,
+    "reshape": lambda x: x.reshape(-1),
+    "astype": lambda x: x.astype(int),
+    "item": lambda x: x.item(0),
+    "tolist": lambda x: x.tolist(),
+    "tobytes": lambda x: x.tobytes(),
+    "x.copy": lambda x: x.copy(),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "jit": sw.jit(lambda a: a),
+    "jit, many": sw.jit(lambda a, b: [a, b, a + b]).__call__,
+    "grad": sw.grad(lambda a: a.sum()),
+    "closed over": lambda x: sw.jit(lambda a: a + x)(1.0),
+    "vmap": sw.vmap(lambda a: a + 1),
+    "device_put": lambda x: sw.device_put(x, DEVICES[4]),
+    "device_get": sw.device_get,
     "reshard": lambda x: sw.device_put(x, elsewhere(x, "sharded", "replicated")),
     "gather": lambda x: sw.device_put(x, elsewhere(x, "replicated", "one")),
     "to_device": lambda x: x.to_device(DEVICES[3]),
-    "block": lambda x: x.block_until_ready(), "block tree": lambda x: sw.block_until_ready([x]),
-    "is_ready": lambda x: x.is_ready(), "async": lambda x: x.copy_to_host_async(),
-    "shards": lambda x: x.addressable_shards, "global_shards": lambda x: x.global_shards,
-    "shard": lambda x: x.addressable_data(0), "bytes": lambda x: x.on_device_size_in_bytes(),
+    "block": lambda x: x.block_until_ready(),
+    "block tree": lambda x: sw.block_until_ready([x]),
+    "is_ready": lambda x: x.is_ready(),
+    "async": lambda x: x.copy_to_host_async(),
+    "shards": lambda x: x.addressable_shards,
+    "global_shards": lambda x: x.global_shards,
+    "shard": lambda x: x.addressable_data(0),
+    "bytes": lambda x: x.on_device_size_in_bytes(),
 }
 ON_ONE = {
-    "dlpack": lambda x: x.__dlpack__(), "numpy dlpack": np.from_dlpack,
+    "dlpack": lambda x: x.__dlpack__(),
+    "numpy dlpack": np.from_dlpack,
     "address": lambda x: x.unsafe_buffer_pointer(),
 }
 
@@ -108,8 +132,10 @@ def test_what_shares_memory_with_a_donated_array_names_the_call(place):
 def equivalent(x):
     """Another sharding that puts the same data on each device, or the same sharding."""
     if isinstance(x.sharding, SingleDeviceSharding):
-        return x.sharding if not x.committed else NamedSharding(
-            sw.sharding.Mesh(np.array([x.device]), "one"), P()
+        return (
+            x.sharding
+            if not x.committed
+            else NamedSharding(sw.sharding.Mesh(np.array([x.device]), "one"), P())
         )
     spec = x.sharding.spec
     other = P(*spec, None) if len(spec) < 2 else P(*spec[:1])
@@ -118,7 +144,8 @@ def equivalent(x):
 
 
 DONATIONS = {
-    "donated, then used": ((0,), "a"), "used, then donated": ((1,), "b"),
+    "donated, then used": ((0,), "a"),
+    "used, then donated": ((1,), "b"),
     "donated twice": ((0, 1), "b"),
 }
 
@@ -183,7 +210,8 @@ def test_shards_and_imported_memory_are_donated_without_harm():
 
 
 LOOKS = {
-    "asarray": lambda x: np.asarray(x).sum(), "text": repr,
+    "asarray": lambda x: np.asarray(x).sum(),
+    "text": repr,
     "shards": lambda x: [s.data for s in x.addressable_shards] and None,
     "shards, kept": lambda x: [s.data for s in x.addressable_shards],
     "shards, read": lambda x: [np.asarray(s.data).sum() for s in x.addressable_shards],

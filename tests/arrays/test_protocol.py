@@ -69,17 +69,27 @@ def test_bytes_are_those_of_all_elements(place):
 
 def test_without_dimensions_there_is_nothing_to_iterate():
     for x in (snp.asarray(1), sw.random.key(0), sw.device_put(np.float32(1), PLACES["replicated"])):
-        assert message(TypeError, iter, x) == (
-            "iteration over a 0-d array. Use x.item() or x[()]."
-        )
+        assert message(TypeError, iter, x) == ("iteration over a 0-d array. Use x.item() or x[()].")
         assert message(TypeError, len, x) == "len() of a 0-d array; its size is 1."
 
 
 INDICES = [
-    0, -1, 2, np.int32(1), slice(1, 3), slice(None, None, -1), slice(-2, None), (1, 1), (..., 0),
-    None, (slice(None), None, 1), [0, 2], np.array([2, 0, -1]),
+    0,
+    -1,
+    2,
+    np.int32(1),
+    slice(1, 3),
+    slice(None, None, -1),
+    slice(-2, None),
+    (1, 1),
+    (..., 0),
+    None,
+    (slice(None), None, 1),
+    [0, 2],
+    np.array([2, 0, -1]),
     (np.array([0, 1]), np.array([1, 0])),
-    (slice(0, 2), np.array([1])), (),
+    (slice(0, 2), np.array([1])),
+    (),
 ]
 
 
@@ -101,15 +111,23 @@ def test_indexing(place, rows):
 
 
 WRITES = {
-    "set": lambda at: at.set(7), "add": lambda at: at.add(2), "subtract": lambda at: at.subtract(1),
-    "multiply": lambda at: at.multiply(3), "mul": lambda at: at.mul(3),
-    "divide": lambda at: at.divide(2), "power": lambda at: at.power(2), "min": lambda at: at.min(1),
-    "max": lambda at: at.max(2), "apply": lambda at: at.apply(lambda v: v * v + 1),
+    "set": lambda at: at.set(7),
+    "add": lambda at: at.add(2),
+    "subtract": lambda at: at.subtract(1),
+    "multiply": lambda at: at.multiply(3),
+    "mul": lambda at: at.mul(3),
+    "divide": lambda at: at.divide(2),
+    "power": lambda at: at.power(2),
+    "min": lambda at: at.min(1),
+    "max": lambda at: at.max(2),
+    "apply": lambda at: at.apply(lambda v: v * v + 1),
     "get": lambda at: at.get(),
     "sorted": lambda at: at.add(1, indices_are_sorted=True),
     "unique": lambda at: at.set(1, unique_indices=True),
-    "set clip": lambda at: at.set(7, mode="clip"), "get clip": lambda at: at.get(mode="clip"),
-    "set drop": lambda at: at.set(7, mode="drop"), "add fill": lambda at: at.add(7, mode="fill"),
+    "set clip": lambda at: at.set(7, mode="clip"),
+    "get clip": lambda at: at.get(mode="clip"),
+    "set drop": lambda at: at.set(7, mode="drop"),
+    "add fill": lambda at: at.add(7, mode="fill"),
     "get fill": lambda at: at.get(mode="fill", fill_value=9),
     "get promised": lambda at: at.get(mode="promise_in_bounds"),
 }
@@ -141,9 +159,22 @@ def test_at_on_every_dtype():
 
 # ----------------------------------------------------------------------------------- operators
 
-BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
-          operator.mod, operator.pow, operator.eq, operator.ne, operator.lt, operator.le,
-          operator.gt, operator.ge, divmod]
+BINARY = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    divmod,
+]
 
 
 @pytest.mark.parametrize("op", everyday(BINARY, 1), ids=lambda op: op.__name__)
@@ -152,8 +183,11 @@ def test_operators_of_placed_arrays(place, rows, op):
     host, x = placed(place, rows)
     theirs = jnp.asarray(host)
     for mine, wanted in (
-        (op(x, x), op(theirs, theirs)), (op(x, 2), op(theirs, 2)), (op(2.0, x), op(2.0, theirs)),
-        (op(host, x), op(host, theirs)), (op(np.float32(2), x), op(np.float32(2), theirs)),
+        (op(x, x), op(theirs, theirs)),
+        (op(x, 2), op(theirs, 2)),
+        (op(2.0, x), op(2.0, theirs)),
+        (op(host, x), op(host, theirs)),
+        (op(np.float32(2), x), op(np.float32(2), theirs)),
     ):
         pairs = zip(mine, wanted, strict=True) if op is divmod else [(mine, wanted)]
         for a, b in pairs:
@@ -242,38 +276,69 @@ class LikeTorch(ByDLPack):
 
 
 FOREIGN = {
-    "__jax_array__": ByMethod(), "__array__": ByNumPy(), "__dlpack__": ByDLPack(),
-    "both": Unreadable(), "torch": LikeTorch(), "jax": jnp.asarray(NUMBERS),
+    "__jax_array__": ByMethod(),
+    "__array__": ByNumPy(),
+    "__dlpack__": ByDLPack(),
+    "both": Unreadable(),
+    "torch": LikeTorch(),
+    "jax": jnp.asarray(NUMBERS),
 }
 ROW = NamedSharding(sw.sharding.Mesh(np.array(DEVICES[:4]), ("x",)), P("x"))
 TAKEN = {
-    "asarray": snp.asarray, "array": snp.array, "float16": snp.float16,
+    "asarray": snp.asarray,
+    "array": snp.array,
+    "float16": snp.float16,
     "add": lambda o: snp.add(o, 1),
-    "sum": snp.sum, "sin": snp.sin, "reshape": lambda o: snp.reshape(o, (2, 2)),
-    "where": lambda o: snp.where(o, o, 0), "concatenate": lambda o: snp.concatenate([o, o]),
-    "stack": lambda o: snp.stack([o, o]), "dot": lambda o: snp.dot(o, o),
-    "einsum": lambda o: snp.einsum("i,i->", o, o), "sort": snp.sort, "cumsum": snp.cumsum,
-    "transpose": snp.transpose, "take": lambda o: snp.take(o, np.array([0])),
-    "broadcast_to": lambda o: snp.broadcast_to(o, (2, 4)), "zeros_like": snp.zeros_like,
-    "full_like": lambda o: snp.full_like(o, 2), "shape": snp.shape, "ndim": snp.ndim,
-    "size": snp.size, "pad": lambda o: snp.pad(o, 1), "clip": lambda o: snp.clip(o, 0, 1),
-    "astype": lambda o: snp.astype(o, int), "interp": lambda o: snp.interp(o, o, o),
-    "nonzero": snp.nonzero, "unique": snp.unique, "norm": lambda o: snp.linalg.norm(o),
-    "lax.add": lambda o: lax.add(o, o), "lax.sin": lax.sin, "lax.dot": lambda o: lax.dot(o, o),
+    "sum": snp.sum,
+    "sin": snp.sin,
+    "reshape": lambda o: snp.reshape(o, (2, 2)),
+    "where": lambda o: snp.where(o, o, 0),
+    "concatenate": lambda o: snp.concatenate([o, o]),
+    "stack": lambda o: snp.stack([o, o]),
+    "dot": lambda o: snp.dot(o, o),
+    "einsum": lambda o: snp.einsum("i,i->", o, o),
+    "sort": snp.sort,
+    "cumsum": snp.cumsum,
+    "transpose": snp.transpose,
+    "take": lambda o: snp.take(o, np.array([0])),
+    "broadcast_to": lambda o: snp.broadcast_to(o, (2, 4)),
+    "zeros_like": snp.zeros_like,
+    "full_like": lambda o: snp.full_like(o, 2),
+    "shape": snp.shape,
+    "ndim": snp.ndim,
+    "size": snp.size,
+    "pad": lambda o: snp.pad(o, 1),
+    "clip": lambda o: snp.clip(o, 0, 1),
+    "astype": lambda o: snp.astype(o, int),
+    "interp": lambda o: snp.interp(o, o, o),
+    "nonzero": snp.nonzero,
+    "unique": snp.unique,
+    "norm": lambda o: snp.linalg.norm(o),
+    "lax.add": lambda o: lax.add(o, o),
+    "lax.sin": lax.sin,
+    "lax.dot": lambda o: lax.dot(o, o),
     "lax.reduce_sum": lambda o: lax.reduce_sum(o, axes=(0,)),
-    "lax.broadcast": lambda o: lax.broadcast(o, (2,)), "lax.exp": lambda o: lax.exp(o),
+    "lax.broadcast": lambda o: lax.broadcast(o, (2,)),
+    "lax.exp": lambda o: lax.exp(o),
     "scan": lambda o: lax.scan(lambda c, v: (c + v, c), 0.0, o),
-    "device_put": sw.device_put, "to a device": lambda o: sw.device_put(o, DEVICES[1]),
+    "device_put": sw.device_put,
+    "to a device": lambda o: sw.device_put(o, DEVICES[1]),
     "to a sharding": lambda o: sw.device_put(o, ROW),
-    "tree": lambda o: sw.device_put({"a": [o]}), "jit": sw.jit(lambda a: a + 1),
+    "tree": lambda o: sw.device_put({"a": [o]}),
+    "jit": sw.jit(lambda a: a + 1),
     "jit of a tree": lambda o: sw.jit(lambda t: t["a"] + 1)({"a": o}),
     "inside jit": lambda o: sw.jit(lambda a: snp.add(a, o))(1.0),
-    "grad": sw.grad(lambda a: (a * a).sum()), "vmap": sw.vmap(lambda a: a + 1),
-    "jvp": lambda o: sw.jvp(snp.sin, (o,), (o,)), "x + o": lambda o: snp.ones(4) + o,
-    "o * x": lambda o: snp.asarray(NUMBERS).__rmul__(o), "at": lambda o: snp.zeros(4).at[:].set(o),
-    "list": lambda o: snp.array([o, o]), "typeof": lambda o: sw.typeof(o).shape,
-    "callback": lambda o: sw.make_array_from_callback((4,), ROW, lambda i: np.asarray(
-        snp.asarray(o))[i]),
+    "grad": sw.grad(lambda a: (a * a).sum()),
+    "vmap": sw.vmap(lambda a: a + 1),
+    "jvp": lambda o: sw.jvp(snp.sin, (o,), (o,)),
+    "x + o": lambda o: snp.ones(4) + o,
+    "o * x": lambda o: snp.asarray(NUMBERS).__rmul__(o),
+    "at": lambda o: snp.zeros(4).at[:].set(o),
+    "list": lambda o: snp.array([o, o]),
+    "typeof": lambda o: sw.typeof(o).shape,
+    "callback": lambda o: sw.make_array_from_callback(
+        (4,), ROW, lambda i: np.asarray(snp.asarray(o))[i]
+    ),
 }
 
 
@@ -294,9 +359,10 @@ def test_arrays_of_other_libraries_are_indices():
     assert x[LikeTorch(np.array([True, False, True, False, False]))].tolist() == [0, 4]
     assert sw.jit(lambda x: x[places])(x).tolist() == [6, 2]
     assert x.at[places].set(9.0).tolist() == [0, 9, 4, 9, 8]
-    assert message(
-        TypeError, lambda: x[LikeTorch()]
-    ) == "an index must be of integer or boolean type; got f32[4]."
+    assert (
+        message(TypeError, lambda: x[LikeTorch()])
+        == "an index must be of integer or boolean type; got f32[4]."
+    )
 
 
 def test_strangers_are_refused():

@@ -54,6 +54,7 @@ def test_conventions_and_gradients():
         return lib.jit(lambda x: {k: lib.value_and_grad(f)(x) for k, f in functions.items()})
 
     same(of, X)
+
     # Complex conventions.
     def real_of(n):
         return lambda z: n.real(z * z * (2 + 1j)).sum() + n.imag(z).sum()
@@ -106,6 +107,7 @@ def test_arguments_and_aux():
     grad = sw.grad(lambda x, *, scale, power=2: (scale * x**power).sum())
     np.testing.assert_allclose(np.asarray(grad(V, scale=3.0)), 6 * V, rtol=1e-6)
     np.testing.assert_allclose(np.asarray(grad(V, scale=1.0, power=3)), 3 * V**2, rtol=1e-6)
+
     # Aux is anything.
     def f(x):
         return (x * x).sum(), {"double": x * 2, "text": "label", "none": None, "shape": x.shape}
@@ -119,8 +121,15 @@ def test_arguments_and_aux():
     assert float(value) == pytest.approx(5.25) and aux["text"] == "label"
     assert sw.grad(lambda x: x * x)(3.0).weak_type
     assert not sw.grad(lambda x: x * x)(np.float32(3)).weak_type
-    same(lambda lib, n: lambda x: (lib.grad(lambda a, b: (a * b * b).sum(), np.int64(1))(x, x),
-                                   lib.jacrev(lambda a, b: a * b, np.int64(-1))(x, x)), V)
+    same(
+        lambda lib, n: (
+            lambda x: (
+                lib.grad(lambda a, b: (a * b * b).sum(), np.int64(1))(x, x),
+                lib.jacrev(lambda a, b: a * b, np.int64(-1))(x, x),
+            )
+        ),
+        V,
+    )
 
 
 def test_gradients_by_integers_and_control_flow():
@@ -130,6 +139,7 @@ def test_gradients_by_integers_and_control_flow():
     got = same(of, {"x": V, "i": np.int32(3)})
     assert got["i"].dtype == FLOAT0 and type(got["i"]) is np.ndarray
     assert same(of, {"x": V, "i": np.array([True])[0]})["i"].shape == ()
+
     def f(x):
         return x * x if x > 0 else -x
 
@@ -187,6 +197,7 @@ def test_linearize_and_sharded_arrays():
     assert aux == "aux"
     np.testing.assert_allclose(np.asarray(derivative(V)), 2 * V * V)
     np.testing.assert_allclose(np.asarray(sw.jit(derivative)(V)), 2 * V * V)
+
     # Gradients of sharded arrays.
     def loss(n):
         return lambda w, x: (n.tanh(x @ w) ** 2).mean()
@@ -213,8 +224,10 @@ def test_jacobians(which):
     of(lambda n: lambda x: 3 * x, 2.0)
     of(lambda n: lambda x, y: (x * y, {"s": y.sum()}), V, V, argnums=(0, 1))
     of(lambda n: lambda x, y: (x * y, {"s": y.sum()}), V, V, argnums=1)
-    of(lambda n: lambda p: {"a": p["x"] ** 2 * p["y"], "c": n.ones(2)},
-       {"x": V, "y": np.float32(2)})
+    of(
+        lambda n: lambda p: {"a": p["x"] ** 2 * p["y"], "c": n.ones(2)},
+        {"x": V, "y": np.float32(2)},
+    )
     jacobian, aux = getattr(sw, which)(lambda x: (x * x, {"text": "t"}), has_aux=True)(V)
     assert aux == {"text": "t"}
     np.testing.assert_allclose(np.asarray(jacobian), np.diag(2 * V))
@@ -225,10 +238,13 @@ def test_hessians_and_closures():
         return lambda x: (n.sin(x) * x**2).sum() * x[0]
 
     same(lambda lib, n: lib.hessian(f(n)), V)
-    same(lambda lib, n: lib.hessian(lambda p: (p["a"] ** 2 * p["b"]).sum()),
-         {"a": V, "b": np.float32(3)})
+    same(
+        lambda lib, n: lib.hessian(lambda p: (p["a"] ** 2 * p["b"]).sum()),
+        {"a": V, "b": np.float32(3)},
+    )
     same(lambda lib, n: lib.hessian(lambda x, y: (x * y * y).sum(), argnums=(0, 1)), V, 2 * V)
     same(lambda lib, n: lib.jit(lib.hessian(f(n))), V)
+
     def of(lib, n):
         return lambda x: lib.grad(lambda a: a * lib.grad(lambda b: a * b * b)(a))(x)
 
@@ -252,8 +268,9 @@ NESTINGS = {
     "grad of jvp": lambda lib, n: lib.grad(lambda x: lib.jvp(mixed(n), (x,), (x * x,))[1]),
     "vmap of jit of grad": lambda lib, n: lib.vmap(lib.jit(lib.grad(lambda x: (x**3).sum()))),
     "vmap of vmap of grad": lambda lib, n: lib.vmap(lib.vmap(lib.grad(lambda x: x**3))),
-    "jacfwd of jacrev of jit": lambda lib, n: lambda x: lib.jacfwd(lib.jacrev(lib.jit(
-        lambda r: n.sin(r).prod())))(x[0]),
+    "jacfwd of jacrev of jit": lambda lib, n: (
+        lambda x: lib.jacfwd(lib.jacrev(lib.jit(lambda r: n.sin(r).prod())))(x[0])
+    ),
     "vmap of hessian": lambda lib, n: lib.vmap(lib.hessian(lambda x: n.sin(x).prod())),
     "vmap of jvp": lambda lib, n: lib.vmap(lambda x: lib.jvp(n.sin, (x,), (x,))),
     "linearize in jit": lambda lib, n: lib.jit(lambda x: lib.linearize(mixed(n), x)[1](x)),
@@ -275,30 +292,71 @@ def loss(w):
 
 
 def test_what_grad_cannot_take():
-    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned f32[3]. "
-          "Sum it, or use jacrev or vjp.", sw.grad(loss), V)
-    fails(TypeError, "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
-          "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient.",
-          sw.grad(loss), {"n": np.int32(1)})
-    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned the pytree "
-          "{'a': *}. For additional results use has_aux=True.", sw.grad(loss), {"a": 1.0})
-    fails(TypeError, "grad of loss takes a function that returns a real scalar; it returned "
-          "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
-          sw.grad(loss), Z[0])
+    fails(
+        TypeError,
+        "grad of loss takes a function that returns a scalar; it returned f32[3]. "
+        "Sum it, or use jacrev or vjp.",
+        sw.grad(loss),
+        V,
+    )
+    fails(
+        TypeError,
+        "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
+        "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient.",
+        sw.grad(loss),
+        {"n": np.int32(1)},
+    )
+    fails(
+        TypeError,
+        "grad of loss takes a function that returns a scalar; it returned the pytree "
+        "{'a': *}. For additional results use has_aux=True.",
+        sw.grad(loss),
+        {"a": 1.0},
+    )
+    fails(
+        TypeError,
+        "grad of loss takes a function that returns a real scalar; it returned "
+        "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
+        sw.grad(loss),
+        Z[0],
+    )
 
     def count(x):
         return (x > 0).sum()
 
-    fails(TypeError, "grad of count takes a function that returns a real scalar; it returned "
-          "i32[]. Convert it to a floating type.", sw.grad(count), V)
-    fails(TypeError, "grad of loss with holomorphic=True takes complex inputs; w is of type "
-          "f32[3].", sw.grad(loss, holomorphic=True), V)
-    fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an "
-          "array of type f32[3].", sw.grad(loss, has_aux=True), V)
-    fails(TypeError, "grad of loss: argnums=1 refers to argument 1, but the function was called "
-          "with 1 positional argument.", sw.grad(loss, argnums=1), V)
-    fails(ValueError, "grad of loss: argnums=(0, -1) names an argument twice.",
-          sw.grad(loss, argnums=(0, -1)), V)
+    fails(
+        TypeError,
+        "grad of count takes a function that returns a real scalar; it returned "
+        "i32[]. Convert it to a floating type.",
+        sw.grad(count),
+        V,
+    )
+    fails(
+        TypeError,
+        "grad of loss with holomorphic=True takes complex inputs; w is of type f32[3].",
+        sw.grad(loss, holomorphic=True),
+        V,
+    )
+    fails(
+        TypeError,
+        "loss must return a pair (value, aux) with has_aux=True; it returned an "
+        "array of type f32[3].",
+        sw.grad(loss, has_aux=True),
+        V,
+    )
+    fails(
+        TypeError,
+        "grad of loss: argnums=1 refers to argument 1, but the function was called "
+        "with 1 positional argument.",
+        sw.grad(loss, argnums=1),
+        V,
+    )
+    fails(
+        ValueError,
+        "grad of loss: argnums=(0, -1) names an argument twice.",
+        sw.grad(loss, argnums=(0, -1)),
+        V,
+    )
 
 
 def peak(w):
@@ -338,32 +396,106 @@ def test_forward_and_backward_passes(name):
 
 
 def test_what_jvp_vjp_and_jacobians_cannot_take():
-    fails(TypeError, "jvp of loss: primals must be a tuple or list; got 1.0.",
-          sw.jvp, loss, 1.0, (1.0,))
-    fails(TypeError,
-          "jvp of loss: primals and tangents must have the same pytree structure; args[0] is a "
-          "leaf in the primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
-    fails(ValueError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
-          "for w of type f32[3].", sw.jvp, loss, (V,), (V[:2],))
-    fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
-          "for w of type f32[3].", sw.jvp, loss, (V,), (V.astype("f2"),))
-    fails(TypeError, "jvp of loss: the tangent of w, which is of type i32[], must be of dtype "
-          "float0; got i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
-          sw.jvp, loss, (np.int32(1),), (np.int32(1),))
-    fails(ValueError, "jvp of loss: a tangent must have its primal's shape; got one of shape (2,) "
-          "for w of type i32[3].", sw.jvp, loss, (np.arange(3),), (np.zeros(2, sw.float0),))
-    fails(ValueError, "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
-          "type i32[], is of shape (3,).", sw.vjp(peak, V)[1], np.zeros(3, sw.float0))
-    fails(ValueError, "vjp of loss: the cotangent must have the pytree structure of the result; ct "
-          "is a leaf in the result and a tuple of 2 in the cotangent.", sw.vjp(loss, V)[1], (V, V))
-    fails(ValueError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
-          "ct is of type f32[2].", sw.vjp(loss, V)[1], V[:2])
-    fails(ValueError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
-          "f32[2] for w of type f32[3].", sw.linearize(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: tangents must have the pytree structure of the primals; "
-          "only the tangents have args[1].", sw.linearize(loss, V)[1], V, V)
-    fails(TypeError, "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "
-          "for other derivatives.", sw.jacfwd(loss), 1 * np.int32(1))
-    fails(TypeError, "jacrev of loss takes complex inputs with holomorphic=True; w is of "
-          "type f32[3]. Use jvp or vjp for other derivatives.",
-          sw.jacrev(loss, holomorphic=True), V)
+    fails(
+        TypeError,
+        "jvp of loss: primals must be a tuple or list; got 1.0.",
+        sw.jvp,
+        loss,
+        1.0,
+        (1.0,),
+    )
+    fails(
+        TypeError,
+        "jvp of loss: primals and tangents must have the same pytree structure; args[0] is a "
+        "leaf in the primals and a tuple of 2 in the tangents.",
+        sw.jvp,
+        loss,
+        (V,),
+        ((V, V),),
+    )
+    fails(
+        ValueError,
+        "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
+        "for w of type f32[3].",
+        sw.jvp,
+        loss,
+        (V,),
+        (V[:2],),
+    )
+    fails(
+        TypeError,
+        "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
+        "for w of type f32[3].",
+        sw.jvp,
+        loss,
+        (V,),
+        (V.astype("f2"),),
+    )
+    fails(
+        TypeError,
+        "jvp of loss: the tangent of w, which is of type i32[], must be of dtype "
+        "float0; got i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
+        sw.jvp,
+        loss,
+        (np.int32(1),),
+        (np.int32(1),),
+    )
+    fails(
+        ValueError,
+        "jvp of loss: a tangent must have its primal's shape; got one of shape (2,) "
+        "for w of type i32[3].",
+        sw.jvp,
+        loss,
+        (np.arange(3),),
+        (np.zeros(2, sw.float0),),
+    )
+    fails(
+        ValueError,
+        "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
+        "type i32[], is of shape (3,).",
+        sw.vjp(peak, V)[1],
+        np.zeros(3, sw.float0),
+    )
+    fails(
+        ValueError,
+        "vjp of loss: the cotangent must have the pytree structure of the result; ct "
+        "is a leaf in the result and a tuple of 2 in the cotangent.",
+        sw.vjp(loss, V)[1],
+        (V, V),
+    )
+    fails(
+        ValueError,
+        "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
+        "ct is of type f32[2].",
+        sw.vjp(loss, V)[1],
+        V[:2],
+    )
+    fails(
+        ValueError,
+        "linearize of loss: a tangent must have its primal's shape and dtype; got "
+        "f32[2] for w of type f32[3].",
+        sw.linearize(loss, V)[1],
+        V[:2],
+    )
+    fails(
+        TypeError,
+        "linearize of loss: tangents must have the pytree structure of the primals; "
+        "only the tangents have args[1].",
+        sw.linearize(loss, V)[1],
+        V,
+        V,
+    )
+    fails(
+        TypeError,
+        "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "
+        "for other derivatives.",
+        sw.jacfwd(loss),
+        1 * np.int32(1),
+    )
+    fails(
+        TypeError,
+        "jacrev of loss takes complex inputs with holomorphic=True; w is of "
+        "type f32[3]. Use jvp or vjp for other derivatives.",
+        sw.jacrev(loss, holomorphic=True),
+        V,
+    )

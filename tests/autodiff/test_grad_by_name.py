@@ -74,7 +74,7 @@ def test_over_devices(resources, form):
     both = wrapped(sw.value_and_grad(loss, (0, 1), reduce_axes=("i",)), form)
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     # the type system assumes that results of a cond with row predicates differ by row
-    out = (["i", ...] if form == "cond" else {})
+    out = ["i", ...] if form == "cond" else {}
     with mesh:
         f = xmap(both, ({}, ["i", ...]), (["i"], (out, ["i", ...])), axis_resources=resources)
         value, (by_w, by_x) = f(W, X)
@@ -96,6 +96,7 @@ def test_some_of_several_axes(names):
 
 def test_losses():
     """The gradient is the gradient of the sum of all losses."""
+
     def of_all(w, x):
         return lax.pmean(loss(w, x), "i") * x[0]
 
@@ -113,6 +114,7 @@ def test_losses():
     found, aux = sw.vmap(grad, in_axes=(None, 0), out_axes=None, axis_name="i")(params, X)
     close(found["w"], BY_W.sum(0))
     assert aux == 3
+
     # A second derivative, and a derivative through the map.
     def f(w):
         return sw.vmap(
@@ -142,10 +144,13 @@ def test_errors_and_types():
     close(by_w, BY_W)
     mesh = Mesh(np.array(sw.devices()), ("i",))
     f = sw.shard_map(
-        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]), mesh=mesh, in_specs=(P(), P("i")),
+        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]),
+        mesh=mesh,
+        in_specs=(P(), P("i")),
         out_specs=P(),
     )
     close(f(W, X), BY_W.sum(0))
+
     def f(w, x):
         _, back = sw.vjp(lambda w: jnp.stack([loss(w, x), 2 * loss(w, x)]), w, axis_name="i")
         return back(jnp.ones(2))[0]

@@ -45,15 +45,27 @@ def check(f, *primals, order=ORDER):
 
 
 UNARY = {
-    **{n: getattr(lax, n) for n in """
+    **{
+        n: getattr(lax, n)
+        for n in """
         sin cos tan sinh cosh tanh asinh atanh exp exp2 expm1 log log1p sqrt rsqrt cbrt square
         logistic erf erfc erf_inv lgamma digamma neg abs sign floor
-    """.split()},
-    "acosh": lambda x: lax.acosh(x + 1), "asin": lax.asin, "acos": lax.acos, "atan": lax.atan,
-    "cube": lambda x: x**3, "power": lambda x: x**2.5, "inverse": lambda x: 1 / x,
-    "negative power": lambda x: x**-2, "softplus": nn.softplus, "gelu": nn.gelu, "relu": nn.relu,
+    """.split()
+    },
+    "acosh": lambda x: lax.acosh(x + 1),
+    "asin": lax.asin,
+    "acos": lax.acos,
+    "atan": lax.atan,
+    "cube": lambda x: x**3,
+    "power": lambda x: x**2.5,
+    "inverse": lambda x: 1 / x,
+    "negative power": lambda x: x**-2,
+    "softplus": nn.softplus,
+    "gelu": nn.gelu,
+    "relu": nn.relu,
     "real of complex": lambda x: jnp.real(jnp.exp(lax.complex(x, x * x))),
-    "maximum": lambda x: jnp.maximum(x, 0.1) * x, "clip": lambda x: jnp.clip(x, 0.5, 2.0) * x,
+    "maximum": lambda x: jnp.maximum(x, 0.1) * x,
+    "clip": lambda x: jnp.clip(x, 0.5, 2.0) * x,
 }
 
 
@@ -63,10 +75,16 @@ def test_functions_of_one_argument(name):
 
 
 BINARY = {
-    "mul": jnp.multiply, "div": jnp.divide, "rem": jnp.fmod, "power": jnp.power,
-    "arctan2": jnp.arctan2, "maximum": jnp.maximum, "logaddexp": jnp.logaddexp,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "rem": jnp.fmod,
+    "power": jnp.power,
+    "arctan2": jnp.arctan2,
+    "maximum": jnp.maximum,
+    "logaddexp": jnp.logaddexp,
     "quotients": lambda x, y: jnp.sin(x) / jnp.cos(y) / (x * y),
-    "igamma": lambda x, y: lax.igamma(2.0, x * y), "same": lambda x, y: (x + y) / (x + y) * (x - y),
+    "igamma": lambda x, y: lax.igamma(2.0, x * y),
+    "same": lambda x, y: (x + y) / (x + y) * (x - y),
 }
 
 

@@ -52,12 +52,31 @@ TO_REAL = {
     "maximum": lambda n, z: n.max(n.abs(z)) + n.linalg.norm(z),
     "parts": lambda n, z: n.abs(n.real(z) + 1j * n.imag(z) ** 2) + n.hypot(n.real(z), n.imag(z)),
 }
-HOLOMORPHIC = ("exp", "log", "sin", "cos", "tan", "tanh", "sinh", "cosh", "sqrt", "arctan",
-               "arcsin", "arccos", "arcsinh", "arctanh", "log1p", "expm1", "square", "log2")
+HOLOMORPHIC = (
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "sqrt",
+    "arctan",
+    "arcsin",
+    "arccos",
+    "arcsinh",
+    "arctanh",
+    "log1p",
+    "expm1",
+    "square",
+    "log2",
+)
 
 
 def derivatives(lib, n, f):
     """Derivatives of a real-valued function: rows, directions, and both in order."""
+
     def total(z):
         return n.sum(f(z))
 
@@ -95,6 +114,7 @@ def test_holomorphic_functions_and_others():
         return lib.jit(lambda z: [g(z) for g in found])
 
     same(of, Z, rtol=2e-3)
+
     # Complex jacobians that do not exist.
     def f(z):
         return z * (1 + 2j)
@@ -104,8 +124,7 @@ def test_holomorphic_functions_and_others():
         "other derivatives."
     )
     assert message(TypeError, sw.jacfwd(f), Z) == (
-        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other "
-        "derivatives."
+        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other derivatives."
     )
 
 
@@ -114,9 +133,9 @@ COMPLEX_JACOBIANS = {
     "hessian": lambda lib, n: lib.hessian(lambda z: n.sum(n.exp(z) * z), holomorphic=True),
     "jacrev to real": lambda lib, n: lib.jacrev(n.abs),
     "jacfwd from real": lambda lib, n: lambda z: lib.jacfwd(lambda x: x * (1 + 2j))(z.real),
-    "jacrev of both": lambda lib, n: lambda z: lib.jacrev(
-        lambda z, x: n.abs(z) * x, argnums=(0, 1)
-    )(z, z.real),
+    "jacrev of both": lambda lib, n: (
+        lambda z: lib.jacrev(lambda z, x: n.abs(z) * x, argnums=(0, 1))(z, z.real)
+    ),
 }
 
 
@@ -133,6 +152,7 @@ def test_second_derivatives_by_finite_differences(name):
 
 def test_derivatives_of_compositions_by_finite_differences():
     """jit, scan, checkpoint and custom rules, in forward and reverse mode, to second order."""
+
     @sw.custom_jvp
     def sine(x):
         return jnp.sin(x)
@@ -154,6 +174,7 @@ def test_derivatives_of_compositions_by_finite_differences():
 @pytest.mark.sweep
 def test_derivatives_of_draws():
     """They have no finite differences: samples are accepted and rejected."""
+
     def of(lib, n):
         def draw(a):
             return lib.random.gamma(lib.random.key(0), a) * V
@@ -168,24 +189,36 @@ def test_derivatives_of_draws():
 
 
 MIXED = {
-    "argnums": lambda lib, n: lambda: lib.grad(
-        lambda x, y: n.sum(x * y**2), argnums=(-1, 0))(V, V),
-    "integers": lambda lib, n: lambda: lib.grad(
-        lambda x, i: n.sum(x) * i, argnums=(0, 1), allow_int=True)(V, np.int32(2)),
-    "booleans": lambda lib, n: lambda: lib.grad(
-        lambda x, b: n.sum(n.where(b, x, 0)), argnums=(0, 1), allow_int=True)(V, V > 0),
-    "vjp by integers": lambda lib, n: lambda: lib.vjp(
-        lambda x, i: (x * i, i + 1), V, n.arange(3))[1]((V, np.zeros(3, FLOAT0))),
-    "linearize by integers": lambda lib, n: lambda: lib.linearize(
-        lambda x, i: (x * i, i + 1), V, n.arange(3))[1](V, np.zeros(3, FLOAT0)),
+    "argnums": lambda lib, n: lambda: lib.grad(lambda x, y: n.sum(x * y**2), argnums=(-1, 0))(V, V),
+    "integers": lambda lib, n: (
+        lambda: lib.grad(lambda x, i: n.sum(x) * i, argnums=(0, 1), allow_int=True)(V, np.int32(2))
+    ),
+    "booleans": lambda lib, n: (
+        lambda: lib.grad(lambda x, b: n.sum(n.where(b, x, 0)), argnums=(0, 1), allow_int=True)(
+            V, V > 0
+        )
+    ),
+    "vjp by integers": lambda lib, n: (
+        lambda: lib.vjp(lambda x, i: (x * i, i + 1), V, n.arange(3))[1]((V, np.zeros(3, FLOAT0)))
+    ),
+    "linearize by integers": lambda lib, n: (
+        lambda: lib.linearize(lambda x, i: (x * i, i + 1), V, n.arange(3))[1](
+            V, np.zeros(3, FLOAT0)
+        )
+    ),
     "aux of vjp": lambda lib, n: lambda: lib.vjp(lambda x: (x * 2, {"q": x}), V, has_aux=True)[2],
-    "aux of hessian": lambda lib, n: lambda: lib.hessian(
-        lambda x: (n.sum(x**3), x * 2), has_aux=True)(V),
-    "hessian of a tree": lambda lib, n: lambda: lib.hessian(
-        lambda p, q: n.sum(p["a"] ** 2 * q) * p["b"], argnums=(0, 1))({"a": V, "b": 2.0}, V),
+    "aux of hessian": lambda lib, n: (
+        lambda: lib.hessian(lambda x: (n.sum(x**3), x * 2), has_aux=True)(V)
+    ),
+    "hessian of a tree": lambda lib, n: (
+        lambda: lib.hessian(lambda p, q: n.sum(p["a"] ** 2 * q) * p["b"], argnums=(0, 1))(
+            {"a": V, "b": 2.0}, V
+        )
+    ),
     "names": lambda lib, n: lambda: lib.jacrev(lambda x, *, s: x * s)(V, s=2.0),
-    "nothing": lambda lib, n: lambda: (
-        lib.jacrev(lambda x: x * 2)(V[:0]), lib.jacfwd(n.sum)(V[:0])),
+    "nothing": lambda lib, n: (
+        lambda: (lib.jacrev(lambda x: x * 2)(V[:0]), lib.jacfwd(n.sum)(V[:0]))
+    ),
     "half": lambda lib, n: lambda: lib.jacfwd(lambda x: x**2)(n.asarray(V, n.bfloat16)),
 }
 
@@ -197,23 +230,30 @@ def test_arguments_of_all_kinds(name):
 
 
 TRANSPOSES = {
-    "trees": lambda lib, n: lib.linear_transpose(
-        lambda x: (x * 2, {"a": n.sum(x)}), V)((V, {"a": np.float32(3)})),
+    "trees": lambda lib, n: lib.linear_transpose(lambda x: (x * 2, {"a": n.sum(x)}), V)(
+        (V, {"a": np.float32(3)})
+    ),
     "several": lambda lib, n: lib.linear_transpose(
-        lambda x, y: x @ np.ones((3, 2), np.float32) + n.sum(y), V, V[:2])(V[:2]),
+        lambda x, y: x @ np.ones((3, 2), np.float32) + n.sum(y), V, V[:2]
+    )(V[:2]),
     "integers": lambda lib, n: lib.linear_transpose(
-        lambda x: x * 2 + n.sum(x), np.arange(3, dtype=np.int32))(np.arange(3, dtype=np.int32)),
+        lambda x: x * 2 + n.sum(x), np.arange(3, dtype=np.int32)
+    )(np.arange(3, dtype=np.int32)),
     "only types": lambda lib, n: lib.linear_transpose(
-        lambda x: x[::2] * 2.0, lib.ShapeDtypeStruct((3,), "float32"))(V[:2]),
+        lambda x: x[::2] * 2.0, lib.ShapeDtypeStruct((3,), "float32")
+    )(V[:2]),
     "complex": lambda lib, n: lib.linear_transpose(lambda x: x * (1 + 2j) + n.sum(n.real(x)), Z)(Z),
     "unused": lambda lib, n: lib.linear_transpose(lambda x, y: 2 * x, V, V)(V),
     "under jit": lambda lib, n: lib.jit(lib.linear_transpose(lambda x: x * 3.0, V))(V),
     "differentiated": lambda lib, n: lib.grad(
-        lambda w: n.sum(lib.linear_transpose(lambda x: x * w, V)(V)[0] ** 2))(V),
+        lambda w: n.sum(lib.linear_transpose(lambda x: x * w, V)(V)[0] ** 2)
+    )(V),
     "scan": lambda lib, n: lib.linear_transpose(
-        lambda x: lib.lax.scan(lambda c, x: (c + x, c), 0 * x[0], x), V)((np.float32(1), V)),
+        lambda x: lib.lax.scan(lambda c, x: (c + x, c), 0 * x[0], x), V
+    )((np.float32(1), V)),
     "twice": lambda lib, n: lib.linear_transpose(
-        lambda c: lib.linear_transpose(lambda x: n.cumsum(x), V)(c)[0], V)(V),
+        lambda c: lib.linear_transpose(lambda x: n.cumsum(x), V)(c)[0], V
+    )(V),
 }
 
 
@@ -268,9 +308,11 @@ def test_closure_convert():
 
     (_, count), _ = same(of, V)
     assert count == 1
+
     def weak(lib, n):
         loop = lib.closure_convert(
-            lambda x: lib.lax.scan(lambda c, _: (c * 2, None), x, None, length=2)[0], 2.0)[0]
+            lambda x: lib.lax.scan(lambda c, _: (c * 2, None), x, None, length=2)[0], 2.0
+        )[0]
         return lambda: (loop(np.float32(3)), loop(3.0))
 
     same(weak)
@@ -284,6 +326,7 @@ def test_closure_convert():
 
 def with_gradient(lib, n):
     """x y, with a rule that has an additional factor of 7."""
+
     @lib.custom_gradient
     def f(x, y):
         return {"r": x * y}, lambda ct: (ct["r"] * 7 * y, ct["r"] * n.sin(x))
@@ -296,14 +339,19 @@ CUSTOM_GRADIENTS = {
     "grad": lambda lib, n: lib.grad(with_gradient(lib, n), (0, 1))(V, V),
     "jit": lambda lib, n: lib.jit(lib.grad(lib.jit(with_gradient(lib, n)), (0, 1)))(V, V),
     "vmap": lambda lib, n: lib.vmap(
-        lib.jit(lib.grad(lib.jit(with_gradient(lib, n)), (0, 1))), (0, None))(np.stack([V, V]), V),
+        lib.jit(lib.grad(lib.jit(with_gradient(lib, n)), (0, 1))), (0, None)
+    )(np.stack([V, V]), V),
     "grad of grad": lambda lib, n: lib.grad(
-        lambda x: n.sum(lib.grad(with_gradient(lib, n))(x, V) ** 2))(V),
-    "scan": lambda lib, n: lib.grad(lambda x: lib.lax.scan(
-        lambda c, v: (c + with_gradient(lib, n)(v, x), None), np.float32(0), np.stack([V, V])
-    )[0])(V),
+        lambda x: n.sum(lib.grad(with_gradient(lib, n))(x, V) ** 2)
+    )(V),
+    "scan": lambda lib, n: lib.grad(
+        lambda x: lib.lax.scan(
+            lambda c, v: (c + with_gradient(lib, n)(v, x), None), np.float32(0), np.stack([V, V])
+        )[0]
+    )(V),
     "one argument": lambda lib, n: lib.grad(
-        lib.custom_gradient(lambda x: (x**2, lambda ct: ct * x)))(3.0),
+        lib.custom_gradient(lambda x: (x**2, lambda ct: ct * x))
+    )(3.0),
 }
 
 
@@ -344,7 +392,8 @@ LINEAR_CALLS = {
     "jit": lambda lib, n: lib.jit(scaled(lib))(2 * V, V),
     "transpose": lambda lib, n: lib.linear_transpose(lambda x: scaled(lib)(2 * V, x), V)(V),
     "transposed twice": lambda lib, n: lib.linear_transpose(
-        lambda c: lib.linear_transpose(lambda x: scaled(lib)(2 * V, x), V)(c)[0], V)(V),
+        lambda c: lib.linear_transpose(lambda x: scaled(lib)(2 * V, x), V)(c)[0], V
+    )(V),
 }
 
 
@@ -440,6 +489,7 @@ def test_where_derivatives_are():
     for grad in (sw.grad(f, (0, 1)), sw.jit(sw.grad(f, (0, 1)))):
         assert [g.sharding for g in grad(a, a)] == [a.sharding, a.sharding]
     assert sw.jit(jnp.zeros_like)(a).sharding == a.sharding
+
     # Derivatives pass through jit.
     def f(x, y):
         return {"s": jnp.sin(x) * y}
@@ -458,4 +508,3 @@ def test_where_derivatives_are():
     assert repr(back) == "<transposed with 1 arrays>"
     with sw.checking_leaks():
         sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)
-

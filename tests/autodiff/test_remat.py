@@ -45,9 +45,14 @@ def policy_in(lib, policy):
 
 
 POLICIES = [
-    None, ("nothing_saveable",), ("everything_saveable",), ("dots_saveable",),
-    ("dots_with_no_batch_dims_saveable",), ("save_only_these_names", "first"),
-    ("save_any_names_but_these", "first"), ("save_anything_except_these_names", "first"),
+    None,
+    ("nothing_saveable",),
+    ("everything_saveable",),
+    ("dots_saveable",),
+    ("dots_with_no_batch_dims_saveable",),
+    ("save_only_these_names", "first"),
+    ("save_any_names_but_these", "first"),
+    ("save_anything_except_these_names", "first"),
     ("save_from_both_policies", ("dots_saveable",), ("save_only_these_names", "first")),
 ]
 
@@ -80,8 +85,10 @@ def called(lib, w, x):
 
 FUNCTIONS = {f.__name__: f for f in (layers, scanned, chosen, called)}
 
+
 def test_transforms_and_scans():
     """One checkpoint inside another, with a policy and a scan inside."""
+
     def f(lib, w, x):
         def step(c, w):
             return lib.np.sin(c @ w), None
@@ -93,6 +100,7 @@ def test_transforms_and_scans():
         return lib.root.checkpoint(lambda x: lib.np.sum(inner(w, x)))(x)
 
     same_as_jax(f, W, X, axes=(None, 0))
+
     # Inside scan.
     def f(lib, w, x):
         @functools.partial(lib.root.checkpoint, prevent_cse=False)
@@ -168,6 +176,7 @@ def test_arguments():
     h = sw.checkpoint(lambda x, s: x * s[0], static_argnums=1)
     found = sw.jit(lambda x: [h(x, (1,)), h(x, (1.0,))])(np.int32(2))
     assert [y.dtype for y in found] == ["int32", "float32"]
+
     def f(lib, w, x):
         return lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(x @ w) * X))(x)
 
@@ -198,8 +207,12 @@ def test_prevent_cse_and_staging():
         assert x.item() == value
     p = checkpoint_policies
     assert p.save_only_these_names("a", "b") is p.save_only_these_names("a", "b")
-    named = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"],
-             "offload_src": "device", "offload_dst": "pinned_host"}
+    named = {
+        "names_which_can_be_saved": ["a"],
+        "names_which_can_be_offloaded": ["b"],
+        "offload_src": "device",
+        "offload_dst": "pinned_host",
+    }
     make = p.save_and_offload_only_these_names
     assert make(**named) is make(**named)
 
@@ -222,9 +235,11 @@ def test_as_many_residuals_as_jax_keeps(name, policy):
     check_program(sw.jit(sw.grad(f, (0, 1))).trace(W, X).program)
 
 
-@pytest.mark.parametrize("policy",
-                         everyday([("dots_saveable",), ("save_only_these_names", "first")], 1),
-                         ids=lambda p: p[0])
+@pytest.mark.parametrize(
+    "policy",
+    everyday([("dots_saveable",), ("save_only_these_names", "first")], 1),
+    ids=lambda p: p[0],
+)
 def test_what_is_saved_in_a_branch(policy):
     policy = policy_in(OURS, policy)
     f = sw.checkpoint(functools.partial(chosen, OURS), policy=policy)
@@ -284,8 +299,10 @@ def test_print_saved_residuals(capsys):
 @pytest.mark.parametrize("name", everyday(["layers", "scanned", "chosen"], 1))
 def test_offloading(name):
     policy = checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=["second"], names_which_can_be_offloaded=["first"],
-        offload_src="device", offload_dst="pinned_host",
+        names_which_can_be_saved=["second"],
+        names_which_can_be_offloaded=["first"],
+        offload_src="device",
+        offload_dst="pinned_host",
     )
     f = functools.partial(FUNCTIONS[name], OURS)
     g = sw.jit(sw.grad(sw.checkpoint(f, policy=policy), (0, 1)))
@@ -380,9 +397,7 @@ def test_messages():
     def f(x):
         return x if x > 0 else -x
 
-    assert message(TypeError, sw.checkpoint, 1) == (
-        "checkpoint: fun must be a function; got 1."
-    )
+    assert message(TypeError, sw.checkpoint, 1) == ("checkpoint: fun must be a function; got 1.")
     assert message(TypeError, sw.checkpoint, f, prevent_cse=2) == (
         "checkpoint: prevent_cse must be True or False; got 2."
     )
@@ -411,9 +426,12 @@ def test_messages():
         "Offloadable(src='device', dst='disk')."
     )
     assert message(
-        ValueError, checkpoint_policies.save_and_offload_only_these_names,
-        names_which_can_be_saved=["a"], names_which_can_be_offloaded=["a"],
-        offload_src="device", offload_dst="pinned_host",
+        ValueError,
+        checkpoint_policies.save_and_offload_only_these_names,
+        names_which_can_be_saved=["a"],
+        names_which_can_be_offloaded=["a"],
+        offload_src="device",
+        offload_dst="pinned_host",
     ) == (
         "save_and_offload_only_these_names: a value is saved or offloaded, not both; both lists "
         "contain 'a'."

@@ -64,6 +64,7 @@ def test_cotangents_of_refs():
     marked, plain = back.with_refs(sw.new_ref(jnp.ones(3)), 0.0)(jnp.ones(3))
     assert repr(marked) == "GradRef()"
     np.testing.assert_array_equal(plain, X)
+
     # Refs take cotangents inside of jit.
     @sw.jit
     def total(x):
@@ -156,6 +157,7 @@ def test_refs_of_integers_and_beside_results():
     zeros = np.zeros(3, sw.float0)
     assert sw.jvp(only_read, (jnp.asarray(X), r), (jnp.ones(3), zeros))[1] == 3.0
     assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
+
     # Results beside refs.
     def f(r):
         r[...] += 1
@@ -170,6 +172,7 @@ def test_refs_of_integers_and_beside_results():
     out, moved, aux = sw.jvp(f, (r,), (g,), has_aux=True)
     np.testing.assert_array_equal(aux["seen"], X + 2)
     assert (out, moved) == (29.0, 2 * (2 * 2 + 3 * 4 + 4 * 6))
+
     # Refs among arguments that are not differentiated.
     def f(x, r):
         r[...] += sw.lax.stop_gradient(x)

@@ -122,8 +122,16 @@ def test_keys_of_flags():
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1", True), ("TRUE", True), (" yes ", True), ("on", True), ("0", False), ("no", False),
-     ("", False), ("off", False)],
+    [
+        ("1", True),
+        ("TRUE", True),
+        (" yes ", True),
+        ("on", True),
+        ("0", False),
+        ("no", False),
+        ("", False),
+        ("off", False),
+    ],
 )
 def test_texts_of_truth_values(text: str, value: bool):
     config.update("enable_x64", text)
@@ -153,7 +161,8 @@ def test_names_and_texts():
     config.update("persistent_cache_min_compile_time_secs", 2)
     config.update("compilation_cache_dir", Path("/a/b"))
     assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
-        2, "/a/b"
+        2,
+        "/a/b",
     )
     config.update("compilation_cache_dir", "none")
     assert config.compilation_cache_dir is None
@@ -172,21 +181,33 @@ def test_a_default_that_is_set_leaves_no_trace(name: str):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("enable_x64", "perhaps",
-         "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"),
+        (
+            "enable_x64",
+            "perhaps",
+            "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'",
+        ),
         ("enable_x64", 3.5, "enable_x64 must be True or False; got 3.5"),
         ("num_cpu_devices", "four", "num_cpu_devices must be an int; got 'four'"),
         ("num_cpu_devices", 4.0, "num_cpu_devices must be an int; got 4.0 of type float"),
         ("num_cpu_devices", True, "num_cpu_devices must be an int; got True of type bool"),
         ("num_cpu_devices", None, "num_cpu_devices must be an int; got None of type NoneType"),
         ("platforms", 1, "platforms must be a string or None; got 1 of type int"),
-        ("jax_compilation_cache_dir", ["a"],
-         "compilation_cache_dir must be a string or None; got ['a'] of type list"),
-        ("persistent_cache_min_compile_time_secs", "soon",
-         "persistent_cache_min_compile_time_secs must be a number; got 'soon'"),
-        ("default_matmul_precision", "exact",
-         "default_matmul_precision must be one of None, 'default', 'high', 'highest', 'bfloat16', "
-         "'tensorfloat32', 'float32'; got 'exact'"),
+        (
+            "jax_compilation_cache_dir",
+            ["a"],
+            "compilation_cache_dir must be a string or None; got ['a'] of type list",
+        ),
+        (
+            "persistent_cache_min_compile_time_secs",
+            "soon",
+            "persistent_cache_min_compile_time_secs must be a number; got 'soon'",
+        ),
+        (
+            "default_matmul_precision",
+            "exact",
+            "default_matmul_precision must be one of None, 'default', 'high', 'highest', 'bfloat16', "
+            "'tensorfloat32', 'float32'; got 'exact'",
+        ),
     ],
 )
 def test_values_of_another_kind_are_refused(name: str, value: object, message: str):
@@ -231,22 +252,34 @@ app.run(lambda argv: print(before, show(), mine.value, argv[1:]))
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    everyday([
-        ("", "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
-        ("--jax_enable_x64 --mine=3 rest --shardwise_num_cpu_devices=4",
-         "(True, 4, 'allow') (True, 4, 'allow') 3 ['rest']"),
-        ("later --jax_enable_x64 --jax_numpy_rank_promotion=warn",
-         "(False, -1, 'allow') (True, -1, 'warn') 1 ['later']"),
-        ("other --jax_enable_x64", "(True, -1, 'allow') (True, -1, 'allow') 1 ['other']"),
-        ("--jax_enable_x64 --noshardwise_enable_x64",
-         "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
-    ], 2),
+    everyday(
+        [
+            ("", "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
+            (
+                "--jax_enable_x64 --mine=3 rest --shardwise_num_cpu_devices=4",
+                "(True, 4, 'allow') (True, 4, 'allow') 3 ['rest']",
+            ),
+            (
+                "later --jax_enable_x64 --jax_numpy_rank_promotion=warn",
+                "(False, -1, 'allow') (True, -1, 'warn') 1 ['later']",
+            ),
+            ("other --jax_enable_x64", "(True, -1, 'allow') (True, -1, 'allow') 1 ['other']"),
+            (
+                "--jax_enable_x64 --noshardwise_enable_x64",
+                "(False, -1, 'allow') (False, -1, 'allow') 1 []",
+            ),
+        ],
+        2,
+    ),
 )
 def test_the_command_line(arguments: str, expected: str):
     pytest.importorskip("absl")
     done = subprocess.run(
-        [sys.executable, "-c", ABSL, *arguments.split()], capture_output=True, text=True,
-        timeout=60, check=False,
+        [sys.executable, "-c", ABSL, *arguments.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
@@ -271,8 +304,12 @@ def in_a_process(**variables: str) -> subprocess.CompletedProcess:
     dropped = {p + n for p in ("SHARDWISE_", "JAX_") for n in names}
     kept = {k: v for k, v in os.environ.items() if k not in dropped}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=kept | variables, capture_output=True, text=True,
-        timeout=60, check=False,
+        [sys.executable, "-c", PROGRAM],
+        env=kept | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -325,10 +362,16 @@ def test_environment_and_switches():
     )
 
 
-@pytest.mark.parametrize("name, value", [
-    ("allow_f16_reductions", True), ("auto_pcast", True), ("softmax_custom_jvp", False),
-    ("jax2tf_associative_scan_reductions", False), ("remove_size_one_mesh_axis_from_type", False),
-])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("allow_f16_reductions", True),
+        ("auto_pcast", True),
+        ("softmax_custom_jvp", False),
+        ("jax2tf_associative_scan_reductions", False),
+        ("remove_size_one_mesh_axis_from_type", False),
+    ],
+)
 def test_switches_for_what_is_done_in_one_way_take_that_value_only(name, value):
     flag = getattr(sw, name)
     assert flag.value is value

@@ -273,7 +273,8 @@ def test_extension_modules_are_imported_in_blocks():
     assert [(p.name, found) for p in paths if (found := outside_of_blocks(p.read_text()))] == []
     # `importlib.import_module` is used only for modules that are not extension modules.
     users = {
-        p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py")
+        p.relative_to(PACKAGE).as_posix()
+        for p in PACKAGE.rglob("*.py")
         if "importlib import import_module" in p.read_text()
         or "importlib.import_module" in p.read_text()
     }

@@ -25,7 +25,11 @@ def test_unknown_names_and_modules():
         "       if m in sys.modules], end='')"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
         env=dict(os.environ),
     )
     assert run.stdout == "[]"

@@ -44,16 +44,31 @@ def test_each_kind_has_listeners_of_its_own():
     assert len(events) == 1
 
 
-@pytest.mark.parametrize(("register", "unregister", "record"), [
-    ("register_event_listener", "unregister_event_listener",
-     lambda: monitoring.record_event("/a")),
-    ("register_event_duration_secs_listener", "unregister_event_duration_listener",
-     lambda: monitoring.record_event_duration_secs("/a", 1.0)),
-    ("register_event_time_span_listener", "unregister_event_time_span_listener",
-     lambda: monitoring.record_event_time_span("/a", 1.0, 2.0)),
-    ("register_scalar_listener", "unregister_scalar_listener",
-     lambda: monitoring.record_scalar("/a", 1.0)),
-])
+@pytest.mark.parametrize(
+    ("register", "unregister", "record"),
+    [
+        (
+            "register_event_listener",
+            "unregister_event_listener",
+            lambda: monitoring.record_event("/a"),
+        ),
+        (
+            "register_event_duration_secs_listener",
+            "unregister_event_duration_listener",
+            lambda: monitoring.record_event_duration_secs("/a", 1.0),
+        ),
+        (
+            "register_event_time_span_listener",
+            "unregister_event_time_span_listener",
+            lambda: monitoring.record_event_time_span("/a", 1.0, 2.0),
+        ),
+        (
+            "register_scalar_listener",
+            "unregister_scalar_listener",
+            lambda: monitoring.record_scalar("/a", 1.0),
+        ),
+    ],
+)
 def test_a_listener_is_removed_once(register: str, unregister: str, record: Any):
     calls = []
 
@@ -102,7 +117,8 @@ def test_listeners_and_stages():
 def test_finds_and_misses_on_disk_are_events(tmp_path: Path):
     events = heard(monitoring.register_event_listener)
     new = {
-        "enable_compilation_cache": True, "compilation_cache_dir": str(tmp_path),
+        "enable_compilation_cache": True,
+        "compilation_cache_dir": str(tmp_path),
         "persistent_cache_min_compile_time_secs": 0.0,
     }
     old = {name: config.read(name) for name in new}

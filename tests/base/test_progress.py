@@ -64,8 +64,12 @@ def on_terminal(program, columns=80, **environment):
 
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", START + program], stderr=end, stdout=subprocess.PIPE, cwd=ROOT,
-        env=env, text=True,
+        [sys.executable, "-c", START + program],
+        stderr=end,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=env,
+        text=True,
     )
     os.close(end)
     seen = b""
@@ -105,8 +109,15 @@ print(len(drawing()))
     assert lines(text) == [
         f"saving: {n}0.0 MiB of 100.0 MiB ({n}0 %), {rate} MiB/s, {left} s left"
         for n, rate, left in [
-            (1, "40.0", 2), (2, "53.3", 1), (3, "60.0", 1), (4, "64.0", 0), (5, "66.7", 0),
-            (6, "68.6", 0), (7, "70.0", 0), (8, "71.1", 0), (9, "72.0", 0),
+            (1, "40.0", 2),
+            (2, "53.3", 1),
+            (3, "60.0", 1),
+            (4, "64.0", 0),
+            (5, "66.7", 0),
+            (6, "68.6", 0),
+            (7, "70.0", 0),
+            (8, "71.1", 0),
+            (9, "72.0", 0),
         ]
     ] + [""]
     assert out.split() == ["1", "0"]  # the thread ends if there is nothing to draw
@@ -128,11 +139,14 @@ except ValueError:
     pass
 """)
     assert lines(text) == ["saving: 0 s"] * 3 + [""]
-    text, _ = on_terminal("""
+    text, _ = on_terminal(
+        """
 with progress("a long name of something that is going on", total=100) as bar:
     bar.add(1)
     clock.go(0.5)
-""", columns=24)
+""",
+        columns=24,
+    )
     assert lines(text) == ["a long name of somethin"] * 3 + [""]
 
 
@@ -168,12 +182,16 @@ print(len(started))
     ],
 )
 def test_silent(environment, before):
-    text, out = on_terminal(before + """
+    text, out = on_terminal(
+        before
+        + """
 with progress("saving") as bar:
     clock.go(0.5)
     bar.add(3)
     print(len(drawing()))
-""", **environment)
+""",
+        **environment,
+    )
     assert text == "" and out.strip() == "0"
 
 
@@ -243,7 +261,8 @@ with progress("saving"):
 @pytest.mark.sweep
 def test_compiling_is_shown():
     """The compiler lets other threads run, so that the line is updated."""
-    text, _ = on_terminal("""
+    text, _ = on_terminal(
+        """
 module.PATIENCE, module.TICK, module.time = 0.05, 0.02, time
 import numpy as np, shardwise as sw
 import shardwise.numpy as jnp
@@ -255,7 +274,9 @@ def deep(x):
     return x
 
 deep(np.ones((4, 4), np.float32))
-""", SHARDWISE_ENABLE_COMPILATION_CACHE="0")
+""",
+        SHARDWISE_ENABLE_COMPILATION_CACHE="0",
+    )
     found = lines(text)
     assert "compiling deep: 0 s" in found and found[-1] == ""
 
@@ -336,7 +357,8 @@ sw.device_put([np.ones(3)] * 10, [sw.devices()[0]] * 10)
 
 def test_checkpoints(tmp_path):
     pytest.importorskip("tensorstore")
-    text, _ = on_terminal(f"""
+    text, _ = on_terminal(
+        f"""
 module.PATIENCE, module.TICK, module.time = 0.0, 0.01, time
 import numpy as np
 from shardwise import checkpoints
@@ -354,7 +376,9 @@ values = [np.ones((256, 1024), np.float32) + i for i in range(20)]
 checkpoints.save({str(tmp_path / "ckpt")!r}, values)
 found = checkpoints.restore({str(tmp_path / "ckpt")!r})
 assert all(np.array_equal(a, b) for a, b in zip(values, found))
-""", columns=200)
+""",
+        columns=200,
+    )
     found = lines(text)
     assert any(line.startswith(f"saving {tmp_path}/ckpt: ") for line in found), found
     assert any(line.startswith(f"restoring {tmp_path}/ckpt: ") for line in found), found

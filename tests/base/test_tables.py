@@ -18,20 +18,38 @@ from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 N = 1000
-MAPPINGS = (dict, list, set, Interned, Table, weakref.WeakValueDictionary,
-            weakref.WeakKeyDictionary, weakref.WeakSet)
+MAPPINGS = (
+    dict,
+    list,
+    set,
+    Interned,
+    Table,
+    weakref.WeakValueDictionary,
+    weakref.WeakKeyDictionary,
+    weakref.WeakSet,
+)
 # By dtypes, packages, platforms and degrees, which are few.
-FINITE = {f"_src.{name}" for name in (
-    "ops.special.uniform_asymptotics.coefficients",
-    "types.dtypes._info", "types.dtypes._limits", "types.dtypes.has_infinity", "base.lazy._table",
-    "runtime.cuda._plugin_path", "runtime.backend._default_client",
-    "runtime.compiler.shardy._context", "runtime.compiler.shardy.upstream_dialects",
-    "saving.arrays.shared_context", "saving.arrays.store_context",
-    "runtime.compiler.fingerprint._machine",
-    "runtime.compiler.fingerprint._environment",
-    "saving.chunk_files._threads", "saving.chunk_files.checksum",
-    "runtime.compiler.lapack.register",
-)}
+FINITE = {
+    f"_src.{name}"
+    for name in (
+        "ops.special.uniform_asymptotics.coefficients",
+        "types.dtypes._info",
+        "types.dtypes._limits",
+        "types.dtypes.has_infinity",
+        "base.lazy._table",
+        "runtime.cuda._plugin_path",
+        "runtime.backend._default_client",
+        "runtime.compiler.shardy._context",
+        "runtime.compiler.shardy.upstream_dialects",
+        "saving.arrays.shared_context",
+        "saving.arrays.store_context",
+        "runtime.compiler.fingerprint._machine",
+        "runtime.compiler.fingerprint._environment",
+        "saving.chunk_files._threads",
+        "saving.chunk_files.checksum",
+        "runtime.compiler.lapack.register",
+    )
+}
 
 
 def spaces():
@@ -135,8 +153,11 @@ def is_bounded(name):
 
 def test_functions_that_remember_have_bounds():
     without = {
-        f"{where}.{k}" for where, space in spaces() for k, v in list(space.items())
-        if hasattr(v, "cache_info") and v.cache_info().maxsize is None
+        f"{where}.{k}"
+        for where, space in spaces()
+        for k, v in list(space.items())
+        if hasattr(v, "cache_info")
+        and v.cache_info().maxsize is None
         and v.__module__ == f"shardwise.{where}"
     }
     assert without <= FINITE

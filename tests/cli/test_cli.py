@@ -33,7 +33,10 @@ def test_without_arguments_it_lists_its_commands(capsys):
     for command in COMMANDS.values():
         assert f"\n  {command.name:<15} {command.about}\n" in out
     assert [line for line in out.splitlines() if line.endswith(":")] == [
-        "run programs:", "inspect:", "get help:", "examples:",
+        "run programs:",
+        "inspect:",
+        "get help:",
+        "examples:",
     ]
     assert max(map(len, out.splitlines())) <= 80
 
@@ -56,15 +59,18 @@ def test_each_command_says_what_it_takes(name, capsys, monkeypatch):
         assert capsys.readouterr().out == out
 
 
-@pytest.mark.parametrize(("word", "message"), [
-    ("dance", "unknown command 'dance'."),
-    ("lanch", "unknown command 'lanch'. Did you mean 'launch'?"),
-    ("--quick", "unknown option '--quick'."),
-    ("run", "unknown command 'run'. Did you mean 'launch'?"),
-    ("MPIrun", "unknown command 'MPIrun'. Did you mean 'launch'?"),
-    ("htop", "unknown command 'htop'. Did you mean 'top'?"),
-    ("info", "unknown command 'info'. Did you mean 'doctor'?"),
-])
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("dance", "unknown command 'dance'."),
+        ("lanch", "unknown command 'lanch'. Did you mean 'launch'?"),
+        ("--quick", "unknown option '--quick'."),
+        ("run", "unknown command 'run'. Did you mean 'launch'?"),
+        ("MPIrun", "unknown command 'MPIrun'. Did you mean 'launch'?"),
+        ("htop", "unknown command 'htop'. Did you mean 'top'?"),
+        ("info", "unknown command 'info'. Did you mean 'doctor'?"),
+    ],
+)
 def test_an_unknown_command(word, message, capsys):
     for words in ([word], ["help", word], [word, "--help"]):
         assert main(words) == 2
@@ -211,7 +217,8 @@ def test_wheels_and_source_archives_carry_the_pages_and_the_examples():
     project = tomllib.loads((PAGES.parents[1] / "pyproject.toml").read_text())
     targets = project["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"]["force-include"] == {
-        "examples": "shardwise/examples", "docs/errors": "shardwise/docs/errors"
+        "examples": "shardwise/examples",
+        "docs/errors": "shardwise/docs/errors",
     }
     assert {"/docs/errors", "/examples", "/shardwise"} <= {*targets["sdist"]["include"]}
 

@@ -39,16 +39,19 @@ def test_data(path, capsys):
     assert main(["describe", "--json", str(path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(json.dumps(sw.checkpoints.describe(path).to_dict()))
-    assert (found["bytes"], found["metadata"], found["values"]) == (48, {"loss": 0.5}, {
-        "['step']": 7
-    })
+    assert (found["bytes"], found["metadata"], found["values"]) == (
+        48,
+        {"loss": 0.5},
+        {"['step']": 7},
+    )
 
 
 def test_no_checkpoint(tmp_path, capsys):
     assert main(["describe", str(tmp_path / "none")]) == 1
     said = capsys.readouterr()
     assert (said.out, said.err) == (
-        "", f"shardwise describe: there is no checkpoint at {tmp_path / 'none'}.\n"
+        "",
+        f"shardwise describe: there is no checkpoint at {tmp_path / 'none'}.\n",
     )
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "w").mkdir()

@@ -21,9 +21,7 @@ from tests.helpers.everyday import everyday
 from tests.helpers.patience import seconds
 
 # Variables that may be set in the environment of these tests.
-SLURM_IS_HERE = (
-    "detected: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
-)
+SLURM_IS_HERE = "detected: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
 OURS = ("SLURM", "PMI", "OMPI", "MPI_", "SHARDWISE_", "JAX_", "KUBERNETES", "JOB_", "RANK", "WORLD")
 
 
@@ -52,7 +50,10 @@ def command(*words):
     line = [sys.executable, "-c", program, *words]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SHARDWISE_", "JAX_"))}
     return subprocess.run(
-        line, env=env | {"SHARDWISE_PLATFORMS": "cpu"}, capture_output=True, text=True,
+        line,
+        env=env | {"SHARDWISE_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
         timeout=2 * limit,
     )
 
@@ -67,7 +68,13 @@ def test_the_whole_command_where_all_is_well():
     assert (record["problems"], record["shardwise"]) == (0, sw.__version__)
     assert record["seconds"] > 0
     assert list(record["sections"]) == [
-        "versions", "devices", "machine", "caches", "cluster", "network", "collectives",
+        "versions",
+        "devices",
+        "machine",
+        "caches",
+        "cluster",
+        "network",
+        "collectives",
     ]
     found = {line["name"]: line for lines in record["sections"].values() for line in lines}
     assert found["jaxlib"]["text"] == JAXLIB_VERSION
@@ -134,7 +141,10 @@ def test_what_is_wrong_is_counted(monkeypatch, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["problems"] == 1
     assert record["sections"]["things"][0] == {
-        "ok": False, "name": "a thing", "text": "is broken\nin two ways", "advice": "mend it",
+        "ok": False,
+        "name": "a thing",
+        "text": "is broken\nin two ways",
+        "advice": "mend it",
         "facts": {},
     }
     monkeypatch.setattr(doctor, "sections", lambda clock, quick: {})
@@ -168,12 +178,15 @@ def test_its_arguments(capsys):
     assert err.endswith("shardwise doctor: error: unrecognized arguments: --loudly\n")
 
 
-@pytest.mark.parametrize("program, text", [
-    ("raise ValueError('no collectives today')", "ValueError: no collectives today"),
-    ("import os; os.abort()", "failed with status -6"),
-    ("print('hello')", "hello"),
-    ("", "printed nothing"),
-])
+@pytest.mark.parametrize(
+    "program, text",
+    [
+        ("raise ValueError('no collectives today')", "ValueError: no collectives today"),
+        ("import os; os.abort()", "failed with status -6"),
+        ("print('hello')", "hello"),
+        ("", "printed nothing"),
+    ],
+)
 def test_programs_that_fail(monkeypatch, program, text):
     monkeypatch.setattr(selftest, "COLLECTIVES", program)
     (alone,) = selftest.one_process(Clock(seconds(60)), quick=True)
@@ -190,8 +203,12 @@ def two_processes_that_fail(monkeypatch, capsys):
 def no_time_is_no_problem(monkeypatch, capsys):
     monkeypatch.setattr(selftest, "COLLECTIVES", "import time; time.sleep(600)")
     (line,) = selftest.one_process(Clock(1.0), quick=True)
-    assert line == Line(None, "one process", "not tested: it takes longer than 1 s",
-                        "run without --quick to allow more time")
+    assert line == Line(
+        None,
+        "one process",
+        "not tested: it takes longer than 1 s",
+        "run without --quick to allow more time",
+    )
 
 
 def wrong_values_are_found(monkeypatch, capsys):
@@ -246,8 +263,11 @@ def test_lines_fit_a_terminal():
 
 
 OTHERS = [
-    quickly, it_fits_into_its_time_when_everything_hangs, two_processes_that_fail,
-    wrong_values_are_found, no_time_is_no_problem,
+    quickly,
+    it_fits_into_its_time_when_everything_hangs,
+    two_processes_that_fail,
+    wrong_values_are_found,
+    no_time_is_no_problem,
 ]
 
 
@@ -268,14 +288,25 @@ def test_a_cluster_and_what_overrides_it(cluster):
     env = recorded.SLURM | {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:1234"}
     assert cluster(env) == [
         Line(None, "slurm", SLURM_IS_HERE),
-        Line(None, "coordinator_address", "10.0.0.1:1234  (by JAX_COORDINATOR_ADDRESS; "
-             "SHARDWISE_COORDINATOR_ADDRESS or coordinator_address= take precedence)"),
-        Line(None, "num_processes", "2  (by slurm; SHARDWISE_NUM_PROCESSES or num_processes= take "
-             "precedence)"),
-        Line(None, "process_id", "1  (by slurm; SHARDWISE_PROCESS_ID or process_id= take "
-             "precedence)"),
-        Line(None, "local_device_ids", "(1,)  (by slurm; SHARDWISE_LOCAL_DEVICE_IDS or "
-             "local_device_ids= take precedence)"),
+        Line(
+            None,
+            "coordinator_address",
+            "10.0.0.1:1234  (by JAX_COORDINATOR_ADDRESS; "
+            "SHARDWISE_COORDINATOR_ADDRESS or coordinator_address= take precedence)",
+        ),
+        Line(
+            None,
+            "num_processes",
+            "2  (by slurm; SHARDWISE_NUM_PROCESSES or num_processes= take precedence)",
+        ),
+        Line(
+            None, "process_id", "1  (by slurm; SHARDWISE_PROCESS_ID or process_id= take precedence)"
+        ),
+        Line(
+            None,
+            "local_device_ids",
+            "(1,)  (by slurm; SHARDWISE_LOCAL_DEVICE_IDS or local_device_ids= take precedence)",
+        ),
         Line(True, "initialize()", "has all required arguments"),
     ]
 
@@ -285,18 +316,26 @@ def test_several_clusters(cluster):
     assert found[:3] == [
         Line(None, "pmi", "detected: PMI_RANK, PMI_SIZE are set"),
         Line(None, "slurm", SLURM_IS_HERE),
-        Line(None, "selected", "pmi, before slurm: it started this process most directly "
-             "(to choose another: cluster_detection_method)"),
+        Line(
+            None,
+            "selected",
+            "pmi, before slurm: it started this process most directly "
+            "(to choose another: cluster_detection_method)",
+        ),
     ]
-    assert found[4] == Line(None, "num_processes", "2  (by pmi; SHARDWISE_NUM_PROCESSES or "
-                            "num_processes= take precedence)")
+    assert found[4] == Line(
+        None,
+        "num_processes",
+        "2  (by pmi; SHARDWISE_NUM_PROCESSES or num_processes= take precedence)",
+    )
 
 
 def test_a_cluster_that_does_not_say_all(cluster):
     found = cluster(recorded.MPICH | {"PMI_SIZE": "4"})
     assert found[1] == Line(None, "coordinator_address", "not known")
     assert found[-1] == Line(
-        False, "initialize()",
+        False,
+        "initialize()",
         "coordinator_address: missing, and 'pmi' does not specify it. On several hosts, PMI does "
         "not specify where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py "
         "and pass cluster_detection_method='mpi4py'. `shardwise doctor` shows what is detected.",
@@ -319,10 +358,13 @@ def test_a_part_of_slurm(cluster):
 
 def test_a_variable_that_cannot_be(cluster):
     found = cluster({"JAX_NUM_PROCESSES": "two"})
-    assert found == [Line(
-        False, "arguments", "initialize: the environment variable JAX_NUM_PROCESSES must be an "
-        "integer; got 'two'.",
-    )]
+    assert found == [
+        Line(
+            False,
+            "arguments",
+            "initialize: the environment variable JAX_NUM_PROCESSES must be an integer; got 'two'.",
+        )
+    ]
 
 
 # ------------------------------------------------------------------------------------ the rest
@@ -400,7 +442,8 @@ def test_a_full_disk(tmp_path, cache_at, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("U", (), {"free": 2**29})())
     line = list(checks.caches())[1]
     assert (line.text, line.advice) == (
-        "0.5 GiB", "the disk is nearly full: no more programs will be cached"
+        "0.5 GiB",
+        "the disk is nearly full: no more programs will be cached",
     )
 
 
@@ -427,19 +470,23 @@ def test_the_port_of_the_coordinator(cluster):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        cluster({
-            "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "SHARDWISE_NUM_PROCESSES": "2",
-            "SHARDWISE_PROCESS_ID": "0",
-        })
+        cluster(
+            {
+                "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+                "SHARDWISE_NUM_PROCESSES": "2",
+                "SHARDWISE_PROCESS_ID": "0",
+            }
+        )
         line = list(checks.ports())[-1]
         assert line[:4] == (
-            False, "coordinator's port", f"127.0.0.1:{port}: Address already in use", "another "
+            False,
+            "coordinator's port",
+            f"127.0.0.1:{port}: Address already in use",
+            "another "
             "program uses it, or the address does not belong to this machine: set "
             "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
         )
-    assert list(checks.ports())[-1][:3] == (
-        True, "coordinator's port", f"127.0.0.1:{port} is free"
-    )
+    assert list(checks.ports())[-1][:3] == (True, "coordinator's port", f"127.0.0.1:{port} is free")
 
 
 def test_a_host_that_is_not_found(cluster):
@@ -452,6 +499,6 @@ def test_a_host_that_is_not_found(cluster):
 def test_an_address_that_is_not_here():
     line = checks._connects("own address", "192.0.2.1")
     assert (line.ok, line.text) == (
-        False, "192.0.2.1 cannot listen or connect: [Errno 99] Cannot assign "
-        "requested address",
+        False,
+        "192.0.2.1 cannot listen or connect: [Errno 99] Cannot assign requested address",
     )

@@ -77,11 +77,14 @@ function  devices  collectives  bytes   memory    time  mostly
 layer           8            1  512 B  """)
     names = [line.split(":")[0] for line in out.splitlines() if ": 8 devices, mesh (data=4" in line]
     assert sorted(names) == ["layer", "mean", "mean-2"] and names[0] == "layer"
-    assert f"""
+    assert (
+        f"""
   all-reduce f32  model      1  512 B  61 µs  small.py:{at("x @ w")}  return x @ w
     dot_general(f32[16@data,64@model], f32[64@model,32]) → f32[16@data,32]
     sums over dimension 1 of operand 0, which is sharded over 'model'
-""" in out
+"""
+        in out
+    )
     saved = [line.split()[1] for line in out.splitlines() if line.startswith("saved ")]
     assert sorted(saved) == ["new/pages/layer.html", "new/pages/mean-2.html", "new/pages/mean.html"]
     assert all([Path(path).read_text().startswith("<!doctype html>") for path in saved])

@@ -53,8 +53,11 @@ class Screen:
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shardwise", "top", "--interval", "0.1"], stdin=end, stdout=end,
-            stderr=end, env={**env, "TERM": "xterm"},
+            [sys.executable, "-m", "shardwise", "top", "--interval", "0.1"],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env={**env, "TERM": "xterm"},
         )
         os.close(end)
         self.seen = ""
@@ -148,10 +151,14 @@ def test_a_small_terminal_and_sigterm(opened):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--interval", "0"],
-         "argument --interval: it must be a positive number of seconds; got '0'."),
-        (["--interval", "x"],
-         "argument --interval: it must be a positive number of seconds; got 'x'."),
+        (
+            ["--interval", "0"],
+            "argument --interval: it must be a positive number of seconds; got '0'.",
+        ),
+        (
+            ["--interval", "x"],
+            "argument --interval: it must be a positive number of seconds; got 'x'.",
+        ),
         (["here"], "argument pid: it must be an integer; got 'here'."),
     ],
 )

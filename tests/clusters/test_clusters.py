@@ -26,16 +26,24 @@ def needs(*commands):
 
 def environment(**more):
     return {
-        "PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "SHARDWISE_PLATFORMS": "cpu",
-        "SHARDWISE_NUM_CPU_DEVICES": "2", **more,
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", "/"),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "SHARDWISE_PLATFORMS": "cpu",
+        "SHARDWISE_NUM_CPU_DEVICES": "2",
+        **more,
     }
 
 
 def run(line, env):
     """Runs a command; returns the reports of the processes, in order."""
     ended = subprocess.run(
-        [str(part) for part in line], env=env, capture_output=True, text=True, timeout=TIMEOUT,
+        [str(part) for part in line],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
         stdin=subprocess.DEVNULL,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
@@ -82,14 +90,22 @@ def batch_file(script, tmp_path, env, *options):
     """The output of a batch script."""
     out = tmp_path / "job.out"
     job = subprocess.run(
-        ["sbatch", "--parsable", f"--output={out}", *options, str(script)], env=env,
-        timeout=TIMEOUT, capture_output=True, text=True, check=True,
+        ["sbatch", "--parsable", f"--output={out}", *options, str(script)],
+        env=env,
+        timeout=TIMEOUT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         state = subprocess.run(
-            ["scontrol", "show", "job", "--oneliner", job], env=env, timeout=TIMEOUT,
-            capture_output=True, text=True, check=True,
+            ["scontrol", "show", "job", "--oneliner", job],
+            env=env,
+            timeout=TIMEOUT,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         if "JobState=COMPLETED" in state or "JobState=FAILED" in state:
             return out.read_text()
@@ -99,11 +115,15 @@ def batch_file(script, tmp_path, env, *options):
 
 def test_steps_of_a_batch_script(cluster, tmp_path):
     """A step may have fewer tasks than its job; two may run concurrently."""
-    text = batch(tmp_path, cluster, [
-        f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
-        f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
-        "wait",
-    ])
+    text = batch(
+        tmp_path,
+        cluster,
+        [
+            f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
+            f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
+            "wait",
+        ],
+    )
     assert said(text) == ["slurm: 0 of 1: 140.0"] * 2, text
 
 
@@ -114,9 +134,11 @@ def test_a_batch_script_itself_is_no_task(cluster, tmp_path):
 
 @needs("mpirun.openmpi")
 def test_mpirun_in_an_allocation_of_slurm(cluster, tmp_path):
-    text = batch(tmp_path, cluster, [
-        f"mpirun.openmpi -n 2 --allow-run-as-root --oversubscribe {sys.executable} {PROGRAM}",
-    ])
+    text = batch(
+        tmp_path,
+        cluster,
+        [f"mpirun.openmpi -n 2 --allow-run-as-root --oversubscribe {sys.executable} {PROGRAM}"],
+    )
     assert said(text) == two("ompi"), text
 
 
@@ -128,8 +150,18 @@ def test_mpiexec_in_an_allocation_of_slurm(cluster, tmp_path):
 
 @needs("mpirun.openmpi")
 def test_srun_below_mpirun(cluster):
-    line = ["mpirun.openmpi", "-n", "1", "--allow-run-as-root", "--oversubscribe",
-            "srun", "-n", "2", sys.executable, PROGRAM]
+    line = [
+        "mpirun.openmpi",
+        "-n",
+        "1",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "srun",
+        "-n",
+        "2",
+        sys.executable,
+        PROGRAM,
+    ]
     assert run(line, cluster) == two("slurm")
 
 

@@ -29,8 +29,13 @@ def started(line, count, **env):
     """The output of a recipe's command, with fewer processes and this Python."""
     line = re.sub(r"-n \d+", f"-n {count}", line).replace("python", sys.executable)
     ended = subprocess.run(
-        line.split(), cwd=RECIPES, env=environment(**env), capture_output=True, text=True,
-        timeout=TIMEOUT, stdin=subprocess.DEVNULL,
+        line.split(),
+        cwd=RECIPES,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        stdin=subprocess.DEVNULL,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -38,16 +43,24 @@ def started(line, count, **env):
 
 def test_the_program_alone():
     ended = subprocess.run(
-        [sys.executable, "-c", "import train; train.main()"], cwd=RECIPES, env=environment(),
-        capture_output=True, text=True, timeout=TIMEOUT,
+        [sys.executable, "-c", "import train; train.main()"],
+        cwd=RECIPES,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
     )
     assert ended.stdout == f"1 processes, 2 devices: {LEARNED}\n", ended.stderr
 
 
 def test_slurm(cluster, tmp_path):
     text = batch_file(
-        RECIPES / "slurm.sh", tmp_path, cluster | {"PATH": with_python(tmp_path, cluster["PATH"])},
-        "--nodes=1", "--ntasks-per-node=2", f"--chdir={RECIPES}",
+        RECIPES / "slurm.sh",
+        tmp_path,
+        cluster | {"PATH": with_python(tmp_path, cluster["PATH"])},
+        "--nodes=1",
+        "--ntasks-per-node=2",
+        f"--chdir={RECIPES}",
     )
     assert f"0: 2 processes, 4 devices: {LEARNED}\n" in text, text
 
@@ -85,8 +98,13 @@ def test_torchrun():
     assert "--nproc-per-node 4" in alone
     address, port = re.search(r"--master-addr (\S+) --master-port (\d+)", several).groups()
     page = (RECIPES / "torchrun.md").read_text()
-    env = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": address,
-           "MASTER_PORT": port}
+    env = {
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "8",
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+    }
     assert [sign for sign in NAMES["torchrun"].signs if f"`{sign}`" not in page] == []
     place = initialize_arguments.resolve(None, None, None, None, None, Surroundings(env)).place
     assert (place.address, place.count, place.index) == (f"{address}:{int(port) + 1}", 8, 5)
@@ -126,7 +144,8 @@ def test_an_indexed_job():
     name, domain = job["metadata"]["name"], service["metadata"]["name"]
     assert job["spec"]["template"]["spec"]["subdomain"] == domain
     assert service["spec"] == {
-        "clusterIP": "None", "publishNotReadyAddresses": True,
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
         "selector": {"batch.kubernetes.io/job-name": name},
     }
     full = f"{domain}.default.svc.cluster.local"
@@ -137,7 +156,8 @@ def test_a_job_set():
     [job_set] = documents("jobset.yaml")
     [workers] = job_set["spec"]["replicatedJobs"]
     assert job_set["spec"]["network"] == {
-        "enableDNSHostnames": True, "publishNotReadyAddresses": True,
+        "enableDNSHostnames": True,
+        "publishNotReadyAddresses": True,
     }
     assert workers["replicas"] == 1
     name = f"{job_set['metadata']['name']}-{workers['name']}-0"

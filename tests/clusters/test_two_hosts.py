@@ -36,8 +36,20 @@ def hosts():
             (NETNS / name).mkdir(parents=True)
             (NETNS / name / "hosts").write_text(table)
         ends = [f"v{name}" for name in names]
-        ip("link", "add", ends[0], "netns", names[0], "type", "veth", "peer", "name", ends[1],
-           "netns", names[1])
+        ip(
+            "link",
+            "add",
+            ends[0],
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            ends[1],
+            "netns",
+            names[1],
+        )
         for i, name in enumerate(names):
             ip("-n", name, "addr", "add", f"192.168.77.{i + 1}/24", "dev", ends[i])
             ip("-n", name, "link", "set", "lo", "up")
@@ -58,15 +70,23 @@ def test_a_host_whose_name_is_loopback_on_itself(hosts):
     try:
         for rank, name in enumerate((first, second, first)):
             slurm = recorded.SLURM | {
-                "SLURM_STEP_NODELIST": "node[a,b]", "SLURM_PROCID": str(rank),
-                "SLURM_LOCALID": str(rank // 2), "SLURM_NODEID": str(rank % 2),
-                "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "2,1",
+                "SLURM_STEP_NODELIST": "node[a,b]",
+                "SLURM_PROCID": str(rank),
+                "SLURM_LOCALID": str(rank // 2),
+                "SLURM_NODEID": str(rank % 2),
+                "SLURM_STEP_NUM_TASKS": "3",
+                "SLURM_STEP_TASKS_PER_NODE": "2,1",
             }
-            running.append(subprocess.Popen(
-                ["ip", "netns", "exec", name, sys.executable, str(PROGRAM)],
-                env=environment(**slurm), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                stdin=subprocess.DEVNULL, text=True,
-            ))
+            running.append(
+                subprocess.Popen(
+                    ["ip", "netns", "exec", name, sys.executable, str(PROGRAM)],
+                    env=environment(**slurm),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
         ended = [process.communicate(timeout=40) for process in running]
     finally:
         for process in running:

@@ -65,7 +65,9 @@ def test_a_library_runs_unmodified(tmp_path):
 
 def test_arrays_say_that_they_are_of_jax(tmp_path):
     """What libraries for the array API inspect: classes of an imported jax, the module's name."""
-    run(tmp_path, """
+    run(
+        tmp_path,
+        """
         import sys
         import shardwise as sw
         x = sw.numpy.ones(3)
@@ -80,7 +82,8 @@ def test_arrays_say_that_they_are_of_jax(tmp_path):
                 pass
             assert x.__array_namespace__() is jnp
         assert x.__array_namespace__() is sw.numpy and "jax" not in sys.modules
-    """)
+    """,
+    )
 
 
 @needs_jax

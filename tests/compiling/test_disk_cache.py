@@ -286,7 +286,9 @@ def test_other_files_and_unfinished_ones_of_others_are_left_alone(tmp_path):
     os.utime(tmp_path / "b.2.program.tmp", (0, time.time() - 2 * disk_cache.STALE))
     DiskCache(tmp_path, 1000).write("new", bytes(100))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "a.1.program.tmp", "new.program", "notes.txt"
+        "a.1.program.tmp",
+        "new.program",
+        "notes.txt",
     ]
 
 
@@ -318,7 +320,8 @@ def test_a_file_that_does_not_fit_is_logged_once_and_leaves_nothing(tmp_path):
     process = start(NO_ROOM, str(tmp_path))
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (
-        0, f"no compiled programs are stored in {tmp_path}: [Errno 27] File too large\n"
+        0,
+        f"no compiled programs are stored in {tmp_path}: [Errno 27] File too large\n",
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -403,8 +406,12 @@ for i in range(int(sys.argv[2])):
 def start(program: str, *arguments: str, **variables: str) -> subprocess.Popen:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARDWISE_")}
     return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments], cwd=REPOSITORY, env=environment | variables,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-c", program, *arguments],
+        cwd=REPOSITORY,
+        env=environment | variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -415,9 +422,7 @@ def finish(process: subprocess.Popen) -> str:
 
 
 def test_a_second_process_finds_the_programs_of_the_first_where_the_user_keeps_caches(tmp_path):
-    variables = {
-        "XDG_CACHE_HOME": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     first = finish(start(USE, **variables, PYTHONHASHSEED="1"))
     second = finish(start(USE, **variables, PYTHONHASHSEED="2"))
     assert first.splitlines()[-1] == second.splitlines()[-1]

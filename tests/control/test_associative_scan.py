@@ -48,11 +48,15 @@ def test_matrices_along_an_inner_axis(reverse, axes):
 def test_axes_dtypes_and_no_arrays():
     for lib in (OURS, JAX):
         x = np.arange(12, dtype=np.int32).reshape(3, 4)
-        close(lib.lax.associative_scan(lib.np.add, lib.np.asarray(x), axis=-1),
-              np.cumsum(x, -1, np.int32))
+        close(
+            lib.lax.associative_scan(lib.np.add, lib.np.asarray(x), axis=-1),
+            np.cumsum(x, -1, np.int32),
+        )
         flags = lib.np.asarray(x % 3 == 0)
-        close(lib.lax.associative_scan(lib.np.logical_or, flags),
-              np.logical_or.accumulate(x % 3 == 0, 0))
+        close(
+            lib.lax.associative_scan(lib.np.logical_or, flags),
+            np.logical_or.accumulate(x % 3 == 0, 0),
+        )
     with disable_jit(True):
         close(lax.associative_scan(lambda a, b: a + b, swnp.arange(4)), np.int32([0, 1, 3, 6]))
     assert lax.associative_scan(lambda a, b: a, ()) == ()

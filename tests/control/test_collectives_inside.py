@@ -32,14 +32,19 @@ def in_cond(lib, x):
 def in_cond_by_row(lib, x):
     """With a predicate that differs: all indices take part in the collectives of both branches."""
     return lib.lax.cond(
-        lib.lax.axis_index("i") < 2, lambda x: x * lib.lax.psum(x, "i"),
-        lambda x: lib.lax.pmean(x * x, "i"), x,
+        lib.lax.axis_index("i") < 2,
+        lambda x: x * lib.lax.psum(x, "i"),
+        lambda x: lib.lax.pmean(x * x, "i"),
+        x,
     )
 
 
 def in_switch(lib, x):
-    branches = [lambda x: lib.lax.psum(x, "i"), lambda x: x * x,
-                lambda x: x * lib.lax.all_gather(x, "i")[1]]
+    branches = [
+        lambda x: lib.lax.psum(x, "i"),
+        lambda x: x * x,
+        lambda x: x * lib.lax.all_gather(x, "i")[1],
+    ]
     return lib.lax.switch(lib.lax.axis_index("i"), branches, x)
 
 
@@ -112,8 +117,10 @@ def in_custom_vjp(lib, x):
     def f(x):
         return x * lib.lax.psum(x, "i")
 
-    f.defvjp(lambda x: (f(x), lib.lax.pmean(x * x, "i")),
-             lambda mean, ct: (lib.lax.psum(ct, "i") * mean,))
+    f.defvjp(
+        lambda x: (f(x), lib.lax.pmean(x * x, "i")),
+        lambda mean, ct: (lib.lax.psum(ct, "i") * mean,),
+    )
     return f(x)
 
 
@@ -122,8 +129,8 @@ def in_custom_rule_of_jit(lib, x):
 
 
 def in_linear_solve(lib, x):
-    """A system over all indices, solved by conjugate gradients whose products are sums over them.
-    """
+    """A system over all indices, solved by conjugate gradients whose products are sums over them."""
+
     def dot(a, b):
         return lib.lax.psum(lib.np.sum(a * b), "i")
 
@@ -147,15 +154,14 @@ def in_linear_solve(lib, x):
 
 def in_root(lib, x):
     """The root of a function with a mean over the indices in it."""
+
     def f(y):
         return y * 3 + lib.np.sin(y) - lib.lax.pmean(x * x, "i")
 
     def solve(f, guess):
         return lib.lax.fori_loop(0, 20, lambda _, y: y - f(y) / 3.5, guess)
 
-    return x * lib.lax.custom_root(
-        f, lib.np.zeros(3), solve, lambda g, y: y / g(lib.np.ones(3))
-    )
+    return x * lib.lax.custom_root(f, lib.np.zeros(3), solve, lambda g, y: y / g(lib.np.ones(3)))
 
 
 def in_while_by_row(lib, x):
@@ -167,6 +173,7 @@ def in_while_by_row(lib, x):
 
 def in_while(lib, x):
     """All rows continue while any row does."""
+
     def test(c):
         return lib.lax.pmax(lib.np.max(lib.np.abs(c)), "i") < 50
 
@@ -174,9 +181,21 @@ def in_while(lib, x):
 
 
 REVERSE = [
-    in_jit, in_cond, in_cond_without_operands, in_scan,
-    in_scan_of_indices, in_fori, in_map, in_associative_scan, in_checkpoint, in_checkpoint_of_scan,
-    in_custom_jvp, in_custom_vjp, in_custom_rule_of_jit, in_linear_solve, in_root,
+    in_jit,
+    in_cond,
+    in_cond_without_operands,
+    in_scan,
+    in_scan_of_indices,
+    in_fori,
+    in_map,
+    in_associative_scan,
+    in_checkpoint,
+    in_checkpoint_of_scan,
+    in_custom_jvp,
+    in_custom_vjp,
+    in_custom_rule_of_jit,
+    in_linear_solve,
+    in_root,
 ]
 FORWARD = [in_while_by_row, in_while]
 BY_ROW = [in_cond_by_row, in_switch]
@@ -195,8 +214,11 @@ def transformed(lib, f):
         found |= {"jvp": mapped(along(one)), "jvp through": along(mapped(one))}
     if f in REVERSE:
         total = lambda xs: np_.sum(mapped(loss)(xs))  # noqa: E731
-        found |= {"grad": mapped(root.grad(loss)), "grad through": root.grad(total),
-                  "of jit": mapped(root.jit(root.grad(root.jit(loss))))}
+        found |= {
+            "grad": mapped(root.grad(loss)),
+            "grad through": root.grad(total),
+            "of jit": mapped(root.jit(root.grad(root.jit(loss)))),
+        }
         if f not in NO_FORWARD:  # jax looks up the name where the rule runs, outside the map
             found["through jit"] = root.grad(root.jit(total))
     return found
@@ -245,6 +267,7 @@ def test_inside_eagerly(f):
 
 def test_two_names_in_nested_programs():
     """Each map removes its name from the program; the other name remains."""
+
     def f(lib, x):
         def step(c, _):
             return lib.root.jit(lambda c: lib.np.sin(lib.lax.psum(c * x, ("i", "j"))))(c), None
@@ -254,8 +277,12 @@ def test_two_names_in_nested_programs():
 
     x = X.reshape(2, 2, 3)
     found = [
-        lib.root.jit(lib.root.vmap(lib.root.vmap(lambda x: f(lib, x), axis_name="j"),  # noqa: B023
-                                   axis_name="i"))(x)
+        lib.root.jit(
+            lib.root.vmap(
+                lib.root.vmap(lambda x: f(lib, x), axis_name="j"),  # noqa: B023
+                axis_name="i",
+            )
+        )(x)
         for lib in (OURS, JAX)
     ]
     close(*found)
@@ -263,10 +290,12 @@ def test_two_names_in_nested_programs():
 
 def test_what_is_not_mapped_or_named():
     """A collective passes through these maps."""
-    f = sw.vmap(sw.vmap(sw.jit(lambda x: lax.all_gather(x, "i", axis=1)), 1, axis_size=3), 0,
-                axis_name="i")
+    f = sw.vmap(
+        sw.vmap(sw.jit(lambda x: lax.all_gather(x, "i", axis=1)), 1, axis_size=3), 0, axis_name="i"
+    )
     got = np.asarray(f(X[:, None, :] * np.ones((1, 2, 1), np.float32)))
     np.testing.assert_array_equal(got, np.broadcast_to(X.T[None, :, None, :], (4, 3, 2, 4)))
+
     # The rule is for mapped arguments: without any, the function itself runs for each index.
     @sw.custom_batching.custom_vmap
     def f(x):

@@ -85,6 +85,7 @@ def test_nested_in_loops():
 
 def test_second_derivatives_by_python_scalars():
     """Residuals that a branch lacks are zeros, as weakly typed as those of the other branch."""
+
     def f(lib, x):
         return lib.lax.cond(x > 0, lambda x: lib.np.sin(x) * x, lambda x: x**2, x)
 
@@ -115,9 +116,7 @@ def test_forms_of_the_call(lib):
 
 def test_keys_and_predicates():
     def f(lib, random, pred, key):
-        return random.key_data(
-            lib.lax.cond(pred, lambda k: random.fold_in(k, 1), lambda k: k, key)
-        )
+        return random.key_data(lib.lax.cond(pred, lambda k: random.fold_in(k, 1), lambda k: k, key))
 
     for pred in (True, False):
         wanted = f(JAX, jax.random, pred, jax.random.key(3))
@@ -126,6 +125,7 @@ def test_keys_and_predicates():
     wanted = jax.vmap(lambda p, k: f(JAX, jax.random, p, k))(np.array([True, False]), keys)
     ours = random.split(random.key(3), 2)
     close(sw.vmap(lambda p, k: f(OURS, random, p, k))(np.array([True, False]), ours), wanted)
+
     # A predicate that is the same for all rows stays a cond.
     def names(axes):
         f = sw.vmap(lambda p, x: lax.cond(p, swnp.sin, swnp.cos, x), axes)
@@ -149,9 +149,11 @@ def test_keys_and_predicates():
 
 def test_what_is_kept_and_staged():
     def f(x, w):
-        return swnp.sum(lax.cond(
-            True, lambda x: swnp.sin(x) * swnp.exp(w), lambda x: swnp.cos(x) * swnp.tanh(w), x
-        ))
+        return swnp.sum(
+            lax.cond(
+                True, lambda x: swnp.sin(x) * swnp.exp(w), lambda x: swnp.cos(x) * swnp.tanh(w), x
+            )
+        )
 
     program = sw.jit(sw.grad(f)).trace(X, W).program
     check_program(program)
@@ -175,6 +177,7 @@ def test_what_is_kept_and_staged():
         sw.jit(lambda p, x: lax.cond(p, one, other, x))(pred, swnp.asarray(X))
         lax.switch(swnp.asarray(1), [one, other], swnp.asarray(X))
     assert sorted(runs) == [1, 1, 2, 2]
+
     # Clear caches forgets what was staged.
     def one(x):
         return x * 2
@@ -350,6 +353,7 @@ def test_effects():
     assert count(sw.jit(lambda p, x: f(p, x) * 0), True, 3.0) == 1
     assert count(sw.vmap(f, (None, 0)), True, swnp.arange(2.0)) == 2
     assert count(sw.vmap(f), np.array([True, False]), swnp.arange(2.0)) == 2  # as in jax
+
     # Ordered effects are refused where every branch runs.
     def f(p, x):
         def one(x):
@@ -464,11 +468,16 @@ def _doubled(y):
 
 @pytest.mark.parametrize(
     "f",
-    everyday([
-        lambda y: lax.cond(lax.axis_index("a") > 1, swnp.sin, _doubled, y),
-        lambda y: lax.cond(lax.axis_index("a") > 1, lambda y: lax.psum(y * y, "a"), _doubled, y),
-        lambda y: lax.cond(lax.psum(y, "a") > 0, _doubled, lambda y: lax.pmean(y**3, "a"), y),
-    ], 1),
+    everyday(
+        [
+            lambda y: lax.cond(lax.axis_index("a") > 1, swnp.sin, _doubled, y),
+            lambda y: lax.cond(
+                lax.axis_index("a") > 1, lambda y: lax.psum(y * y, "a"), _doubled, y
+            ),
+            lambda y: lax.cond(lax.psum(y, "a") > 0, _doubled, lambda y: lax.pmean(y**3, "a"), y),
+        ],
+        1,
+    ),
 )
 def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
     """The second derivatives of the sum of all losses, against finite differences of the first."""

@@ -27,6 +27,7 @@ def newton(f, x):
 
 def cube(x):
     """The root of r³ + r = a, whose left side has a positive derivative everywhere."""
+
     def one(a):
         slope = lambda g, y: y / g(swnp.ones_like(y))  # noqa: E731
         return lax.custom_root(lambda r: r * r * r + r - a, a, newton, slope)
@@ -36,6 +37,7 @@ def cube(x):
 
 def halves(x):
     """Solves a diagonal system, with a matrix that depends on x too."""
+
     def solve(matvec, b):
         return b / matvec(swnp.ones_like(b))
 
@@ -44,6 +46,7 @@ def halves(x):
 
 def triangular(x):
     """A non-symmetric system: forward and backward substitution."""
+
     def forward(_, b):
         return swnp.stack([b[0] / 2, (b[1] - x[0] * b[0] / 2) / 2])
 
@@ -73,7 +76,8 @@ LOOPS = {
     "scan of none": lambda x: lax.scan(step, x[0] * x[1], x[:0]),
     "scan with numbers": lambda x: lax.scan(
         lambda s, a: ((s[0] * x[s[1]], s[1] + 1, ~s[2]), swnp.where(s[2], a, a * a)),
-        (x[0], 0, True), x,
+        (x[0], 0, True),
+        x,
     )[1],
     "scan of scans": lambda x: lax.scan(lambda c, a: lax.scan(step, c * a, x), x[0], x),
     "fori": lambda x: lax.fori_loop(0, 3, lambda i, c: step(c, x[i])[0], x[0]),
@@ -82,7 +86,8 @@ BRANCHES = {
     "cond": lambda x: lax.cond(some(x), lambda x: swnp.sin(x) * x[0], lambda x: x * x * x, x),
     "cond, the other": lambda x: lax.cond(some(-x), lambda x: swnp.sin(x), lambda x: x * x[1], x),
     "switch": lambda x: lax.switch(
-        some(x).astype("int32") + 1, [lambda x: x, lambda x: x * x, lambda x: swnp.exp(x) * x], x),
+        some(x).astype("int32") + 1, [lambda x: x, lambda x: x * x, lambda x: swnp.exp(x) * x], x
+    ),
     "select": lambda x: lax.select(swnp.real(x) > 0, x * x, swnp.sin(x)),
     "select_n": lambda x: lax.select_n(np.int32([0, 2, 1]), x * x, swnp.sin(x), x),
 }
@@ -91,7 +96,8 @@ MAPS = {
     "map in batches": lambda x: lax.map(lambda a: swnp.sin(a) * x[0], x, batch_size=2),
     "associative_scan": lambda x: lax.associative_scan(affine, (swnp.sin(x), x * x)),
     "associative_scan in reverse": lambda x: lax.associative_scan(
-        affine, (swnp.sin(x), x * x), reverse=True),
+        affine, (swnp.sin(x), x * x), reverse=True
+    ),
 }
 IMPLICIT = {
     "custom_root": cube,
@@ -100,17 +106,32 @@ IMPLICIT = {
 }
 FORWARD_ONLY = {
     "while": lambda x: lax.while_loop(
-        lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1], x)[0]), (0, x))[1],
+        lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1], x)[0]), (0, x)
+    )[1]
 }
 # Each group is one program: compilation takes most of the time of these tests.
-GROUPS = {"loops": LOOPS, "branches": BRANCHES, "maps": MAPS, "implicit": IMPLICIT,
-          "forward": FORWARD_ONLY}
+GROUPS = {
+    "loops": LOOPS,
+    "branches": BRANCHES,
+    "maps": MAPS,
+    "implicit": IMPLICIT,
+    "forward": FORWARD_ONLY,
+}
 BOTH = pytest.mark.parametrize("x", [REAL, COMPLEX], ids=["real", "complex"])
 
 
 # Their rules are the same as those of other forms here.
-VARIANTS = {"scan unrolled", "scan of one", "scan of none", "scan in reverse", "fori",
-            "cond, the other", "select", "map in batches", "associative_scan in reverse"}
+VARIANTS = {
+    "scan unrolled",
+    "scan of one",
+    "scan of none",
+    "scan in reverse",
+    "fori",
+    "cond, the other",
+    "select",
+    "map in batches",
+    "associative_scan in reverse",
+}
 
 
 def together(group, without=()):
@@ -119,9 +140,7 @@ def together(group, without=()):
 
 
 # The tests of each form contain the real cases that are absent here.
-@pytest.mark.parametrize(
-    "group, x", everyday([*[(g, COMPLEX) for g in GROUPS], ("maps", REAL)], 1)
-)
+@pytest.mark.parametrize("group, x", everyday([*[(g, COMPLEX) for g in GROUPS], ("maps", REAL)], 1))
 def test_to_second_order_against_finite_differences(group, x):
     modes = ["fwd"] if group == "forward" else ["fwd", "rev"]
     check_grads(together(group, VARIANTS), (x,), order=2, modes=modes, atol=0.02, rtol=0.02)

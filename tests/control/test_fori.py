@@ -26,9 +26,7 @@ def body(lib, w):
     return turn
 
 
-@pytest.mark.parametrize(
-    "options", everyday([{}, {"unroll": 2}, {"unroll": True}], 1), ids=str
-)
+@pytest.mark.parametrize("options", everyday([{}, {"unroll": 2}, {"unroll": True}], 1), ids=str)
 def test_known_bounds(options):
     def f(lib, x, w):
         return lib.lax.fori_loop(2, 5, body(lib, w), {"h": x, "n": 0}, **options)
@@ -51,6 +49,7 @@ def test_bounds_that_are_not_known():
         "define a rule for the function with the loop by `custom_vjp`."
     )
     check_grads(lambda x, w: lax.fori_loop(0, 3, body(OURS, w), {"h": x, "n": 0}), (X, W), order=2)
+
     # A known loop is a scan and another one a while loop.
     def f(n, x):
         return lax.fori_loop(0, n, lambda i, x: x * 2, x)
@@ -74,8 +73,7 @@ def test_bounds_and_types(lib):
     close(fori(array(1), array(4), lambda i, x: x + i, array(X)), X + 6)
     close(fori(0, 3, lambda i, x: x + i, array(1.0, np.float32)), np.float32(4))
     close(fori(0, 3, lambda i, x: i, 7), np.int32(2))
-    close(lib.root.jit(lambda n: fori(np.int16(0), n, lambda i, x: i, n))(np.int16(4)),
-          np.int16(3))
+    close(lib.root.jit(lambda n: fori(np.int16(0), n, lambda i, x: i, n))(np.int16(4)), np.int16(3))
     assert fori(0, 3, lambda i, x: None, None) is None
     x = fori(0, 3, lambda i, x: x * 2.0, 1)
     assert (x.weak_type, x.dtype) == (False, np.float32)
@@ -111,9 +109,7 @@ def test_messages():
     assert message(ValueError, lax.fori_loop, 0, 3, same, X, unroll=-1) == (
         "fori_loop: unroll must be a bool or a non-negative int; got -1."
     )
-    assert message(
-        ValueError, sw.jit(lambda n: lax.fori_loop(0, n, same, X, unroll=2)), 3
-    ) == (
+    assert message(ValueError, sw.jit(lambda n: lax.fori_loop(0, n, same, X, unroll=2)), 3) == (
         "fori_loop: unroll=2 needs concrete bounds; got ~i32[] and ~i32[], at least one of "
         "which is traced. Use Python integers."
     )

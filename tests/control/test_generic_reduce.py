@@ -69,8 +69,13 @@ def test_vmap_is_a_loop(start_batched):
 
 @pytest.mark.parametrize(
     "function, start, name",
-    [(lax.add, 0.0, "reduce_sum"), (lambda a, b: b * a, 1.0, "reduce_prod"),
-     (lax.max, -np.inf, "reduce_max"), (lax.max, 0.0, "reduce_max"), (lax.add, 1.0, "reduce_sum")],
+    [
+        (lax.add, 0.0, "reduce_sum"),
+        (lambda a, b: b * a, 1.0, "reduce_prod"),
+        (lax.max, -np.inf, "reduce_max"),
+        (lax.max, 0.0, "reduce_max"),
+        (lax.add, 1.0, "reduce_sum"),
+    ],
 )
 def test_a_single_op_becomes_its_reduction(function, start, name):
     program = sw.make_jaxpr(lambda x: lax.reduce(x, np.float32(start), function, (0,)))(X)
@@ -96,17 +101,29 @@ def test_messages():
         return lax.cond(a > b, lambda: sw.debug.print("{}", a), lambda: None) or a + b
 
     cases = [
-        (lambda: lax.reduce(x, (ZERO,), lax.add, (0,)), TypeError,
-         "reduce: operands and init_values must have the same pytree structure; got PyTreeDef(*) "
-         "and PyTreeDef((*,))."),
-        (lambda: lax.reduce(x, np.int32(0), grown(lax), (0,)), TypeError,
-         "reduce: an init value must have the operand's dtype float32; got i32[]."),
-        (lambda: lax.reduce(x, ZERO, lax.gt, (0,)), TypeError,
-         "[reduce] the function must return f32[]; got bool[]."),
-        (lambda: lax.reduce(x, ZERO, telling, (0,)), TypeError,
-         "reduce: the function must not call the host, here with debug_callback: it runs in an "
-         "unspecified order, and any number of times. Use `scan`, or call the host with the "
-         "result."),
+        (
+            lambda: lax.reduce(x, (ZERO,), lax.add, (0,)),
+            TypeError,
+            "reduce: operands and init_values must have the same pytree structure; got PyTreeDef(*) "
+            "and PyTreeDef((*,)).",
+        ),
+        (
+            lambda: lax.reduce(x, np.int32(0), grown(lax), (0,)),
+            TypeError,
+            "reduce: an init value must have the operand's dtype float32; got i32[].",
+        ),
+        (
+            lambda: lax.reduce(x, ZERO, lax.gt, (0,)),
+            TypeError,
+            "[reduce] the function must return f32[]; got bool[].",
+        ),
+        (
+            lambda: lax.reduce(x, ZERO, telling, (0,)),
+            TypeError,
+            "reduce: the function must not call the host, here with debug_callback: it runs in an "
+            "unspecified order, and any number of times. Use `scan`, or call the host with the "
+            "result.",
+        ),
     ]
     for call, error, message in cases:
         assert error_of(error, call) == message

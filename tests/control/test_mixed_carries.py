@@ -66,10 +66,20 @@ def switch(i, x):
     return i, x
 
 
-FORMS = [scan, scan_over, while_loop, while_on_values, fori_loop, fori_to_a_value,
-         carry_that_becomes_split, cond, switch]
+FORMS = [
+    scan,
+    scan_over,
+    while_loop,
+    while_on_values,
+    fori_loop,
+    fori_to_a_value,
+    carry_that_becomes_split,
+    cond,
+    switch,
+]
 INTEGERS = {
-    "Python's": lambda mesh: 0, "NumPy's": lambda mesh: np.int32(0),
+    "Python's": lambda mesh: 0,
+    "NumPy's": lambda mesh: np.int32(0),
     "uncommitted": lambda mesh: jnp.asarray(0),
     "whole": lambda mesh: sw.device_put(np.int32(0), sw.NamedSharding(mesh, sw.P())),
 }

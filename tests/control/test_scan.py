@@ -72,8 +72,14 @@ def loss(lib, **options):
 
 OPTIONS = pytest.mark.parametrize(
     "options",
-    [{}, {"reverse": True}, {"unroll": 2}, {"unroll": 3, "reverse": True},
-     {"unroll": True}, {"unroll": 7, "reverse": True}],
+    [
+        {},
+        {"reverse": True},
+        {"unroll": 2},
+        {"unroll": 3, "reverse": True},
+        {"unroll": True},
+        {"unroll": 7, "reverse": True},
+    ],
     ids=str,
 )
 
@@ -99,6 +105,7 @@ def test_jvp_linearize_and_second_derivatives():
     close(jit(lambda p, t: jvp(loss(OURS), p, t))(*ours), wanted)
     value, derivative = linearize(loss(OURS), *ours[0])
     close((value, derivative(*ours[1])), wanted)
+
     # Second derivatives.
     def twice(grad, lib):
         inner = grad(loss(lib), (0, 1))
@@ -119,15 +126,19 @@ AXES = [(0, None, None), (None, 1, None), (None, None, 2), (0, 0, 1)]
 
 @pytest.mark.parametrize("axes", everyday(AXES, 1))
 def test_batching(axes):
-    args = [np.stack([v, v * 0.5 + 1], a) if a is not None else v
-            for v, a in zip((C, W, XS), axes, strict=True)]
+    args = [
+        np.stack([v, v * 0.5 + 1], a) if a is not None else v
+        for v, a in zip((C, W, XS), axes, strict=True)
+    ]
     ours = list(map(array, args))
     wanted = jax.vmap(lambda *a: run(JAX, *a), axes)(*args)
     close(vmap(lambda *a: run(OURS, *a), axes)(*ours), wanted)
     wanted = jax.vmap(jax.grad(loss(JAX), (0, 1, 2)), axes)(*args)
     close(jit(vmap(grad(loss(OURS), (0, 1, 2)), axes))(*ours), wanted)
-    close(grad(lambda *a: total(vmap(loss(OURS), axes)(*a)), 1)(*ours),
-          jax.grad(lambda *a: jax.vmap(loss(JAX), axes)(*a).sum(), 1)(*map(jnp.asarray, args)))
+    close(
+        grad(lambda *a: total(vmap(loss(OURS), axes)(*a)), 1)(*ours),
+        jax.grad(lambda *a: jax.vmap(loss(JAX), axes)(*a).sum(), 1)(*map(jnp.asarray, args)),
+    )
 
 
 def test_a_scan_in_a_scan_and_a_jit_in_its_body():
@@ -171,8 +182,10 @@ def test_carries_that_differentiation_reaches_later():
     got = g(array(C), array(XS))
     close(got[0], wanted[0])
     close(jit(g)(array(C), array(XS))[0], wanted[0])
-    close(jvp(lambda x: f(OURS, x, array(XS)), (array(C),), (array(W),)),
-          jax.jvp(lambda x: f(JAX, x, jnp.asarray(XS)), (C,), (W,)))
+    close(
+        jvp(lambda x: f(OURS, x, array(XS)), (array(C),), (array(W),)),
+        jax.jvp(lambda x: f(JAX, x, jnp.asarray(XS)), (C,), (W,)),
+    )
 
 
 def test_transposing_with_a_counter_in_the_carry():
@@ -190,6 +203,7 @@ def test_transposing_with_a_counter_in_the_carry():
     check_program(program)
     transposed = jax.linear_transpose(lambda x: f(JAX, x), C)(np.float32(1.0))[0]
     from shardwise._src.transforms.transpose import transpose
+
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
@@ -271,7 +285,9 @@ def test_programs_of_scans():
     f = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs))
     program = f.trace(array(C), array(XS)).program
     check_program(program)
-    assert str(program) == """\
+    assert (
+        str(program)
+        == """\
 { lambda ; a:f32[3] b:f32[5,3]. let
     c:f32[3] d:f32[5,3] = scan[
       body={ lambda ; a:f32[3] b:f32[3]. let
@@ -284,6 +300,8 @@ def test_programs_of_scans():
       unroll=1
     ] a b
   in (c, d) }"""
+    )
+
     # Residuals that do not change are not stacked.
     def f(c, w, xs):
         def step(h, x):
@@ -334,6 +352,7 @@ def test_staging():
     assert len(runs) == 1
     scan(step, array(C), array(XS[:3]))
     assert len(runs) == 2
+
     # New closures share what was compiled.
     def f(c, k):
         return scan(lambda h, x: (ew.sin(ew.mul(h, x)) + k, h), c, array(XS))
@@ -366,8 +385,10 @@ def test_sharded_carries_stay_sharded():
     rows = NamedSharding(mesh, P("x"))
     c = placed(np.ones((16, 4), np.float32), rows)
     w = placed(np.full((4,), 0.5, np.float32), NamedSharding(mesh, P()))
-    xs = placed(np.linspace(0, 1, 3 * 16 * 4, dtype=np.float32).reshape(3, 16, 4),
-                NamedSharding(mesh, P(None, "x")))
+    xs = placed(
+        np.linspace(0, 1, 3 * 16 * 4, dtype=np.float32).reshape(3, 16, 4),
+        NamedSharding(mesh, P(None, "x")),
+    )
 
     def step(h, x):
         return ew.sin(h) * w + x, h

@@ -18,23 +18,24 @@ def step(c, a):
     return swnp.sin(c) * a, c + a
 
 
-
 LOOPS = {
     "scan": lambda v: lax.scan(step, v[0], v),
     "scan in reverse": lambda v: lax.scan(step, v[0], v, reverse=True),
     "scan, two steps a turn": lambda v: lax.scan(step, v[0], v, unroll=2),
     "fori": lambda v: (lax.fori_loop(0, 5, lambda i, c: swnp.cos(c) + i, v[0]), v),
-    "while": lambda v: (lax.while_loop(
-        lambda s: s[0] < 5, lambda s: (s[0] + 1, swnp.cos(s[1])), (0, v[0]))[1], v),
+    "while": lambda v: (
+        lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, swnp.cos(s[1])), (0, v[0]))[1],
+        v,
+    ),
     "map": lambda v: (v[0], lax.map(swnp.sin, v)),
     "associative_scan": lambda v: (v[0], lax.associative_scan(swnp.multiply, v)),
     "cond": lambda v: (lax.cond(True, swnp.sin, swnp.cos, v[0]), v),
 }
 
 
-@pytest.mark.parametrize("kind, n", everyday([
-    (AxisType.Auto, 16), (AxisType.Auto, 13), (AxisType.Explicit, 16),
-], 1))
+@pytest.mark.parametrize(
+    "kind, n", everyday([(AxisType.Auto, 16), (AxisType.Auto, 13), (AxisType.Explicit, 16)], 1)
+)
 def test_nothing_is_communicated_and_results_stay_sharded(kind, n):
     mesh = Mesh(np.array(sw.devices()), ("x",), axis_types=(kind,))
     x = np.linspace(0.1, 0.9, 5 * n, dtype=np.float32).reshape(5, n)

@@ -37,6 +37,7 @@ def test_rows_and_conditions():
     limit = np.float32(40)
     same_as_jax(grown, X, W, limit, axes=(0, None, None), reverse=False)
     same_as_jax(grown, X, W, limit, axes=(None, 0, 0), reverse=False)
+
     # Rows that are done keep their values.
     def f(x, n):
         return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] / 2), (0, x))
@@ -47,10 +48,14 @@ def test_rows_and_conditions():
     program = sw.jit(sw.vmap(f, (None, 0))).trace(8.0, counts).program
     check_program(program)
     (loop,) = [e for e in program.eqns if e.op.name == "while_loop"]
-    assert str(loop.params["test"]) == """\
+    assert (
+        str(loop.params["test"])
+        == """\
 { lambda ; a:bool[4] b:~i32[4] c:~f32[4]. let
     d:bool[] = reduce_or[axes=(0,)] a
   in (d,) }"""
+    )
+
     # A condition that is the same for all rows stays a scalar.
     def f(x):
         return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x), (0, x))[1]
@@ -77,6 +82,7 @@ def test_nested_loops_and_derivatives():
         return lib.root.jit(lambda x: lib.lax.while_loop(lambda s: s[0] < 3, turn, (0, x))[1])(x)
 
     same_as_jax(f, X, W, axes=(0, None), reverse=False)
+
     # Derivatives.
     def f(x, w):
         return grown(OURS, x, w, 40.0)["h"]
@@ -84,6 +90,7 @@ def test_nested_loops_and_derivatives():
     check_grads(f, (X, W), order=2, modes=["fwd"])
     wanted = jax.jacfwd(lambda x: grown(JAX, x, W, 40.0)["h"])(X)
     close(sw.jacfwd(lambda x: f(x, swnp.asarray(W)))(swnp.asarray(X)), wanted)
+
     # Linearization runs what is known once.
     def f(x):
         return grown(OURS, x, swnp.asarray(W), 40.0)["h"]
@@ -137,8 +144,9 @@ def test_states():
             lambda s: s[0] < n, lambda s: (s[0] + 1, random.fold_in(s[1], s[0])), (0, key)
         )[1]
 
-    wanted = jax.random.key_data(jax.vmap(lambda n: f(JAX, jax.random, jax.random.key(1), n))(
-        np.arange(3)))
+    wanted = jax.random.key_data(
+        jax.vmap(lambda n: f(JAX, jax.random, jax.random.key(1), n))(np.arange(3))
+    )
     came = sw.vmap(lambda n: f(OURS, random, random.key(1), n))(np.arange(3))
     close(random.key_data(came), wanted)
     # Without jit.
@@ -189,9 +197,9 @@ def test_shardings():
     x = sw.device_put(np.linspace(0, 1, 64, dtype=np.float32).reshape(16, 4), rows)
 
     def f(x):
-        return lax.while_loop(
-            lambda s: s[0] < 5, lambda s: (s[0] + 1, swnp.sin(s[1]) + x), (0, x)
-        )[1]
+        return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, swnp.sin(s[1]) + x), (0, x))[
+            1
+        ]
 
     assert f(x).sharding == sw.jit(f)(x).sharding == rows
     close(f(x), f(swnp.asarray(np.asarray(x))))
@@ -220,7 +228,10 @@ def test_shardings():
     assert slope(x).aval.str_short(True) == "f32[4@x,2]"
     turned = NamedSharding(mesh, P(None, "y"))
     assert message(
-        TypeError, lax.while_loop, lambda h: True, lambda h: {"a": reshard(h["a"], turned)},
+        TypeError,
+        lax.while_loop,
+        lambda h: True,
+        lambda h: {"a": reshard(h["a"], turned)},
         {"a": x},
     ) == (
         "while_loop: <lambda> must return the carry with its input types; carry['a'] came in "
@@ -234,9 +245,7 @@ def test_uneven_shards(types):
     x = np.linspace(0, 1, 20, dtype=np.float32).reshape(5, 4)
 
     def f(x):
-        return lax.while_loop(
-            lambda h: swnp.sum(h) < 50, lambda h: h + swnp.sum(h, 0) * 0.1 + x, x
-        )
+        return lax.while_loop(lambda h: swnp.sum(h) < 50, lambda h: h + swnp.sum(h, 0) * 0.1 + x, x)
 
     placed = sw.device_put(x, NamedSharding(mesh_of(4, types=types), P("x")))
     with poison_padding(True):

@@ -29,10 +29,16 @@ def beats(board, until):
         for peer in board.peers.values():
             key = (ranks + "#")[:-1]  # as received: another string object each time
             recent = [(i, "digest", "step", i) for i in range(max(1, n - 1), n + 1)]
-            board._on_beat(peer, {
-                "line": "", "waiting": "program 'step'", "since": 2.0, "kind": "launch",
-                "sets": {key: (n, recent)},
-            })
+            board._on_beat(
+                peer,
+                {
+                    "line": "",
+                    "waiting": "program 'step'",
+                    "since": 2.0,
+                    "kind": "launch",
+                    "sets": {key: (n, recent)},
+                },
+            )
 
 
 def test_long_programs_of_many_processes_are_little_to_remember():

@@ -48,9 +48,13 @@ def test_each_meeting_without_one_who_has_ended_is_failed():
         detector.check_peers(meeting_of_0(detector, number))
         del detector.meetings["0,1", number]
     assert detector.said == [
-        (0, "fail", f"process 1 (host h, pid 11) has ended, and never reached barrier {n}. All "
-                    "processes must do this: look for an `if` on process_index() around it, for an "
-                    "early exit, or for data of different length.")
+        (
+            0,
+            "fail",
+            f"process 1 (host h, pid 11) has ended, and never reached barrier {n}. All "
+            "processes must do this: look for an `if` on process_index() around it, for an "
+            "early exit, or for data of different length.",
+        )
         for n in range(20)
     ]
 
@@ -60,7 +64,7 @@ def test_a_full_stop_is_said_once():
     detector._lost(detector.peers[1], "it failed with ValueError: give fewer.")
     detector._lost(detector.peers[0], "its connection closed")
     assert detector.said == [
-        (0, "fail", "process 1 (host h, pid 11) is lost: it failed with ValueError: give fewer."),
+        (0, "fail", "process 1 (host h, pid 11) is lost: it failed with ValueError: give fewer.")
     ]
 
 

@@ -33,5 +33,7 @@ def test_three_orders_in_a_ring():
         {0: launches(A), 1: launches(B), 2: launches(C)}, {0: [C, D], 1: [A, D], 2: [B]}
     )
     assert {(rank, first[1], second[1]) for rank, first, second in found} == {
-        (0, "a", "c"), (1, "b", "a"), (2, "c", "b")
+        (0, "a", "c"),
+        (1, "b", "a"),
+        (2, "c", "b"),
     }

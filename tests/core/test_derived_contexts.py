@@ -99,6 +99,7 @@ def test_rules_for_batches_and_others(holder):
     for wanted in (1.0, 5.0, 7.0, 5.0):
         with SLOPE(wanted):
             assert rows(np.ones(2, np.float32)).tolist() == [wanted] * 2
+
     # Rules ask for their own context.
     @sw.custom_jvp
     def f(x):
@@ -113,6 +114,7 @@ def test_rules_for_batches_and_others(holder):
     for wanted in ("high", "highest"):
         with sw.default_matmul_precision(wanted):
             assert f"{wanted.upper()}, " in str(slope.trace(X).program)
+
     # A rule asks for the mesh of its own context.
     @sw.custom_jvp
     def f(x):

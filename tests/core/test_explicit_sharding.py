@@ -84,10 +84,18 @@ def test_every_op_has_a_rule(name: str):
     ("op", "types", "params", "expected"),
     [
         (rev, [over((7, 4), "x")], {"dimensions": (0,)}, "f32[7@x,4]"),
-        (slice_, [over((7, 4), "x")], {"start_indices": (1, 0), "limit_indices": (4, 4)},
-         "f32[3@x,4]"),
-        (pad, [over((7, 4), "x"), array_type((), F32)],
-         {"padding_config": ((1, 0, 0), (0, 0, 0))}, "f32[8@x,4]"),
+        (
+            slice_,
+            [over((7, 4), "x")],
+            {"start_indices": (1, 0), "limit_indices": (4, 4)},
+            "f32[3@x,4]",
+        ),
+        (
+            pad,
+            [over((7, 4), "x"), array_type((), F32)],
+            {"padding_config": ((1, 0, 0), (0, 0, 0))},
+            "f32[8@x,4]",
+        ),
         (transpose, [over((7, 5), "x", "y")], {"perm": (1, 0)}, "f32[5@y,7@x]"),
     ],
 )
@@ -128,9 +136,13 @@ def test_reshape(shape: tuple, spec: tuple, new: tuple, expected: str):
 
 @pytest.mark.parametrize(
     ("shape", "spec", "new", "works"),
-    [((8, 16), (None, "y"), (128,), "P()"), ((6,), ("x",), (2, 3), "P()"),
-     ((8, 16), ("x", "y"), (16, 8), "P('x')"), ((32,), (("y", "x"),), (4, 8), "P()"),
-     ((0, 4), (None, "y"), (4, 0), "P()")],
+    [
+        ((8, 16), (None, "y"), (128,), "P()"),
+        ((6,), ("x",), (2, 3), "P()"),
+        ((8, 16), ("x", "y"), (16, 8), "P('x')"),
+        ((32,), (("y", "x"),), (4, 8), "P()"),
+        ((0, 4), (None, "y"), (4, 0), "P()"),
+    ],
 )
 def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, works: str):
     t = over(shape, *spec)
@@ -147,9 +159,12 @@ SUM = over((8, 4), unreduced={"x"})
 
 @pytest.mark.parametrize(
     ("op", "types", "on"),
-    [(exp, [SUM], ""), (mul, [SUM, SUM], " on operand 1"),
-     (add, [SUM, array_type((), F32)], " on operand 0"),
-     (add, [SUM, over((8, 4), unreduced={"y"})], " on all operands")],
+    [
+        (exp, [SUM], ""),
+        (mul, [SUM, SUM], " on operand 1"),
+        (add, [SUM, array_type((), F32)], " on operand 0"),
+        (add, [SUM, over((8, 4), unreduced={"y"})], " on all operands"),
+    ],
 )
 def test_other_ops_do_not(op: Op, types: list, on: str):
     assert error_of(op, *types) == (

@@ -24,10 +24,16 @@ def x():
     return sw.device_put(np.arange(3, dtype="float32"))
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: scaled(x, 2), lambda x: scaled(x, factor=2), lambda x: scaled(x=x, factor=2),
-    lambda x: scaled(x, 2, power=3), lambda x: scaled(x, 2, power=[1]),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: scaled(x, 2),
+        lambda x: scaled(x, factor=2),
+        lambda x: scaled(x=x, factor=2),
+        lambda x: scaled(x, 2, power=3),
+        lambda x: scaled(x, 2, power=[1]),
+    ],
+)
 def test_a_second_call_runs_no_python(x, call):
     first = call(x)
     count = len(runs)

@@ -144,9 +144,7 @@ def test_shardings_that_do_not_go_together():
         "over ('y',). Use `shardwise.sharding.reshard(x, P())`."
     )
     # Contraction.
-    assert error_of(
-        dot_general, over((4, 6), None, "x"), over((6, 2), "x", None), **MATMUL
-    ) == (
+    assert error_of(dot_general, over((4, 6), None, "x"), over((6, 2), "x", None), **MATMUL) == (
         "[dot_general] operands f32[4,6@x], f32[6@x,2] are sharded over ('x',) along a contracted "
         "dimension, so the result's sharding is ambiguous. Use "
         "`shardwise.sharding.reshard(x, P())` on operand 1."

@@ -83,12 +83,17 @@ TRANSFORMS = {"jvp": derivative, "grad": gradient, "vmap": mapped, "stage": run_
 
 def test_derivatives_of_higher_order():
     x = array(0.7)
-    for second in (derivative(derivative(sin)), gradient(gradient(sin)),
-                   derivative(gradient(sin)), gradient(derivative(sin))):
+    for second in (
+        derivative(derivative(sin)),
+        gradient(gradient(sin)),
+        derivative(gradient(sin)),
+        gradient(derivative(sin)),
+    ):
         np.testing.assert_allclose(np.asarray(second(x)), -np.sin(0.7), rtol=1e-6)
     third = derivative(gradient(derivative(lambda x: mul(x, exp(x)))))
     np.testing.assert_allclose(np.asarray(third(array(0.5))), 3.5 * np.exp(0.5), rtol=1e-6)
     assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
+
     def fun(x: Any) -> Any:
         return mapped(lambda y: mul(x, y))(array(X))
 
@@ -120,6 +125,7 @@ def test_all_transforms_nest(first: str, second: str, third: str):
 
 def test_perturbations_and_linear_parts():
     """d/dx (x · d/dy (x + y)) is 1; confusing the two tangents gives 2."""
+
     def inner(x: Any) -> Any:
         return mul(x, derivative(lambda y: add(x, y))(array(1.0)))
 
@@ -168,9 +174,7 @@ def test_captured_values():
     assert rest == []
     held, captured = inner[0]
     assert len(captured) == 1 and held.consts == ()
-    assert str(held) == (
-        "{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }"
-    )
+    assert str(held) == ("{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }")
     assert [e.op.name for e in program.eqns] == ["sin", "mul"]
 
 
@@ -270,6 +274,7 @@ def test_exceptions_restore_the_context():
         stage(fail_later, [VECTOR])
     with pytest.raises(UnexpectedTracerError):
         sin(kept[0])
+
     # An exception in a rule restores the context.
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
@@ -290,12 +295,18 @@ def test_exceptions_restore_the_context():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda op: push_forward(lambda a: [op(a)], [array(X)], [array(X)], EAGER),
-         "[bare] cannot be used under jvp: its record has no `jvp` rule."),
-        (lambda op: batch(lambda a: [op(a)], [array(X)], [0], 3),
-         "[bare] cannot be used under vmap: its record has no `batch` rule."),
-        (lambda op: op(array(X)),
-         "[bare] cannot be used under compilation: its record has no `lower` rule."),
+        (
+            lambda op: push_forward(lambda a: [op(a)], [array(X)], [array(X)], EAGER),
+            "[bare] cannot be used under jvp: its record has no `jvp` rule.",
+        ),
+        (
+            lambda op: batch(lambda a: [op(a)], [array(X)], [0], 3),
+            "[bare] cannot be used under vmap: its record has no `batch` rule.",
+        ),
+        (
+            lambda op: op(array(X)),
+            "[bare] cannot be used under compilation: its record has no `lower` rule.",
+        ),
     ],
 )
 def test_missing_rules(run: Callable, message: str):
@@ -309,6 +320,7 @@ def test_missing_rules(run: Callable, message: str):
 def test_what_is_missing_and_named():
     op = Op("bare", type_rule=lambda op, x: x, jvp=lambda op, ps, ts: (op(*ps), op(*ts)))
     try:
+
         def outer(x: Any) -> list:
             with pytest.raises(NotImplementedError) as caught:
                 gradient(lambda a: reduce_sum(op(a), axes=(0,)))(x)

@@ -173,8 +173,12 @@ def test_reports_of_a_new_op():
 def holder(**fields: Any) -> Op:
     """An op that runs a program, with a minimal record."""
     return Op(
-        "holder", type_rule=lambda op, *types, held: held.out_types, multiple=True,
-        lower=lambda op, e, ins, outs, *xs, held: e.call(held, *xs), programs=("held",), **fields,
+        "holder",
+        type_rule=lambda op, *types, held: held.out_types,
+        multiple=True,
+        lower=lambda op, e, ins, outs, *xs, held: e.call(held, *xs),
+        programs=("held",),
+        **fields,
     )
 
 
@@ -216,8 +220,9 @@ def test_an_op_without_rules_for_its_programs_is_not_forgotten():
         return x
 
     checks = staged(checking, X)
-    with pytest.raises(NotImplementedError, match="does not support checks in the functions of "
-                       "holder"):
+    with pytest.raises(
+        NotImplementedError, match="does not support checks in the functions of holder"
+    ):
         checkify.checkify(lambda x: op(x, held=checks)[0])(X)
 
 
@@ -233,8 +238,13 @@ def test_functions_of_users_are_run_and_let_go():
         return []
 
     op = Op(
-        "tell", type_rule=lambda op, x, *, fun: (), multiple=True, user_code=True, eager=eager,
-        dims=lambda op, x, *, fun: pytest.fail("has no results"), effects=frozenset({"told"}),
+        "tell",
+        type_rule=lambda op, x, *, fun: (),
+        multiple=True,
+        user_code=True,
+        eager=eager,
+        dims=lambda op, x, *, fun: pytest.fail("has no results"),
+        effects=frozenset({"told"}),
         jvp=lambda op, primals, tangents, **p: (op(*primals, **p), []),
         batch=lambda op, mapped, args, dims, **p: (op(*args, **p), []),
     )

@@ -80,7 +80,8 @@ def _are_parameters(node: ast.expr) -> bool:
 
 def test_facts_of_ops():
     found = [
-        f"{path.relative_to(ROOT)}:{line} {text}" for path in sorted(ROOT.rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for path in sorted(ROOT.rglob("*.py"))
         for line, text in complaints(path.read_text())
     ]
     assert found == []

@@ -94,6 +94,7 @@ def test_effects_branches_and_parameters():
     assert found[-1] == "  in (a,) : { Debug, callback } }"
     pure = sw.make_jaxpr(lambda x: x)(np.float32(1))
     assert pure.pretty_print(print_effects=True).endswith("in (a,) : {  } }")
+
     # Branches follow each other.
     def chosen(i, x):
         return sw.lax.switch(i, [jnp.sin, jnp.cos], x)
@@ -109,9 +110,5 @@ def test_effects_branches_and_parameters():
     # Long parameters are on lines of their own.
     program = sw.make_jaxpr(lambda x: x.sum(0))(np.ones(3, np.float32))
     assert program.pretty_print(width=30) == (
-        "{ lambda ; a:f32[3]. let\n"
-        "    b:f32[] = reduce_sum[\n"
-        "      axes=(0,)\n"
-        "    ] a\n"
-        "  in (b,) }"
+        "{ lambda ; a:f32[3]. let\n    b:f32[] = reduce_sum[\n      axes=(0,)\n    ] a\n  in (b,) }"
     )

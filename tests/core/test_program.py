@@ -46,14 +46,14 @@ def test_text():
     weak = array_type((), F32, weak_type=True)
     program = staged(lambda x, y: [mul(x, np.float32(2.5)), y, np.int32(3)], VECTOR, weak)
     assert str(program) == (
-        "{ lambda ; a:f32[3] b:~f32[]. let\n"
-        "    c:f32[3] = mul a 2.5:f32[]\n"
-        "  in (c, b, 3:i32[]) }"
+        "{ lambda ; a:f32[3] b:~f32[]. let\n    c:f32[3] = mul a 2.5:f32[]\n  in (c, b, 3:i32[]) }"
     )
     # Text of several results and of dtypes.
     program = staged(
-        lambda x: [convert_element_type(o, dtype=np.dtype("bfloat16"))
-                   for o in split(x, sizes=(1, 2), axis=0)],
+        lambda x: [
+            convert_element_type(o, dtype=np.dtype("bfloat16"))
+            for o in split(x, sizes=(1, 2), axis=0)
+        ],
         VECTOR,
     )
     assert str(program) == (

@@ -257,7 +257,10 @@ print("agreed", len(first))
 def test_the_first_use_of_everything_in_all_threads():
     """Lazily imported modules, clients, and empty tables."""
     done = subprocess.run(
-        [sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=200,
+        [sys.executable, "-c", FIRST_USE],
+        capture_output=True,
+        text=True,
+        timeout=200,
         env=os.environ | {"SHARDWISE_ENABLE_COMPILATION_CACHE": "0"},
     )
     assert done.stdout == "agreed 8\n", done.stderr[-3000:]

@@ -133,8 +133,10 @@ def test_second_derivatives(kind, wrap):
 @pytest.mark.parametrize("order", ["grad of vmap", "vmap of grad", "with jit"])
 def test_batching(kind, axes, order):
     f, jf = F[kind], JF[kind]
-    args = [np.moveaxis(np.stack([v, v + 1]), 0, a) if a is not None else v
-            for v, a in zip((X, Y), axes, strict=True)]
+    args = [
+        np.moveaxis(np.stack([v, v + 1]), 0, a) if a is not None else v
+        for v, a in zip((X, Y), axes, strict=True)
+    ]
 
     def grads(grad, vmap, jit, total, f):
         if order == "vmap of grad":
@@ -170,6 +172,7 @@ def test_forward_mode():
         lambda: jvp(jit(F["vjp"]), *args),
     ):
         assert message(TypeError, run) == text
+
     # Defjvps sums the terms.
     def made(lib, sin, cos):
         @lib
@@ -187,7 +190,9 @@ def test_forward_mode():
 def test_programs_and_surroundings():
     program = jit(lambda x, y: F["jvp"](x, y)["s"]).trace(array(X), array(Y)).program
     check_program(program)
-    assert str(program) == """\
+    assert (
+        str(program)
+        == """\
 { lambda ; a:f32[3] b:f32[3]. let
     c:f32[3] = custom_jvp_call[
       rule=f
@@ -198,6 +203,8 @@ def test_programs_and_surroundings():
       num_consts=0
     ] a b
   in (c,) }"""
+    )
+
     # A rule that runs when its surroundings are gone.
     def loss(x, k):
         f = custom_vjp(lambda a: a * k)
@@ -220,6 +227,7 @@ def test_arguments():
     close(grad(lambda x: total(f(x)))(array(X)), np.full(3, 20.0))
     close(grad(lambda x: total(f(x, scale=array(4.0))))(array(X)), np.full(3, 40.0))
     close(grad(lambda x: total(f(scale=3.0, x=x)))(array(X)), np.full(3, 30.0))
+
     # Arguments that are not differentiated.
     def made(jvp_lib, vjp_lib, total):
         f = jvp_lib(lambda g, x, n: g(x) * n, nondiff_argnums=(0, 2))
@@ -228,10 +236,14 @@ def test_arguments():
         h.defvjp(lambda g, x, n: (h(g, x, n), None), lambda g, n, res, ct: (ct * 7.0 * n,))
         return [lambda x, f=f: total(f(lambda v: v * v, x, 3)) for f in (f, h)]
 
-    for f, jf in zip(made(custom_jvp, custom_vjp, total),
-                     made(jax.custom_jvp, jax.custom_vjp, jnp.sum), strict=True):
+    for f, jf in zip(
+        made(custom_jvp, custom_vjp, total),
+        made(jax.custom_jvp, jax.custom_vjp, jnp.sum),
+        strict=True,
+    ):
         close(value_and_grad(f)(array(X)), jax.value_and_grad(jf)(jnp.asarray(X)))
         close(jit(grad(jit(f)))(array(X)), jax.grad(jf)(jnp.asarray(X)))
+
     # Places of arguments that are not differentiated.
     def f(x, k=1):
         return x
@@ -412,6 +424,7 @@ def test_types_of_rules_and_results():
         "custom_jvp function f: args[1]['m'] is 'fast' of type str, which is not an array. Name "
         "its position in nondiff_argnums if it is a constant."
     )
+
     # Cotangents of another floating type are converted.
     @custom_vjp
     def f(x):
@@ -424,6 +437,7 @@ def test_types_of_rules_and_results():
         close(found, np.ones(3))
     out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
     close(pull_back(out), pull_back(out))
+
     # Results of rules have the types of the function.
     @custom_jvp
     def f(x):

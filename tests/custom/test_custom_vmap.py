@@ -42,20 +42,20 @@ def total(lib, f):
 NESTINGS = {
     "vmap": lambda lib, f, axes: lib.root.vmap(f, axes),
     "vmap of jit": lambda lib, f, axes: lib.root.vmap(lib.root.jit(f), axes),
-    "vmap of jvp": lambda lib, f, axes: lib.root.vmap(
-        lambda *a: lib.root.jvp(f, a, a), axes
-    ),
+    "vmap of jvp": lambda lib, f, axes: lib.root.vmap(lambda *a: lib.root.jvp(f, a, a), axes),
     "jvp of vmap": lambda lib, f, axes: lambda *a: lib.root.jvp(lib.root.vmap(f, axes), a, a),
-    "jvp of vmap of jvp": lambda lib, f, axes: lambda *a: lib.root.jvp(
-        lib.root.vmap(lambda *a: lib.root.jvp(f, a, a), axes), a, a
+    "jvp of vmap of jvp": lambda lib, f, axes: (
+        lambda *a: lib.root.jvp(lib.root.vmap(lambda *a: lib.root.jvp(f, a, a), axes), a, a)
     ),
-    "grad of vmap": lambda lib, f, axes: lib.root.grad(
-        total(lib, lib.root.vmap(f, axes)), (0, 1)
+    "grad of vmap": lambda lib, f, axes: lib.root.grad(total(lib, lib.root.vmap(f, axes)), (0, 1)),
+    "scan of vmap": lambda lib, f, axes: (
+        lambda *a: lib.lax.scan(
+            lambda c, _: (c + lib.root.vmap(f, axes)(*a)["s"], None),
+            lib.np.zeros((2, 3)),
+            None,
+            length=2,
+        )[0]
     ),
-    "scan of vmap": lambda lib, f, axes: lambda *a: lib.lax.scan(
-        lambda c, _: (c + lib.root.vmap(f, axes)(*a)["s"], None), lib.np.zeros((2, 3)), None,
-        length=2,
-    )[0],
 }
 
 
@@ -89,6 +89,7 @@ def test_the_rule_and_derivatives():
     close(by_x, np.cos(X) * Y[:, None], 1e-5)
     close(by_y, np.sin(X).sum(1), 1e-5)
     close(sw.jit(slope)(X, Y)[1][0], by_x, 1e-6)
+
     # Values from outside are differentiated.
     def f(scale):
         @custom_vmap
@@ -130,8 +131,8 @@ def test_what_it_gives_and_refuses():
     for x in (1.0, np.float32(1)):
         found = [*f(x), g(x)]
         assert all(isinstance(v, sw.Array) for v in found)
-        assert [v.weak_type for v in found] == [type(x) is float, True, False,
-                                                type(x) is float]
+        assert [v.weak_type for v in found] == [type(x) is float, True, False, type(x) is float]
+
     # A mapped value from outside is refused.
     def f(x):
         @custom_vmap
@@ -160,14 +161,30 @@ def test_messages():
         f.def_vmap(rule)
         assert message(kind, sw.vmap(f), X) == wanted
 
-    fails(TypeError, lambda *a: 1.0, "<lambda>, the vmap rule of custom_vmap function f, must "
-          "return a pair (result, out_batched); it returned 1.0 of type float.")
-    fails(ValueError, lambda n, b, x: (x, [True]), "<lambda>, the vmap rule of custom_vmap "
-          "function f, must return out_batched with the result's pytree structure; out is a leaf "
-          "in the result and a list of 1 in out_batched.")
-    fails(ValueError, lambda n, b, x: ((x,), (True,)), "<lambda>, the vmap rule of custom_vmap "
-          "function f, must return a result with the function's own pytree structure; out is a "
-          "leaf in that of the function and a tuple of 1 in its own.")
-    fails(ValueError, lambda n, b, x: (x[0], True), "<lambda>, the vmap rule of custom_vmap "
-          "function f, says that a result of type f32[3] is batched, so its first "
-          "dimension must have size 2.")
+    fails(
+        TypeError,
+        lambda *a: 1.0,
+        "<lambda>, the vmap rule of custom_vmap function f, must "
+        "return a pair (result, out_batched); it returned 1.0 of type float.",
+    )
+    fails(
+        ValueError,
+        lambda n, b, x: (x, [True]),
+        "<lambda>, the vmap rule of custom_vmap "
+        "function f, must return out_batched with the result's pytree structure; out is a leaf "
+        "in the result and a list of 1 in out_batched.",
+    )
+    fails(
+        ValueError,
+        lambda n, b, x: ((x,), (True,)),
+        "<lambda>, the vmap rule of custom_vmap "
+        "function f, must return a result with the function's own pytree structure; out is a "
+        "leaf in that of the function and a tuple of 1 in its own.",
+    )
+    fails(
+        ValueError,
+        lambda n, b, x: (x[0], True),
+        "<lambda>, the vmap rule of custom_vmap "
+        "function f, says that a result of type f32[3] is batched, so its first "
+        "dimension must have size 2.",
+    )

@@ -63,8 +63,10 @@ def test_scans_and_refs():
         def inverse(sign):
             def solve(_, y):
                 det = 6 + w * w
-                return {"u": (2 * y["u"] - sign * w * y["v"]) / det,
-                        "v": (3 * y["v"] + sign * w * y["u"]) / det}
+                return {
+                    "u": (2 * y["u"] - sign * w * y["v"]) / det,
+                    "v": (3 * y["v"] + sign * w * y["u"]) / det,
+                }
 
             return solve
 
@@ -76,14 +78,17 @@ def test_scans_and_refs():
 
     same_as_jax(f, B, B * 2, axes=(0, 0))
     check_grads(lambda w, b: f(OURS, w, b), (B, B * 2), order=2)
+
     # A ref from outside.
     def f(b):
         scale = sw.new_ref(np.float32(2))
         return lax.custom_linear_solve(lambda x: x * scale[...], b, lambda f, b: b / 2)
 
     text = message(NotImplementedError, sw.jit(f), np.float32([2]))
-    assert text.startswith("Ref{f32[]} from outside is used in a function that is staged by "
-                           "custom_linear_solve of <lambda>, called at ")
+    assert text.startswith(
+        "Ref{f32[]} from outside is used in a function that is staged by "
+        "custom_linear_solve of <lambda>, called at "
+    )
     assert text.endswith(
         "which does not support refs. Read the ref beforehand and pass the value; `jit`, "
         "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
@@ -132,9 +137,7 @@ def test_messages():
     def matrix(x):
         return 1.0 * x
 
-    assert message(
-        TypeError, sw.grad(lambda b: swnp.sum(solve(matrix, b, by_halves))), b
-    ) == (
+    assert message(TypeError, sw.grad(lambda b: swnp.sum(solve(matrix, b, by_halves))), b) == (
         "custom_linear_solve: reverse-mode differentiation of the solution by by_halves solves a "
         "system with the transpose of matrix. Pass `transpose_solve`, or `symmetric=True` if it is "
         "its own transpose."

@@ -8,9 +8,11 @@ import shardwise.numpy as snp
 from shardwise._src.types.dtypes import float0
 
 ARGUMENTS = {
-    "NumPy's scalars": (np.float64(2), np.float64(3)), "0-d": (np.array(2.0), np.array(3.0)),
+    "NumPy's scalars": (np.float64(2), np.float64(3)),
+    "0-d": (np.array(2.0), np.array(3.0)),
     "NumPy's arrays": (np.arange(1.0, 4), np.arange(2.0, 5)),
-    "mixed": (snp.arange(1.0, 4), np.arange(2.0, 5)), "Python": (2.0, 3.0),
+    "mixed": (snp.arange(1.0, 4), np.arange(2.0, 5)),
+    "Python": (2.0, 3.0),
     "in x": (np.arange(3, dtype=np.float16), np.ones(3, np.float16)),
 }
 
@@ -49,8 +51,10 @@ def test_rules_see_arrays(kind, name):
         return f(a, b).sum() if np.ndim(a) else f(a, b)
 
     uses = {
-        "grad": lambda: sw.grad(loss, (0, 1))(x, y), "of one": lambda: [sw.grad(loss)(x, y)],
-        "value": lambda: sw.value_and_grad(loss)(x, y), "vjp": lambda: [sw.vjp(f, x, y)[0]],
+        "grad": lambda: sw.grad(loss, (0, 1))(x, y),
+        "of one": lambda: [sw.grad(loss)(x, y)],
+        "value": lambda: sw.value_and_grad(loss)(x, y),
+        "vjp": lambda: [sw.vjp(f, x, y)[0]],
         "pulled": lambda: sw.vjp(f, x, y)[1](np.ones(np.shape(x), snp.asarray(x).dtype)),
         "closed over": lambda: [sw.grad(lambda a: loss(a, y))(x)],
         "jit": lambda: sw.jit(sw.grad(loss, (0, 1)))(x, y),

@@ -21,6 +21,7 @@ def vjp_loss(lib, n, options):
 
     The rule has a factor of 3 that the function does not have.
     """
+
     @functools.partial(lib.custom_vjp, nondiff_argnums=(1,))
     def f(x, k, y):
         return {"a": n.sin(x) * y * k, "b": x + y}
@@ -59,6 +60,7 @@ def jvp_loss(lib, n, options):
 
 def uses(lib, n, f, v, w):
     """Derivatives of a loss f of x and y, inside transforms and control flow, at v and w."""
+
     def summed(c, row):
         return c + f(row * c, v), None
 
@@ -73,11 +75,13 @@ def uses(lib, n, f, v, w):
         "grad of checkpoint": lambda: lib.grad(lib.checkpoint(f), (0, 1))(v, v),
         "vmap of grad": lambda: lib.vmap(lib.grad(f, (0, 1)), (0, None))(w, v),
         "vmap of grad of jit": lambda: lib.vmap(lib.grad(lib.jit(f), (0, 1)))(w, w),
-        "grad of vmap": lambda: lib.grad(
-            lambda x, y: n.sum(lib.vmap(f, (0, None))(x, y)), (0, 1))(w, v),
+        "grad of vmap": lambda: lib.grad(lambda x, y: n.sum(lib.vmap(f, (0, None))(x, y)), (0, 1))(
+            w, v
+        ),
         "grad of scan": lambda: lib.grad(lambda x: lib.lax.scan(summed, 1.0, x)[0])(w),
         "grad of scan of checkpoint": lambda: lib.grad(
-            lambda x: lib.lax.scan(lib.checkpoint(summed), 1.0, x)[0])(w),
+            lambda x: lib.lax.scan(lib.checkpoint(summed), 1.0, x)[0]
+        )(w),
         "grad of cond": lambda: lib.grad(chosen, (0, 1))(v, v),
         "grad in a loop": lambda: lib.lax.fori_loop(0, 3, lambda i, c: slope(c, v), v),
     }
@@ -89,7 +93,8 @@ def uses_of_both_modes(lib, n, f, v):
         "hessian": lambda: lib.hessian(f, (0, 1))(v, v),
         "hessian of checkpoint": lambda: lib.hessian(lib.checkpoint(f), (0, 1))(v, v),
         "jvp of a loop": lambda: lib.jvp(
-            lambda x: lib.lax.fori_loop(0, 3, lambda i, c: c * f(c, v), x), (v,), (v,)),
+            lambda x: lib.lax.fori_loop(0, 3, lambda i, c: c * f(c, v), x), (v,), (v,)
+        ),
         "linearize": lambda: lib.linearize(lib.grad(f), v, v)[1](v, v),
         "grad of grad": lambda: lib.grad(lambda x: n.sum(lib.grad(f)(x, v) ** 2))(v),
     }
@@ -120,6 +125,7 @@ def test_custom_vjp(options):
 
 def test_second_derivatives_with_optimize_remat():
     """jax does not support this."""
+
     def of(lib, n, options):
         @lib.custom_vjp
         def f(x):
@@ -149,7 +155,10 @@ def test_residuals_and_none():
 
     cube.defvjp(fwd, bwd, symbolic_zeros=True)
     for f in (
-        sw.grad(cube), sw.jit(sw.grad(cube)), sw.grad(sw.jit(cube)), sw.grad(sw.checkpoint(cube)),
+        sw.grad(cube),
+        sw.jit(sw.grad(cube)),
+        sw.grad(sw.jit(cube)),
+        sw.grad(sw.checkpoint(cube)),
         sw.grad(lambda x: sw.lax.cond(x > 0, cube, cube, x)),
     ):
         assert f(2.0) == 12
@@ -158,6 +167,7 @@ def test_residuals_and_none():
     assert scanned(1.0) == 9
     assert {*seen} == {(True, 3, 0.5)}
     assert {tuple(map(type, row)) for row in seen} == {(bool, int, float)}
+
     # None in an argument has none as its cotangent.
     @sw.custom_vjp
     def f(tree):

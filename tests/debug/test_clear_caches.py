@@ -156,17 +156,26 @@ def arrays(shape=(8, 4), dtype="float32"):
         ((arrays,), (X,), f"x is on the host, not on {ONE}"),
         ((arrays,), (lambda: sw.device_put(X, sw.devices()[0]),), "x is committed to its device"),
         ((lambda: sw.device_put(X, sw.devices()[0]),), (arrays,), "x is not committed"),
-        ((lambda: sw.device_put(X, sw.devices()[0]),), (lambda: sw.device_put(X, ON_X),),
-         f"x is on {ON_X}, not on {ONE}"),
+        (
+            (lambda: sw.device_put(X, sw.devices()[0]),),
+            (lambda: sw.device_put(X, ON_X),),
+            f"x is on {ON_X}, not on {ONE}",
+        ),
         ((X, 3), (X, 4), "static argument n is 4, not 3"),
         ((X,), (X, 4), "static argument n is given: 4"),
         ((X, 3), (X,), "static argument n is not given; it was 3"),
         ((X, 3), (X, 3.0), "static argument n is 3.0, not 3"),
-        (({"a": X},), ({"a": X, "b": 1},),
-         "the arguments have the pytree structure (({'a': *, 'b': *},), {}), not (({'a': *},), "
-         "{})"),
-        (({"a": X, "b": [X]},), ({"a": X, "b": [X[1:]]},),
-         "x['b'][0] has shape (7, 4), not (8, 4)"),
+        (
+            ({"a": X},),
+            ({"a": X, "b": 1},),
+            "the arguments have the pytree structure (({'a': *, 'b': *},), {}), not (({'a': *},), "
+            "{})",
+        ),
+        (
+            ({"a": X, "b": [X]},),
+            ({"a": X, "b": [X[1:]]},),
+            "x['b'][0] has shape (7, 4), not (8, 4)",
+        ),
     ],
 )
 def test_what_differs(explained, caplog, first, second, why):
@@ -221,7 +230,8 @@ def test_the_context(explained, caplog):
     with sw.numpy_rank_promotion("raise"):
         f(X)
     assert [m.split("\n  ")[1:] for m in messages(caplog)] == [
-        [], ["the flag enable_x64 is True, not False"],
+        [],
+        ["the flag enable_x64 is True, not False"],
         ["the flag numpy_rank_promotion is 'raise', not 'allow'"],
     ]
 
@@ -346,6 +356,7 @@ def test_options():
     assert str(error.value) == (
         "jit of f: compiler_options must be a dict of XLA options by name; got ['xla_dump_to']."
     )
+
     # Values that are equal but of another type are other options.
     def run(value):
         options = {"xla_cpu_enable_fast_math": value}

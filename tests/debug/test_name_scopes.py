@@ -36,7 +36,9 @@ def f(x: Any) -> Any:
 
 def test_names_are_joined():
     assert names(f, X) >= {
-        "jit(f)/a/sin", "jit(f)/a/b/jit(<lambda>)/turn/cos", "jit(f)/a/b/jit(<lambda>)/mul",
+        "jit(f)/a/sin",
+        "jit(f)/a/b/jit(<lambda>)/turn/cos",
+        "jit(f)/a/b/jit(<lambda>)/mul",
         "jit(f)/add",
     }
     text = sw.jit(f).lower(X).as_text(debug_info=True)
@@ -49,6 +51,7 @@ def test_names_are_joined():
             return lax.cond(x[0] > 0, sw.named_scope("yes")(snp.sin), snp.cos, x)
 
     assert names(choose, X) >= {"jit(choose)/choose/yes/sin", "jit(choose)/choose/cos"}
+
     def g(x: Any) -> Any:
         with sw.named_scope('a "b" é\\'):
             return snp.sin(x)
@@ -110,6 +113,7 @@ def test_where_names_are():
     assert "jit(<lambda>)/a/cos" in names(lambda x: sw.jvp(f, (x,), (x,))[1], X)
     np.testing.assert_allclose(sw.jit(f)(X), np.cos(np.sin(X)) * 2 + 1, rtol=1e-5)
     np.testing.assert_allclose(f(X), np.cos(np.sin(X)) * 2 + 1, rtol=1e-5)
+
     # What is outside of a program is not in it.
     def plain(x: Any) -> Any:
         return snp.sin(x) * 3.5
@@ -127,6 +131,7 @@ def test_programs_that_differ_in_names_only_are_told_apart():
         def step(x: Any) -> Any:
             with sw.named_scope(name):
                 return x * 2
+
         return sw.jit(step).trace(X).jaxpr
 
     one, same, other = map(scaled, ("one", "one", "other"))
@@ -136,15 +141,19 @@ def test_programs_that_differ_in_names_only_are_told_apart():
     def two(x: Any) -> Any:
         def body(name: str) -> Callable:
             return lambda i, c: sw.named_scope(name)(snp.sin)(c)
+
         x = lax.fori_loop(0, 5, body("first"), x)
         return lax.fori_loop(0, 7, body("second"), x)
 
     assert names(two, X) >= {"jit(two)/first/sin", "jit(two)/second/sin"}
 
 
-@pytest.mark.parametrize(("name", "kind", "message"), [
-    (3, TypeError, "shardwise.named_scope takes a name; got 3 of type int."),
-    ("", ValueError, "shardwise.named_scope takes a name; got an empty string."),
-])
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        (3, TypeError, "shardwise.named_scope takes a name; got 3 of type int."),
+        ("", ValueError, "shardwise.named_scope takes a name; got an empty string."),
+    ],
+)
 def test_a_name_is_a_text(name: Any, kind: type[Exception], message: str):
     assert error_of(kind, sw.named_scope, name) == message

@@ -46,10 +46,11 @@ def test_blocks():
     compiled = sw.jit(f).lower(X).compile().as_text()
     assert re.search(r'cosine\(.*frontend_attributes=\{count="3",group="a",on="true"\}', compiled)
     np.testing.assert_allclose(sw.jit(f)(X), np.tan(np.cos(np.sin(X))), rtol=1e-4)
+
     # Inner blocks count and none takes away.
     def f(x: Any) -> Any:
         with set_xla_metadata(a="1", b="2"):
-            with set_xla_metadata(a=None, b="3", c="x/y = \"\0\""):
+            with set_xla_metadata(a=None, b="3", c='x/y = "\0"'):
                 x = snp.sin(x)
             with set_xla_metadata():
                 return snp.cos(x)
@@ -72,6 +73,7 @@ def test_values_and_functions():
     np.testing.assert_allclose(ours, np.cos(X), rtol=1e-6)
     np.testing.assert_array_equal(set_xla_metadata(X, a=1), X)
     np.testing.assert_array_equal(sw.vmap(lambda x: set_xla_metadata(x, a=1))(X), X)
+
     # A decorated jitted function has a program of its own.
     @sw.jit
     def f(x: Any) -> Any:
@@ -100,6 +102,7 @@ def test_under_transforms_and_over_devices():
     text = sw.jit(f).lower(X).compile().as_text()
     assert 'op_name="jit(f)/part/sin"' in text
     assert sw.make_jaxpr(f)(X).eqns[0].source_info.name_stack.stack == ("part",)
+
     # Attributes over devices.
     def f(x: Any) -> Any:
         with set_xla_metadata(k="v"):
@@ -156,7 +159,8 @@ def test_compute_on_a_block_and_a_function():
     found = attributes(h, X)
     assert found["call"] == found["sine"] == ['_xla_compute_type = "host"']
     assert sorted(found["custom_call"]) == [
-        '_xla_buffer_placement = "device"', '_xla_buffer_placement = "pinned_host"',
+        '_xla_buffer_placement = "device"',
+        '_xla_buffer_placement = "pinned_host"',
     ]
     np.testing.assert_allclose(sw.jit(h)(X), np.sin(X) + X + 1, rtol=1e-6)
     np.testing.assert_allclose(sw.grad(lambda x: h(x).sum())(X), np.cos(X) + 1, rtol=1e-6)
@@ -164,38 +168,53 @@ def test_compute_on_a_block_and_a_function():
     plain = compute_on2(snp.sin, compute_type="device", out_memory_spaces=Space.Device)
     assert attributes(plain, X)["call"] == ['_xla_compute_type = "dense", inlineable = "false"']
     told = compute_on2(
-        snp.sin, compute_type="device_host", out_memory_spaces=Space.Device,
+        snp.sin,
+        compute_type="device_host",
+        out_memory_spaces=Space.Device,
         compiler_options={"n": 1},
     )
     assert 'backend_config = "{\\22n\\22: 1}"' in sw.jit(told).lower(X).as_text()
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match=re.escape(
-        "compute_on: compute_type must be 'device_host', 'device', 'tpu_sparsecore' or "
-        "'gpu_stream:N' with a number; got 'host'."
-    )):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "compute_on: compute_type must be 'device_host', 'device', 'tpu_sparsecore' or "
+            "'gpu_stream:N' with a number; got 'host'."
+        ),
+    ):
         compute_on("host")
     with pytest.raises(TypeError, match=r"^compute_on: compute_type must be a string; got 3\.$"):
         compute_on(compute_type=3)
-    with pytest.raises(TypeError, match=re.escape(
-        "compute_on: out_memory_spaces is missing: a `shardwise.memory.Space` for each result."
-    )):
+    with pytest.raises(
+        TypeError,
+        match=re.escape(
+            "compute_on: out_memory_spaces is missing: a `shardwise.memory.Space` for each result."
+        ),
+    ):
         compute_on(snp.sin, compute_type="device")
     odd = compute_on(snp.sin, compute_type="device", out_memory_spaces="device")
-    with pytest.raises(TypeError, match=re.escape(
-        "compute_on: out_memory_spaces must have a `shardwise.memory.Space` for each result, or "
-        "for pytrees of them; got 'device'."
-    )):
+    with pytest.raises(
+        TypeError,
+        match=re.escape(
+            "compute_on: out_memory_spaces must have a `shardwise.memory.Space` for each result, or "
+            "for pytrees of them; got 'device'."
+        ),
+    ):
         odd(X)
     on = {"out_memory_spaces": Space.Device}
     inner = compute_on(snp.sin, compute_type="gpu_stream:1", **on)
-    with pytest.raises(ValueError, match=re.escape(
-        "compute_on: a function computed in one place is called inside a function computed "
-        "in another. Call them one after the other."
-    )):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "compute_on: a function computed in one place is called inside a function computed "
+            "in another. Call them one after the other."
+        ),
+    ):
         compute_on(inner, compute_type="device_host", **on)(X)
-    with pytest.raises(TypeError, match=re.escape(
-        "set_xla_metadata: the decorated object must be a function; got 3."
-    )):
+    with pytest.raises(
+        TypeError,
+        match=re.escape("set_xla_metadata: the decorated object must be a function; got 3."),
+    ):
         set_xla_metadata(a=1)(3)

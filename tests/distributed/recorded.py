@@ -118,12 +118,16 @@ OPEN_MPI_IN_SLURM = SLURM_BATCH | OPEN_MPI_4
 MPICH_IN_SLURM = SLURM_SMALLER_STEP | MPICH
 
 # srun -n 2 in a script of mpirun -n 1
-SLURM_IN_OPEN_MPI = SLURM | OPEN_MPI_4 | env("""
+SLURM_IN_OPEN_MPI = (
+    SLURM
+    | OPEN_MPI_4
+    | env("""
     OMPI_COMM_WORLD_LOCAL_RANK=0
     OMPI_COMM_WORLD_LOCAL_SIZE=1
     OMPI_COMM_WORLD_RANK=0
     OMPI_COMM_WORLD_SIZE=1
 """)
+)
 
 # torchrun --standalone --nproc-per-node 2
 TORCHRUN = env("""

@@ -18,8 +18,9 @@ def found(env, *ancestors, method=None, full_name="vm"):
     return detected(method, here(env, *ancestors, full_name=full_name))
 
 
-def resolve(env, *ancestors, address=None, count=None, index=None, devices=None, method=None,
-            full_name="vm"):
+def resolve(
+    env, *ancestors, address=None, count=None, index=None, devices=None, method=None, full_name="vm"
+):
     return initialize_arguments.resolve(
         address, count, index, devices, method, here(env, *ancestors, full_name=full_name)
     )
@@ -43,9 +44,13 @@ def test_steps_of_one_job_do_not_share_a_port():
 
 def test_a_step_of_slurm_over_several_hosts():
     env = recorded.SLURM | {
-        "SLURM_JOB_ID": "81234", "SLURM_STEP_NODELIST": "gpu[03-07,12],cpu1", "SLURM_NODEID": "5",
-        "SLURM_STEP_TASKS_PER_NODE": "2(x5),3,1", "SLURM_STEP_NUM_TASKS": "14",
-        "SLURM_PROCID": "12", "SLURM_LOCALID": "2",
+        "SLURM_JOB_ID": "81234",
+        "SLURM_STEP_NODELIST": "gpu[03-07,12],cpu1",
+        "SLURM_NODEID": "5",
+        "SLURM_STEP_TASKS_PER_NODE": "2(x5),3,1",
+        "SLURM_STEP_NUM_TASKS": "14",
+        "SLURM_PROCID": "12",
+        "SLURM_LOCALID": "2",
     }
     assert found(env) == ("slurm", Place("gpu03:62234", 14, 12, 3, 2, (2,)))
 
@@ -59,16 +64,19 @@ def test_a_batch_script_of_slurm_is_no_task_of_it():
     assert found(recorded.SLURM_BATCH) == ("", Place())
 
 
-@pytest.mark.parametrize("nodes, first", [
-    ("node001", "node001"),
-    ("node001,host2", "node001"),
-    ("node[001-0015],host2", "node001"),
-    ("node[001,007-015],host2", "node001"),
-    ("gpu[03-07,12],cpu1", "gpu03"),
-    ("a[1-2]-ib[3,5]", "a1-ib3"),
-    ("r[1,3]n[01-16]s,x", "r1n01s"),
-    ("gpu-a.example.org", "gpu-a.example.org"),
-])
+@pytest.mark.parametrize(
+    "nodes, first",
+    [
+        ("node001", "node001"),
+        ("node001,host2", "node001"),
+        ("node[001-0015],host2", "node001"),
+        ("node[001,007-015],host2", "node001"),
+        ("gpu[03-07,12],cpu1", "gpu03"),
+        ("a[1-2]-ib[3,5]", "a1-ib3"),
+        ("r[1,3]n[01-16]s,x", "r1n01s"),
+        ("gpu-a.example.org", "gpu-a.example.org"),
+    ],
+)
 def test_the_first_of_slurms_nodes(nodes, first):
     assert first_host(nodes) == first
 
@@ -93,13 +101,20 @@ def test_open_mpi_5():
     assert found(recorded.OPEN_MPI_5) == ("ompi", place)
 
 
-@pytest.mark.parametrize("change, host", [
-    ({}, "192.0.2.2"),
-    ({"OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1,10.108.0.1:34911"},
-     "10.96.0.1"),
-    ({"OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b,2620:10d::3000:2]:43370"},
-     "[fe80::b9b]"),
-])
+@pytest.mark.parametrize(
+    "change, host",
+    [
+        ({}, "192.0.2.2"),
+        (
+            {"OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1,10.108.0.1:34911"},
+            "10.96.0.1",
+        ),
+        (
+            {"OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b,2620:10d::3000:2]:43370"},
+            "[fe80::b9b]",
+        ),
+    ],
+)
 def test_open_mpi_4_over_several_hosts(change, host):
     env = recorded.OPEN_MPI_4 | {"OMPI_COMM_WORLD_SIZE": "4"} | change
     place = Place(f"{host}:{port_of('477102081')}", 4, 1, 2, 1, (1,))
@@ -108,7 +123,8 @@ def test_open_mpi_4_over_several_hosts(change, host):
 
 def test_open_mpi_5_over_several_hosts():
     env = recorded.OPEN_MPI_5 | {
-        "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "prterun-login-2-1379@1",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "PMIX_NAMESPACE": "prterun-login-2-1379@1",
     }
     assert found(env)[1].address == f"login-2:{port_of('prterun-login-2-1379@1')}"
 
@@ -156,7 +172,8 @@ def test_torchrun_over_several_hosts():
 def test_an_indexed_job_of_kubernetes():
     name = "train-1.workers.default.svc.cluster.local"
     assert found(recorded.KUBERNETES, full_name=name) == (
-        "k8s", Place("train-0.workers.default.svc.cluster.local:8476", None, 1, 1, 0),
+        "k8s",
+        Place("train-0.workers.default.svc.cluster.local:8476", None, 1, 1, 0),
     )
     place = resolve(recorded.KUBERNETES, full_name=name).place
     assert (place.count, place.index) == (4, 1)
@@ -202,22 +219,25 @@ def test_mpi4py_is_used_only_if_it_is_asked_for(monkeypatch):
 # ------------------------------------------------------------------------------ several at once
 
 
-@pytest.mark.parametrize("env, ancestors, name, count", [
-    (recorded.OPEN_MPI_IN_SLURM, ("mpirun.openmpi", "bash", "slurmstepd"), "ompi", 2),
-    (recorded.OPEN_MPI_IN_SLURM, ("sh", "orted", "slurmstepd"), "ompi", 2),
-    (recorded.OPEN_MPI_IN_SLURM, (), "ompi", 2),
-    (recorded.MPICH_IN_SLURM, ("hydra_pmi_proxy", "slurmstepd"), "pmi", 2),
-    (recorded.MPICH_IN_SLURM, ("hydra_pmi_proxy", "mpiexec.hydra", "slurmstepd"), "pmi", 2),
-    (recorded.MPICH_IN_SLURM, (), "pmi", 2),
-    (recorded.SLURM_IN_OPEN_MPI, ("slurmstepd",), "slurm", 2),
-    (recorded.SLURM_PMI2, ("slurmstepd",), "slurm", 2),
-    (recorded.SLURM_PMI2, (), "slurm", 2),
-    (recorded.SLURM | recorded.TORCHRUN, ("python", "slurmstepd"), "torchrun", 2),
-    (recorded.SLURM | recorded.TORCHRUN_STATIC, ("torchrun", "slurmstepd"), "torchrun", 4),
-    (recorded.KUBERNETES | recorded.OPEN_MPI_5, ("prted",), "ompi", 2),
-    (recorded.KUBERNETES | recorded.TORCHRUN, ("torchrun",), "torchrun", 2),
-    (recorded.SLURM | recorded.LAUNCHED, ("python", "slurmstepd"), "shardwise", 2),
-])
+@pytest.mark.parametrize(
+    "env, ancestors, name, count",
+    [
+        (recorded.OPEN_MPI_IN_SLURM, ("mpirun.openmpi", "bash", "slurmstepd"), "ompi", 2),
+        (recorded.OPEN_MPI_IN_SLURM, ("sh", "orted", "slurmstepd"), "ompi", 2),
+        (recorded.OPEN_MPI_IN_SLURM, (), "ompi", 2),
+        (recorded.MPICH_IN_SLURM, ("hydra_pmi_proxy", "slurmstepd"), "pmi", 2),
+        (recorded.MPICH_IN_SLURM, ("hydra_pmi_proxy", "mpiexec.hydra", "slurmstepd"), "pmi", 2),
+        (recorded.MPICH_IN_SLURM, (), "pmi", 2),
+        (recorded.SLURM_IN_OPEN_MPI, ("slurmstepd",), "slurm", 2),
+        (recorded.SLURM_PMI2, ("slurmstepd",), "slurm", 2),
+        (recorded.SLURM_PMI2, (), "slurm", 2),
+        (recorded.SLURM | recorded.TORCHRUN, ("python", "slurmstepd"), "torchrun", 2),
+        (recorded.SLURM | recorded.TORCHRUN_STATIC, ("torchrun", "slurmstepd"), "torchrun", 4),
+        (recorded.KUBERNETES | recorded.OPEN_MPI_5, ("prted",), "ompi", 2),
+        (recorded.KUBERNETES | recorded.TORCHRUN, ("torchrun",), "torchrun", 2),
+        (recorded.SLURM | recorded.LAUNCHED, ("python", "slurmstepd"), "shardwise", 2),
+    ],
+)
 def test_the_nearest_starter_counts(env, ancestors, name, count):
     cluster_name, place = found(env, *ancestors)
     assert (cluster_name, place.count) == (name, count)
@@ -256,10 +276,17 @@ def test_a_method_that_there_is_not():
 # -------------------------------------------------------------------------- devices of a process
 
 
-@pytest.mark.parametrize("shown, devices", [
-    (None, (1,)), ("0,1", (1,)), ("0,1,2,3", (1,)), ("3", None), ("GPU-8a6d,GPU-91cf", (1,)),
-    ("", None),
-])
+@pytest.mark.parametrize(
+    "shown, devices",
+    [
+        (None, (1,)),
+        ("0,1", (1,)),
+        ("0,1,2,3", (1,)),
+        ("3", None),
+        ("GPU-8a6d,GPU-91cf", (1,)),
+        ("", None),
+    ],
+)
 def test_each_process_has_a_device_of_its_own(shown, devices):
     """If the cluster shows each process one device only (`--gpus-per-task`), that one is used."""
     env = recorded.SLURM | ({} if shown is None else {"CUDA_VISIBLE_DEVICES": shown})
@@ -273,7 +300,10 @@ def test_each_argument_overrides_the_cluster():
     given = resolve(recorded.SLURM, address="10.0.0.1:1234")
     assert given.place == second_of_two("10.0.0.1:1234")
     assert given.sources == {
-        "address": "argument", "count": "slurm", "index": "slurm", "local_devices": "slurm",
+        "address": "argument",
+        "count": "slurm",
+        "index": "slurm",
+        "local_devices": "slurm",
     }
     assert resolve(recorded.SLURM, count=5).place.count == 5
     assert resolve(recorded.SLURM, index=0).place.index == 0
@@ -284,12 +314,15 @@ def test_each_argument_overrides_the_cluster():
 @pytest.mark.parametrize("prefix", ["SHARDWISE_", "JAX_"])
 def test_each_variable_overrides_the_cluster(prefix):
     env = recorded.SLURM | {
-        f"{prefix}COORDINATOR_ADDRESS": "10.0.0.1:1234", f"{prefix}LOCAL_DEVICE_IDS": "2,3",
+        f"{prefix}COORDINATOR_ADDRESS": "10.0.0.1:1234",
+        f"{prefix}LOCAL_DEVICE_IDS": "2,3",
     }
     given = resolve(env)
     assert given.place == Place("10.0.0.1:1234", 2, 1, 2, 1, (2, 3))
     assert given.sources == {
-        "address": f"{prefix}COORDINATOR_ADDRESS", "count": "slurm", "index": "slurm",
+        "address": f"{prefix}COORDINATOR_ADDRESS",
+        "count": "slurm",
+        "index": "slurm",
         "local_devices": f"{prefix}LOCAL_DEVICE_IDS",
     }
     env = recorded.SLURM | {f"{prefix}NUM_PROCESSES": "7", f"{prefix}PROCESS_ID": "6"}
@@ -299,7 +332,9 @@ def test_each_variable_overrides_the_cluster(prefix):
 
 def test_an_argument_goes_before_a_variable_and_ours_before_jaxs():
     env = {
-        "SHARDWISE_NUM_PROCESSES": "3", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2",
+        "SHARDWISE_NUM_PROCESSES": "3",
+        "JAX_NUM_PROCESSES": "4",
+        "JAX_PROCESS_ID": "2",
         "JAX_COORDINATOR_ADDRESS": "a:1",
     }
     assert resolve(env).place == Place("a:1", 3, 2)

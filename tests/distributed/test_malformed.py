@@ -21,23 +21,43 @@ REPORT = Report(1, "process 1", "failed with exit status 1", 1, named=(0,), tail
 TO_NODE_0 = [
     {"op": "failed", "generation": 0, "report": REPORT._asdict()},
     {"op": "exited", "generation": 0, "report": REPORT._asdict()},
-    {"op": "finished", "generation": 0}, {"op": "stopped", "generation": 0}, {"op": "look"},
+    {"op": "finished", "generation": 0},
+    {"op": "stopped", "generation": 0},
+    {"op": "look"},
 ]
 TO_OTHERS = [
     {"op": "start", "generation": 0, "counts": [1, 1], "port": 4711},
-    {"op": "stop", "generation": 0}, {"op": "refused", "why": "so"},
+    {"op": "stop", "generation": 0},
+    {"op": "refused", "why": "so"},
     {"op": "end", **Verdict(1, "so", "so", 0)._asdict()},
 ]
-BEAT = {"op": "beat", "line": "f:1", "waiting": "", "kind": "launch", "since": 0.5,
-        "sets": {"0,1": [1, [[1, "digest", "step", 1]]]}}
+BEAT = {
+    "op": "beat",
+    "line": "f:1",
+    "waiting": "",
+    "kind": "launch",
+    "since": 0.5,
+    "sets": {"0,1": [1, [[1, "digest", "step", 1]]]},
+}
 MEETING = {"set": "0,1", "k": 0, "doing": "f"}
 TO_COORDINATOR = [
-    BEAT, {"op": "meet", "value": "v", "after": 0, "payload": "", "about": "", "patient": False,
-           **MEETING},
-    {"op": "withdraw", "set": "0,1", "k": 0}, {"op": "census", **MEETING, "set": "alive 0,1"},
+    BEAT,
+    {
+        "op": "meet",
+        "value": "v",
+        "after": 0,
+        "payload": "",
+        "about": "",
+        "patient": False,
+        **MEETING,
+    },
+    {"op": "withdraw", "set": "0,1", "k": 0},
+    {"op": "census", **MEETING, "set": "alive 0,1"},
     {"op": "leave", "how": "finished", "text": "", "line": "", "limit": 1.0},
-    {"op": "settled", "number": 1}, {"op": "stacks", "number": 1, "text": ""},
-    {"op": "era", "era": "#1"}, {"op": "broken", "text": "Gloo"},
+    {"op": "settled", "number": 1},
+    {"op": "stacks", "number": 1, "text": ""},
+    {"op": "era", "era": "#1"},
+    {"op": "broken", "text": "Gloo"},
 ]
 
 
@@ -194,8 +214,16 @@ class Crowd:
 def test_a_coordinator_goes_on_whatever_processes_send(seed):
     with contextlib.ExitStack() as stack:
         crowd = Crowd(stack, 65)
-        join = {"op": "join", "left": 9, "timeout": 9, "rank": 0, "count": 65, "host": "h",
-                "pid": 1, "versions": "v"}
+        join = {
+            "op": "join",
+            "left": 9,
+            "timeout": 9,
+            "rank": 0,
+            "count": 65,
+            "host": "h",
+            "pid": 1,
+            "versions": "v",
+        }
         for line in malformed([join], seed, 32):
             sock = crowd.connect()
             with contextlib.suppress(ConnectionError):

@@ -15,7 +15,12 @@ from tests.helpers.errors import message
 from tests.helpers.patience import seconds
 
 TREES = [
-    3, 2.5, np.arange(6.0).reshape(2, 3), {"a": np.float32(1), "b": [np.ones(3, bool)]}, [], None,
+    3,
+    2.5,
+    np.arange(6.0).reshape(2, 3),
+    {"a": np.float32(1), "b": [np.ones(3, bool)]},
+    [],
+    None,
     np.zeros((0, 2), np.int8),
 ]
 
@@ -23,8 +28,10 @@ TREES = [
 @pytest.mark.parametrize("tree", TREES, ids=repr)
 def test_it_gives_what_jax_gives(tree):
     for function, how in (
-        ("process_allgather", {}), ("process_allgather", {"tiled": True}),
-        ("broadcast_one_to_all", {}), ("broadcast_one_to_all", {"is_source": True}),
+        ("process_allgather", {}),
+        ("process_allgather", {"tiled": True}),
+        ("broadcast_one_to_all", {}),
+        ("broadcast_one_to_all", {"is_source": True}),
     ):
         came = getattr(ours, function)(tree, **how)
         due = getattr(theirs, function)(tree, **how)
@@ -36,8 +43,9 @@ def test_it_gives_what_jax_gives(tree):
 
 def test_arrays_and_keys():
     mesh = sw.sharding.Mesh(sw.devices(), ("x",))
-    x = sw.device_put(np.arange(16.0, dtype="f"), sw.sharding.NamedSharding(
-        mesh, sw.sharding.PartitionSpec("x")))
+    x = sw.device_put(
+        np.arange(16.0, dtype="f"), sw.sharding.NamedSharding(mesh, sw.sharding.PartitionSpec("x"))
+    )
     np.testing.assert_array_equal(ours.process_allgather(x), np.arange(16.0)[None])
     np.testing.assert_array_equal(ours.process_allgather(x, tiled=True), np.arange(16.0))
     keys = sw.random.split(sw.random.key(0), 3)
@@ -89,7 +97,10 @@ def test_the_signal_that_comes_before_the_end():
         "print('saved')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60),
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
         env=os.environ,
     )
     assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr

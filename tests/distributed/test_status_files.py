@@ -42,9 +42,7 @@ def test_a_card_is_read_as_it_was_written(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"junk", b"{", b"[]", b"\xff", b'{"a": 1}{}',
-], ids=repr)
+@pytest.mark.parametrize("data", [b"", b"junk", b"{", b"[]", b"\xff", b'{"a": 1}{}'], ids=repr)
 def test_what_is_no_card_says_nothing(tmp_path, data):
     (tmp_path / "card").write_bytes(data)
     assert boards.read(tmp_path / "card") == {}
@@ -154,16 +152,31 @@ def test_bytes_on_devices():
     assert (boards._device_bytes() or 0) - (before or 0) == x.nbytes
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (dict(step=sw.numpy.int32(1)), "step must be an integer of Python or NumPy; got Array. Reading "
-     "an array would have to wait for it: pass int(step) if that is intended."),
-    (dict(step=1.5), "step must be an integer of Python or NumPy; got float. Reading an array "
-     "would have to wait for it: pass int(step) if that is intended."),
-    (dict(step=1, tokens="3"), "tokens must be an integer of Python or NumPy; got str. Reading an "
-     "array would have to wait for it: pass int(tokens) if that is intended."),
-    (dict(step=1, loss=sw.numpy.float32(1)), "loss must be a number of Python or NumPy; got Array. "
-     "Reading an array would have to wait for it: pass float(loss) if that is intended."),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            dict(step=sw.numpy.int32(1)),
+            "step must be an integer of Python or NumPy; got Array. Reading "
+            "an array would have to wait for it: pass int(step) if that is intended.",
+        ),
+        (
+            dict(step=1.5),
+            "step must be an integer of Python or NumPy; got float. Reading an array "
+            "would have to wait for it: pass int(step) if that is intended.",
+        ),
+        (
+            dict(step=1, tokens="3"),
+            "tokens must be an integer of Python or NumPy; got str. Reading an "
+            "array would have to wait for it: pass int(tokens) if that is intended.",
+        ),
+        (
+            dict(step=1, loss=sw.numpy.float32(1)),
+            "loss must be a number of Python or NumPy; got Array. "
+            "Reading an array would have to wait for it: pass float(loss) if that is intended.",
+        ),
+    ],
+)
 def test_what_is_no_number(arguments, message):
     with pytest.raises(TypeError, match=f"^{re.escape('report_progress: ' + message)}$"):
         report_progress(**arguments)

@@ -63,8 +63,12 @@ def test_messages_stay_small(monkeypatch):
 
 def test_of_parts_only_those_with_several_holders_count(monkeypatch):
     def held(rank, mine, both):
-        return [{"[0:2]" if rank else "[2:4]": ((rank,), np.full(2, mine)),
-                 "[4:6]": ((0, 1), np.full(2, both))}]
+        return [
+            {
+                "[0:2]" if rank else "[2:4]": ((rank,), np.full(2, mine)),
+                "[4:6]": ((0, 1), np.full(2, both)),
+            }
+        ]
 
     assert found_by([held(0, 1, 5), held(1, 2, 5)], monkeypatch)[0] == [None, None]
     found, _ = found_by([held(0, 1, 5), held(1, 1, 6)], monkeypatch)

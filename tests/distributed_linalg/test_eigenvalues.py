@@ -31,11 +31,14 @@ def hard(n: int, dtype: str) -> dict[str, np.ndarray]:
         "any": x + x.conj().T,
         "large": (x + x.conj().T) * np.asarray(scale, dtype),
         "small": (x + x.conj().T) * np.asarray(1 / scale, dtype),
-        "zero": np.zeros((n, n), dtype), "one": np.eye(n, dtype=dtype),
+        "zero": np.zeros((n, n), dtype),
+        "one": np.eye(n, dtype=dtype),
         "diagonal": np.diag(np.arange(n)[::-1]).astype(dtype),
         "clusters": of_values(np.arange(n) // 10 + 1.0, dtype),
-        "low rank": of_values(few, dtype), "graded": of_values(10.0 ** -np.arange(n), dtype),
-        "Wilkinson": np.diag(around) + np.diag(np.ones(n - 1, dtype), 1)
+        "low rank": of_values(few, dtype),
+        "graded": of_values(10.0 ** -np.arange(n), dtype),
+        "Wilkinson": np.diag(around)
+        + np.diag(np.ones(n - 1, dtype), 1)
         + np.diag(np.ones(n - 1, dtype), -1),
         "ones": np.ones((n, n), dtype),
     }
@@ -51,8 +54,9 @@ def check(x: np.ndarray, v: np.ndarray, w: np.ndarray) -> None:
     assert np.abs(w / size - np.linalg.eigvalsh(x / size)).max() <= near * n
 
 
-@pytest.mark.parametrize(("way", "kind", "dtype"), everyday(
-    [(w, k, d) for w in WAYS for k in KINDS for d in DTYPES], 1))
+@pytest.mark.parametrize(
+    ("way", "kind", "dtype"), everyday([(w, k, d) for w in WAYS for k in KINDS for d in DTYPES], 1)
+)
 def test_values_and_vectors(way: str, kind: AxisType, dtype: str):
     for x in hard(37 if kind is AxisType.Auto else EVEN, dtype).values():
         with sw.enable_x64(True):

@@ -16,10 +16,15 @@ from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(17)
 WAYS = {
-    "rows": ((8,), P("x")), "columns": ((8,), P(None, "x")), "tiles": ((4, 2), P("x", "y")),
-    "wide tiles": ((2, 4), P("x", "y")), "turned": ((2, 4), P("y", "x")),
-    "some": ((2, 4), P("y")), "some columns": ((4, 2), P(None, "y")),
-    "rows over two": ((4, 2), P(("x", "y"))), "turned rows": ((4, 2), P(("y", "x"))),
+    "rows": ((8,), P("x")),
+    "columns": ((8,), P(None, "x")),
+    "tiles": ((4, 2), P("x", "y")),
+    "wide tiles": ((2, 4), P("x", "y")),
+    "turned": ((2, 4), P("y", "x")),
+    "some": ((2, 4), P("y")),
+    "some columns": ((4, 2), P(None, "y")),
+    "rows over two": ((4, 2), P(("x", "y"))),
+    "turned rows": ((4, 2), P(("y", "x"))),
 }
 KINDS = [AxisType.Auto, AxisType.Explicit]
 
@@ -49,21 +54,32 @@ def largest(compiled) -> int:
 B = matrix(64, 5, "float64")
 FUNCTIONS = {
     "cholesky": (lambda x: linalg.cholesky(x), np.linalg.cholesky, positive),
-    "upper": (lambda x: linalg.cholesky(x, upper=True, symmetrize_input=False),
-              lambda x: np.linalg.cholesky(x).conj().T, positive),
+    "upper": (
+        lambda x: linalg.cholesky(x, upper=True, symmetrize_input=False),
+        lambda x: np.linalg.cholesky(x).conj().T,
+        positive,
+    ),
     "lu": (lambda x: sw.lax.linalg.lu(x), lambda x: lu_of(x), lambda n, d: matrix(n, n, d)),
     "tall lu": (lambda x: sw.lax.linalg.lu(x), lambda x: lu_of(x), lambda n, d: matrix(n, 20, d)),
     "wide lu": (lambda x: sw.lax.linalg.lu(x), lambda x: lu_of(x), lambda n, d: matrix(20, n, d)),
-    "solve": (lambda x: linalg.solve(x, right(x)), lambda x: np.linalg.solve(x, right(x)),
-              lambda n, d: matrix(n, n, d)),
-    "solve of a vector": (lambda x: linalg.solve(x, right(x)[:, 0]),
-                          lambda x: np.linalg.solve(x, right(x)[:, 0]),
-                          lambda n, d: matrix(n, n, d)),
+    "solve": (
+        lambda x: linalg.solve(x, right(x)),
+        lambda x: np.linalg.solve(x, right(x)),
+        lambda n, d: matrix(n, n, d),
+    ),
+    "solve of a vector": (
+        lambda x: linalg.solve(x, right(x)[:, 0]),
+        lambda x: np.linalg.solve(x, right(x)[:, 0]),
+        lambda n, d: matrix(n, n, d),
+    ),
     "inv": (linalg.inv, np.linalg.inv, lambda n, d: matrix(n, n, d) + np.eye(n, dtype=d)),
     "qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(n, n, d)),
     "tall qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(n, 16, d)),
-    "full qr": (lambda x: linalg.qr(x, "complete"), lambda x: np.linalg.qr(x, "complete"),
-                lambda n, d: matrix(n, 24, d)),
+    "full qr": (
+        lambda x: linalg.qr(x, "complete"),
+        lambda x: np.linalg.qr(x, "complete"),
+        lambda n, d: matrix(n, 24, d),
+    ),
     "wide qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(16, n, d)),
 }
 
@@ -81,8 +97,13 @@ def lu_of(x: np.ndarray):
 
 
 EVEN = 40  # its type can express the sharding over 8 devices
-CASES = [(f, w, k, d) for f in FUNCTIONS for w in WAYS for k in KINDS
-         for d in ("float32", "float64", "complex64", "complex128")]
+CASES = [
+    (f, w, k, d)
+    for f in FUNCTIONS
+    for w in WAYS
+    for k in KINDS
+    for d in ("float32", "float64", "complex64", "complex128")
+]
 
 
 def compared(found, wanted, near: float) -> None:
@@ -102,11 +123,21 @@ def test_values(name: str, way: str, kind: AxisType, dtype: str):
     compared(found, theirs(x), 2e-3 if dtype in ("float32", "complex64") else 1e-9)
 
 
-@pytest.mark.parametrize(("name", "way"), everyday(
-    [(f, w) for f in FUNCTIONS if f[-2:] != "lu" and f[-3:] != " qr"
-     for w in WAYS if w[:4] != "some"
-     # For these the partitioner replicates the identity, and so the result.
-     and (f, w) not in (("inv", "columns"), ("inv", "wide tiles"))], 1))
+@pytest.mark.parametrize(
+    ("name", "way"),
+    everyday(
+        [
+            (f, w)
+            for f in FUNCTIONS
+            if f[-2:] != "lu" and f[-3:] != " qr"
+            for w in WAYS
+            if w[:4] != "some"
+            # For these the partitioner replicates the identity, and so the result.
+            and (f, w) not in (("inv", "columns"), ("inv", "wide tiles"))
+        ],
+        1,
+    ),
+)
 def test_no_device_holds_the_matrix(name: str, way: str):
     """Also where the partitioner shards intermediate values on its own."""
     n = 64
@@ -155,8 +186,12 @@ SLOPES = {
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(("name", "way", "kind"), everyday(
-    [(f, w, k) for f in SLOPES for w in ("rows", "wide tiles", "columns") for k in KINDS], 2))
+@pytest.mark.parametrize(
+    ("name", "way", "kind"),
+    everyday(
+        [(f, w, k) for f in SLOPES for w in ("rows", "wide tiles", "columns") for k in KINDS], 2
+    ),
+)
 def test_gradients(name: str, way: str, kind: AxisType):
     x = matrix(40, 40, "float32")
 
@@ -174,10 +209,12 @@ def test_gradients(name: str, way: str, kind: AxisType):
     compared(sw.grad(f)(placed(x, way, kind)), np.asarray(sw.grad(f)(x)), 1e-3)
 
 
-@pytest.mark.parametrize(("way", "left", "lower", "form"), everyday(
-    [(w, i, j, f) for w in WAYS for i in (True, False) for j in (True, False) for f in "NTC"],
-    1,
-))
+@pytest.mark.parametrize(
+    ("way", "left", "lower", "form"),
+    everyday(
+        [(w, i, j, f) for w in WAYS for i in (True, False) for j in (True, False) for f in "NTC"], 1
+    ),
+)
 def test_triangular_systems(way: str, left: bool, lower: bool, form: str):
     a = (matrix(37, 37, "complex64") / 8 + 2 * np.eye(37)).astype("complex64")
     b = matrix(37, 7, "complex64")
@@ -185,8 +222,9 @@ def test_triangular_systems(way: str, left: bool, lower: bool, form: str):
     flags = {"transpose_a": form != "N", "conjugate_a": form == "C"}
     own = np.tril(a) if lower else np.triu(a)
     own = {"N": own, "T": own.T, "C": own.conj().T}[form]
-    fun = sw.jit(lambda a, b: sw.lax.linalg.triangular_solve(
-        a, b, left_side=left, lower=lower, **flags))
+    fun = sw.jit(
+        lambda a, b: sw.lax.linalg.triangular_solve(a, b, left_side=left, lower=lower, **flags)
+    )
     for x, y in ((placed(a, way), b), (placed(a, way), placed(b, way))):
         found = fun(x, y)
         wanted = np.linalg.solve(own, b) if left else np.linalg.solve(own.T, b.T).T

@@ -16,9 +16,12 @@ from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(29)
 SPECS = {
-    "eight": ((8,), P(None, "x")), "rows too": ((2, 4), P("x", "y")),
-    "rows and another": ((2, 4), P("y", "x")), "two": ((2, 4), P(None, ("y", "x"))),
-    "first": ((4, 2), P("x")), "some": ((2, 4), P(None, "x")),
+    "eight": ((8,), P(None, "x")),
+    "rows too": ((2, 4), P("x", "y")),
+    "rows and another": ((2, 4), P("y", "x")),
+    "two": ((2, 4), P(None, ("y", "x"))),
+    "first": ((4, 2), P("x")),
+    "some": ((2, 4), P(None, "x")),
 }
 NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "rfft2", "irfft2", "ifft2")
 
@@ -42,8 +45,9 @@ def same(found, name: str, x: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, 0, near)
 
 
-CASES = [(n, w, s, d) for n in NAMES for w in SPECS for s in ((40, 64), (3, 17), (2, 128))
-         for d in "fd"]
+CASES = [
+    (n, w, s, d) for n in NAMES for w in SPECS for s in ((40, 64), (3, 17), (2, 128)) for d in "fd"
+]
 
 
 @pytest.mark.parametrize(("name", "way", "shape", "dtype"), everyday(CASES, 4))
@@ -56,8 +60,10 @@ def test_values(name: str, way: str, shape: tuple[int, ...], dtype: str):
     same(found, name, x)
 
 
-@pytest.mark.parametrize(("name", "n", "dtype"), everyday(
-    [(k, n, d) for k in NAMES[:4] for n in (64, 128, 192, 40, 17, 5) for d in "fd"], 2))
+@pytest.mark.parametrize(
+    ("name", "n", "dtype"),
+    everyday([(k, n, d) for k in NAMES[:4] for n in (64, 128, 192, 40, 17, 5) for d in "fd"], 2),
+)
 def test_of_one_line(name: str, n: int, dtype: str):
     mesh = sw.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
     x = given(name, (n,), dtype)
@@ -75,9 +81,18 @@ def test_types_keep_what_is_divided(name: str):
     same(found, name, x)
 
 
-@pytest.mark.parametrize(("name", "shape", "way"), everyday(
-    [(n, (64, 64), w) for n in ("fft", "ifft", "rfft", "irfft", "fft2")
-     for w in ("eight", "rows too", "two")] + [("fft", (4096,), "first")], 2))
+@pytest.mark.parametrize(
+    ("name", "shape", "way"),
+    everyday(
+        [
+            (n, (64, 64), w)
+            for n in ("fft", "ifft", "rfft", "irfft", "fft2")
+            for w in ("eight", "rows too", "two")
+        ]
+        + [("fft", (4096,), "first")],
+        2,
+    ),
+)
 def test_no_device_holds_the_whole(name: str, shape: tuple[int, ...], way: str):
     x = placed(given(name, shape, "f"), way)
     compiled = sw.jit(getattr(jnp.fft, name)).lower(x).compile()

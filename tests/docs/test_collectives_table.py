@@ -19,8 +19,11 @@ from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 CELLS = [
-    (c, f, k, i) for f in dict.fromkeys(form.name for form in FORMS) for c in CONTEXTS
-    for k in KINDS for i in range(sum(form.name == f for form in FORMS))
+    (c, f, k, i)
+    for f in dict.fromkeys(form.name for form in FORMS)
+    for c in CONTEXTS
+    for k in KINDS
+    for i in range(sum(form.name == f for form in FORMS))
 ]
 
 

@@ -61,15 +61,23 @@ def shell(tmp_path_factory):
     env = {k: v for k, v in os.environ.items() if not k.startswith(here)}
     root = str(PAGE.parents[1])
     env |= {
-        "PATH": f"{own}:{os.environ['PATH']}", "COLUMNS": "80", "SHARDWISE_PLATFORMS": "cpu",
+        "PATH": f"{own}:{os.environ['PATH']}",
+        "COLUMNS": "80",
+        "SHARDWISE_PLATFORMS": "cpu",
         "XDG_RUNTIME_DIR": str(folder / "run"),
         "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}".rstrip(":"),
     }
 
     def run(line):
         done = subprocess.run(
-            ["bash", "-c", line], cwd=folder, env=env, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=90, stdin=subprocess.DEVNULL,
+            ["bash", "-c", line],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+            stdin=subprocess.DEVNULL,
         )
         return done.stdout
 

@@ -74,7 +74,8 @@ def test_blocks_keep_their_lines_and_know_their_output():
 @pytest.mark.parametrize(
     "path",
     everyday(
-        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1,
+        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS],
+        1,
         by=lambda p: p.name,
     ),
     ids=lambda p: str(p.relative_to(ROOT)),
@@ -89,7 +90,8 @@ def test_the_code_of_a_document_runs(path):
 
 PROGRAMS = [
     (path, int(count))
-    for path in DOCUMENTS if path.parent != ERRORS
+    for path in DOCUMENTS
+    if path.parent != ERRORS
     for count in sorted({found[1] for found in IN_PROCESSES.finditer(path.read_text())})
 ]
 

@@ -26,7 +26,8 @@ CLASSES = {
     name: getattr(home, name)
     for home in (sw.errors, testing)
     for name in dir(home)
-    if isinstance(getattr(home, name), type) and issubclass(getattr(home, name), Exception)
+    if isinstance(getattr(home, name), type)
+    and issubclass(getattr(home, name), Exception)
     and name not in BASES
 }
 

@@ -219,6 +219,7 @@ def setup(name, n, dtype):
 
 def gradient(f, count):
     """The gradients of a sum of sines of the results of `f`."""
+
     def loss(*args):
         return jnp.sum(jnp.sin(f(*args).astype("float32")))
 

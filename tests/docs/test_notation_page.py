@@ -29,14 +29,17 @@ def test_names_of_keys():
         assert f"{name} {str_short(sw.typeof(key))}\n" in PAGE
 
 
-@pytest.mark.parametrize("fields, text", [
-    ({"weak_type": True}, "~f32[8,4]"),
-    ({"spec": P("x", "y"), "mesh": MESH}, "f32[8@x,4@y]"),
-    ({"spec": P(("x", "y")), "mesh": MESH}, "f32[8@(x,y),4]"),
-    ({"varying": frozenset("x")}, "f32[8,4]{V:x}"),
-    ({"spec": P(unreduced={"x"}), "mesh": MESH}, "f32[8,4]{U:x}"),
-    ({"spec": P(reduced={"x"}), "mesh": MESH}, "f32[8,4]{R:x}"),
-])
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"weak_type": True}, "~f32[8,4]"),
+        ({"spec": P("x", "y"), "mesh": MESH}, "f32[8@x,4@y]"),
+        ({"spec": P(("x", "y")), "mesh": MESH}, "f32[8@(x,y),4]"),
+        ({"varying": frozenset("x")}, "f32[8,4]{V:x}"),
+        ({"spec": P(unreduced={"x"}), "mesh": MESH}, "f32[8,4]{U:x}"),
+        ({"spec": P(reduced={"x"}), "mesh": MESH}, "f32[8,4]{R:x}"),
+    ],
+)
 def test_each_part_has_its_sign_on_the_page(fields, text):
     """The parts after the dtype: what a field of a type adds to `f32[8,4]`."""
     found = str_short(array_type((8, 4), np.dtype(np.float32), **fields))

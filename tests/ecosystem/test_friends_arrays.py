@@ -162,9 +162,7 @@ def test_scipy(texts):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(
-    "texts", parts(SCIPY_AS_JAX), ids=lambda t: t[0].partition("(")[0]
-)
+@pytest.mark.parametrize("texts", parts(SCIPY_AS_JAX), ids=lambda t: t[0].partition("(")[0])
 def test_scipy_knows_arrays_of_jax(texts):
     assert evaluated(texts, "scipy", "alias") == dict.fromkeys(texts, "")
 

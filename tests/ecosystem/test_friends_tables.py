@@ -35,8 +35,11 @@ def column(library, values, **how):
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_columns_come_in(library):
     for values, dtype in (
-        ([1.0, 2.5], jnp.float32), ([1, 2], jnp.int32), ([True, False], jnp.bool_),
-        ([1.0, None, 3.0], jnp.float32), ([], jnp.float32),
+        ([1.0, 2.5], jnp.float32),
+        ([1, 2], jnp.int32),
+        ([True, False], jnp.bool_),
+        ([1.0, None, 3.0], jnp.float32),
+        ([], jnp.float32),
     ):
         x = jnp.asarray(column(library, values, **({} if values else EMPTY[library])))
         assert x.dtype == dtype
@@ -62,8 +65,10 @@ def test_frames_and_other_columns_come_in():
         np.testing.assert_array_equal(jnp.asarray(table), whole)
     np.testing.assert_array_equal(jnp.asarray(pd.DataFrame(frame).to_numpy()), whole)
     for other in (
-        pd.array([1, None], dtype="Int64"), pd.Series([1, None], dtype="double[pyarrow]"),
-        pa.chunked_array([[1.0], [None]]), pd.Series([1.0, None], dtype=object).astype(float),
+        pd.array([1, None], dtype="Int64"),
+        pd.Series([1, None], dtype="double[pyarrow]"),
+        pa.chunked_array([[1.0], [None]]),
+        pd.Series([1.0, None], dtype=object).astype(float),
     ):
         np.testing.assert_array_equal(jnp.asarray(other), [1, NAN])
     lists = pl.Series([[1, 2], [3, 4]], dtype=pl.Array(pl.Int32, 2))

@@ -201,7 +201,7 @@ def test_joblib_runs_functions_in_other_processes(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------- IPython
 
 
-IPYTHON = '''
+IPYTHON = """
 import warnings
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -234,7 +234,7 @@ assert "Sine." in shown("jnp.sin?")
 error = shown("def f(v):\\n    return jnp.reshape(v, (7,))\\nsw.jit(f)(x)")
 assert error.count("shardwise/_src") == 1, error
 assert "----> 2     return jnp.reshape(v, (7,))" in error and "ShapeError: reshape:" in error
-'''
+"""
 
 
 def test_ipython(tmp_path):

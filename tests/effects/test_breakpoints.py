@@ -63,7 +63,11 @@ def test_commands(jitted: bool) -> None:
     assert float(y) == pytest.approx(3 * np.sin(1) + 2)
     got = session.answers()
     assert got[:6] == [
-        SINE, "4", "", f"{{'n': 3, 'y': [{SINE}, None]}}", "Array(1., dtype=float32)",
+        SINE,
+        "4",
+        "",
+        f"{{'n': 3, 'y': [{SINE}, None]}}",
+        "Array(1., dtype=float32)",
         "*** NameError: name 'nothing' is not defined",
     ]
     assert got[6] == "*** SyntaxError: invalid syntax (<string>, line 1)"
@@ -134,8 +138,14 @@ def test_processes_that_nobody_sits_at() -> None:
     )
     for closed in (False, True):
         start = "import sys; sys.stdin = None\n" if closed else ""
-        found = subprocess.run([sys.executable, "-c", start + code], stdin=subprocess.DEVNULL,
-                               capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run(
+            [sys.executable, "-c", start + code],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert found.stdout.splitlines()[-1] == "42.0 2.0", found.stderr
         assert found.stdout.count("end of input: the program continues") == 2
 
@@ -169,8 +179,9 @@ def test_options() -> None:
 
     @sw.jit
     def f(x: Any) -> None:
-        sw.debug.callback(lambda: order.append(f"before {len(session.out.getvalue())}"),
-                          ordered=True)
+        sw.debug.callback(
+            lambda: order.append(f"before {len(session.out.getvalue())}"), ordered=True
+        )
         layer(x, session)
 
     f(ONE)

@@ -65,9 +65,13 @@ def test_loops_that_wait_for_a_function_that_failed_end(dtype: str, first: int) 
     with pytest.raises(CallbackError, match="no such value"):
         sw.jit(f)(x)
     with pytest.raises(CallbackError, match="no such value"):
-        sw.jit(lambda x: lax.while_loop(
-            lambda i: i < 1000, lambda i: io_callback(fail, sw.ShapeDtypeStruct((), np.int32), i),
-            x.astype("int32").sum()))(x)
+        sw.jit(
+            lambda x: lax.while_loop(
+                lambda i: i < 1000,
+                lambda i: io_callback(fail, sw.ShapeDtypeStruct((), np.int32), i),
+                x.astype("int32").sum(),
+            )
+        )(x)
     assert float(sw.jit(jnp.sum)(x)) == 8
 
 
@@ -114,8 +118,9 @@ def test_calls_happen_and_failures_show_before_the_process_ends() -> None:
         "sw.jit(lambda x: sw.debug.print('{}', (x @ x)[0, 0]))(x)\n"
         "sw.jit(lambda x: sw.debug.callback(fail, (x @ x @ x)[0, 0]))(x)\n"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                           timeout=SECONDS, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert found.stdout == "700.0\n"
     assert "no such value" in found.stderr
 
@@ -131,8 +136,9 @@ def test_after_a_failure_no_more_calls_are_made(devices: int) -> None:
             raise SystemExit
 
     def f(x: Any) -> Any:
-        return lax.scan(lambda c, i: (noted(c, lambda _: None), noted(i, host, ordered=True)), x,
-                        jnp.arange(5))
+        return lax.scan(
+            lambda c, i: (noted(c, lambda _: None), noted(i, host, ordered=True)), x, jnp.arange(5)
+        )
 
     with pytest.raises(CallbackError, match="it raised SystemExit"):
         sw.jit(f)(x)
@@ -143,12 +149,16 @@ def test_after_a_failure_no_more_calls_are_made(devices: int) -> None:
 @pytest.mark.parametrize(
     "result, text",
     [
-        (np.zeros(3, np.float32), "the function returned f32[3]; result_shape_dtypes specifies "
-         "f32[]."),
+        (
+            np.zeros(3, np.float32),
+            "the function returned f32[3]; result_shape_dtypes specifies f32[].",
+        ),
         (np.int32(1), "the function returned i32[]; result_shape_dtypes specifies f32[]."),
         (1j, "the function returned c128[]; result_shape_dtypes specifies f32[]."),
-        ((1.0, 2.0), "the function returned the pytree (*, *); result_shape_dtypes is *. They "
-         "must match."),
+        (
+            (1.0, 2.0),
+            "the function returned the pytree (*, *); result_shape_dtypes is *. They must match.",
+        ),
     ],
 )
 @pytest.mark.parametrize("jitted", [False, True])
@@ -180,21 +190,59 @@ def test_arguments_are_checked() -> None:
             call(*args, **named)
         assert str(e.value) == text
 
-    refused(TypeError, "pure_callback takes a function as its first argument; got 3 of type "
-            "int.", 3, SCALAR)
-    refused(TypeError, "debug.callback takes a function as its first argument; got 3 of type "
-            "int.", 3,
-            call=sw.debug.callback)
-    refused(TypeError, "pure_callback of scale: arguments must be pytrees of arrays and scalars; "
-            "got 'text' of type str. Bind others with functools.partial.", scale, SCALAR, "text")
-    refused(TypeError, "pure_callback of scale: result_shape_dtypes must be a pytree of objects "
-            "with a shape and a dtype; got 1.0 of type float. Use "
-            "`ShapeDtypeStruct`.", scale, 1.0, 1.0)
-    refused(ValueError, "io_callback of scale: result_shape_dtypes requests float64, but 64-bit "
-            "types are off. Request float32, or set the flag enable_x64.", scale, np.zeros(()),
-            call=io_callback)
-    refused(ValueError, "pure_callback: vmap_method must be None or one of 'sequential', "
-            "'sequential_unrolled', 'expand_dims', 'broadcast_all', 'legacy_vectorized'; got "
-            "'all'.", scale, SCALAR, 1.0, vmap_method="all")
-    refused(NotImplementedError, "pure_callback: sharding must be None or a SingleDeviceSharding, "
-            "as one device makes the call; got 3.", scale, SCALAR, 1.0, sharding=3)
+    refused(
+        TypeError,
+        "pure_callback takes a function as its first argument; got 3 of type int.",
+        3,
+        SCALAR,
+    )
+    refused(
+        TypeError,
+        "debug.callback takes a function as its first argument; got 3 of type int.",
+        3,
+        call=sw.debug.callback,
+    )
+    refused(
+        TypeError,
+        "pure_callback of scale: arguments must be pytrees of arrays and scalars; "
+        "got 'text' of type str. Bind others with functools.partial.",
+        scale,
+        SCALAR,
+        "text",
+    )
+    refused(
+        TypeError,
+        "pure_callback of scale: result_shape_dtypes must be a pytree of objects "
+        "with a shape and a dtype; got 1.0 of type float. Use "
+        "`ShapeDtypeStruct`.",
+        scale,
+        1.0,
+        1.0,
+    )
+    refused(
+        ValueError,
+        "io_callback of scale: result_shape_dtypes requests float64, but 64-bit "
+        "types are off. Request float32, or set the flag enable_x64.",
+        scale,
+        np.zeros(()),
+        call=io_callback,
+    )
+    refused(
+        ValueError,
+        "pure_callback: vmap_method must be None or one of 'sequential', "
+        "'sequential_unrolled', 'expand_dims', 'broadcast_all', 'legacy_vectorized'; got "
+        "'all'.",
+        scale,
+        SCALAR,
+        1.0,
+        vmap_method="all",
+    )
+    refused(
+        NotImplementedError,
+        "pure_callback: sharding must be None or a SingleDeviceSharding, "
+        "as one device makes the call; got 3.",
+        scale,
+        SCALAR,
+        1.0,
+        sharding=3,
+    )

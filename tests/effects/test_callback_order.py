@@ -78,10 +78,13 @@ def test_effects_of_a_test_happen_before_each_turn_and_after_the_last(ordered: b
     calls = Calls()
     for run in (sw.jit(lambda f: f(0), static_argnums=0), lambda f: f(0)):
         calls.clear()
-        run(lambda c: lax.while_loop(
-            lambda c: noted(c, calls, ordered=ordered) < 3,
-            lambda c: noted(c + 10, calls, ordered=ordered) - 9, c,
-        ))
+        run(
+            lambda c: lax.while_loop(
+                lambda c: noted(c, calls, ordered=ordered) < 3,
+                lambda c: noted(c + 10, calls, ordered=ordered) - 9,
+                c,
+            )
+        )
         sw.effects_barrier()
         came = calls if ordered else sorted(calls)
         assert came == ([0, 10, 1, 11, 2, 12, 3] if ordered else [0, 1, 2, 3, 10, 11, 12])

@@ -45,6 +45,7 @@ def test_prints_as_jax_does(
 def test_prints_of_loops_and_batches_as_jax(capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
     for library in (sw, jax):
+
         def f(x: Any, library: Any = library) -> Any:
             library.debug.print("in {} {x}", x, x=x * 2, ordered=True)
             return x * 2
@@ -125,18 +126,47 @@ def test_logs(jitted: bool, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     "fmt, args, kwargs, kind, text",
     [
-        ("{} {}", (1,), {}, IndexError, "debug.print: the format '{} {}' needs argument number "
-         "1, but was given 1 positional argument and no names."),
-        ("{y}", (1,), {"x": 2}, KeyError, "\"debug.print: the format '{y}' needs 'y', but was "
-         "given 1 positional argument and the names x.\""),
-        ("{}", (1, 2), {"k": 1}, ValueError, "debug.print: the format '{}' does not use the "
-         "arguments 1, 'k'. Give it a field for each; an f-string would have been formatted before "
-         "the call."),
-        ("{", (), {}, ValueError, "debug.print: the format '{': Single '{' encountered in format "
-         "string."),
-        (1.0, (), {}, TypeError, "debug.print takes a format string as its first argument; got 1.0 "
-         "of type float. "
-         'Write `debug.print("{}", x)`.'),
+        (
+            "{} {}",
+            (1,),
+            {},
+            IndexError,
+            "debug.print: the format '{} {}' needs argument number "
+            "1, but was given 1 positional argument and no names.",
+        ),
+        (
+            "{y}",
+            (1,),
+            {"x": 2},
+            KeyError,
+            "\"debug.print: the format '{y}' needs 'y', but was "
+            'given 1 positional argument and the names x."',
+        ),
+        (
+            "{}",
+            (1, 2),
+            {"k": 1},
+            ValueError,
+            "debug.print: the format '{}' does not use the "
+            "arguments 1, 'k'. Give it a field for each; an f-string would have been formatted before "
+            "the call.",
+        ),
+        (
+            "{",
+            (),
+            {},
+            ValueError,
+            "debug.print: the format '{': Single '{' encountered in format string.",
+        ),
+        (
+            1.0,
+            (),
+            {},
+            TypeError,
+            "debug.print takes a format string as its first argument; got 1.0 "
+            "of type float. "
+            'Write `debug.print("{}", x)`.',
+        ),
     ],
 )
 def test_bad_formats_are_refused_at_once(

@@ -28,8 +28,10 @@ def test_vmap_calls_for_each_element(jitted: bool, ordered: bool) -> None:
     assert calls == [0, 1, 2, 0, 2, 4]
 
 
-@pytest.mark.parametrize("method", ["sequential", "sequential_unrolled", "expand_dims",
-                                    "broadcast_all", "legacy_vectorized"])
+@pytest.mark.parametrize(
+    "method",
+    ["sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized"],
+)
 @pytest.mark.parametrize("jitted", [False, True])
 def test_vmap_methods_as_in_jax(method: str, jitted: bool) -> None:
     found = []
@@ -118,8 +120,9 @@ def test_what_vmap_refuses() -> None:
 
 
 def test_explicit_axes() -> None:
-    x = sw.device_put(np.arange(8, dtype=np.float32),
-                      sw.NamedSharding(sw.make_mesh((8,), ("x",)), sw.P("x")))
+    x = sw.device_put(
+        np.arange(8, dtype=np.float32), sw.NamedSharding(sw.make_mesh((8,), ("x",)), sw.P("x"))
+    )
     calls = Calls()
 
     def f(x: Any) -> Any:

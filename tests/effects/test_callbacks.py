@@ -45,7 +45,8 @@ def test_trees_go_in_and_out() -> None:
 
     out = sw.jit(f)(jnp.ones(2), jnp.ones(2))
     assert sw.tree.map(np.ndarray.tolist, sw.device_get(out)) == {
-        "sum": [2, 2], "scaled": ([3, 3], None)
+        "sum": [2, 2],
+        "scaled": ([3, 3], None),
     }
 
 

@@ -22,18 +22,24 @@ def stopping(corpus, step, *rest):
     return windows(corpus, step, *rest)
 
 """
-STOP_AT_STEP_5 = PATCHED + """
+STOP_AT_STEP_5 = (
+    PATCHED
+    + """
 gpt.training_windows = stopping
 sys.exit(gpt.main(sys.argv[1:]))
 """
+)
 NO_COMPARISON = "gpt.check_against_one_device = lambda *args: None"
-WHOLE_AND_STOPPED = PATCHED + f"""
+WHOLE_AND_STOPPED = (
+    PATCHED
+    + f"""
 {NO_COMPARISON}
 whole, stopped, *words = sys.argv[1:]
 assert gpt.main(["--save", whole, *words]) == 0
 gpt.training_windows = stopping
 sys.exit(gpt.main(["--save", stopped, *words]))
 """
+)
 CONTINUED = f"""
 import sys
 import gpt
@@ -54,8 +60,11 @@ def run(cache, *arguments, code=None, status=0):
     program = ["-c", code] if code else [str(EXAMPLES / "gpt.py")]
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
     environment = {
-        **os.environ, "PYTHONPATH": path, "XLA_FLAGS": "",
-        "SHARDWISE_ENABLE_COMPILATION_CACHE": "1", "SHARDWISE_COMPILATION_CACHE_DIR": str(cache),
+        **os.environ,
+        "PYTHONPATH": path,
+        "XLA_FLAGS": "",
+        "SHARDWISE_ENABLE_COMPILATION_CACHE": "1",
+        "SHARDWISE_COMPILATION_CACHE_DIR": str(cache),
         "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     done = subprocess.run(

@@ -55,6 +55,7 @@ def test_limits():
         "product does not communicate as expected: all_reduce is 0; expected '>0'. "
         "Its communication: none"
     )
+
     # Loops of unknown length keep no upper limit.
     def halved(x):
         return sw.lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
@@ -62,9 +63,9 @@ def test_limits():
     assert_comm(halved, all_reduce=">0")(struct((8,), "x"))
     with pytest.raises(AssertionError) as caught:
         assert_comm(halved, all_reduce="<9")(struct((8,), "x"))
-    assert (
-        "all_reduce is unknown, because a loop's length is; expected '<9'."
-    ) in str(caught.value)
+    assert ("all_reduce is unknown, because a loop's length is; expected '<9'.") in str(
+        caught.value
+    )
     # Unknown limits.
     assert message(TypeError, assert_comm, product, all_gathers=0) == (
         "assert_comm: unknown limit 'all_gathers'; limits are 'all_reduce', 'all_gather', "
@@ -100,7 +101,5 @@ def test_differences():
     assert lines[:2] == [
         "product on 8 devices → product on 8", "  communicated per device  256 B → 0 B"
     ]  # fmt: skip
-    assert lines[-1] == (
-        f"  - all-reduce over x: 256 B → 0 B, 1 → 0 x, dot_general at {LINE}"
-    )
+    assert lines[-1] == (f"  - all-reduce over x: 256 B → 0 B, 1 → 0 x, dot_general at {LINE}")
     assert str(explain.diff(before, before)).endswith("  the same communication")

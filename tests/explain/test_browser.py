@@ -77,7 +77,8 @@ def tables(x):
     layers = [{"weights": x, "a name that is rather long": x[0], "<b>": 3} for _ in range(40)]
     target = NamedSharding(mesh(4, 2), P("model"))
     return {
-        "tree": tree(layers)._repr_html_(), "plan": plan(x, target)._repr_html_(),
+        "tree": tree(layers)._repr_html_(),
+        "plan": plan(x, target)._repr_html_(),
         "plan of a tree": plan([x] * 40, target)._repr_html_(),
     }
 

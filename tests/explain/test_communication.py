@@ -110,6 +110,7 @@ def test_lines_and_collectives(mesh):
     assert (
         'lax.psum(x, "data")' in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
     )
+
     # A contraction over `model` and a replicated result: the compiler's own spelling of
     # groups.
     def placed(shape, *spec):
@@ -133,6 +134,7 @@ def test_loops(mesh):
     assert (found.runs, found.runs_known) == (5, True)
     (row,) = summarize([found], mesh)
     assert (row.count, row.bytes) == (5, 5 * 64)
+
     # Loop of unknown length.
     def f(x):
         return lax.while_loop(lambda c: c.sum() < 10, lambda c: lax.pmax(c, "data") + 1, x)

@@ -177,6 +177,7 @@ def test_split_dimensions():
         ("all-reduce", "x:(4)2", 4, call,
          "sums over dimension 1 of operand 0, which is sharded over 'x:(4)2'"),
     ]  # fmt: skip
+
     def weights(a):
         return sw.nn.softmax(jnp.sin(a).reshape(16, 4, 8), axis=-1)
 
@@ -185,8 +186,7 @@ def test_split_dimensions():
     assert found["reduce_max"] == found["reduce_sum"] == ("all-reduce", "x:(4)2", 16 * 4 // 4 * 4)
     # A whole axis beside parts of it.
     f = sw.jit(
-        lambda a: jnp.sin(a).reshape(2, 4, 8) * 2,
-        out_shardings=NamedSharding(LINE, P(None, "x")),
+        lambda a: jnp.sin(a).reshape(2, 4, 8) * 2, out_shardings=NamedSharding(LINE, P(None, "x"))
     )
     report = explain(f)(described((64,), "x"))
     told = {str(c.axes[0]): c.why for c in report.communication}

@@ -97,6 +97,7 @@ def test_counts():
     one = 2 * 4 * 32 * 32  # on each device: f32[16@x,32] @ f32[32,64@y], and the like
     assert dict(report.computation.flops) == {"f32": 5 * 6 * one}
     assert report.computation.known and report.computation.uncounted == ()
+
     def halved(x):
         return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
 
@@ -107,12 +108,14 @@ def test_counts():
     report = explain(sw.grad(layers, (0, 1)))(*ARGS)
     forward, back = line_of(layers, "return z @ v"), line_of(layers, "z = jnp.tanh(h @ w)")
     rows = [(c.line, c.axes, c.count, c.bytes) for c in report.communication]
-    assert sorted(rows) == sorted([
-        (back, ("x",), 5, 5 * 32 * 32 * 4),  # the gradient of w: f32[32,64@y]
-        (forward, ("x",), 5, 5 * 32 * 32 * 4),  # and of v
-        (forward, ("y",), 5, 5 * 4 * 32 * 4),  # h: f32[16@x,32]
-        (back, ("y",), 5, 5 * 4 * 32 * 4),  # its cotangent
-    ])
+    assert sorted(rows) == sorted(
+        [
+            (back, ("x",), 5, 5 * 32 * 32 * 4),  # the gradient of w: f32[32,64@y]
+            (forward, ("x",), 5, 5 * 32 * 32 * 4),  # and of v
+            (forward, ("y",), 5, 5 * 4 * 32 * 4),  # h: f32[16@x,32]
+            (back, ("y",), 5, 5 * 4 * 32 * 4),  # its cotangent
+        ]
+    )
     assert report.lines[forward] == "return z @ v, None"
     assert {c.function for c in report.communication} == {"layer"}
     assert report.count("all_reduce", ["y"]) == 10

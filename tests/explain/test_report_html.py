@@ -162,8 +162,7 @@ def test_saving(report, tmp_path):
     os.umask(mask)
     assert stat.S_IMODE(os.stat("a.html").st_mode) == 0o666 & ~mask
     assert message(IsADirectoryError, report.save, tmp_path) == (
-        f"save: {tmp_path} is a folder; pass the name of a file, such as "
-        f"{tmp_path}/step.html."
+        f"save: {tmp_path} is a folder; pass the name of a file, such as {tmp_path}/step.html."
     )
     path = tmp_path / "none" / "a.html"
     assert message(FileNotFoundError, report.save, path) == (

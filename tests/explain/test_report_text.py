@@ -177,14 +177,17 @@ def test_a_real_program(monkeypatch):
     assert text.partition("\n\n")[0] == (
         "layer: 8 devices, mesh (x=4, y=2), estimated for machine 'cpu'"
     )
-    assert f"""
+    assert (
+        f"""
 communication: 1 collective, 512 B per device
   collective      over  count  bytes   time  line
   all-reduce f32  y         1  512 B  61 µs  test_report_text.py:{line}  return x @ w
     dot_general(f32[16@x,64@y], f32[64@y,32]) → f32[16@x,32]
     sums over dimension 1 of operand 0, which is sharded over 'y'
 
-memory per device: """ in text
+memory per device: """
+        in text
+    )
 
 
 def test_printing_needs_no_rich(tmp_path):

@@ -86,6 +86,7 @@ def test_products_and_operands():
     assert {c.why for c in report.communication} == {
         "pure_callback works along dimension 0 of operand 0, which is sharded over 'x'"
     }
+
     # Products of elements do not work along dimensions.
     def attention(q, k, v):
         return sw.nn.softmax(q @ k.swapaxes(-1, -2) / 4.0) @ v
@@ -193,11 +194,7 @@ def test_the_same_on_another_line_is_of_that_line(pair):
 def test_joined_collectives():
     def each(a, b, c):
         first = sw.jit(lambda v: lax.psum(v * 2, "x"))
-        return (
-            first(a),
-            lax.psum(b, "x"),
-            lax.psum(c, "x"),
-        )
+        return (first(a), lax.psum(b, "x"), lax.psum(c, "x"))
 
     f = mapped(each, P("x"), P())
     report = explain(f)(struct((8, 6), "x"), struct((8, 7), "x"), struct((8, 5), "x"))
@@ -209,6 +206,7 @@ def test_joined_collectives():
     largest = max(report.communication, key=lambda c: c.bytes)
     assert [c.shared for c in report.communication if c is not largest] == [1, 1]
     assert largest.shared == 0
+
     def loss(w, x):
         return (jnp.tanh(x @ w) ** 2).mean()
 
@@ -288,6 +286,7 @@ def test_bf16():
     report = explain(product, machine="h200")(*BF16)
     assert [(c.dtypes, c.bytes) for c in report.communication] == [(("f32",), 32)]
     assert dict(report.computation.flops) == {"bf16": 2 * 2 * 8 * 4}
+
     # Joined collectives of bf16.
     def loss(w, v, x):
         return (jnp.tanh(x @ w) @ v).astype(np.float32).sum()
@@ -324,6 +323,7 @@ def test_loops_and_branches():
     assert sorted((c.op, c.count, c.bytes) for c in report.communication) == [
         ("pmax", 1, 64), ("psum", 1, 64)
     ]  # fmt: skip
+
     # A loop of unknown length leaves other kinds known.
     def halved(a):
         return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), a)
@@ -389,6 +389,7 @@ def test_limits():
             f"assert_comm: bytes={limit!r} is not a limit; pass an integer, or a string such as "
             "'<=3' or '<4MiB'."
         )
+
     def product(a, b):
         return a @ b
 

@@ -133,7 +133,9 @@ def test_trees():
     sw.tree_util.register_pytree_node(Box, lambda b: ((b.held,), b.label), lambda n, c: Box(*c, n))
     export.register_namedtuple_serialization(Pair, serialized_name="tests.Pair")
     export.register_pytree_node_serialization(
-        Box, serialized_name="tests.Box", serialize_auxdata=str.encode,
+        Box,
+        serialized_name="tests.Box",
+        serialize_auxdata=str.encode,
         deserialize_auxdata=bytes.decode,
     )
 
@@ -212,8 +214,9 @@ def test_maps_over_meshes():
     mesh = Mesh(MESH.devices.ravel(), ("i",))
 
     def g(x):
-        return sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"),
-                            out_specs=P())(x)
+        return sw.shard_map(
+            lambda x: sw.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()
+        )(x)
 
     x = sw.device_put(np.arange(8, dtype=np.float32), NamedSharding(mesh, P("i")))
     same(again(exported(g, x)).call(x), g(x))

@@ -66,8 +66,10 @@ def test_ours_in_jax():
 
     g = jax.grad(lambda x: loss(x, lambda *a: f(jax.numpy, *a)))
     close(jax.grad(loss)(X), g(X))
-    close(jax.grad(lambda x: (jax.grad(loss)(x) ** 2).sum())(X),
-          jax.grad(lambda x: (g(x) ** 2).sum())(X))
+    close(
+        jax.grad(lambda x: (jax.grad(loss)(x) ** 2).sum())(X),
+        jax.grad(lambda x: (g(x) ** 2).sum())(X),
+    )
     assert e.fun_name == "<lambda>" and e.platforms == ("cpu",) and e.nr_devices == 1
     assert [str(t) for t in e.vjp().in_avals[-2:]] == ["float32[]", "float0[]"]
     s = X.T @ X + np.eye(3, dtype=np.float32)
@@ -96,8 +98,10 @@ def test_theirs_here():
     e = export.deserialize(blob)
     close(e.call(X, Y, n), f(jax.numpy, X, Y, n))
     close(sw.jit(e.call)(X, Y, n), f(jax.numpy, X, Y, n))
-    close(sw.grad(lambda x: (e.call(x, Y, n)["a"] ** 2).sum())(X),
-          jax.grad(lambda x: (f(jax.numpy, x, Y, n)["a"] ** 2).sum())(X))
+    close(
+        sw.grad(lambda x: (e.call(x, Y, n)["a"] ** 2).sum())(X),
+        jax.grad(lambda x: (f(jax.numpy, x, Y, n)["a"] ** 2).sum())(X),
+    )
     assert in_jax(e.serialize(1)).vjp().in_avals == in_jax(blob).vjp().in_avals
     s = X.T @ X + np.eye(3, dtype=np.float32)
     e = export.deserialize(theirs(jax.numpy.linalg.cholesky, s, platforms=("cuda", "cpu")))
@@ -175,8 +179,10 @@ def test_damage_is_named():
     flipped[100] ^= 1
     refused(flipped, "their digest does not match")
     body = BLOB[: -len(MARK) - 36] + struct.pack("<16sI", MARK, 7)
-    refused(body + hashlib.sha256(body).digest(), "their version is 7, and this release reads "
-            "versions up to 1")
+    refused(
+        body + hashlib.sha256(body).digest(),
+        "their version is 7, and this release reads versions up to 1",
+    )
     fails(
         TypeError, "shardwise.export.deserialize takes bytes; got str.", export.deserialize, "blob"
     )

@@ -60,9 +60,14 @@ def test_sizes_of_calls(name):
 def test_bounds():
     a, b = A, B
     for x, low, high in (
-        (a * b - b, 0, np.inf), (b - min_dim(3, b), 0, np.inf), (max_dim(a, 4) - a, 0, 3),
-        (a - max_dim(a - 2, 0), 1, 2), (max_dim(a, b) - min_dim(a, b), 0, np.inf),
-        (a * a - 2 * a + 1, 0, np.inf), (2 * a * b - a - b, 0, np.inf), (1 - a * b, -np.inf, 0),
+        (a * b - b, 0, np.inf),
+        (b - min_dim(3, b), 0, np.inf),
+        (max_dim(a, 4) - a, 0, 3),
+        (a - max_dim(a - 2, 0), 1, 2),
+        (max_dim(a, b) - min_dim(a, b), 0, np.inf),
+        (a * a - 2 * a + 1, 0, np.inf),
+        (2 * a * b - a - b, 0, np.inf),
+        (1 - a * b, -np.inf, 0),
     ):
         assert bounds(x) == (low, high)
 
@@ -78,20 +83,30 @@ def test_refusals():
         "as in symbolic_shape(..., constraints=['a - 1 >= 3'])."
     )
     for mode, options, text in (
-        ("wrap", {}, "mode 'wrap' of f32[a,b] by (2*a, 0) along dimension 0 needs concrete sizes: "
-         "with symbolic ones, no element may be used twice, and reflect_type must be 'even'. "
-         "Export the function for concrete sizes."),
-        ("symmetric", {"reflect_type": "odd"}, "mode 'symmetric' of f32[a,b] by (2*a, 0) along "
-         "dimension 0 needs concrete sizes: with symbolic ones, no element may be used twice, and "
-         "reflect_type must be 'even'. Export the function for concrete sizes."),
-        ("linear_ramp", {}, "mode 'linear_ramp' needs concrete widths; got (2*a, 0) along "
-         "dimension 0. Export the function for concrete sizes."),
+        (
+            "wrap",
+            {},
+            "mode 'wrap' of f32[a,b] by (2*a, 0) along dimension 0 needs concrete sizes: "
+            "with symbolic ones, no element may be used twice, and reflect_type must be 'even'. "
+            "Export the function for concrete sizes.",
+        ),
+        (
+            "symmetric",
+            {"reflect_type": "odd"},
+            "mode 'symmetric' of f32[a,b] by (2*a, 0) along "
+            "dimension 0 needs concrete sizes: with symbolic ones, no element may be used twice, and "
+            "reflect_type must be 'even'. Export the function for concrete sizes.",
+        ),
+        (
+            "linear_ramp",
+            {},
+            "mode 'linear_ramp' needs concrete widths; got (2*a, 0) along "
+            "dimension 0. Export the function for concrete sizes.",
+        ),
     ):
         with pytest.raises(NotImplementedError) as caught:
             exported(lambda x, a, b: jnp.pad(x, ((2 * a, 0), (0, 0)), mode=mode, **options))  # noqa: B023
         assert str(caught.value) == f"pad: {text}"
     with pytest.raises(TypeError) as caught:
         exported(lambda x, a, b: jnp.pad(x, ((a, 0.5), (0, 0))))
-    assert str(caught.value) == (
-        "pad: pad_width must consist of integers; got ((a, 0.5), (0, 0))."
-    )
+    assert str(caught.value) == ("pad: pad_width must consist of integers; got ((a, 0.5), (0, 0)).")

@@ -18,8 +18,13 @@ from tests.helpers.errors import fails, message
 A, B, C = export.symbolic_shape("a, b, c")
 VARIABLES = {"a": A, "b": B, "c": C}
 OPERATIONS = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
-    "%": operator.mod, "max": max_dim, "min": min_dim,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "max": max_dim,
+    "min": min_dim,
 }
 LEAVES = st.one_of(st.sampled_from("abc"), st.integers(-4, 6))
 NAMES = st.sampled_from([*OPERATIONS])

@@ -169,7 +169,9 @@ def test_functions_of_platforms():
 
     x = np.arange(3, dtype=np.float32)
     for platforms, names in (
-        (("cpu",), ["sine"]), (("cuda",), ["cosine"]), (("cpu", "tpu"), ["sine"]),
+        (("cpu",), ["sine"]),
+        (("cuda",), ["cosine"]),
+        (("cpu", "tpu"), ["sine"]),
         (("cuda", "cpu"), ["sine", "cosine"]),
     ):
         made = export.export(sw.jit(fun), platforms=platforms)(x)

@@ -148,14 +148,18 @@ def test_folder_of_compiled_programs(tmp_path: Path):
         sw.config.update("compilation_cache_dir", before)
 
 
-@pytest.mark.parametrize("name", [
-    *("bool_", "int8", "int64", "uint16", "bfloat16", "float16", "float32", "complex64"),
-    *("int4", "uint2", "float4_e2m1fn"),
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bool_", "int8", "int64", "uint16", "bfloat16", "float16", "float32", "complex64"),
+        *("int4", "uint2", "float4_e2m1fn"),
+    ],
+)
 def test_dtypes_of_dlpack(name: str):
     dtype = getattr(snp, name)
     assert dlpack.is_supported_dtype(dtype) == jax.dlpack.is_supported_dtype(
-        getattr(jax.numpy, name))
+        getattr(jax.numpy, name)
+    )
     assert not dlpack.is_supported_dtype(sw.random.key(0).dtype)
 
 
@@ -173,7 +177,12 @@ def test_custom_rules_and_options():
 
     devices = np.array(sw.devices()[:2])
     options = pxla.create_compile_options(
-        None, True, [True], [False], None, devices,
+        None,
+        True,
+        [True],
+        [False],
+        None,
+        devices,
         {"xla_cpu_enable_fast_math": False, "fdo_profile": b"abc"},
     )
     build = options.executable_build_options

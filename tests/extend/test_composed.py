@@ -21,8 +21,12 @@ N = np.array([-0.0, 0.0, np.nan, -np.inf, np.inf, 1, -1, -np.nan, 1e-40], np.flo
 PAIR = np.repeat(N, 9), np.tile(N, 9)
 I = np.array([-3, 7, 2**31 - 1, -(2**31)], np.int32)  # noqa: E741
 TOP = {
-    "k": 2, "reduction_dimension": 1, "recall_target": 0.9, "is_max_k": False,
-    "reduction_input_size_override": -1, "aggregate_to_topk": True,
+    "k": 2,
+    "reduction_dimension": 1,
+    "recall_target": 0.9,
+    "is_max_k": False,
+    "reduction_input_size_override": -1,
+    "aggregate_to_topk": True,
 }
 R, W = np.triu(np.ones((3, 3), np.float32)) + np.eye(3, dtype=np.float32), np.ones(3, np.float32)
 C = np.eye(3, dtype=np.float32)
@@ -65,16 +69,19 @@ def test_values_and_programs_are_those_of_jax(name: str):
         for mapped, alone in zip(leaves, sw.tree.leaves(ours(*[x[i] for x in wide])), strict=True):
             np.testing.assert_allclose(mapped[i], alone, rtol=1e-5)
     if smooth:
+
         def total(f: Any, np_: Any) -> Any:
             def g(*xs: Any) -> Any:
                 out = f(*xs)
                 first = out[0] if isinstance(out, list | tuple) else out
                 return (np_.cos(first) * first).sum()
+
             return g
 
         mine = sw.jit(sw.grad(total(ours, sw.numpy)))(*args)
-        np.testing.assert_allclose(mine, jax.grad(total(theirs, jax.numpy))(*args), rtol=1e-4,
-                                   atol=1e-5)
+        np.testing.assert_allclose(
+            mine, jax.grad(total(theirs, jax.numpy))(*args), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_linear_and_complex():
@@ -119,8 +126,16 @@ def test_select_and_scatter(padding: Any, fold: str):
         select = module.make_jaxpr(prims.ge)(one, one)
         scatter = module.make_jaxpr(getattr(prims, fold))(one, one)
         return lambda x, s: prims.select_and_scatter_p.bind(
-            x, s, init, select_jaxpr=select.jaxpr, select_consts=(), scatter_jaxpr=scatter.jaxpr,
-            scatter_consts=(), window_dimensions=(3, 3), window_strides=(2, 2), padding=padding,
+            x,
+            s,
+            init,
+            select_jaxpr=select.jaxpr,
+            select_consts=(),
+            scatter_jaxpr=scatter.jaxpr,
+            scatter_consts=(),
+            window_dimensions=(3, 3),
+            window_strides=(2, 2),
+            padding=padding,
         )
 
     wanted = jax.jit(run(jax, jax.lax))(x, s)
@@ -153,7 +168,5 @@ def test_rows_and_other_names():
         )
         return np.asarray(sw.jit(f)(x))
 
-    np.testing.assert_array_equal(
-        run(lax.ragged_all_to_all_p.bind), run(lax.ragged_all_to_all)
-    )
+    np.testing.assert_array_equal(run(lax.ragged_all_to_all_p.bind), run(lax.ragged_all_to_all))
     np.testing.assert_array_equal(run(lax.ragged_all_to_all), [0, 4, 0, 0, 2, 6, 0, 0])

@@ -54,7 +54,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], bool]] = {
     "bcoo_dot_general_p": ((DATA, AT, D), {**DOT, "lhs_spinfo": I}, True),
     "bcoo_dot_general_sampled_p": ((M, D, AT % 3), {"dimension_numbers": N}, True),
     "bcoo_spdot_general_p": (
-        (DATA, AT, DATA, AT[:, ::-1].copy()), {**DOT, "lhs_spinfo": I, "rhs_spinfo": T}, True,
+        (DATA, AT, DATA, AT[:, ::-1].copy()),
+        {**DOT, "lhs_spinfo": I, "rhs_spinfo": T},
+        True,
     ),
     "bcoo_sort_indices_p": ((DATA[::-1].copy(), AT[::-1].copy()), {"spinfo": I}, True),
     "bcoo_sum_duplicates_p": ((TWICE, TWICE_AT), {"spinfo": I, "nse": 5}, True),
@@ -71,8 +73,14 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], bool]] = {
     "csr_matvec_p": ((DATA, COL, PTR, D[0]), ROWS, True),
     "csr_matmat_p": ((DATA, COL, PTR, D.T[:, :2].copy()), ROWS, True),
     "spsolve_p": (
-        (np.full(3, 2, np.float32), np.arange(3, dtype=np.int32), np.arange(4, dtype=np.int32),
-         D[0]), {"tol": 1e-6, "reorder": 1}, True,
+        (
+            np.full(3, 2, np.float32),
+            np.arange(3, dtype=np.int32),
+            np.arange(4, dtype=np.int32),
+            D[0],
+        ),
+        {"tol": 1e-6, "reorder": 1},
+        True,
     ),
 }
 
@@ -114,5 +122,6 @@ def test_maps_and_trees():
     parts, tree = sw.tree.flatten(sparse.BCOO((DATA, AT), shape=M.shape))
     np.testing.assert_array_equal(sparse.todense_p.bind(*parts, tree=tree), M)
     back = sw.linear_transpose(lambda d: bound("coo_todense_p")[0](d, ROW, COL), DATA)
-    np.testing.assert_array_equal(back(np.arange(12, dtype=np.float32).reshape(3, 4))[0],
-                                  [0, 2, 7, 8, 9])
+    np.testing.assert_array_equal(
+        back(np.arange(12, dtype=np.float32).reshape(3, 4))[0], [0, 2, 7, 8, 9]
+    )

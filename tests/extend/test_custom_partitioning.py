@@ -11,9 +11,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.experimental.custom_partitioning import (
-    custom_partitioning,
-)
+from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.sharding import GSPMDSharding, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import JAX_MESH
@@ -180,6 +178,7 @@ def test_trees_and_static_arguments():
 
     def partition(name, scale, mesh, args, result):
         asked.append((name, scale, sw.tree.structure(args), sw.tree.structure(result)))
+
         def lower_fn(pair, more):
             a, b = pair[0], pair[1]["b"]
             return {"sum": a * scale + b * more, "name": a[:, 0]}
@@ -234,6 +233,7 @@ def test_shardings_and_meshes():
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
 def test_dimensions_by_infer_and_without_a_rule(mesh):
     """Without a rule. Types follow its declaration."""
+
     def infer(mesh, args, result):
         spec = args[0].sharding.spec
         return NamedSharding(args[0].sharding.mesh, P(spec[0] if len(spec) else None, None))

@@ -98,8 +98,11 @@ def test_where_a_program_is():
 
     def note(x):
         states.append(
-            (core.get_opaque_trace_state(), core.unsafe_am_i_under_a_jit_DO_NOT_USE(),
-             core.unsafe_am_i_under_a_vmap_DO_NOT_USE())
+            (
+                core.get_opaque_trace_state(),
+                core.unsafe_am_i_under_a_jit_DO_NOT_USE(),
+                core.unsafe_am_i_under_a_vmap_DO_NOT_USE(),
+            )
         )
         return x
 
@@ -109,10 +112,11 @@ def test_where_a_program_is():
     sw.vmap(note, axis_name="i")(jnp.ones(2))
     assert [s[1:] for s in states] == [(False, False), (True, False), (False, True)]
     assert [s[0] == outside for s in states] == [True, False, False]
-    sw.vmap(
-        lambda x: states.append(core.unsafe_get_axis_names_DO_NOT_USE()) or x, axis_name="i"
-    )(jnp.ones(2))
+    sw.vmap(lambda x: states.append(core.unsafe_get_axis_names_DO_NOT_USE()) or x, axis_name="i")(
+        jnp.ones(2)
+    )
     assert states[-1] == ["i"]
+
     # Values of transforms around a program are its constants.
     @sw.jit
     def f(x):
@@ -142,8 +146,9 @@ def test_transformations_of_functions():
     def negated(inner, *args):
         return -inner(*args)
 
-    f, count = counted(negated(doubled(linear_util.wrap_init(lambda x, y, z=0: x + y + z,
-                                                             {"z": 5}), 2)))
+    f, count = counted(
+        negated(doubled(linear_util.wrap_init(lambda x, y, z=0: x + y + z, {"z": 5}), 2))
+    )
     with pytest.raises(linear_util.StoreException):
         count()
     assert f.call_wrapped(1, 2) == -12 and count() == 2
@@ -158,13 +163,16 @@ def test_functions_of_trees_as_functions_of_leaves():
     flat, out_tree = api_util.flatten_fun(linear_util.wrap_init(f), tree)
     results = flat.call_wrapped(*leaves)
     assert sw.tree.unflatten(out_tree(), results) == {"sum": 3, "x": 1}
-    part, rest = api_util.argnums_partial(linear_util.wrap_init(lambda a, b, c: (a, b, c)), 1,
-                                          ["a", "b", "c"])
+    part, rest = api_util.argnums_partial(
+        linear_util.wrap_init(lambda a, b, c: (a, b, c)), 1, ["a", "b", "c"]
+    )
     assert rest == ["b"] and part.call_wrapped("new") == ("a", "new", "c")
     assert api_util.donation_vector((0,), ("b",), tree) == (True, True)
     assert api_util.rebase_donate_argnums((0, 3), (1,)) == (0, 2)
     assert api_util.flatten_axes("axes", sw.tree.structure((1, (2, 3))), (0, None)) == [
-        0, None, None
+        0,
+        None,
+        None,
     ]
     with pytest.raises(ValueError, match="must have the same length; got \\[2, 1\\]"):
         api_util.safe_map(lambda x, y: x, [1, 2], [1])
@@ -179,8 +187,10 @@ def test_what_is_known_runs_at_once():
         return known, known + y, jnp.zeros(2)
 
     fun = linear_util.wrap_init(f)
-    values = [pe.PartialVal.known(jnp.ones(2)),
-              pe.PartialVal.unknown(ShapedArray((2,), np.float32))]
+    values = [
+        pe.PartialVal.known(jnp.ones(2)),
+        pe.PartialVal.unknown(ShapedArray((2,), np.float32)),
+    ]
     program, outs, consts = pe.trace_to_jaxpr_nounits(fun, values)
     assert ran == ["Array"]
     assert [o.is_known() for o in outs] == [True, False, True]
@@ -240,8 +250,14 @@ class Names(sw.core.Trace):
 
     def process_primitive(self, primitive, tracers, params):
         values = [t.val if isinstance(t, Named) else t for t in tracers]
-        self.found.append((str(primitive), "jaxpr" in params.keys() | params.aliases.keys()
-                           if hasattr(params, "aliases") else False))
+        self.found.append(
+            (
+                str(primitive),
+                "jaxpr" in params.keys() | params.aliases.keys()
+                if hasattr(params, "aliases")
+                else False,
+            )
+        )
         out = primitive.bind_with_trace(self.outer, values, [sw.typeof(v) for v in values], params)
         return sw.tree.map(lambda v: Named(self, v), out)
 

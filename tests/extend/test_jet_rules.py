@@ -16,10 +16,14 @@ from shardwise.experimental.jet import jet
 from shardwise.extend.core import Primitive
 from shardwise.interpreters import mlir
 
-X, TERMS = np.array([0.3, -0.7], np.float32), [
-    np.array([1.0, 2.0], np.float32), np.array([0.5, 0.0], np.float32),
-    np.array([-1.0, 3.0], np.float32),
-]
+X, TERMS = (
+    np.array([0.3, -0.7], np.float32),
+    [
+        np.array([1.0, 2.0], np.float32),
+        np.array([0.5, 0.0], np.float32),
+        np.array([-1.0, 3.0], np.float32),
+    ],
+)
 
 
 def primitive(fun: Any, multiple: bool = False) -> Primitive:
@@ -45,8 +49,9 @@ def check(ours: Any, plain: Any) -> None:
     for run in (lambda f: f, sw.jit):
         f = run(lambda x, *ts: jet(lambda y: ours(y * y) * y, (x,), (ts,)))
         g = lambda x, *ts: jet(lambda y: plain(y * y) * y, (x,), (ts,))  # noqa: E731
-        for found, wanted in zip(sw.tree.leaves(f(X, *TERMS)), sw.tree.leaves(g(X, *TERMS)),
-                                 strict=True):
+        for found, wanted in zip(
+            sw.tree.leaves(f(X, *TERMS)), sw.tree.leaves(g(X, *TERMS)), strict=True
+        ):
             np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-5)
 
 
@@ -76,7 +81,8 @@ def test_rules():
 
 def test_rules_of_ops_and_power_series():
     jets.jet_rules[lax.sin_p] = lambda primals, series: (
-        lax.sin(primals[0]), [jets.zero_term] * len(series[0])
+        lax.sin(primals[0]),
+        [jets.zero_term] * len(series[0]),
     )
     y, terms = jet(lambda x: snp.sin(x) + x, (X,), (TERMS,))
     np.testing.assert_allclose(y, np.sin(X) + X, rtol=1e-6)

@@ -131,8 +131,13 @@ def test_a_call_of_a_kernel_of_xla():
         info = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
         config = {"uplo": ir.IntegerAttr.get(ir.IntegerType.get_unsigned(8), ord("L"))}
         call = mlir.custom_call(
-            "lapack_spotrf_ffi", result_types=[out, info], operands=[x], backend_config=config,
-            api_version=4, operand_layouts=[(0, 1)], result_layouts=[(0, 1), ()],
+            "lapack_spotrf_ffi",
+            result_types=[out, info],
+            operands=[x],
+            backend_config=config,
+            api_version=4,
+            operand_layouts=[(0, 1)],
+            result_layouts=[(0, 1), ()],
             operand_output_aliases={0: 0},
         )
         return [call.results[0]]

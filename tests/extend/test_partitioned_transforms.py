@@ -1,6 +1,5 @@
 """`custom_partitioning` over explicit axes and under transforms; when its functions are called."""
 
-
 import numpy as np
 import pytest
 
@@ -9,23 +8,13 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.errors import ShardingTypeError
 from shardwise.experimental import checkify
-from shardwise.experimental.custom_partitioning import (
-    custom_partitioning,
-)
+from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails, message
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH, REVERSED
-from tests.helpers.partitioned import (
-    EXPLICIT,
-    OURS,
-    collectives,
-    normal,
-    product_of,
-    put,
-    smooth,
-)
+from tests.helpers.partitioned import EXPLICIT, OURS, collectives, normal, product_of, put, smooth
 
 
 def test_explicit_axes():
@@ -41,7 +30,9 @@ def test_explicit_axes():
         "[custom_partitioning] operands f32[8@x,6@y], f32[6@x,4] disagree about the sharding of "
         "dimensions 1 and 0: ('y',) and ('x',). Use `shardwise.sharding.reshard(x, P('y'))` on "
         "operand 1.",
-        product, args[0], put(y, "x", mesh=EXPLICIT),
+        product,
+        args[0],
+        put(y, "x", mesh=EXPLICIT),
     )
     # Explicit axes of whole dimensions.
     f = custom_partitioning(lambda x: jnp.sort(x))
@@ -52,7 +43,8 @@ def test_explicit_axes():
         ShardingTypeError,
         "[custom_partitioning] cannot operate along dimension 1 of f32[8,4@x], "
         "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())`.",
-        f, put(normal(8, 4), None, "x", mesh=EXPLICIT),
+        f,
+        put(normal(8, 4), None, "x", mesh=EXPLICIT),
     )
     product = product_of(*OURS, [])
     x, y = normal(4, 8, 6), normal(6, 4)
@@ -75,8 +67,7 @@ def test_gradients_by_custom_vjp(mesh):
 
 
 @pytest.mark.parametrize(
-    "spec",
-    everyday([("x", "y"), ("y", "x"), (None, "x", "y"), ("x", None, "y"), ()], 2, "mapped"),
+    "spec", everyday([("x", "y"), ("y", "x"), (None, "x", "y"), ("x", None, "y"), ()], 2, "mapped")
 )
 def test_vmap_gives_shapes_without_the_mapped_dimension(spec):
     log = []
@@ -179,8 +170,11 @@ def test_how_often_it_is_asked():
 def test_nothing_is_kept_on_disk(tmp_path):
     product = product_of(*OURS, [])
     x, y = put(normal(16, 6), "x"), put(normal(6, 12))
-    config = {"compilation_cache_dir": str(tmp_path), "enable_compilation_cache": True,
-              "persistent_cache_min_compile_time_secs": 0.0}
+    config = {
+        "compilation_cache_dir": str(tmp_path),
+        "enable_compilation_cache": True,
+        "persistent_cache_min_compile_time_secs": 0.0,
+    }
     before = {name: getattr(sw.config, name) for name in config}
     for name, value in config.items():
         sw.config.update(name, value)

@@ -21,14 +21,7 @@ from shardwise.sharding import GSPMDSharding, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails, message
 from tests.helpers.meshes import MESH, mesh_of
-from tests.helpers.partitioned import (
-    EXPLICIT,
-    OURS,
-    WHO,
-    normal,
-    product_of,
-    put,
-)
+from tests.helpers.partitioned import EXPLICIT, OURS, WHO, normal, product_of, put
 
 
 def asked(partition, fun=lambda x: x * 2, rule="i -> i", **kwargs):
@@ -54,25 +47,30 @@ def test_mistakes_of_partition_and_infer():
         ValueError,
         f"{WHO} product: the result of infer_sharding_from_operands must be a sharding; got 3 of "
         "type int.",
-        of(lambda mesh, args, result: 3), *args,
+        of(lambda mesh, args, result: 3),
+        *args,
     )
     fails(
         ValueError,
         f"{WHO} product: infer_sharding_from_operands returned GSPMDSharding(8 devices, tiles=(), "
         "replicas=8); for operands whose types are sharded over explicit mesh axes it must return "
         "NamedShardings.",
-        of(lambda mesh, args, result: GSPMDSharding.get_replicated(sw.devices()[:8])), *args,
+        of(lambda mesh, args, result: GSPMDSharding.get_replicated(sw.devices()[:8])),
+        *args,
     )
     fails(
         ValueError,
         f"{WHO} product: the result of infer_sharding_from_operands must have a sharding for each "
         "leaf of the result; the root is a leaf in the result and a tuple of 1 in the shardings.",
-        of(lambda mesh, args, result: (args[0].sharding,)), *args,
+        of(lambda mesh, args, result: (args[0].sharding,)),
+        *args,
     )
     # Signatures are those of jax.
     theirs = jax_partitioning.custom_partitioning
-    for mine, other in [(custom_partitioning.def_partition, theirs.def_partition),
-                        (custom_partitioning.__init__, theirs.__init__)]:
+    for mine, other in [
+        (custom_partitioning.def_partition, theirs.def_partition),
+        (custom_partitioning.__init__, theirs.__init__),
+    ]:
         a, b = (inspect.signature(f).parameters for f in (mine, other))
         assert [(p.name, p.kind, p.default) for p in a.values()] == [
             (p.name, p.kind, p.default) for p in b.values()
@@ -80,41 +78,71 @@ def test_mistakes_of_partition_and_infer():
     assert BATCHING == jax_partitioning.BATCHING
 
 
-@pytest.mark.parametrize(("result", "kind", "text"), [
-    (lambda m, a, r: None, TypeError,
-     "partition must return (mesh, lower_fn, result_shardings, arg_shardings), where lower_fn is a "
-     "function; it returned None of type NoneType."),
-    (lambda m, a, r: (m.abstract_mesh, jnp.sin, r.sharding, (r.sharding,)), ValueError,
-     "partition returned the mesh AbstractMesh('x': 4, 'y': 2); it must be a Mesh over the "
-     "program's devices, such as Mesh('x': 4, 'y': 2), which it was called with."),
-    (lambda m, a, r: (m, jnp.sin, r.sharding, r.sharding), ValueError,
-     "arg_shardings of partition must have a sharding for each leaf of the arguments; the root is "
-     "a tuple of 1 in the arguments and a leaf in the shardings."),
-    (lambda m, a, r: (m, jnp.sin, P("x"), (r.sharding,)), ValueError,
-     "result_shardings of partition must be a sharding; got P('x') of type PartitionSpec."),
-    (lambda m, a, r: (m, jnp.sin, NamedSharding(mesh_of(2), P()), (r.sharding,)), ValueError,
-     "result_shardings of partition is NamedSharding(mesh=Mesh('x': 2), spec=P()), which is not "
-     "over the program's devices, those of Mesh('x': 4, 'y': 2)."),
-    (lambda m, a, r: (m, lambda x: x[:1], r.sharding, (r.sharding,)), ValueError,
-     "lower_fn returned result of type f32[1], but shards are of type f32[2] under "
-     "result_shardings."),
-    (lambda m, a, r: (m, lambda x: (x, x), r.sharding, (r.sharding,)), ValueError,
-     "lower_fn returned 2 arrays, but f has 1 result."),
-])
+@pytest.mark.parametrize(
+    ("result", "kind", "text"),
+    [
+        (
+            lambda m, a, r: None,
+            TypeError,
+            "partition must return (mesh, lower_fn, result_shardings, arg_shardings), where lower_fn is a "
+            "function; it returned None of type NoneType.",
+        ),
+        (
+            lambda m, a, r: (m.abstract_mesh, jnp.sin, r.sharding, (r.sharding,)),
+            ValueError,
+            "partition returned the mesh AbstractMesh('x': 4, 'y': 2); it must be a Mesh over the "
+            "program's devices, such as Mesh('x': 4, 'y': 2), which it was called with.",
+        ),
+        (
+            lambda m, a, r: (m, jnp.sin, r.sharding, r.sharding),
+            ValueError,
+            "arg_shardings of partition must have a sharding for each leaf of the arguments; the root is "
+            "a tuple of 1 in the arguments and a leaf in the shardings.",
+        ),
+        (
+            lambda m, a, r: (m, jnp.sin, P("x"), (r.sharding,)),
+            ValueError,
+            "result_shardings of partition must be a sharding; got P('x') of type PartitionSpec.",
+        ),
+        (
+            lambda m, a, r: (m, jnp.sin, NamedSharding(mesh_of(2), P()), (r.sharding,)),
+            ValueError,
+            "result_shardings of partition is NamedSharding(mesh=Mesh('x': 2), spec=P()), which is not "
+            "over the program's devices, those of Mesh('x': 4, 'y': 2).",
+        ),
+        (
+            lambda m, a, r: (m, lambda x: x[:1], r.sharding, (r.sharding,)),
+            ValueError,
+            "lower_fn returned result of type f32[1], but shards are of type f32[2] under "
+            "result_shardings.",
+        ),
+        (
+            lambda m, a, r: (m, lambda x: (x, x), r.sharding, (r.sharding,)),
+            ValueError,
+            "lower_fn returned 2 arrays, but f has 1 result.",
+        ),
+    ],
+)
 def test_answers_that_are_none(result, kind, text):
     fails(kind, f"{WHO} f: {text}", asked, result)
 
 
-@pytest.mark.parametrize(("kwargs", "text"), [
-    ({"rule": "i j -> i j"},
-     "sharding_rule 'i j -> i j': operand 0 of type f32[8] has 1 dimension, and its mapping 'i j' "
-     "2 entries."),
-    ({"rule": "i, i -> i"},
-     "sharding_rule 'i, i -> i' is for 2 operands, but there is 1."),
-    ({"rule": lambda mesh, ins, outs: 3},
-     "the function sharding_rule must return a string such as 'b i, i o -> b o', or an "
-     "SdyShardingRule; it returned 3 of type int."),
-])
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        (
+            {"rule": "i j -> i j"},
+            "sharding_rule 'i j -> i j': operand 0 of type f32[8] has 1 dimension, and its mapping 'i j' "
+            "2 entries.",
+        ),
+        ({"rule": "i, i -> i"}, "sharding_rule 'i, i -> i' is for 2 operands, but there is 1."),
+        (
+            {"rule": lambda mesh, ins, outs: 3},
+            "the function sharding_rule must return a string such as 'b i, i o -> b o', or an "
+            "SdyShardingRule; it returned 3 of type int.",
+        ),
+    ],
+)
 def test_rules_that_do_not_fit(kwargs, text):
     fails(ValueError, f"{WHO} f: {text}", partial(asked, lambda *args: None, **kwargs))
 
@@ -155,32 +183,40 @@ def test_mistakes_in_calls():
     fails(
         AttributeError,
         f"{WHO} f has no partition: define it with f.def_partition(partition, sharding_rule=...).",
-        g, 1.0, 2,
+        g,
+        1.0,
+        2,
     )
     g.def_partition(lambda *args: None, sharding_rule="i -> i")
     fails(
         TypeError,
         f"{WHO} f(x, scale) cannot be called with these arguments: missing a required argument: "
         "'scale'.",
-        g, 1.0,
+        g,
+        1.0,
     )
     fails(
         TypeError,
         f"{WHO} f: args[0] is 'a' of type str, which is not an array. Name its position in "
         "static_argnums if it is a constant.",
-        g, "a", 2,
+        g,
+        "a",
+        2,
     )
     fails(
         UnexpectedTracerError,
         f"{WHO} f: argument 1 is static, by static_argnums, but contains a traced value. Pass a "
         "concrete value, or remove it from static_argnums.",
-        sw.jit(g), np.ones(3), 2,
+        sw.jit(g),
+        np.ones(3),
+        2,
     )
     fails(
         NotImplementedError,
         f"{WHO} f has no derivative: nothing specifies how it would be partitioned. Define one "
         "with `shardwise.custom_vjp` or `shardwise.custom_jvp`, around a function that calls it.",
-        sw.grad(lambda x: g(x, 2).sum()), jnp.ones(3),
+        sw.grad(lambda x: g(x, 2).sum()),
+        jnp.ones(3),
     )
     fails(TypeError, "custom_partitioning takes a function; got 3.", custom_partitioning, 3)
     far = custom_partitioning(f, static_argnums=5)
@@ -192,7 +228,9 @@ def test_mistakes_in_calls():
         TypeError,
         f"{WHO} f: args[0] is of type key<fry>[]: keys are arrays of integers on devices. Pass "
         "`shardwise.random.key_data(key)`.",
-        g, sw.random.key(0), 2,
+        g,
+        sw.random.key(0),
+        2,
     )
 
 
@@ -210,29 +248,32 @@ def test_values_from_outside():
         UnexpectedTracerError,
         f"{WHO} f uses a traced value from outside, which `partition` cannot see. Pass "
         "it to f as an argument.",
-        outer, np.ones(3),
+        outer,
+        np.ones(3),
     )
 
 
 def test_where_nothing_is_asked():
     product = product_of(*OURS, [])
     x, y = normal(8, 6), normal(6, 4)
-    f = sw.shard_map(
-        product, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"), axis_names={"x"}
-    )
+    f = sw.shard_map(product, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"), axis_names={"x"})
     fails(
         NotImplementedError,
         f"{WHO} product is called inside of a `shardwise.shard_map` that leaves some mesh axes to "
         "the partitioner, which calls no functions there. Make all axes manual, or call it "
         "outside.",
-        sw.jit(f), x, y,
+        sw.jit(f),
+        x,
+        y,
     )
     fails(
         NotImplementedError,
         f"{WHO} product is partitioned by Python functions of this process when a program is "
         "compiled, so a program of several devices with it cannot be exported. Export it for one "
         "device.",
-        sw.export.export(sw.jit(product)), put(x, "x"), put(y),
+        sw.export.export(sw.jit(product)),
+        put(x, "x"),
+        put(y),
     )
     got = sw.export.export(sw.jit(product))(x, y).call(x, y)
     np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
@@ -248,7 +289,8 @@ def test_where_nothing_is_asked():
         NotImplementedError,
         f"{WHO} f: lower_fn calls host functions (a callback, or `shardwise.debug.print`), which "
         "the partitioner does not support. Call them outside of the function.",
-        asked, noisy,
+        asked,
+        noisy,
     )
 
     g = custom_partitioning(lambda x: lax.psum(x, "rows"))

@@ -28,9 +28,7 @@ def scale_primitive(types=lambda x: x):
         return x * by
 
     scale.def_abstract_eval(lambda x, *, by: types(x))
-    mlir.register_lowering(
-        scale, mlir.lower_fun(lambda x, *, by: x * by, multiple_results=False)
-    )
+    mlir.register_lowering(scale, mlir.lower_fun(lambda x, *, by: x * by, multiple_results=False))
     ad.deflinear2(scale, lambda ct, x, *, by: [scale.bind(ct, by=by)])
     batching.defvectorized(scale)
     return scale, calls
@@ -114,9 +112,7 @@ def test_programs_and_types():
     program = sw.make_jaxpr(lambda x: scale.bind(x, by=3.0))(X)
     (eqn,) = program.jaxpr.eqns
     assert eqn.primitive is scale and eqn.params == {"by": 3.0}
-    assert str(program) == (
-        "{ lambda ; a:f32[4]. let\n    b:f32[4] = scale[by=3.0] a\n  in (b,) }"
-    )
+    assert str(program) == ("{ lambda ; a:f32[4]. let\n    b:f32[4] = scale[by=3.0] a\n  in (b,) }")
     np.testing.assert_array_equal(eqn.primitive.bind(X, **eqn.params), X * 3)
     assert error_of(TypeError, pickle.dumps, program) == (
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "

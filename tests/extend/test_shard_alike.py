@@ -52,6 +52,7 @@ def test_other_shapes_and_loops():
     assert f(put(np.arange(7.0), "x")).sharding.spec == P("x")
     x, y = shard_alike(X, X + 1)
     assert np.array_equal(np.asarray(y), X + 1)
+
     def step(c, _):
         return shard_alike(c, jnp.ones((8, 8)))[0] * 2, None
 
@@ -69,7 +70,8 @@ def test_other_shapes_and_loops():
         NotImplementedError,
         "shard_alike: XLA fails inside of a `shardwise.shard_map` that leaves some mesh axes to "
         "the partitioner. Make all axes manual, or call it outside.",
-        sw.jit(part), X,
+        sw.jit(part),
+        X,
     )
 
 
@@ -92,13 +94,17 @@ def test_derivatives_and_mistakes():
         ValueError,
         "shard_alike: x and y must have the same pytree structure; the root is a tuple of 1 in x "
         "and a leaf in y.",
-        shard_alike, (X,), X,
+        shard_alike,
+        (X,),
+        X,
     )
     fails(
         ValueError,
         "shard_alike: x[0] is of type f32[8,8] and y[0] of type f32[8]; values that are sharded "
         "alike must have the same shape.",
-        shard_alike, (X,), (X[0],),
+        shard_alike,
+        (X,),
+        (X[0],),
     )
     fails(
         TypeError, "shard_alike: y is 'a' of type str, which is not an array.", shard_alike, X, "a"

@@ -52,9 +52,7 @@ def test_trees(wrap):
     ]
 
 
-@pytest.mark.parametrize(
-    ("method", "axes"), everyday(product(METHODS, [(0, 0), (1, None)]), 5)
-)
+@pytest.mark.parametrize(("method", "axes"), everyday(product(METHODS, [(0, 0), (1, None)]), 5))
 def test_vmap_as_jax(method, axes):
     found = []
     for root, buffers in ((jax, jax_buffers.buffer_callback), (sw, buffer_callback)):
@@ -85,8 +83,13 @@ def test_no_method_and_no_derivative():
         "buffer_callback of add_one: vmap_method must be None or one of 'sequential', "
         "'sequential_unrolled', 'expand_dims', 'broadcast_all', 'legacy_vectorized'; got 'all'."
     )
-    fails(TypeError, "buffer_callback takes a function as its first argument; got "
-          "3.", buffer_callback, 3, like(X))
+    fails(
+        TypeError,
+        "buffer_callback takes a function as its first argument; got 3.",
+        buffer_callback,
+        3,
+        like(X),
+    )
 
 
 def test_aliases():

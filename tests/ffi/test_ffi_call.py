@@ -154,9 +154,7 @@ def test_vmap_as_jax(method, axes, shapes):
 @pytest.mark.parametrize("method", everyday(METHODS, 3))
 def test_nested_vmap_as_jax(method):
     a, b = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.ones((2, 4), np.float32)
-    got = [
-        root.vmap(root.vmap(add(root, method=method), (0, None)))(a, b) for root in (jax, sw)
-    ]
+    got = [root.vmap(root.vmap(add(root, method=method), (0, None)))(a, b) for root in (jax, sw)]
     if method == "legacy_vectorized":  # the function cannot know which rows belong together
         assert got[0].shape == got[1].shape
     else:
@@ -283,16 +281,16 @@ def test_aliases():
     [
         ({1: 0}, "1: 0, but the call has 1 operand."),
         ({0: 2}, "0: 2, but the call has 2 results."),
-        ({0: 1},
-         "0: 1: the operand is f32[8,6], the result i32[]; only equal types can share memory."),
+        (
+            {0: 1},
+            "0: 1: the operand is f32[8,6], the result i32[]; only equal types can share memory.",
+        ),
         ({0: 0}, "0: 0, but their layouts differ; only equal layouts can share memory."),
     ],
 )
 def test_aliases_that_do_not_fit(aliases, end):
     out = (f32(8, 6), sw.ShapeDtypeStruct((), np.int32))
-    call = ffi_call(
-        "increment", out, input_output_aliases=aliases, output_layouts=[(1, 0), None]
-    )
+    call = ffi_call("increment", out, input_output_aliases=aliases, output_layouts=[(1, 0), None])
     assert message(ValueError, call, X) == (
         f"ffi_call of 'increment': input_output_aliases has {end}"
     )

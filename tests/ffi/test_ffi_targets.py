@@ -292,4 +292,3 @@ def test_lowerings_that_do_not_fit(kernels):
         "ffi_lowering of 'add': skip_ffi_layout_processing is for layouts as MLIR attributes, "
         "which are not supported. Pass sequences of dimensions, or `Layout`s."
     )  # fmt: skip
-

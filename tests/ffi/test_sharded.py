@@ -118,8 +118,10 @@ def test_custom_partitioning(kernels, shapes, spec, kind):
 
     twice = custom_partitioning(doubled)
     twice.def_partition(
-        partition=partition, infer_sharding_from_operands=along_rows,
-        sharding_rule="i j -> i j", need_replication_factors=("j",),
+        partition=partition,
+        infer_sharding_from_operands=along_rows,
+        sharding_rule="i j -> i j",
+        need_replication_factors=("j",),
     )
     x = placed(X, spec, kind)
     np.testing.assert_array_equal(sw.jit(twice)(x), 2 * X)

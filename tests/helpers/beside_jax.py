@@ -50,8 +50,10 @@ def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True
         weak = [getattr(x, "weak_type", False) for x in (a, b)]  # jax may return NumPy arrays
         assert weak[0] == weak[1], (a, b)
         np.testing.assert_allclose(
-            np.asarray(a).astype(_wide(a.dtype)), np.asarray(b).astype(_wide(b.dtype)),
-            rtol=rtol, atol=rtol,
+            np.asarray(a).astype(_wide(a.dtype)),
+            np.asarray(b).astype(_wide(b.dtype)),
+            rtol=rtol,
+            atol=rtol,
         )
         if placed and hasattr(b, "sharding") and len(b.sharding.device_set) > 1:
             assert_same_layout(a.sharding, b.sharding, a.shape)

@@ -30,7 +30,9 @@ def everywhere(fun: Callable[..., Any], *args: Any, tol: float = 1e-8, slopes: b
     derivatives match finite differences. In 64 bits; the everyday run does two of these
     checks."""
     checks: list[Callable[[], None]] = [
-        lambda: close(sw.jit(fun)(*args), fun(*args), tol), lambda: _mapped(fun, args, tol)]
+        lambda: close(sw.jit(fun)(*args), fun(*args), tol),
+        lambda: _mapped(fun, args, tol),
+    ]
     checks += [lambda d=d: _split(fun, args, d, tol) for d in range(np.ndim(args[0]))]
     if slopes:
         checks.append(lambda: differentiated(fun, *args))

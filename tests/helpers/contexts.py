@@ -21,7 +21,9 @@ from tests.helpers.collectives import FORMS, Form, N
 from tests.helpers.meshes import DEVICES
 
 KINDS = {
-    "mapped": "an axis of `vmap`", "mesh": "an axis of a mesh", "two": "two axes of a mesh",
+    "mapped": "an axis of `vmap`",
+    "mesh": "an axis of a mesh",
+    "two": "two axes of a mesh",
     "mesh, mapped": "an axis of a mesh and one of a `vmap` inside",
     "mapped, mesh": "an axis of a `vmap` and one of a mesh inside",
 }
@@ -40,6 +42,7 @@ def tree_map(f: Callable, *trees: Any) -> Any:
 
 def over_mesh(f: Callable, mesh: Any, names: Any, **options: Any) -> Callable:
     """`f` of one value, on that many devices."""
+
     def part(*args: Any) -> Any:
         return tree_map(lambda y: y[None], f(*[a[0] for a in args]))
 
@@ -48,6 +51,7 @@ def over_mesh(f: Callable, mesh: Any, names: Any, **options: Any) -> Callable:
 
 def by_two(f: Callable) -> Callable:
     """`f` on values indexed by two numbers, as a function on values indexed by one."""
+
     def run(*args: Any) -> Any:
         outs = f(*[jnp.reshape(a, (HALF, HALF, *a.shape[1:])) for a in args])
         return tree_map(lambda y: jnp.reshape(y, (N, *y.shape[2:])), outs)
@@ -57,6 +61,7 @@ def by_two(f: Callable) -> Callable:
 
 def bound(kind: str, f: Callable, **options: Any) -> Callable:
     """`f(*values, names)` over all values; options: of `shard_map`."""
+
     def named(names: Any) -> Callable:
         return lambda *args: f(*args, names)
 
@@ -80,7 +85,8 @@ def bound_by_pmap(kind: str, f: Callable) -> Callable:
     if kind == "mesh":
         return sw.pmap(lambda x: f(x, "i"), axis_name="i")
     first, second = {
-        "two": (sw.pmap, sw.pmap), "mesh, mapped": (sw.pmap, sw.vmap),
+        "two": (sw.pmap, sw.pmap),
+        "mesh, mapped": (sw.pmap, sw.vmap),
         "mapped, mesh": (sw.vmap, sw.pmap),
     }[kind]
     inner = second(lambda x: f(x, ("i", "j")), axis_name="j")
@@ -89,13 +95,18 @@ def bound_by_pmap(kind: str, f: Callable) -> Callable:
 
 def bound_by_xmap(kind: str, f: Callable) -> Callable:
     mesh, resources = {
-        "mapped": (LINE, {}), "mesh": (LINE, {"a": "i"}), "two": (SQUARE, {"a": ("i", "j")}),
-        "mesh, mapped": (PAIR, {"a": "i"}), "mapped, mesh": (PAIR, {"b": "i"}),
+        "mapped": (LINE, {}),
+        "mesh": (LINE, {"a": "i"}),
+        "two": (SQUARE, {"a": ("i", "j")}),
+        "mesh, mapped": (PAIR, {"a": "i"}),
+        "mapped, mesh": (PAIR, {"b": "i"}),
     }[kind]
     names = ("a", "b") if "," in kind else ("a",)
     named = names if len(names) > 1 else "a"
     run = xmap(
-        lambda x: f(x, named), in_axes=[*names, ...], out_axes=[*names, ...],
+        lambda x: f(x, named),
+        in_axes=[*names, ...],
+        out_axes=[*names, ...],
         axis_resources=resources,
     )
 
@@ -212,6 +223,7 @@ def scan(form: Form, kind: str) -> tuple[Callable, Any]:
 @context
 def while_(form: Form, kind: str) -> tuple[Callable, Any]:
     """A sum over three steps of `while_loop`."""
+
     def run(x: Any, f: Callable) -> Any:
         def step(state: Any) -> Any:
             k, total = state
@@ -226,6 +238,7 @@ def while_(form: Form, kind: str) -> tuple[Callable, Any]:
 @context
 def while_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
     """Indices stop individually: each takes part with its value until the last one stops."""
+
     def f(x: Any, i: Any) -> Any:
         last = 1 + lax.axis_index(i) % 3
 
@@ -248,10 +261,14 @@ def while_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
 @context
 def cond(form: Form, kind: str) -> tuple[Callable, Any]:
     """A branch that is the same for all indices, and its derivative."""
+
     def chosen(flag: Any) -> Callable:
-        return bound(kind, lambda x, i: lax.cond(
-            flag, lambda x: form.call(x, i), lambda x: form.call(3 * x, i), x
-        ))
+        return bound(
+            kind,
+            lambda x, i: lax.cond(
+                flag, lambda x: form.call(x, i), lambda x: form.call(3 * x, i), x
+            ),
+        )
 
     ws = weights(form)
 
@@ -269,6 +286,7 @@ def cond(form: Form, kind: str) -> tuple[Callable, Any]:
 @context
 def cond_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
     """Indices choose individually: each takes part in both branches."""
+
     def f(x: Any, i: Any) -> Any:
         return lax.cond(
             lax.axis_index(i) % 2 == 0, lambda x: form.call(x, i), lambda x: form.call(3 * x, i), x
@@ -307,6 +325,7 @@ def _tripled(form: Form, kind: str, f: Callable) -> tuple[Callable, Any]:
 @context
 def custom_jvp(form: Form, kind: str) -> tuple[Callable, Any]:
     """The rule contains the collective: three times the tangent."""
+
     def f(x: Any, i: Any) -> Any:
         g = sw.custom_jvp(lambda x: form.call(x, i))
 
@@ -324,6 +343,7 @@ def custom_jvp(form: Form, kind: str) -> tuple[Callable, Any]:
 @context
 def custom_vjp(form: Form, kind: str) -> tuple[Callable, Any]:
     """Both rules contain the collective: three times the cotangent."""
+
     def f(x: Any, i: Any) -> Any:
         inner = lambda x: form.call(x, i)  # noqa: E731
         g = sw.custom_vjp(inner)
@@ -339,8 +359,7 @@ def shard_map(form: Form, kind: str) -> tuple[Callable, Any]:
     mesh = Mesh(DEVICES[:2], ("other",))
     if kind == "mapped":
         f = sw.shard_map(
-            bound(kind, form.call), mesh=mesh, in_specs=P(None, None, "other"),
-            out_specs=P("other"),
+            bound(kind, form.call), mesh=mesh, in_specs=P(None, None, "other"), out_specs=P("other")
         )
         halves = [form.meaning(XS[..., k : k + 1]) for k in (0, 1)]
         return sw.jit(f), np.concatenate(halves)
@@ -364,7 +383,9 @@ def serial_loop(form: Form, kind: str) -> tuple[Callable, Any]:
     """The axis is an `xmap` axis that is mapped over a loop."""
     over = ("i", SerialLoop(HALF)) if "mesh" in kind else SerialLoop(HALF)
     run = xmap(
-        lambda x: form.call(x, "a"), in_axes=["a", ...], out_axes=["a", ...],
+        lambda x: form.call(x, "a"),
+        in_axes=["a", ...],
+        out_axes=["a", ...],
         axis_resources={"a": over},
     )
 

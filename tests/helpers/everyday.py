@@ -52,8 +52,10 @@ def everyday(
     table = [features(by(case)) for case in found]
     for text in [of, *(str(feature) for row in table for feature in row)]:
         if ROOT in text or ADDRESS.search(text):
-            raise ValueError(f"everyday: {text!r} is not the same in every checkout and "
-                             "process; `by` says what to choose by")
+            raise ValueError(
+                f"everyday: {text!r} is not the same in every checkout and "
+                "process; `by` says what to choose by"
+            )
     return [found[i] for i in sorted(_greedy(table, number, of))]
 
 

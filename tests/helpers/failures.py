@@ -20,7 +20,9 @@ import psutil
 from tests.helpers.patience import until
 from tests.helpers.processes import REPORTS, run_processes
 
-PROGRAM = REPORTS + '''
+PROGRAM = (
+    REPORTS
+    + """
 import os, signal, sys, threading, time
 import numpy as np
 import psutil
@@ -124,7 +126,8 @@ try:
 except sw.errors.ProcessFailureError:
     print(time.time(), flush=True)
     raise
-'''
+"""
+)
 
 
 @dataclass(frozen=True)
@@ -195,8 +198,13 @@ _STALL = {"patience": 1, "deadline": 3}
 KINDS: dict[str, Kind] = {
     "killed": Kind(_lost(_CLOSED, "time.sleep(0.01)  # so"), -signal.SIGKILL),
     "stopped": Kind(
-        _lost("there was no heartbeat from it for N s: it is stopped, or its machine or network is "
-              "down", "time.sleep(0.01)  # as"), 75, options={"heartbeat": 2},
+        _lost(
+            "there was no heartbeat from it for N s: it is stopped, or its machine or network is "
+            "down",
+            "time.sleep(0.01)  # as",
+        ),
+        75,
+        options={"heartbeat": 2},
     ),
     "raises": Kind(_lost("it failed with ValueError: bad data", "raise ValueError"), 1),
     "exits": Kind(_ended("double"), 0),
@@ -211,31 +219,37 @@ KINDS: dict[str, Kind] = {
     ),
     "runs another program": Kind(_other("x: (x * 4)"), 1),
     "skips one": Kind(_other("x: x.max"), 1),
-    "launches in another order": Kind(
-        _differ("A reaches program 'A'", "B reaches program 'B'"), 1
-    ),
+    "launches in another order": Kind(_differ("A reaches program 'A'", "B reaches program 'B'"), 1),
     "sleeps": Kind(_late("time.sleep(10**4)  # f"), 75, options=_STALL),
     "waits for a lock": Kind(_late("lock.acquire()  # f"), 75, options=_STALL),
     "loses its connections": Kind(
         "SOME lost CONNECTIONS to other processes, all of which are alive: the network between "
-        "them failed (GLOO). LINE", 1,
+        "them failed (GLOO). LINE",
+        1,
     ),
     "loses the coordinator": Kind(_lost(_CLOSED, ""), 75),
     "coordinator killed": Kind(
         "process R exits with status 75: its connection to the coordinator closed: the coordinator "
-        "was killed, or its machine or the network is down.", 75, others=75,
+        "was killed, or its machine or the network is down.",
+        75,
+        others=75,
     ),
     "coordinator stopped": Kind(
         "there was no heartbeat from the coordinator for N s: it is stopped, or its machine or the "
-        "network is down.", 1, options={"heartbeat": 2},
+        "network is down.",
+        1,
+        options={"heartbeat": 2},
     ),
     "starts no device": Kind(
         "process 1 has ended, and never reached the start of cpu devices at program.py:"
-        f"{_line('mesh = Mesh(')} (<module>). {_MISSED}", 0,
+        f"{_line('mesh = Mesh(')} (<module>). {_MISSED}",
+        0,
     ),
     "never arrives": Kind(
         "initialize: the coordinator at ADDRESS: process 1 of 3 did not join within N s "
-        "(`initialization_timeout`). Joined: process 0, process 2.", 0, options={"arrival": 2},
+        "(`initialization_timeout`). Joined: process 0, process 2.",
+        0,
+        options={"arrival": 2},
     ),
 }
 
@@ -274,9 +288,15 @@ def provoke(name: str, devices: int = 2) -> Run:
 
     with tempfile.TemporaryDirectory(prefix="shardwise-test-") as folder:
         results = run_processes(
-            PROGRAM, 3, devices=devices, args=[name, "{rank}"], expect=None, timeout=60,
+            PROGRAM,
+            3,
+            devices=devices,
+            args=[name, "{rank}"],
+            expect=None,
+            timeout=60,
             during=resume if "stopped" in name else None,
-            env={"SHARDWISE_FLIGHT_RECORDER_DIR": folder}, **kind.options,
+            env={"SHARDWISE_FLIGHT_RECORDER_DIR": folder},
+            **kind.options,
         )
         records = {int(p.name.split("-")[2]): p.read_text() for p in Path(folder).iterdir()}
     others = [r for r in results if r.rank != kind.culprit]
@@ -284,10 +304,13 @@ def provoke(name: str, devices: int = 2) -> Run:
     said = [_time_of_failure(records[r.rank], begin) for r in others if r.rank in records]
     raised = [float(r.out.split()[0]) for r in others if r.out.strip()]
     return Run(
-        [reported(r.err) for r in others], [last_line(r.err) for r in others],
-        [r.err for r in results], [r.status for r in results],
+        [reported(r.err) for r in others],
+        [last_line(r.err) for r in others],
+        [r.err for r in results],
+        [r.status for r in results],
         [records.get(r.rank, "") for r in others],
-        max(said, default=float("nan")) - begin, max(raised, default=float("nan")) - begin,
+        max(said, default=float("nan")) - begin,
+        max(raised, default=float("nan")) - begin,
     )
 
 
@@ -297,15 +320,21 @@ def normal(text: str) -> str:
     if "start of cpu devices" in text:
         text = re.sub(r" Its last known line: \S+ \(\S+\)\.", "", text)
     text = re.sub(r"\(UNKNOWN: Gloo.*?\d\)", "(GLOO)", text)
-    text = re.sub(r"^([\w.]+: )?process \d(, process \d)* lost (its|their) connections",
-                  r"\1SOME lost CONNECTIONS", text)
+    text = re.sub(
+        r"^([\w.]+: )?process \d(, process \d)* lost (its|their) connections",
+        r"\1SOME lost CONNECTIONS",
+        text,
+    )
     text = re.sub(r"coordinator at [\d.]+:\d+", "coordinator at ADDRESS", text)
     if "GLOO" in text or re.search(r"machine went down\. .*<module>", text):
         text = re.sub(r"Its last known line: program\.py:\d+ \(\w*<?module>?\)\.", "LINE", text)
     text = re.sub(r"process \d (?=exits with)", "process R ", text)
     if "reaches program 'triple'" in text:
-        text = re.sub(r"process \d reaches program '\w+'; process \d reaches program '\w+'",
-                      "process A reaches program 'A'; process B reaches program 'B'", text)
+        text = re.sub(
+            r"process \d reaches program '\w+'; process \d reaches program '\w+'",
+            "process A reaches program 'A'; process B reaches program 'B'",
+            text,
+        )
     return text
 
 

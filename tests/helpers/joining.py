@@ -1,7 +1,7 @@
 """Programs that join each other with `initialize`, each in a separate process, concurrently.
 
-    results = run(HEAD + "attempt('127.0.0.1:1', 2, 0)", HEAD + "attempt('127.0.0.1:1', 2, 1)")
-    assert lines(results[0]) == ["joined"]
+results = run(HEAD + "attempt('127.0.0.1:1', 2, 0)", HEAD + "attempt('127.0.0.1:1', 2, 1)")
+assert lines(results[0]) == ["joined"]
 """
 
 from __future__ import annotations
@@ -35,10 +35,15 @@ def run(*programs, during=None, env=None):
                 path = Path(folder, f"{i}.py")
                 path.write_text(textwrap.dedent(program))
                 with open(f"{path}.out", "w") as out, open(f"{path}.err", "w") as err:
-                    running.append(subprocess.Popen(
-                        [sys.executable, str(path)], env=CLEAN | (env or {}), stdout=out,
-                        stderr=err, stdin=subprocess.DEVNULL,
-                    ))
+                    running.append(
+                        subprocess.Popen(
+                            [sys.executable, str(path)],
+                            env=CLEAN | (env or {}),
+                            stdout=out,
+                            stderr=err,
+                            stdin=subprocess.DEVNULL,
+                        )
+                    )
             if during is not None:
                 during(running)
             patience.until(

@@ -49,13 +49,20 @@ class Launch:
         if source and "{}" not in arguments:
             words.append(str(program))
         self.mark = self.folder.name
-        own = {TEST: self.mark, "SHARDWISE_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": "",
-               "SHARDWISE_FLIGHT_RECORDER_DIR": self.folder.name}
+        own = {
+            TEST: self.mark,
+            "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
+            "XLA_FLAGS": "",
+            "SHARDWISE_FLIGHT_RECORDER_DIR": self.folder.name,
+        }
         self.files = [open(self.path / name, "w+b") for name in ("out", "err")]  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shardwise", "launch", *words], cwd=cwd,
-            env={**os.environ, **own, **(env or {})}, stdin=subprocess.DEVNULL,
-            stdout=self.files[0], stderr=self.files[1],
+            [sys.executable, "-m", "shardwise", "launch", *words],
+            cwd=cwd,
+            env={**os.environ, **own, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=self.files[0],
+            stderr=self.files[1],
         )
 
     def __enter__(self) -> Launch:
@@ -101,6 +108,7 @@ class Launch:
 
     def pid(self, rank: int) -> int:
         """Of a worker."""
+
         def find() -> int:
             for process in self.left():
                 try:

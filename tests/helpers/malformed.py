@@ -1,7 +1,7 @@
 """Malformed protocol messages, from fixed seeds.
 
-    for line in malformed(VALID, seed=1, count=40):
-        sock.sendall(line)
+for line in malformed(VALID, seed=1, count=40):
+    sock.sendall(line)
 """
 
 import json
@@ -10,8 +10,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 JUNK: tuple[Any, ...] = (
-    None, True, -1, 10**400, float("inf"), float("nan"), 1.5, "", "x", "0,99", "\ud800", [], [[]],
-    {}, {"a": 1}, [None], ["0"], [0, [[0]]], {"0,1": [1, [[1, "d", "n"]]]}, {"9": [1, []]},
+    None,
+    True,
+    -1,
+    10**400,
+    float("inf"),
+    float("nan"),
+    1.5,
+    "",
+    "x",
+    "0,99",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    [None],
+    ["0"],
+    [0, [[0]]],
+    {"0,1": [1, [[1, "d", "n"]]]},
+    {"9": [1, []]},
 )
 
 

@@ -3,13 +3,7 @@
 import numpy as np
 
 import shardwise as sw
-from shardwise.sharding import (
-    AxisType,
-    GSPMDSharding,
-    Mesh,
-    NamedSharding,
-    SingleDeviceSharding,
-)
+from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 
 DEVICES = np.array(sw.devices()[:8])
@@ -24,6 +18,7 @@ BACK = Mesh(DEVICES[4:].reshape(2, 2), ("x", "y"))
 def mesh_of(*sizes, names="xy", types=AxisType.Auto):
     """A mesh over the first devices; its axes are x and y."""
     return Mesh(DEVICES[: int(np.prod(sizes))].reshape(sizes), tuple(names[: len(sizes)]), types)
+
 
 THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
 

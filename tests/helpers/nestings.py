@@ -27,8 +27,10 @@ from tests.helpers.meshes import DEVICES
 
 AXES = ("a", "b", "c")
 MAPS = (  # that may be nested: pmap has its own devices, xmap a mesh with other names
-    ("vmap", "shard_map", "unchecked", "xmap"), ("vmap", "shard_map", "unchecked"),
-    ("vmap", "xmap", "xmap on mesh"), ("vmap", "pmap", "pmap", "xmap"),
+    ("vmap", "shard_map", "unchecked", "xmap"),
+    ("vmap", "shard_map", "unchecked"),
+    ("vmap", "xmap", "xmap on mesh"),
+    ("vmap", "pmap", "pmap", "xmap"),
 )
 Node = tuple[str, Any, tuple[Any, ...]]
 
@@ -64,12 +66,15 @@ def collective(what: str, x: Any, names: Any) -> Any:
     n = lax.axis_size(names)
     shift = [(i, (i + 1) % n) for i in range(n)]
     found: dict[str, Callable[[], Any]] = {
-        "psum": lambda: lax.psum(x, names) / n, "pmean": lambda: lax.pmean(x, names),
-        "pmax": lambda: lax.pmax(x, names), "pmin": lambda: lax.pmin(x, names),
+        "psum": lambda: lax.psum(x, names) / n,
+        "pmean": lambda: lax.pmean(x, names),
+        "pmax": lambda: lax.pmax(x, names),
+        "pmin": lambda: lax.pmin(x, names),
         "all_gather": lambda: lax.all_gather(x, names)[n - 1] + x,
         "invariant": lambda: jnp.mean(lax.all_gather_invariant(x, names), 0),
-        "scatter": lambda: lax.all_gather(
-            lax.psum_scatter(jnp.tile(x, (n, 1)), names, tiled=True), names)[0] / n,
+        "scatter": lambda: (
+            lax.all_gather(lax.psum_scatter(jnp.tile(x, (n, 1)), names, tiled=True), names)[0] / n
+        ),
         "all_to_all": lambda: lax.all_to_all(jnp.stack([x * k for k in range(n)]), names, 0, 0)[0],
         "ppermute": lambda: lax.ppermute(x, names, shift),
         "part": lambda: lax.ppermute(x, names, shift[1:]),
@@ -80,8 +85,18 @@ def collective(what: str, x: Any, names: Any) -> Any:
 
 
 COLLECTIVES = (
-    "psum", "pmean", "pmax", "pmin", "all_gather", "invariant", "scatter", "all_to_all",
-    "ppermute", "part", "pbroadcast", "pdot",
+    "psum",
+    "pmean",
+    "pmax",
+    "pmin",
+    "all_gather",
+    "invariant",
+    "scatter",
+    "all_to_all",
+    "ppermute",
+    "part",
+    "pbroadcast",
+    "pdot",
 )
 
 
@@ -152,8 +167,12 @@ def bound(how: str, name: str, f: Callable) -> Callable:
     if how == "xmap on mesh":
         return xmap(f, [name, ...], [name, ...], axis_resources={name: name.upper()})
     return sw.shard_map(
-        lambda x: f(x[0])[None], mesh=MESH, in_specs=P(name), out_specs=P(name),
-        axis_names={name}, check_vma=how == "shard_map",
+        lambda x: f(x[0])[None],
+        mesh=MESH,
+        in_specs=P(name),
+        out_specs=P(name),
+        axis_names={name},
+        check_vma=how == "shard_map",
     )
 
 
@@ -167,7 +186,8 @@ def run(program: Program, maps: tuple[str, ...]) -> Callable:
         f = bound(how, name, f)
     weights = np.cos(np.arange(32, dtype=np.float32)).reshape(2, 2, 2, 2, 2)
     whole = {
-        "value": f, "jit": sw.jit(f),
+        "value": f,
+        "jit": sw.jit(f),
         "grad": sw.jit(sw.grad(lambda x: jnp.sum(f(x) * weights))),
         "jvp": sw.jit(lambda x: sw.jvp(f, (x,), (weights,))[1]),
         "vmap": sw.jit(lambda x: sw.vmap(f)(jnp.stack([x, x / 2]))),

@@ -17,8 +17,12 @@ from shardwise._src.transforms.stage import stage
 
 # Relative tolerance by dtype; XLA fuses the two programs differently.
 TOLERANCES = {
-    "float32": 2e-5, "complex64": 2e-5, "float16": 5e-3, "bfloat16": 4e-2,
-    "float64": 1e-12, "complex128": 1e-12,
+    "float32": 2e-5,
+    "complex64": 2e-5,
+    "float16": 5e-3,
+    "bfloat16": 4e-2,
+    "float64": 1e-12,
+    "complex128": 1e-12,
 }
 HALVES = {"float16": 5e-3, "bfloat16": 2e-2}
 
@@ -33,8 +37,10 @@ def names(lib: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Arrays with names in lower case are the library's; functions make a value from `m`.
     """
-    own = {k: v(lib.numpy) if callable(v) else lib.numpy.asarray(v) if k.islower() else v
-           for k, v in values.items()}
+    own = {
+        k: v(lib.numpy) if callable(v) else lib.numpy.asarray(v) if k.islower() else v
+        for k, v in values.items()
+    }
     return {"m": lib.numpy, "lax": lib.lax, "np": np, "jax": jax, **own}
 
 
@@ -102,7 +108,10 @@ def _flat(out: Any) -> list[Any]:
 
 
 def compare(
-    our_fun: Callable, their_fun: Callable, cases: Sequence[tuple], tolerance: float = 1.0,
+    our_fun: Callable,
+    their_fun: Callable,
+    cases: Sequence[tuple],
+    tolerance: float = 1.0,
     weak: bool = True,
 ) -> None:
     """Compares values, dtypes and weak types; we must reject each case that jax rejects."""

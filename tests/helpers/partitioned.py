@@ -77,8 +77,11 @@ def product_of(lib, partitioning, NamedSharding, P, log, **kwargs):
         def lower_fn(x, y):
             return lib.lax.psum(x @ y, axes) if axes else x @ y
 
-        return mesh, lower_fn, NamedSharding(mesh, P(rows, None)), (
-            x, NamedSharding(mesh, P(axes, None))
+        return (
+            mesh,
+            lower_fn,
+            NamedSharding(mesh, P(rows, None)),
+            (x, NamedSharding(mesh, P(axes, None))),
         )
 
     kwargs = kwargs or {"sharding_rule": "b i, i o -> b o", "reduction_factors": ("i",)}
@@ -96,6 +99,8 @@ JAX = jax, jax_partitioning, jax.sharding.NamedSharding, jax.sharding.PartitionS
 
 def smooth(product):
     f = sw.custom_vjp(lambda x, y: product(x, y))
-    f.defvjp(lambda x, y: (product(x, y), (x, y)),
-             lambda held, ct: (product(ct, held[1].T), product(held[0].T, ct)))
+    f.defvjp(
+        lambda x, y: (product(x, y), (x, y)),
+        lambda held, ct: (product(ct, held[1].T), product(held[0].T, ct)),
+    )
     return f

@@ -26,9 +26,26 @@ ROWS = {"even": 8, "uneven": 9, "few": 3, "none": 0}
 DTYPES = [
     np.dtype(getattr(ml_dtypes, name, name))
     for name in (
-        "bool", "int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8", "uint16",
-        "uint32", "float16", "bfloat16", "float32", "complex64", "float8_e4m3fn", "float8_e5m2",
-        "float8_e4m3b11fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "bool",
+        "int2",
+        "int4",
+        "int8",
+        "int16",
+        "int32",
+        "uint2",
+        "uint4",
+        "uint8",
+        "uint16",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float32",
+        "complex64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3b11fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
     )
 ]
 

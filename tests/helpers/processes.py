@@ -22,8 +22,7 @@ TIMES = {"timeout": 60, "heartbeat": 20, "patience": 30, "deadline": 600, "arriv
 
 
 def until_written(process: Any, text: str, file: int = 1) -> None:
-    """Waits for a text in the output (1) or the errors (2) of a running process, which are files.
-    """
+    """Waits for a text in the output (1) or the errors (2) of a running process, which are files."""
 
     def found() -> bool:
         assert process.poll() is None, f"it has ended with {process.poll()}, without {text!r}"

@@ -1,7 +1,7 @@
 """Programs over several processes that begin with the usual imports, and how they ended.
 
-    results = run_processes('print(sw.process_index(), np.ones(2).sum())', 2)
-    ended(results, [(0, "0 2.0\n"), (0, "1 2.0\n")])
+results = run_processes('print(sw.process_index(), np.ones(2).sum())', 2)
+ended(results, [(0, "0 2.0\n"), (0, "1 2.0\n")])
 """
 
 from __future__ import annotations

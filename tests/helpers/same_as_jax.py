@@ -62,7 +62,8 @@ def everything(lib, f, args, axes, reverse):
     found = {"value": run, "jvp": along(loss), "jvp of jvp": along(along(loss))}
     if reverse:
         found |= {
-            "grad": lib.root.grad(loss, moving), "grad of grad": lib.root.grad(slopes, moving),
+            "grad": lib.root.grad(loss, moving),
+            "grad of grad": lib.root.grad(slopes, moving),
             "jvp of grad": along(slopes),
         }
     found["linearize"] = lambda *a: _linearized(lib, loss, a, moving, merged)

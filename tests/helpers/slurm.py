@@ -1,7 +1,7 @@
 """A private Slurm of one node, with its MUNGE, in a separate folder and on separate ports.
 
-    with running(folder) as env:
-        subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
+with running(folder) as env:
+    subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
 """
 
 from __future__ import annotations
@@ -68,19 +68,26 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
         (folder / name).mkdir()
     controller, node = _free_ports(2)
     conf = folder / "slurm.conf"
-    conf.write_text(CONFIGURATION.format(
-        host=socket.gethostname().partition(".")[0], folder=folder, controller=controller,
-        node=node, first_job=1 + secrets.randbelow(60_000),  # the ports depend on it
-    ))
+    conf.write_text(
+        CONFIGURATION.format(
+            host=socket.gethostname().partition(".")[0],
+            folder=folder,
+            controller=controller,
+            node=node,
+            first_job=1 + secrets.randbelow(60_000),  # the ports depend on it
+        )
+    )
     env = {"PATH": _PATH, "HOME": str(folder), "SLURM_CONF": str(conf), "LANG": "C.UTF-8"}
     started = []
     try:
         started.append(_munge(folder, env))
         for command in ("slurmctld", "slurmd"):
             with open(folder / f"{command}.out", "wb") as out:
-                started.append(subprocess.Popen(
-                    [command, "-D", "-f", str(conf)], env=env, stdout=out, stderr=out
-                ))
+                started.append(
+                    subprocess.Popen(
+                        [command, "-D", "-f", str(conf)], env=env, stdout=out, stderr=out
+                    )
+                )
         _await_node(folder, env)
         yield env
     finally:
@@ -93,21 +100,33 @@ def _munge(folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o400)
     options = {
-        "socket": "munge.sock", "key-file": "munge.key", "pid-file": "munged.pid",
-        "seed-file": "munged.seed", "log-file": "munged.log",
+        "socket": "munge.sock",
+        "key-file": "munge.key",
+        "pid-file": "munged.pid",
+        "seed-file": "munged.seed",
+        "log-file": "munged.log",
     }
     with open(folder / "munged.out", "wb") as out:
         return subprocess.Popen(
-            ["munged", "--foreground", "--force",
-             *[f"--{option}={folder / name}" for option, name in options.items()]],
-            env=env, stdout=out, stderr=out,
+            [
+                "munged",
+                "--foreground",
+                "--force",
+                *[f"--{option}={folder / name}" for option, name in options.items()],
+            ],
+            env=env,
+            stdout=out,
+            stderr=out,
         )
 
 
 def _await_node(folder: Path, env: dict[str, str]) -> None:
     def state() -> str:
         return subprocess.run(
-            ["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True,
+            ["sinfo", "-h", "-o", "%T"],
+            env=env,
+            capture_output=True,
+            text=True,
             timeout=patience.seconds(60),
         ).stdout.strip()
 

@@ -56,8 +56,9 @@ def test_places_and_derivatives(method):
         everywhere(lambda x: image.resize(x, (10, 4), method), x)
     if method is not image.ResizeMethod.NEAREST:
         rest = np.array([0.7, 1.3]), np.array([0.2, 0.4])
-        everywhere(lambda x, s, t: image.scale_and_translate(x, (5, 8), (0, 1), s, t, method),
-                   x, *rest)
+        everywhere(
+            lambda x, s, t: image.scale_and_translate(x, (5, 8), (0, 1), s, t, method), x, *rest
+        )
 
 
 def test_methods_have_names():
@@ -68,21 +69,35 @@ def test_methods_have_names():
 
 
 MESSAGES = [
-    (lambda: image.resize(IMAGE, (3, 3), "linear"), "resize: shape must have a size for each of "
-     "the image's dimensions; got (3, 3) for f32[7,5,3]."),
-    (lambda: image.resize(IMAGE[:0], (3, 5, 3), "linear"),
-     "resize: the image must not be empty; got f32[0,5,3]."),
-    (lambda: image.resize(IMAGE, (3, 5, 3), "sharp"), "ResizeMethod: unknown method 'sharp'; the "
-     "methods are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, "
-     "bicubic, tricubic, cubic-pytorch, bicubic-pytorch, area."),
-    (lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), [1.0], [0.0], "nearest"),
-     "scale_and_translate: method 'nearest' is supported by `resize` only."),
-    (lambda: image.scale_and_translate(IMAGE, (3, 4, 3), (0,), np.ones(1), np.ones(1), "linear"),
-     "scale_and_translate: only spatial_dims may change their size; got (0,), and (7, 5, 3) to "
-     "(3, 4, 3)."),
-    (lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), np.ones(2), np.ones(1), "linear"),
-     "scale_and_translate: scale must have an element for each of spatial_dims; got shape (2,) for "
-     "(0,)."),
+    (
+        lambda: image.resize(IMAGE, (3, 3), "linear"),
+        "resize: shape must have a size for each of "
+        "the image's dimensions; got (3, 3) for f32[7,5,3].",
+    ),
+    (
+        lambda: image.resize(IMAGE[:0], (3, 5, 3), "linear"),
+        "resize: the image must not be empty; got f32[0,5,3].",
+    ),
+    (
+        lambda: image.resize(IMAGE, (3, 5, 3), "sharp"),
+        "ResizeMethod: unknown method 'sharp'; the "
+        "methods are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, "
+        "bicubic, tricubic, cubic-pytorch, bicubic-pytorch, area.",
+    ),
+    (
+        lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), [1.0], [0.0], "nearest"),
+        "scale_and_translate: method 'nearest' is supported by `resize` only.",
+    ),
+    (
+        lambda: image.scale_and_translate(IMAGE, (3, 4, 3), (0,), np.ones(1), np.ones(1), "linear"),
+        "scale_and_translate: only spatial_dims may change their size; got (0,), and (7, 5, 3) to "
+        "(3, 4, 3).",
+    ),
+    (
+        lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), np.ones(2), np.ones(1), "linear"),
+        "scale_and_translate: scale must have an element for each of spatial_dims; got shape (2,) for "
+        "(0,).",
+    ),
 ]
 
 

@@ -62,11 +62,15 @@ def test_attributes_are_those_of_each():
         ({}, {"donate_argnums": 0}),
         ({"static_argnums": 1}, {"static_argnames": "m"}),
         ({}, {"out_shardings": NamedSharding(MESH, PartitionSpec("x"))}),
-        ({"in_shardings": NamedSharding(MESH, PartitionSpec("x"))},
-         {"in_shardings": NamedSharding(MESH, PartitionSpec())}),
+        (
+            {"in_shardings": NamedSharding(MESH, PartitionSpec("x"))},
+            {"in_shardings": NamedSharding(MESH, PartitionSpec())},
+        ),
         ({}, {"compiler_options": {"xla_cpu_enable_fast_math": True}}),
-        ({"compiler_options": {"xla_cpu_enable_fast_math": False}},
-         {"compiler_options": {"xla_cpu_enable_fast_math": True}}),
+        (
+            {"compiler_options": {"xla_cpu_enable_fast_math": False}},
+            {"compiler_options": {"xla_cpu_enable_fast_math": True}},
+        ),
         ({}, {"device": sw.devices()[1]}),
     ],
 )
@@ -171,8 +175,18 @@ def test_nothing_is_kept_alive():
         sw.effects_barrier()
         return weakref.ref(held)
 
-    for kind in ("jit", "static", "own static", "grad", "rule", "in a rule", "partial", "trace",
-                 "callback", "nested"):
+    for kind in (
+        "jit",
+        "static",
+        "own static",
+        "grad",
+        "rule",
+        "in a rule",
+        "partial",
+        "trace",
+        "callback",
+        "nested",
+    ):
         gone = made(kind)
         gc.collect()
         assert gone() is None, kind

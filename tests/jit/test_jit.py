@@ -182,7 +182,7 @@ def test_constraints_inside():
     text = f.lower(ours(X, "x")).as_text()
     assert 'sdy.mesh @mesh = <["x"=4, "y"=2]>' in text
     assert 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>' in text
-    assert 'sdy.sharding_constraint %' in text and '<@mesh, [{}, {"y"}]>' in text
+    assert "sdy.sharding_constraint %" in text and '<@mesh, [{}, {"y"}]>' in text
 
 
 def test_meshes_over_the_same_devices_in_another_order_go_together():
@@ -250,10 +250,15 @@ def test_named_arguments_defaults_and_varargs():
 def test_kinds_of_host_values():
     f = sw.jit(lambda a: a + 1)
     for value, dtype, weak in (
-        (1, np.int32, True), (1.0, np.float32, True), (True, np.int32, True),
-        (1j, np.complex64, True), (np.float32(1), np.float32, False),
-        (np.float64(1), np.float32, False), (np.arange(3), np.int32, False),
-        (np.int8(1), np.int8, False), (np.ones((), np.float16), np.float16, False),
+        (1, np.int32, True),
+        (1.0, np.float32, True),
+        (True, np.int32, True),
+        (1j, np.complex64, True),
+        (np.float32(1), np.float32, False),
+        (np.float64(1), np.float32, False),
+        (np.arange(3), np.int32, False),
+        (np.int8(1), np.int8, False),
+        (np.ones((), np.float16), np.float16, False),
     ):
         y, z = f(value), jax.jit(lambda a: a + 1)(value)
         assert (y.dtype, y.weak_type) == (dtype, weak) == (z.dtype, z.weak_type), value
@@ -318,8 +323,7 @@ def test_nested_jit():
         return inner(a, 2.0) + inner(a * 2, 2.0) + inner(a[:4].sum(), 1.0)
 
     np.testing.assert_allclose(
-        np.asarray(outer(X)),
-        np.sin(X) * 2 + np.sin(2 * X) * 2 + np.sin(X[:4].sum()), atol=1e-5,
+        np.asarray(outer(X)), np.sin(X) * 2 + np.sin(2 * X) * 2 + np.sin(X[:4].sum()), atol=1e-5
     )
     assert calls == [(8, 4), ()]
     text = outer.lower(X).as_text()

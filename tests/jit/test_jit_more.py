@@ -40,10 +40,15 @@ def places(library, n):
         return lambda: library.device_put(V, where)
 
     return {
-        "host": lambda: V, "scalar": lambda: 2.0, "uncommitted": lambda: n.asarray(V),
-        "device 0": put(devices[0]), "device 1": put(devices[1]),
-        "mesh": put(over(slice(0, 4), "x")), "replicated": put(over(slice(0, 4))),
-        "mesh of one": put(over(slice(0, 1))), "other mesh": put(over(slice(4, 8), "x")),
+        "host": lambda: V,
+        "scalar": lambda: 2.0,
+        "uncommitted": lambda: n.asarray(V),
+        "device 0": put(devices[0]),
+        "device 1": put(devices[1]),
+        "mesh": put(over(slice(0, 4), "x")),
+        "replicated": put(over(slice(0, 4))),
+        "mesh of one": put(over(slice(0, 1))),
+        "other mesh": put(over(slice(4, 8), "x")),
     }
 
 
@@ -115,10 +120,16 @@ def test_eager_operations_run_where_their_operands_are():
     assert_same((x * 2).sum(1), (other * 2).sum(1))
 
 
-@pytest.mark.parametrize("convert", [
-    lambda x: x.astype("float16"), lambda x: jnp.asarray(x, "int32"), lambda x: x.real,
-    lambda x: sw.lax.convert_element_type(x, "bfloat16"), lambda x: jnp.array(x, dtype=bool),
-])
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.astype("float16"),
+        lambda x: jnp.asarray(x, "int32"),
+        lambda x: x.real,
+        lambda x: sw.lax.convert_element_type(x, "bfloat16"),
+        lambda x: jnp.array(x, dtype=bool),
+    ],
+)
 def test_conversions_move_nothing(convert):
     for x in (ours(X, "x", "y"), sw.device_put(X, sw.devices()[3])):
         y = convert(x)
@@ -157,40 +168,47 @@ def test_prefixes_of_trees():
 
 BAD_SHARDINGS = {
     "tree": (
-        {"in_shardings": ({"v": sharding()},)}, ValueError,
+        {"in_shardings": ({"v": sharding()},)},
+        ValueError,
         "jit of f: in_shardings must be a pytree prefix of the values that it describes, with "
         "one entry for each value or for a whole subtree: only in_shardings has t['v'] and only "
         "the value has t['w'].",
     ),
     "length": (
-        {"out_shardings": [sharding(), None]}, ValueError,
+        {"out_shardings": [sharding(), None]},
+        ValueError,
         "jit of f: out_shardings must be a pytree prefix of the values that it describes, with "
         "one entry for each value or for a whole subtree: only out_shardings has result[1].",
     ),
     "rank": (
-        {"in_shardings": sharding(None, None, "x")}, ValueError,
+        {"in_shardings": sharding(None, None, "x")},
+        ValueError,
         "jit of f: in_shardings: t['w'] of type f32[8,4]: P(None, None, 'x') over Mesh('x': 4, "
         "'y': 2) has 3 entries, but the array has only 2 dimensions. Remove entries from the end "
         "of the spec.",
     ),
     "bare": (
-        {"in_shardings": P("x")}, ValueError,
+        {"in_shardings": P("x")},
+        ValueError,
         "jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
         "P('x')), or enter `with shardwise.set_mesh(mesh):`.",
     ),
     "string": (
-        {"out_shardings": "x"}, TypeError,
+        {"out_shardings": "x"},
+        TypeError,
         "jit of f: out_shardings takes shardings, devices, PartitionSpecs or None; got 'x' of type "
         "str.",
     ),
     "open": (
-        {"out_shardings": sharding("x", P.UNCONSTRAINED)}, ValueError,
+        {"out_shardings": sharding("x", P.UNCONSTRAINED)},
+        ValueError,
         "jit of f: out_shardings: P('x', UNCONSTRAINED) leaves a dimension unconstrained, "
         "which is supported by with_sharding_constraint only. Name its axes or None here, or pass "
         "no sharding and constrain the value inside of the function.",
     ),
     "devices": (
-        {"in_shardings": ONE, "out_shardings": sharding("x")}, ValueError,
+        {"in_shardings": ONE, "out_shardings": sharding("x")},
+        ValueError,
         "f runs on one set of devices: t['w'] of type f32[8,4] is on device 0, but a result or "
         "intermediate value must be on devices [0, 1, 2, 3, 4, 5, 6, 7] "
         "(NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x'))). Use `device_put` outside of it.",
@@ -240,8 +258,10 @@ def test_bare_specs_under_set_mesh():
 def test_an_abstract_mesh_is_that_of_the_arguments():
     abstract = AbstractMesh((4, 2), ("x", "y"), axis_types=MESH.axis_types)
     place = NamedSharding(abstract, P(None, "y"))
-    for f in (sw.jit(lambda a: a * 2, out_shardings=place),
-              sw.jit(lambda a: sw.with_sharding_constraint(a + 1, place))):
+    for f in (
+        sw.jit(lambda a: a * 2, out_shardings=place),
+        sw.jit(lambda a: sw.with_sharding_constraint(a + 1, place)),
+    ):
         assert f(ours(X, "x")).sharding == sharding(None, "y")
 
 
@@ -270,16 +290,25 @@ def test_a_device_takes_what_is_elsewhere():
     assert sw.jit(lambda a: f(a) + 1)(ours(X, "x")).sharding == sharding("x")
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"device": sw.devices()[0], "backend": "cpu"},
-     f"jit of f: got device={sw.devices()[0]} and backend='cpu'; pass only one of them."),
-    ({"device": sw.devices()[0], "in_shardings": ONE},
-     "jit of f: got device together with in_shardings or out_shardings, which also determine where "
-     "to run. Leave it out."),
-    ({"backend": "cpu", "out_shardings": ONE},
-     "jit of f: got backend together with in_shardings or out_shardings, which also determine "
-     "where to run. Leave it out."),
-])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"device": sw.devices()[0], "backend": "cpu"},
+            f"jit of f: got device={sw.devices()[0]} and backend='cpu'; pass only one of them.",
+        ),
+        (
+            {"device": sw.devices()[0], "in_shardings": ONE},
+            "jit of f: got device together with in_shardings or out_shardings, which also determine where "
+            "to run. Leave it out.",
+        ),
+        (
+            {"backend": "cpu", "out_shardings": ONE},
+            "jit of f: got backend together with in_shardings or out_shardings, which also determine "
+            "where to run. Leave it out.",
+        ),
+    ],
+)
 def test_one_way_of_saying_where(options, message):
     def f(a):
         return a
@@ -345,8 +374,10 @@ def test_donation_is_told_by_the_analysis_of_memory(place):
     lowered = f.lower(x)
     assert lowered.args_info[0][0].donated and lowered.donate_argnums == (0,)
     memory = lowered.compile().memory_analysis()
-    assert memory.alias_size_in_bytes == memory.output_size_in_bytes == X.nbytes // (
-        4 if place == "mesh" else 1
+    assert (
+        memory.alias_size_in_bytes
+        == memory.output_size_in_bytes
+        == X.nbytes // (4 if place == "mesh" else 1)
     )
     assert sw.jit(lambda a: a + 1).lower(x).compile().memory_analysis().alias_size_in_bytes == 0
     x = sw.device_put(x, may_alias=False)
@@ -480,9 +511,10 @@ def test_texts_of_stages():
     located = lowered.as_text(debug_info=True)
     assert f'loc("f"("{__file__}":' in located and "stablehlo.sort" in located
     parsed(located)  # it is StableHLO
-    assert message(
-        ValueError, lowered.as_text, "mhlo"
-    ) == "as_text: unknown dialect 'mhlo'; expected 'stablehlo' or 'hlo'."
+    assert (
+        message(ValueError, lowered.as_text, "mhlo")
+        == "as_text: unknown dialect 'mhlo'; expected 'stablehlo' or 'hlo'."
+    )
     assert str(lowered.compiler_ir().operation.name) == "builtin.module"
     assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
     assert "HloModule" in lowered.compile().as_text()
@@ -534,8 +566,7 @@ def test_looking_at_functions():
     assert sw.eval_shape(lambda a, b: a @ b, t, b=X.T).shape == (8, 8)
     axes = []
     program = sw.make_jaxpr(
-        lambda a: axes.append(context.current().axis("i").size) or a * 2,
-        axis_env=[("i", 4)],
+        lambda a: axes.append(context.current().axis("i").size) or a * 2, axis_env=[("i", 4)]
     )(t)
     assert axes == [4] and str(program).startswith("{ lambda ; a:f32[8,4]. let")
     _, shape = sw.make_jaxpr(lambda a, n: [a] * n, static_argnums=1, return_shape=True)(t, 2)

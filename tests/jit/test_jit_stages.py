@@ -1,6 +1,5 @@
 """`jit`: donated memory, and the stages `trace`, `lower`, `compile`."""
 
-
 import jax
 import numpy as np
 import pytest
@@ -269,7 +268,8 @@ def test_eval_shape():
     assert found == {
         "product": sw.ShapeDtypeStruct((8, 3), np.float32),
         "sum": (
-            sw.ShapeDtypeStruct((), np.float32), sw.ShapeDtypeStruct((), np.int32, weak_type=True)
+            sw.ShapeDtypeStruct((), np.float32),
+            sw.ShapeDtypeStruct((), np.int32, weak_type=True),
         ),
     }
     inside = []

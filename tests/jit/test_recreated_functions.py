@@ -55,21 +55,24 @@ def over(k):
 
 @pytest.mark.parametrize(
     "make",
-    everyday([
-        lambda: sw.grad(lambda x: helper(x).sum()),
-        lambda: sw.value_and_grad(lambda x, y=(1, 2.0): helper(x).sum() * y[1]),
-        lambda: sw.vmap(helper),
-        lambda: sw.vmap(functools.partial(over(2), y=1.0)),
-        lambda: sw.jacfwd(helper),
-        lambda: sw.hessian(lambda x: helper(x).sum()),
-        lambda: sw.checkpoint(helper),
-        lambda: functools.partial(over(3.0), 2.0),
-        lambda: sw.jit(sw.grad(sw.jit(lambda x: helper(x).sum()))),
-        lambda: lambda x: sw.lax.scan(lambda c, y: (c + helper(y), c), x[0], x)[1],
-        lambda: lambda x: sum(x * s for s in SIZES) + settings.scale,
-        lambda: sw.jit(sw.jit(helper, out_shardings=NamedSharding(MESH, PartitionSpec()))),
-        lambda: lambda x, s=slice(2), t=OF_NUMPY: x[s] * t[0],
-    ], 2),
+    everyday(
+        [
+            lambda: sw.grad(lambda x: helper(x).sum()),
+            lambda: sw.value_and_grad(lambda x, y=(1, 2.0): helper(x).sum() * y[1]),
+            lambda: sw.vmap(helper),
+            lambda: sw.vmap(functools.partial(over(2), y=1.0)),
+            lambda: sw.jacfwd(helper),
+            lambda: sw.hessian(lambda x: helper(x).sum()),
+            lambda: sw.checkpoint(helper),
+            lambda: functools.partial(over(3.0), 2.0),
+            lambda: sw.jit(sw.grad(sw.jit(lambda x: helper(x).sum()))),
+            lambda: lambda x: sw.lax.scan(lambda c, y: (c + helper(y), c), x[0], x)[1],
+            lambda: lambda x: sum(x * s for s in SIZES) + settings.scale,
+            lambda: sw.jit(sw.jit(helper, out_shardings=NamedSharding(MESH, PartitionSpec()))),
+            lambda: lambda x, s=slice(2), t=OF_NUMPY: x[s] * t[0],
+        ],
+        2,
+    ),
 )
 def test_transforms_made_anew_are_staged_once(traces, make):
     first = sw.jit(make())(X)
@@ -179,17 +182,28 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
         return f
 
     makers = [
-        lambda: lambda x: x + array, lambda: lambda x: x * one.k, lambda: lambda x: one(x),
-        lambda: lambda x: x * Local.k, lambda: lambda x: called(x), lambda: one.method,
-        lambda: lambda x: x * drawn.random(), lambda: lambda x: x * rng.random(),
-        lambda: lambda x: x * np.random.rand(), lambda: lambda x: x * alias.rand(),
+        lambda: lambda x: x + array,
+        lambda: lambda x: x * one.k,
+        lambda: lambda x: one(x),
+        lambda: lambda x: x * Local.k,
+        lambda: lambda x: called(x),
+        lambda: one.method,
+        lambda: lambda x: x * drawn.random(),
+        lambda: lambda x: x * rng.random(),
+        lambda: lambda x: x * np.random.rand(),
+        lambda: lambda x: x * alias.rand(),
         lambda: lambda x: x * sw.config.values().get("a", 1) if x.ndim > 1 else x,
         lambda: lambda x: x + jnp.load("x") if x.ndim > 1 else x,
         lambda: lambda x: x + load("x") if x.ndim > 1 else x,
-        lambda: lambda x: x * time.time(), lambda: lambda x: x * len(vars(one)),
-        lambda: lambda x: (lambda m: x * m.pi)(math), lambda: lambda x: x * len(globals()),
-        lambda: lambda x: importing(x), lambda: lambda x: printing(x), lambda: lambda x: setting(x),
-        lambda: with_cell(), lambda: lambda x: Unset(x) if x.ndim > 1 else x,  # noqa: F821
+        lambda: lambda x: x * time.time(),
+        lambda: lambda x: x * len(vars(one)),
+        lambda: lambda x: (lambda m: x * m.pi)(math),
+        lambda: lambda x: x * len(globals()),
+        lambda: lambda x: importing(x),
+        lambda: lambda x: printing(x),
+        lambda: lambda x: setting(x),
+        lambda: with_cell(),
+        lambda: lambda x: Unset(x) if x.ndim > 1 else x,  # noqa: F821
     ]
     for number, make in enumerate(makers):
         assert fingerprints.fingerprint_of(make()) is None, number
@@ -434,8 +448,10 @@ def test_shelves_are_bounded(monkeypatch):
     monkeypatch.setattr(trace_cache, "CACHE_GROUPS", 100)
     monkeypatch.setattr(trace_cache, "EQUATIONS", 20)
     for n in range(6):
-        same(sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(X),  # noqa: B023
-             X + 8 * n)
+        same(
+            sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(X),  # noqa: B023
+            X + 8 * n,
+        )
     assert sum(s.size for s in trace_cache._cache_groups.values()) <= 20
 
 

@@ -65,10 +65,16 @@ def test_another_process_reads_it(tmp_path: Path):
     assert run.stdout == "16.0\n", run.stderr
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda data: data[:-1], lambda data: data[:40], lambda data: b"",
-    lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:], lambda data: pickle.dumps(1),
-])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:40],
+        lambda data: b"",
+        lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
+        lambda data: pickle.dumps(1),
+    ],
+)
 def test_other_bytes_are_refused(spoil: Any):
     data, *trees = serialize(sw.jit(lambda x: x + 1).lower(X).compile())
     spoiled = spoil(data)

@@ -27,9 +27,17 @@ class Group:
 
 SAME = [(3, 3), ((1, "a"), (1, "a")), (Group(1), Group(1)), (len, len), (None, None)]
 OTHER = [
-    (1, 1.0), (1, True), (0.0, -0.0), ((1, 2), (1.0, 2)), ((0.0,), (-0.0,)),
-    ((1, (2,)), (1, (2.0,))), (Group(1), Group(2)), ("1", 1),
-    (1j, complex(-0.0, 1)), ((), None), (np.int32(1), 1),
+    (1, 1.0),
+    (1, True),
+    (0.0, -0.0),
+    ((1, 2), (1.0, 2)),
+    ((0.0,), (-0.0,)),
+    ((1, (2,)), (1, (2.0,))),
+    (Group(1), Group(2)),
+    ("1", 1),
+    (1j, complex(-0.0, 1)),
+    ((), None),
+    (np.int32(1), 1),
 ]
 
 
@@ -94,18 +102,31 @@ class Hash:
         return "Hash()"
 
 
-@pytest.mark.parametrize("value, what", [
-    ([1], "[1] of type list, which cannot be hashed."),
-    (V, "array([0., 1., 2., 3.], dtype=float32) of type ndarray, which cannot be hashed."),
-    ((1, ("a", [2])), "(1, ('a', [2])) of type tuple, which cannot be hashed, as it holds [2] of "
-     "type list."),
-    (set(range(50)), "{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16... of type set, "
-     "which cannot be hashed."),
-    (Hash(RuntimeError("not yet")), "Hash() of type Hash, which cannot be hashed (RuntimeError: "
-     "not yet)."),
-    (Hash("a"), "Hash() of type Hash, which cannot be hashed (TypeError: __hash__ method should "
-     "return an integer)."),
-])
+@pytest.mark.parametrize(
+    "value, what",
+    [
+        ([1], "[1] of type list, which cannot be hashed."),
+        (V, "array([0., 1., 2., 3.], dtype=float32) of type ndarray, which cannot be hashed."),
+        (
+            (1, ("a", [2])),
+            "(1, ('a', [2])) of type tuple, which cannot be hashed, as it holds [2] of type list.",
+        ),
+        (
+            set(range(50)),
+            "{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16... of type set, "
+            "which cannot be hashed.",
+        ),
+        (
+            Hash(RuntimeError("not yet")),
+            "Hash() of type Hash, which cannot be hashed (RuntimeError: not yet).",
+        ),
+        (
+            Hash("a"),
+            "Hash() of type Hash, which cannot be hashed (TypeError: __hash__ method should "
+            "return an integer).",
+        ),
+    ],
+)
 @pytest.mark.parametrize("call", ["call", "lower", "staged", "eval_shape"])
 def test_what_cannot_be_hashed(value, what, call):
     def f(x, s):
@@ -113,7 +134,9 @@ def test_what_cannot_be_hashed(value, what, call):
 
     jitted = sw.jit(f, static_argnums=1)
     calls = {
-        "call": jitted, "lower": jitted.lower, "eval_shape": jitted.eval_shape,
+        "call": jitted,
+        "lower": jitted.lower,
+        "eval_shape": jitted.eval_shape,
         "staged": lambda x, s: sw.jit(lambda x: jitted(x, s))(x),
     }
     assert message(ValueError, calls[call], V, value) == (
@@ -140,13 +163,19 @@ class Odd:
         return "Odd()"
 
 
-@pytest.mark.parametrize("answer, what", [
-    (RuntimeError("no"), "RuntimeError (no)"),
-    (TypeError("no"), "TypeError (no)"),
-    (AttributeError("no"), "AttributeError (no)"),
-    (np.array([True, False]), "ValueError (The truth value of an array with more than one element "
-     "is ambiguous. Use a.any() or a.all())"),
-])
+@pytest.mark.parametrize(
+    "answer, what",
+    [
+        (RuntimeError("no"), "RuntimeError (no)"),
+        (TypeError("no"), "TypeError (no)"),
+        (AttributeError("no"), "AttributeError (no)"),
+        (
+            np.array([True, False]),
+            "ValueError (The truth value of an array with more than one element "
+            "is ambiguous. Use a.any() or a.all())",
+        ),
+    ],
+)
 def test_what_cannot_be_compared(answer, what):
     def f(x, s):
         return x

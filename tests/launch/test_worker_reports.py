@@ -17,13 +17,9 @@ def test_a_long_message_is_not_repeated():
     short = ["ValueError: one", "  (3 more lines above)"]
     assert without_messages([*FRAMES, *LONG]) == [*FRAMES, *short]
     chained = [*FRAMES, *LONG, "", LATER, "", *FRAMES, "KeyError: 1"]
-    assert without_messages(chained) == [
-        *FRAMES, *short, "", LATER, "", *FRAMES, "KeyError: 1"
-    ]
+    assert without_messages(chained) == [*FRAMES, *short, "", LATER, "", *FRAMES, "KeyError: 1"]
     after = [*FRAMES, *LONG, "", "shardwise: process 0 is lost.", "so"]
-    assert without_messages(after) == [
-        *FRAMES, *short, "", "shardwise: process 0 is lost.", "so"
-    ]
+    assert without_messages(after) == [*FRAMES, *short, "", "shardwise: process 0 is lost.", "so"]
 
 
 @pytest.mark.parametrize("lines", [
@@ -55,7 +51,10 @@ def test_a_process_is_lost_if_it_is_killed_also_after_it_noticed_another_one(sta
 
 def test_a_text_in_a_line():
     assert [in_a_line(text) for text in ("", "a", "a\nb", "a\nb\nc")] == [
-        "", "a", "a (1 more line)", "a (2 more lines)"
+        "",
+        "a",
+        "a (1 more line)",
+        "a (2 more lines)",
     ]
 
 

@@ -43,14 +43,16 @@ def operands(name, shapes):
 
 def test_sizes_of_1_broadcast():
     """The same as for operands that are broadcast first."""
-    cases = [(n, tuple(operands(n, shapes[::order])))
-             for k, n in enumerate(FLOATS + INTS) for shapes in [SHAPES[k % len(SHAPES)]]
-             for order in (1, -1)]
+    cases = [
+        (n, tuple(operands(n, shapes[::order])))
+        for k, n in enumerate(FLOATS + INTS)
+        for shapes in [SHAPES[k % len(SHAPES)]]
+        for order in (1, -1)
+    ]
 
     def both(every):
         pairs = [(name, args) for (name, _), args in zip(cases, every, strict=True)]
-        return [(getattr(lax, n)(*a), getattr(lax, n)(*snp.broadcast_arrays(*a)))
-                for n, a in pairs]
+        return [(getattr(lax, n)(*a), getattr(lax, n)(*snp.broadcast_arrays(*a))) for n, a in pairs]
 
     for got, wanted in sw.eval_shape(both, [args for _, args in cases]):
         assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
@@ -98,10 +100,12 @@ def test_shardings_in_types():
     np.testing.assert_array_equal(out, x + y)
 
 
-@pytest.mark.parametrize("shapes, listed", [
-    (((2, 3), (4, 3)), "f32[2,3] and f32[4,3]"), (((2, 3), (3,)), "f32[2,3] and f32[3]"),
-])
+@pytest.mark.parametrize(
+    "shapes, listed",
+    [(((2, 3), (4, 3)), "f32[2,3] and f32[4,3]"), (((2, 3), (3,)), "f32[2,3] and f32[3]")],
+)
 def test_what_does_not_broadcast(shapes, listed):
     assert message(TypeError, lax.add, *[snp.ones(s) for s in shapes]) == (
         f"add: operands must have equal shapes or be scalars; got {listed}. The functions of "
-        "shardwise.numpy broadcast.")
+        "shardwise.numpy broadcast."
+    )

@@ -16,106 +16,195 @@ PERM = [(0, 1), (1, 0)]
 # By mistake: calls on one value over an axis of 4 indices, error class, text after the name.
 CASES = {
     "psum": [
-        (lambda x: lax.psum(x, ("i", "i")), ValueError,
-         "axis 'i' is given twice, in ('i', 'i'). Name each once."),
-        (lambda x: lax.psum(x, 3), ValueError,
-         "integers among the axes refer to dimensions of the operand; got 3 for f32[3]. Refer to a "
-         "mapped axis by its name, the axis_name of `shardwise.vmap`."),
-        (lambda x: lax.psum(x, ("i", 0, -1)), ValueError,
-         "a dimension is given twice, in (0, -1) for f32[3]. Name each once."),
-        (lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]), ValueError,
-         "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1], [2, "
-         "2]]."),
-        (lambda x: lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3]), TypeError,
-         "axis_index_groups must be lists of indices, such as [[0, 1], [2, 3]]; got [0, 1, 2, 3]."),
+        (
+            lambda x: lax.psum(x, ("i", "i")),
+            ValueError,
+            "axis 'i' is given twice, in ('i', 'i'). Name each once.",
+        ),
+        (
+            lambda x: lax.psum(x, 3),
+            ValueError,
+            "integers among the axes refer to dimensions of the operand; got 3 for f32[3]. Refer to a "
+            "mapped axis by its name, the axis_name of `shardwise.vmap`.",
+        ),
+        (
+            lambda x: lax.psum(x, ("i", 0, -1)),
+            ValueError,
+            "a dimension is given twice, in (0, -1) for f32[3]. Name each once.",
+        ),
+        (
+            lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]),
+            ValueError,
+            "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1], [2, "
+            "2]].",
+        ),
+        (
+            lambda x: lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3]),
+            TypeError,
+            "axis_index_groups must be lists of indices, such as [[0, 1], [2, 3]]; got [0, 1, 2, 3].",
+        ),
     ],
     "pmax": [
-        (lambda x: lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]), ValueError,
-         "axis_index_groups partition a single named axis; got axis 'i' and dimensions (0,). Call "
-         "it once for each axis."),
+        (
+            lambda x: lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]),
+            ValueError,
+            "axis_index_groups partition a single named axis; got axis 'i' and dimensions (0,). Call "
+            "it once for each axis.",
+        )
     ],
     "pmean": [
-        (lambda x: lax.pmean(x, "i", axis_index_groups=[[0, 1]]), ValueError,
-         "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1]]."),
+        (
+            lambda x: lax.pmean(x, "i", axis_index_groups=[[0, 1]]),
+            ValueError,
+            "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1]].",
+        )
     ],
     "all_gather": [
-        (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]), ValueError,
-         "axis_index_groups must have the same size, as all results have the same shape; got [[0, "
-         "1, 2], [3]]."),
-        (lambda x: lax.all_gather(x, "i", axis=5), ValueError,
-         "axis=5 is not a dimension of the result, which has one more than f32[3]: it must be from "
-         "-2 to 1."),
-        (lambda x: lax.all_gather(x[0], "i", tiled=True), ValueError,
-         "axis=0 is not a dimension of f32[]: it has none."),
-        (lambda x: lax.all_gather(x, "i", axis="rows"), TypeError,
-         "axis must be an integer; got 'rows' of type str."),
+        (
+            lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]),
+            ValueError,
+            "axis_index_groups must have the same size, as all results have the same shape; got [[0, "
+            "1, 2], [3]].",
+        ),
+        (
+            lambda x: lax.all_gather(x, "i", axis=5),
+            ValueError,
+            "axis=5 is not a dimension of the result, which has one more than f32[3]: it must be from "
+            "-2 to 1.",
+        ),
+        (
+            lambda x: lax.all_gather(x[0], "i", tiled=True),
+            ValueError,
+            "axis=0 is not a dimension of f32[]: it has none.",
+        ),
+        (
+            lambda x: lax.all_gather(x, "i", axis="rows"),
+            TypeError,
+            "axis must be an integer; got 'rows' of type str.",
+        ),
     ],
     "all_gather_invariant": [
-        (lambda x: lax.all_gather_invariant(x, "i", axis=2), ValueError,
-         "axis=2 is not a dimension of the result, which has one more than f32[3]: it must be from "
-         "-2 to 1."),
+        (
+            lambda x: lax.all_gather_invariant(x, "i", axis=2),
+            ValueError,
+            "axis=2 is not a dimension of the result, which has one more than f32[3]: it must be from "
+            "-2 to 1.",
+        )
     ],
     "psum_scatter": [
-        (lambda x: lax.psum_scatter(x, "i"), ValueError,
-         "the dimension scatter_dimension=0 of f32[3] is split among the 4 indices of axis 'i', so "
-         "its size must be the number of them; got 3."),
-        (lambda x: lax.psum_scatter(x, "i", scatter_dimension=1), ValueError,
-         "scatter_dimension=1 is not a dimension of f32[3]: it must be from -1 to 0."),
-        (lambda x: lax.psum_scatter(
-            x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True), ValueError,
-         "the dimension scatter_dimension=0 of f32[3] is split among the 2 indices of a group of "
-         "axis 'i', so its size must be a multiple of the number of them; got 3."),
+        (
+            lambda x: lax.psum_scatter(x, "i"),
+            ValueError,
+            "the dimension scatter_dimension=0 of f32[3] is split among the 4 indices of axis 'i', so "
+            "its size must be the number of them; got 3.",
+        ),
+        (
+            lambda x: lax.psum_scatter(x, "i", scatter_dimension=1),
+            ValueError,
+            "scatter_dimension=1 is not a dimension of f32[3]: it must be from -1 to 0.",
+        ),
+        (
+            lambda x: lax.psum_scatter(x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True),
+            ValueError,
+            "the dimension scatter_dimension=0 of f32[3] is split among the 2 indices of a group of "
+            "axis 'i', so its size must be a multiple of the number of them; got 3.",
+        ),
     ],
     "all_to_all": [
-        (lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True), ValueError,
-         "the dimension split_axis=0 of f32[3] is split among the 4 indices of axis 'i', so its "
-         "size must be a multiple of the number of them; got 3."),
-        (lambda x: lax.all_to_all(x, "i", 1, 0), ValueError,
-         "split_axis=1 is not a dimension of f32[3]: it must be from -1 to 0."),
-        (lambda x: lax.all_to_all(x, "i", 0, -2), ValueError,
-         "concat_axis=-2 is not a dimension of f32[3]: it must be from -1 to 0."),
-        (lambda x: lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]), ValueError,
-         "axis_index_groups must have the same size, as all results have the same shape; got [[0], "
-         "[1, 2, 3]]."),
+        (
+            lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True),
+            ValueError,
+            "the dimension split_axis=0 of f32[3] is split among the 4 indices of axis 'i', so its "
+            "size must be a multiple of the number of them; got 3.",
+        ),
+        (
+            lambda x: lax.all_to_all(x, "i", 1, 0),
+            ValueError,
+            "split_axis=1 is not a dimension of f32[3]: it must be from -1 to 0.",
+        ),
+        (
+            lambda x: lax.all_to_all(x, "i", 0, -2),
+            ValueError,
+            "concat_axis=-2 is not a dimension of f32[3]: it must be from -1 to 0.",
+        ),
+        (
+            lambda x: lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]),
+            ValueError,
+            "axis_index_groups must have the same size, as all results have the same shape; got [[0], "
+            "[1, 2, 3]].",
+        ),
     ],
     "pswapaxes": [
-        (lambda x: lax.pswapaxes(x, "i", 0), ValueError,
-         "the dimension axis=0 of f32[3] is split among the 4 indices of axis 'i', so its size "
-         "must be the number of them; got 3."),
-        (lambda x: lax.pswapaxes(x, "i", 1), ValueError,
-         "axis=1 is not a dimension of f32[3]: it must be from -1 to 0."),
+        (
+            lambda x: lax.pswapaxes(x, "i", 0),
+            ValueError,
+            "the dimension axis=0 of f32[3] is split among the 4 indices of axis 'i', so its size "
+            "must be the number of them; got 3.",
+        ),
+        (
+            lambda x: lax.pswapaxes(x, "i", 1),
+            ValueError,
+            "axis=1 is not a dimension of f32[3]: it must be from -1 to 0.",
+        ),
     ],
     "ppermute": [
-        (lambda x: lax.ppermute(x, "i", [(0, 1), (2, 1)]), ValueError,
-         "each destination in perm must be one of the 4 indices of axis 'i', and occur once; got "
-         "[1, 1]."),
-        (lambda x: lax.ppermute(x, "i", [(0, 1), (4, 2)]), ValueError,
-         "each source in perm must be one of the 4 indices of axis 'i', and occur once; got "
-         "[0, 4]."),
-        (lambda x: lax.ppermute(x, "i", [1, 0, 3, 2]), TypeError,
-         "perm must be pairs of indices (source, destination), such as [(0, 1), (1, 0)]; got "
-         "[1, 0, 3, 2]."),
+        (
+            lambda x: lax.ppermute(x, "i", [(0, 1), (2, 1)]),
+            ValueError,
+            "each destination in perm must be one of the 4 indices of axis 'i', and occur once; got "
+            "[1, 1].",
+        ),
+        (
+            lambda x: lax.ppermute(x, "i", [(0, 1), (4, 2)]),
+            ValueError,
+            "each source in perm must be one of the 4 indices of axis 'i', and occur once; got "
+            "[0, 4].",
+        ),
+        (
+            lambda x: lax.ppermute(x, "i", [1, 0, 3, 2]),
+            TypeError,
+            "perm must be pairs of indices (source, destination), such as [(0, 1), (1, 0)]; got "
+            "[1, 0, 3, 2].",
+        ),
     ],
     "pshuffle": [
-        (lambda x: lax.pshuffle(x, "i", [0, 1]), ValueError,
-         "perm must be a permutation of the 4 indices of axis 'i'; got [0, 1]."),
-        (lambda x: lax.pshuffle(x, "i", PERM), TypeError,
-         "each of perm must be an integer; got (0, 1) of type tuple."),
+        (
+            lambda x: lax.pshuffle(x, "i", [0, 1]),
+            ValueError,
+            "perm must be a permutation of the 4 indices of axis 'i'; got [0, 1].",
+        ),
+        (
+            lambda x: lax.pshuffle(x, "i", PERM),
+            TypeError,
+            "each of perm must be an integer; got (0, 1) of type tuple.",
+        ),
     ],
     "pbroadcast": [
-        (lambda x: lax.pbroadcast(x, "i", 4), ValueError,
-         "source must be one of the 4 indices of axis 'i'; got 4."),
-        (lambda x: lax.pbroadcast(x, "i", 0.5), TypeError,
-         "source must be an integer; got 0.5 of type float."),
+        (
+            lambda x: lax.pbroadcast(x, "i", 4),
+            ValueError,
+            "source must be one of the 4 indices of axis 'i'; got 4.",
+        ),
+        (
+            lambda x: lax.pbroadcast(x, "i", 0.5),
+            TypeError,
+            "source must be an integer; got 0.5 of type float.",
+        ),
     ],
     "pcast": [
-        (lambda x: lax.pcast(x, "i", to="reduced"), ValueError,
-         "values can be cast only to 'varying'; got 'reduced'. To make a varying value invarying, "
-         "use a collective, such as `shardwise.lax.psum`."),
+        (
+            lambda x: lax.pcast(x, "i", to="reduced"),
+            ValueError,
+            "values can be cast only to 'varying'; got 'reduced'. To make a varying value invarying, "
+            "use a collective, such as `shardwise.lax.psum`.",
+        )
     ],
     "axis_index": [
-        (lambda x: lax.axis_index(("i", "i")), ValueError,
-         "axis 'i' is given twice, in ('i', 'i'). Name each once."),
+        (
+            lambda x: lax.axis_index(("i", "i")),
+            ValueError,
+            "axis 'i' is given twice, in ('i', 'i'). Name each once.",
+        )
     ],
 }
 
@@ -132,10 +221,20 @@ def test_over_a_map_and_over_a_mesh(name):
 
 
 CALLS = {
-    "psum": (X, "k"), "pmean": (X, "k"), "pmax": (X, ("k", "i")), "pmin": (X, "k"),
-    "all_gather": (X, "k"), "all_gather_invariant": (X, "k"), "all_to_all": (X, "k", 0, 0),
-    "psum_scatter": (X, "k"), "ppermute": (X, "k", PERM), "pshuffle": (X, "k", [1, 0]),
-    "pswapaxes": (X, "k", 0), "pbroadcast": (X, "k", 0), "axis_index": ("k",), "axis_size": ("k",),
+    "psum": (X, "k"),
+    "pmean": (X, "k"),
+    "pmax": (X, ("k", "i")),
+    "pmin": (X, "k"),
+    "all_gather": (X, "k"),
+    "all_gather_invariant": (X, "k"),
+    "all_to_all": (X, "k", 0, 0),
+    "psum_scatter": (X, "k"),
+    "ppermute": (X, "k", PERM),
+    "pshuffle": (X, "k", [1, 0]),
+    "pswapaxes": (X, "k", 0),
+    "pbroadcast": (X, "k", 0),
+    "axis_index": ("k",),
+    "axis_size": ("k",),
 }
 
 
@@ -146,20 +245,26 @@ def test_an_axis_that_is_not_bound(name):
 
     for scope, f in (("none", call), ("'i'", sw.vmap(call, axis_name="i"))):
         fails(
-            NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: "
+            NameError,
+            f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: "
             f"{scope}. To bind an axis name, wrap the call in a map: "
-            "`shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.", f, X,
+            "`shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.",
+            f,
+            X,
         )
 
 
 def test_a_mesh_axis_that_is_not_manual():
     mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("i", "k"))
-    f = sw.shard_map(lambda x: lax.psum(x, "k"), mesh=mesh, in_specs=P("i"), out_specs=P("i"),
-                     axis_names={"i"})
+    f = sw.shard_map(
+        lambda x: lax.psum(x, "k"), mesh=mesh, in_specs=P("i"), out_specs=P("i"), axis_names={"i"}
+    )
     fails(
-        NameError, "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. 'k' is "
+        NameError,
+        "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. 'k' is "
         "an axis of the mesh, which is only bound inside `shardwise.shard_map`. To bind an axis "
         "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
         "`shardwise.shard_map`.",
-        f, X,
+        f,
+        X,
     )

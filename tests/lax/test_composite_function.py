@@ -46,20 +46,34 @@ def test_name_version_and_attributes():
 
     def call(x):
         return lax.composite(fun, "my.op", 3)(
-            x, a=None, b=1.5, c="s\"\né\\", d=True, e=np.arange(3, dtype=np.int8), f=[1, -2],
-            g=(1.0, "a"), h={"a": 1, "b": [False]}, i=np.float32(2), j=np.array([[True, False]]),
-            k=1e-30, m=float("inf"), n=np.zeros((0, 2)), o=np.uint16(3), p=[], q=np.zeros(()),
+            x,
+            a=None,
+            b=1.5,
+            c='s"\né\\',
+            d=True,
+            e=np.arange(3, dtype=np.int8),
+            f=[1, -2],
+            g=(1.0, "a"),
+            h={"a": 1, "b": [False]},
+            i=np.float32(2),
+            j=np.array([[True, False]]),
+            k=1e-30,
+            m=float("inf"),
+            n=np.zeros((0, 2)),
+            o=np.uint16(3),
+            p=[],
+            q=np.zeros(()),
         )[0]
 
     (line,) = called(sw.jit(call).lower(X).as_text())
     assert line == (
-        r'''stablehlo.composite "my.op" %arg0 {composite_attributes = {b = 1.5 : f64, '''
-        r'''c = "s\22\0A\C3\A9\5C", d = true, e = dense<[0, 1, 2]> : tensor<3xi8>, '''
-        r'''f = [1 : i64, -2 : i64], g = [1.0 : f64, "a"], h = {"a" = 1 : i64, "b" = [false]}, '''
-        r'''i = 2.0 : f32, j = dense<[[true, false]]> : tensor<1x2xi1>, k = 1.0e-30 : f64, '''
-        r'''m = 0x7FF0000000000000 : f64, n = dense<> : tensor<0x2xf64>, o = 3 : ui16, p = [], '''
-        r'''q = dense<0.0> : tensor<f64>}, decomposition = @fun, version = 3 : i32} : '''
-        r'''(tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)'''
+        r"""stablehlo.composite "my.op" %arg0 {composite_attributes = {b = 1.5 : f64, """
+        r"""c = "s\22\0A\C3\A9\5C", d = true, e = dense<[0, 1, 2]> : tensor<3xi8>, """
+        r"""f = [1 : i64, -2 : i64], g = [1.0 : f64, "a"], h = {"a" = 1 : i64, "b" = [false]}, """
+        r"""i = 2.0 : f32, j = dense<[[true, false]]> : tensor<1x2xi1>, k = 1.0e-30 : f64, """
+        r"""m = 0x7FF0000000000000 : f64, n = dense<> : tensor<0x2xf64>, o = 3 : ui16, p = [], """
+        r"""q = dense<0.0> : tensor<f64>}, decomposition = @fun, version = 3 : i32} : """
+        r"""(tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"""
     )
     np.testing.assert_array_equal(sw.jit(call)(X), 2 * X)
     np.testing.assert_array_equal(call(X), 2 * X)
@@ -102,8 +116,9 @@ def test_derivatives_are_refused_and_can_be_given():
     tangent = sw.custom_jvp(lax.composite(lambda x: jnp.sin(x) / jnp.cos(x), "my.tangent"))
     tangent.defjvps(lambda t, out, x: t * (1 + out * out))
     assert sw.grad(tangent)(0.5) == pytest.approx(1 / np.cos(0.5) ** 2)
-    np.testing.assert_array_equal(sw.grad(lambda y: softmax(X, axis=0)[0, 0] * y)(2.0),
-                                  softmax(X, axis=0)[0, 0])
+    np.testing.assert_array_equal(
+        sw.grad(lambda y: softmax(X, axis=0)[0, 0] * y)(2.0), softmax(X, axis=0)[0, 0]
+    )
 
 
 def test_over_devices():
@@ -141,9 +156,7 @@ def test_messages():
     )
     assert refused(
         UnexpectedTracerError, sw.jit(lambda y: lax.composite(lambda x: x + y, "my.add")(X)), 1.0
-    ) == (
-        "composite 'my.add': <lambda> closes over a traced value. Pass it as an argument."
-    )
+    ) == ("composite 'my.add': <lambda> closes over a traced value. Pass it as an argument.")
     assert refused(TypeError, add, object()).startswith(
         "composite 'my.add': the arguments[0] is <object object at "
     )

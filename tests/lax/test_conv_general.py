@@ -34,13 +34,18 @@ def problem(seed):
     if rng.random() < 0.4:
         holes, padding = None, rng.choice(["SAME", "valid", "SAME_LOWER"])
     how = {
-        "window_strides": [rng.choice([1, 2, 3]) for _ in space], "padding": padding,
-        "lhs_dilation": holes, "rhs_dilation": [rng.choice([1, 1, 2]) for _ in space],
-        "dimension_numbers": tuple(orders[:3]), "feature_group_count": groups,
+        "window_strides": [rng.choice([1, 2, 3]) for _ in space],
+        "padding": padding,
+        "lhs_dilation": holes,
+        "rhs_dilation": [rng.choice([1, 1, 2]) for _ in space],
+        "dimension_numbers": tuple(orders[:3]),
+        "feature_group_count": groups,
         "batch_group_count": parts,
     }
-    x, k = (values.standard_normal([({**sizes, **own})[c] for c in order]).astype(np.float32)
-            for order, own in zip(orders, (lengths, window), strict=False))
+    x, k = (
+        values.standard_normal([({**sizes, **own})[c] for c in order]).astype(np.float32)
+        for order, own in zip(orders, (lengths, window), strict=False)
+    )
     return x, k, how
 
 
@@ -77,6 +82,7 @@ def test_mapped_like_jax(seed):
     i, j, o = (rng.randrange(x.ndim + 1) for _ in range(3))
     mapped = np.stack([x, x + 1, -x], i), np.stack([k, 2 * k, k + 1], j)
     for axes, args in (((i, j), mapped), ((i, None), (mapped[0], k)), ((None, j), (x, mapped[1]))):
+
         def run(lib, axes=axes):
             return lib.vmap(lambda x, k: lib.lax.conv_general_dilated(x, k, **how), axes, o)
 
@@ -114,10 +120,19 @@ def test_split_as_on_one_device(seed):
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(1, 0), (2, 1)]])
-@pytest.mark.parametrize("options", everyday([
-    {}, {"transpose_kernel": True}, {"use_consistent_padding": True}, {"rhs_dilation": (2, 1)},
-    {"dimension_numbers": ("NCHW", "OIHW", "NHWC"), "transpose_kernel": True},
-], 8))
+@pytest.mark.parametrize(
+    "options",
+    everyday(
+        [
+            {},
+            {"transpose_kernel": True},
+            {"use_consistent_padding": True},
+            {"rhs_dilation": (2, 1)},
+            {"dimension_numbers": ("NCHW", "OIHW", "NHWC"), "transpose_kernel": True},
+        ],
+        8,
+    ),
+)
 def test_transposed(padding, options):
     rng = np.random.default_rng(0)
     first = "dimension_numbers" in options
@@ -142,8 +157,9 @@ def test_patches_and_kernels_by_place():
     holes = np.where(x > 0, x, np.inf)
     moved = lax.conv_general_dilated_patches(holes, *args[1:])
     assert np.isfinite(np.asarray(moved)).any() and not np.isnan(moved).any()
-    half = lax.conv_general_dilated_patches(x, (2, 2), (1, 1), "VALID",
-                                            preferred_element_type=np.float16)
+    half = lax.conv_general_dilated_patches(
+        x, (2, 2), (1, 1), "VALID", preferred_element_type=np.float16
+    )
     assert half.dtype == np.float16 and half.shape == (2, 24, 4, 2)
 
 
@@ -160,8 +176,9 @@ def test_dtypes(dtype):
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, rtol=5e-2, atol=5e-2)
     split = sw.device_put(x, NamedSharding(LINE, P(None, "x")))
-    np.testing.assert_allclose(lax.conv_general_dilated(split, *args[1:]), wanted, rtol=5e-2,
-                               atol=5e-2)
+    np.testing.assert_allclose(
+        lax.conv_general_dilated(split, *args[1:]), wanted, rtol=5e-2, atol=5e-2
+    )
 
 
 def test_wider_results_and_their_derivatives():
@@ -177,23 +194,31 @@ def test_wider_results_and_their_derivatives():
 
 def test_shapes():
     for name, args in {
-        "conv_shape_tuple": [((2, 3, 7, 8), (4, 3, 2, 3), (1, 2), "SAME"),
-                             ((4, 3, 7), (4, 3, 2), (2,), [(1, -2)], 2)],
-        "conv_general_shape_tuple": [((2, 7, 8, 3), (2, 3, 3, 4), (1, 2), "SAME",
-                                      ("NHWC", "HWIO", "NCHW"))],
-        "conv_transpose_shape_tuple": [((2, 7, 8, 3), (2, 3, 3, 4), (2, 2), padding,
-                                        ("NHWC", "HWOI", "NHWC"))
-                                       for padding in ("SAME", "VALID")],
-        "conv_dimension_numbers": [((1,) * 4, (1,) * 4, None),
-                                   ((1,) * 4, (1,) * 4, ("NHWC", "WHIO", "CWHN"))],
+        "conv_shape_tuple": [
+            ((2, 3, 7, 8), (4, 3, 2, 3), (1, 2), "SAME"),
+            ((4, 3, 7), (4, 3, 2), (2,), [(1, -2)], 2),
+        ],
+        "conv_general_shape_tuple": [
+            ((2, 7, 8, 3), (2, 3, 3, 4), (1, 2), "SAME", ("NHWC", "HWIO", "NCHW"))
+        ],
+        "conv_transpose_shape_tuple": [
+            ((2, 7, 8, 3), (2, 3, 3, 4), (2, 2), padding, ("NHWC", "HWOI", "NHWC"))
+            for padding in ("SAME", "VALID")
+        ],
+        "conv_dimension_numbers": [
+            ((1,) * 4, (1,) * 4, None),
+            ((1,) * 4, (1,) * 4, ("NHWC", "WHIO", "CWHN")),
+        ],
         "conv_general_permutations": [(("NHWC", "WHIO", "CWHN"),)],
-        "padtype_to_pads": [((5, 6), (3, 2), (2, 2), kind) for kind in
-                            ("SAME", "SAME_LOWER", "valid")],
+        "padtype_to_pads": [
+            ((5, 6), (3, 2), (2, 2), kind) for kind in ("SAME", "SAME_LOWER", "valid")
+        ],
     }.items():
         for one in args:
             found, wanted = getattr(lax, name)(*one), getattr(jax.lax, name)(*one)
             assert [*map(tuple, map(np.atleast_1d, found))] == [
-                *map(tuple, map(np.atleast_1d, wanted))]
+                *map(tuple, map(np.atleast_1d, wanted))
+            ]
 
 
 def test_explicit_shardings():
@@ -202,12 +227,17 @@ def test_explicit_shardings():
     x, k = (rng.standard_normal(s).astype(np.float32) for s in ((4, 4, 6), (8, 4, 3)))
     wanted = np.asarray(lax.conv(x, k, (1,), "SAME"))
     with sw.set_mesh(mesh):
+
         def run(xs, ks, **more):
             a, b = sw.device_put(x, P(*xs)), sw.device_put(k, P(*ks))
             found = lax.conv_general_dilated(a, b, (1,), "SAME", **more)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-            slopes = sw.jit(sw.grad(lambda a, b: (
-                lax.conv_general_dilated(a, b, (1,), "SAME", **more) ** 2).sum(), (0, 1)))(a, b)
+            slopes = sw.jit(
+                sw.grad(
+                    lambda a, b: (lax.conv_general_dilated(a, b, (1,), "SAME", **more) ** 2).sum(),
+                    (0, 1),
+                )
+            )(a, b)
             assert [g.aval for g in slopes] == [a.aval, b.aval]
             return sw.typeof(found).str_short(True)
 
@@ -226,53 +256,101 @@ def test_explicit_shardings():
 X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
 
 
-@pytest.mark.parametrize(("args", "options", "text"), [
-    ((X, K[0], (1,), "SAME"), {},
-     "conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got (2, 4, 5) "
-     "and (2, 3)."),
-    ((X, K, (1,), "SAME"), {"dimension_numbers": ("NCH", "OIH")},
-     "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three "
-     "strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got "
-     "('NCH', 'OIH')."),
-    ((X, K, (1,), "SAME"), {"dimension_numbers": ("NCH", "OIW", "NCH")},
-     "conv_general_permutations: the strings must have the letters N and C (lhs, result), O and I "
-     "(rhs), and the same other letters, each once; got ('NCH', 'OIW', 'NCH')."),
-    ((X, K, (1,), "SAME"), {"lhs_dilation": (2,)},
-     "conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,). Pass "
-     "pairs (low, high), or use conv_transpose."),
-    ((X, K, (1,), "WIDE"), {},
-     "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'."),
-    ((X, K, (1,), [1]), {},
-     "conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); "
-     "got [1]."),
-    ((X, K, (1,), "VALID"), {},
-     "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided by "
-     "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3]."),
-    ((X, K, (1, 1), [(0, 0)]), {"feature_group_count": 2},
-     "conv_general_dilated: window_strides must have an entry for each of 1 spatial dimensions, "
-     "not (1, 1); got f32[2,4,5] and f32[4,2,3]."),
-    ((X, K, (0,), [(0, 0)]), {"feature_group_count": 2},
-     "conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and "
-     "f32[4,2,3]."),
-    ((X, K[:, :1], (1,), [(0, 0)]), {"feature_group_count": 4, "batch_group_count": 2},
-     "conv_general_dilated: feature_group_count and batch_group_count must be positive, and one "
-     "of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3]."),
-    ((X, K[:3], (1,), [(0, 0)]), {"feature_group_count": 2},
-     "conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got "
-     "f32[2,4,5] and f32[3,2,3]."),
-    ((X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)]), {"batch_group_count": 3},
-     "conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
-     "and f32[6,4,3]."),
-    ((X, K, (1,), [(-4, -2)]), {"feature_group_count": 2},
-     "conv_general_dilated: padding ((-4, -2),) removes more elements than there are in f32[2,4,5] "
-     "and f32[4,2,3]."),
-    ((X, K.astype(np.int32), (1,), [(0, 0)]), {"feature_group_count": 2},
-     "conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
-     "functions of shardwise.numpy promote."),
-    ((X, K, (1,), "VALID"), {"feature_group_count": 2, "precision": "BF16_BF16_F32"},
-     "conv_general_dilated: XLA does not support the algorithm BF16_BF16_F32 for convolutions. "
-     "Pass a `Precision`, its name, or a pair."),
-])
+@pytest.mark.parametrize(
+    ("args", "options", "text"),
+    [
+        (
+            (X, K[0], (1,), "SAME"),
+            {},
+            "conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got (2, 4, 5) "
+            "and (2, 3).",
+        ),
+        (
+            (X, K, (1,), "SAME"),
+            {"dimension_numbers": ("NCH", "OIH")},
+            "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three "
+            "strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got "
+            "('NCH', 'OIH').",
+        ),
+        (
+            (X, K, (1,), "SAME"),
+            {"dimension_numbers": ("NCH", "OIW", "NCH")},
+            "conv_general_permutations: the strings must have the letters N and C (lhs, result), O and I "
+            "(rhs), and the same other letters, each once; got ('NCH', 'OIW', 'NCH').",
+        ),
+        (
+            (X, K, (1,), "SAME"),
+            {"lhs_dilation": (2,)},
+            "conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,). Pass "
+            "pairs (low, high), or use conv_transpose.",
+        ),
+        (
+            (X, K, (1,), "WIDE"),
+            {},
+            "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'.",
+        ),
+        (
+            (X, K, (1,), [1]),
+            {},
+            "conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); "
+            "got [1].",
+        ),
+        (
+            (X, K, (1,), "VALID"),
+            {},
+            "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided by "
+            "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3].",
+        ),
+        (
+            (X, K, (1, 1), [(0, 0)]),
+            {"feature_group_count": 2},
+            "conv_general_dilated: window_strides must have an entry for each of 1 spatial dimensions, "
+            "not (1, 1); got f32[2,4,5] and f32[4,2,3].",
+        ),
+        (
+            (X, K, (0,), [(0, 0)]),
+            {"feature_group_count": 2},
+            "conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and "
+            "f32[4,2,3].",
+        ),
+        (
+            (X, K[:, :1], (1,), [(0, 0)]),
+            {"feature_group_count": 4, "batch_group_count": 2},
+            "conv_general_dilated: feature_group_count and batch_group_count must be positive, and one "
+            "of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3].",
+        ),
+        (
+            (X, K[:3], (1,), [(0, 0)]),
+            {"feature_group_count": 2},
+            "conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got "
+            "f32[2,4,5] and f32[3,2,3].",
+        ),
+        (
+            (X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)]),
+            {"batch_group_count": 3},
+            "conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
+            "and f32[6,4,3].",
+        ),
+        (
+            (X, K, (1,), [(-4, -2)]),
+            {"feature_group_count": 2},
+            "conv_general_dilated: padding ((-4, -2),) removes more elements than there are in f32[2,4,5] "
+            "and f32[4,2,3].",
+        ),
+        (
+            (X, K.astype(np.int32), (1,), [(0, 0)]),
+            {"feature_group_count": 2},
+            "conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
+            "functions of shardwise.numpy promote.",
+        ),
+        (
+            (X, K, (1,), "VALID"),
+            {"feature_group_count": 2, "precision": "BF16_BF16_F32"},
+            "conv_general_dilated: XLA does not support the algorithm BF16_BF16_F32 for convolutions. "
+            "Pass a `Precision`, its name, or a pair.",
+        ),
+    ],
+)
 def test_mistakes(args, options, text):
     assert message((TypeError, ValueError), lax.conv_general_dilated, *args, **options) == text
 

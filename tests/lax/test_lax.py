@@ -16,24 +16,33 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
 Y = RNG.standard_normal((3, 4)).astype(np.float32)
 VALUES = {
-    "X": X, "Y": Y, "Z": X + 1j * Y, "POSITIVE": np.abs(X) + 0.5, "SMALL": X / 8,
-    "UNIT": np.tanh(X / 8), "INTS": RNG.integers(0, 9, (3, 4)).astype(np.int32),
+    "X": X,
+    "Y": Y,
+    "Z": X + 1j * Y,
+    "POSITIVE": np.abs(X) + 0.5,
+    "SMALL": X / 8,
+    "UNIT": np.tanh(X / 8),
+    "INTS": RNG.integers(0, 9, (3, 4)).astype(np.int32),
     "INDICES": np.array([[0, 1], [2, 9]], np.int32),
 }
 
 ON_ONE = {  # each is called with an array of its domain
     """neg sign abs square floor ceil is_finite exp exp2 expm1 log1p logistic cbrt sin cos tan atan
        sinh cosh tanh asinh reciprocal erf erfc bessel_i0e bessel_i1e""": "X",
-    "log sqrt rsqrt lgamma digamma acosh": "POSITIVE", "asin acos atanh erf_inv": "UNIT",
-    "bitwise_not population_count clz": "INTS", "real imag conj": "Z",
+    "log sqrt rsqrt lgamma digamma acosh": "POSITIVE",
+    "asin acos atanh erf_inv": "UNIT",
+    "bitwise_not population_count clz": "INTS",
+    "real imag conj": "Z",
 }
 ON_TWO = {
     "add sub mul div rem max min nextafter atan2 complex": "X, Y",
     "eq ne lt le gt ge": "X, X.round()",
     "bitwise_and bitwise_or bitwise_xor": "INTS, INTS[::-1].copy()",
     "shift_left shift_right_arithmetic shift_right_logical": "INTS, np.int32(2)",
-    "pow": "POSITIVE, Y", "igamma igammac": "POSITIVE, POSITIVE + 1",
-    "zeta": "POSITIVE + 2, POSITIVE", "polygamma": "np.float32(1), POSITIVE",
+    "pow": "POSITIVE, Y",
+    "igamma igammac": "POSITIVE, POSITIVE + 1",
+    "zeta": "POSITIVE + 2, POSITIVE",
+    "polygamma": "np.float32(1), POSITIVE",
 }
 CALLS = """
 lax.betainc(POSITIVE, POSITIVE, np.float32(0.3)); lax.add(X, 1.0); lax.mul(2.0, X)
@@ -116,15 +125,26 @@ def test_indices_may_be_traced():
     same(sw.jit(lambda i: part(lax, i))(-2), jax.jit(lambda i: part(jax.lax, i))(-2))
 
 
-test_messages = messages([
-    (lambda: lax.add(X, 1), TypeError,
-     "add: operands must have equal dtypes; got f32[3,4] and ~i32[]. "
-     "The functions of shardwise.numpy promote."),
-    (lambda: lax.select(X > 0, X, 1.0), TypeError,
-     "select: cases must have the same shape; got ~f32[], f32[3,4]."),
-    (lambda: lax.dot(X[None], Y), TypeError,
-     "[dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: lax.add(X, 1),
+            TypeError,
+            "add: operands must have equal dtypes; got f32[3,4] and ~i32[]. "
+            "The functions of shardwise.numpy promote.",
+        ),
+        (
+            lambda: lax.select(X > 0, X, 1.0),
+            TypeError,
+            "select: cases must have the same shape; got ~f32[], f32[3,4].",
+        ),
+        (
+            lambda: lax.dot(X[None], Y),
+            TypeError,
+            "[dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general.",
+        ),
+    ]
+)
 
 
 def test_every_name_is_one_of_jax():

@@ -92,8 +92,10 @@ def test_slopes_of_incomplete_gamma_in_large_parameters(dtype):
     with sw.enable_x64(dtype != F32), mpmath.workdps(60):
         density = np.asarray(sw.vmap(sw.grad(lax.igamma, 1))(a, x)).astype(float)
         slopes, samples = np.asarray(lax.igamma_grad_a(a, x)), lax.random_gamma_grad(a, x)
-        wanted = [slope_of_quantile(*[mpmath.mpf(float(v)) for v in pair])
-                  for pair in zip(a, x, strict=True)]
+        wanted = [
+            slope_of_quantile(*[mpmath.mpf(float(v)) for v in pair])
+            for pair in zip(a, x, strict=True)
+        ]
         eps = float(np.finfo(dtype).eps)
         np.testing.assert_allclose(samples, wanted, 20 * eps)
         kept = np.abs(slopes) > 1e-30
@@ -106,8 +108,9 @@ def test_random_gamma_grad_at_its_edges():
     x = F32([1, 1, -1, 0, 1, 1000, np.inf, 1])
     got = np.asarray(lax.random_gamma_grad(a, x, dtype=F32))
     nan = np.nan
-    np.testing.assert_allclose(got, [nan, nan, nan, 0, nan, np.log(1000) + 0.578216, nan, nan],
-                               rtol=1e-5)
+    np.testing.assert_allclose(
+        got, [nan, nan, nan, 0, nan, np.log(1000) + 0.578216, nan, nan], rtol=1e-5
+    )
     assert message(TypeError, lax.random_gamma_grad, a, x, dtype="float16") == (
         "random_gamma_grad: dtype must be that of a and x, which is float32; got float16. Convert "
         "them with `shardwise.lax.convert_element_type`."
@@ -135,12 +138,14 @@ def test_negative_places():
     nines = np.array([9, 9], np.int32)
     last, first = [0, 1, 2, 9, 9], [9, 9, 2, 3, 4]
     assert four(lambda i, w: lax.dynamic_update_slice(x, nines, [i], **{wrap: w})) == [last, first]
-    assert four(
-        lambda i, w: lax.dynamic_update_slice_in_dim(x, nines, i, 0, **{wrap: w})
-    ) == [last, first]
+    assert four(lambda i, w: lax.dynamic_update_slice_in_dim(x, nines, i, 0, **{wrap: w})) == [
+        last,
+        first,
+    ]
     nine = nines[0]
     assert four(lambda i, w: lax.dynamic_update_index_in_dim(x, nine, i, 0, **{wrap: w})) == [
-        [0, 1, 2, 9, 4], [9, 1, 2, 3, 4]
+        [0, 1, 2, 9, 4],
+        [9, 1, 2, 3, 4],
     ]
     part = lax.dynamic_slice(m, [-1, -1], [1, 1], allow_negative_indices=[True, False])
     assert np.asarray(part).tolist() == [[8]]
@@ -196,8 +201,10 @@ def test_what_types_say_of_gathered_values():
 
 
 def test_refs_are_not_pinned():
-    for make in (lambda: sw.new_ref(1.0, pin=True),
-                 lambda: sw.empty_ref(sw.ShapeDtypeStruct((), F32), pin=True)):
+    for make in (
+        lambda: sw.new_ref(1.0, pin=True),
+        lambda: sw.empty_ref(sw.ShapeDtypeStruct((), F32), pin=True),
+    ):
         assert message(NotImplementedError, make).endswith(
             "pin applies only to refs in kernels; got True. Leave it out: `shardwise.memory.Space` "
             "determines where an array is, and its ref stays there."
@@ -228,10 +235,17 @@ def test_log1p_of_float64():
 
 
 @pytest.mark.parametrize("source", ["float32", "float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", [
-    "float4_e2m1fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3fn",
-    "float8_e5m2",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float4_e2m1fn",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ],
+)
 def test_conversions_to_narrow_floats(name, source):
     dtype = np.dtype(getattr(ml_dtypes, name))
     with np.errstate(all="ignore"):

@@ -21,19 +21,39 @@ SIZES = {"i": 4, "j": 2, "k": 3} | {"a": 3, "b": 5, "c": 2, "d": 4}
 LETTERS = str.maketrans("ijk", "IJK")
 
 SPECS = [
-    "{i},{i}->", "a{i},a{i}->", "a{i},b{i}->ab", "a{i},a{j}->{i,j}", "ab{i},bc{i}->ac",
-    "{i,j},{j,k}->{i,k}", "ab{i,j},bc{j}->ac{i}", "abc{i},bd{i,j}->dca", "a{i,j}->a{j}",
-    "ab{i}->b", "aab{i,j},b{i}->a{j}", "ab{i},cb->ac", "a{i},a{j}->", "ab{i,j},ba{i,j}->",
-    "{i,k},{k,j}->{i,j}", "ab{i},bc{i,j},cd{j}->ad", "a{i},{i,j},b{j}->ab",
-    "a{i},a{i},a{i}->a", "ab{i},ab{i}->a{i}", "...a{i},a{i}->...", "a{i},a{i}", "{i}->{i}",
+    "{i},{i}->",
+    "a{i},a{i}->",
+    "a{i},b{i}->ab",
+    "a{i},a{j}->{i,j}",
+    "ab{i},bc{i}->ac",
+    "{i,j},{j,k}->{i,k}",
+    "ab{i,j},bc{j}->ac{i}",
+    "abc{i},bd{i,j}->dca",
+    "a{i,j}->a{j}",
+    "ab{i}->b",
+    "aab{i,j},b{i}->a{j}",
+    "ab{i},cb->ac",
+    "a{i},a{j}->",
+    "ab{i,j},ba{i,j}->",
+    "{i,k},{k,j}->{i,j}",
+    "ab{i},bc{i,j},cd{j}->ad",
+    "a{i},{i,j},b{j}->ab",
+    "a{i},a{i},a{i}->a",
+    "ab{i},ab{i}->a{i}",
+    "...a{i},a{i}->...",
+    "a{i},a{i}",
+    "{i}->{i}",
 ]
 
 
 def parts(spec):
     """By term: its letters, and its names."""
     left, arrow, right = spec.partition("->")
-    terms = re.findall(r"([a-z.]*)(?:\{([^}]*)\})?(?:,|$)", left)[: left.replace(" ", "").count(
-        "},") + (1 if "{" in left else 0) + len(re.findall(r"(?:^|,)[a-z.]+(?=,|$)", left))]
+    terms = re.findall(r"([a-z.]*)(?:\{([^}]*)\})?(?:,|$)", left)[
+        : left.replace(" ", "").count("},")
+        + (1 if "{" in left else 0)
+        + len(re.findall(r"(?:^|,)[a-z.]+(?=,|$)", left))
+    ]
     found = [(a, n.split(",") if n else []) for a, n in terms if a or n]
     return found, right if arrow else None
 
@@ -97,8 +117,12 @@ def over_mesh(spec, f, names=("i", "j"), **options):
         return P(*[n if n in here else None for n in own])
 
     return sw.shard_map(
-        part, mesh=MESH, in_specs=tuple(map(spec_of, ins)), out_specs=spec_of(out),
-        axis_names={*here}, **options,
+        part,
+        mesh=MESH,
+        in_specs=tuple(map(spec_of, ins)),
+        out_specs=spec_of(out),
+        axis_names={*here},
+        **options,
     )
 
 
@@ -146,8 +170,9 @@ def test_eagerly():
     xs = operands(spec)
     for way in ("maps", "mesh"):
         got = WAYS[way](spec, lambda *xs: jnp.einsum(spec, *xs))(*xs)
-        np.testing.assert_allclose(np.asarray(got), np.einsum(whole(spec), *xs), rtol=1e-3,
-                                   atol=1e-4)
+        np.testing.assert_allclose(
+            np.asarray(got), np.einsum(whole(spec), *xs), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_pdot_of_dimensions_and_names():
@@ -167,8 +192,11 @@ def test_pdot_of_dimensions_and_names():
     np.testing.assert_allclose(sw.jit(on_devices)(x, y), wanted, rtol=1e-4, atol=1e-5)
     sums = sw.vmap(lambda x: lax.pdot(x, 2.0, "i"), axis_name="i", out_axes=None)(x)
     np.testing.assert_allclose(sums, 2 * x.sum(0), rtol=1e-4, atol=1e-5)
-    same = sw.vmap(lambda _: lax.pdot(x[0, 0, 0], y[0, :, 0, 0], "i", ((0,), (0,))),
-                   axis_name="i", out_axes=None)(np.zeros(4))
+    same = sw.vmap(
+        lambda _: lax.pdot(x[0, 0, 0], y[0, :, 0, 0], "i", ((0,), (0,))),
+        axis_name="i",
+        out_axes=None,
+    )(np.zeros(4))
     np.testing.assert_allclose(same, 4 * x[0, 0, 0] @ y[0, :, 0, 0], rtol=1e-4)
 
 
@@ -219,41 +247,77 @@ X = np.ones((4, 3, 5), np.float32)
 WHO = "shardwise.lax.pdot: "
 EINSUM = "shardwise.lax.xeinsum: "
 MISTAKES = {
-    "sizes": (lambda x: lax.pdot(x, x, "i", ((0,), (1,))), ValueError,
-              WHO + "the dimensions of pos_contract must be pairs of equal size; got (3,) and "
-              "(5,), (0,) of f32[3,5] and (1,) of f32[3,5]."),
-    "dimension": (lambda x: lax.pdot(x, x, "i", ((2,), (1,))), ValueError,
-                  WHO + "pos_contract for x=2 is not a dimension of f32[3,5]: it must be from -2 "
-                  "to 1."),
-    "twice": (lambda x: lax.pdot(x, x, "i", ((0,), (0,)), ((0,), (0,))), ValueError,
-              WHO + "pos_contract and pos_batch must contain each dimension of x once; got (0,) "
-              "and (0,)."),
-    "pair": (lambda x: lax.pdot(x, x, "i", (0,)), TypeError,
-             WHO + "pos_contract must be a pair of sequences, of dimensions of x and of y; got "
-             "(0,) of type tuple."),
-    "axis": (lambda x: lax.pdot(x, x, "k"), NameError,
-             WHO + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis name, wrap "
-             "the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."),
-    "spec": (lambda x: lax.xeinsum(3, x), TypeError,
-             EINSUM + "spec must be a string, such as 'a{i},a{i}->'; got 3 of type int."),
-    "terms": (lambda x: lax.xeinsum("ab{i},b{i}->a", x), ValueError,
-              EINSUM + "2 terms for 1 operand, in 'ab{i},b{i}->a'."),
-    "open": (lambda x: lax.xeinsum("ab{i->a", x), ValueError,
-             EINSUM + "a brace is not closed, in 'ab{i->a'."),
-    "behind": (lambda x: lax.xeinsum("a{i}b->a", x), ValueError,
-               EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in "
-               "'a{i}b->a'."),
-    "no such axis": (lambda x: lax.xeinsum("ab{k}->a", x), NameError,
-                     EINSUM + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis "
-                     "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
-                     "`shardwise.shard_map`."),
-    "result": (lambda x: lax.xeinsum("ab->a{i}", x), ValueError,
-               EINSUM + "the result has the axis 'i', which no operand has, in 'ab->a{i}'."),
-    "letter": (lambda x: jnp.einsum("ab{i}->c", x), ValueError,
-               "shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'."),
-    "rank": (lambda x: jnp.einsum("a{i}->a", x), ValueError,
-             "shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in "
-             "'a{i}->a'."),
+    "sizes": (
+        lambda x: lax.pdot(x, x, "i", ((0,), (1,))),
+        ValueError,
+        WHO + "the dimensions of pos_contract must be pairs of equal size; got (3,) and "
+        "(5,), (0,) of f32[3,5] and (1,) of f32[3,5].",
+    ),
+    "dimension": (
+        lambda x: lax.pdot(x, x, "i", ((2,), (1,))),
+        ValueError,
+        WHO + "pos_contract for x=2 is not a dimension of f32[3,5]: it must be from -2 to 1.",
+    ),
+    "twice": (
+        lambda x: lax.pdot(x, x, "i", ((0,), (0,)), ((0,), (0,))),
+        ValueError,
+        WHO + "pos_contract and pos_batch must contain each dimension of x once; got (0,) "
+        "and (0,).",
+    ),
+    "pair": (
+        lambda x: lax.pdot(x, x, "i", (0,)),
+        TypeError,
+        WHO + "pos_contract must be a pair of sequences, of dimensions of x and of y; got "
+        "(0,) of type tuple.",
+    ),
+    "axis": (
+        lambda x: lax.pdot(x, x, "k"),
+        NameError,
+        WHO + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis name, wrap "
+        "the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.",
+    ),
+    "spec": (
+        lambda x: lax.xeinsum(3, x),
+        TypeError,
+        EINSUM + "spec must be a string, such as 'a{i},a{i}->'; got 3 of type int.",
+    ),
+    "terms": (
+        lambda x: lax.xeinsum("ab{i},b{i}->a", x),
+        ValueError,
+        EINSUM + "2 terms for 1 operand, in 'ab{i},b{i}->a'.",
+    ),
+    "open": (
+        lambda x: lax.xeinsum("ab{i->a", x),
+        ValueError,
+        EINSUM + "a brace is not closed, in 'ab{i->a'.",
+    ),
+    "behind": (
+        lambda x: lax.xeinsum("a{i}b->a", x),
+        ValueError,
+        EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in 'a{i}b->a'.",
+    ),
+    "no such axis": (
+        lambda x: lax.xeinsum("ab{k}->a", x),
+        NameError,
+        EINSUM + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis "
+        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
+        "`shardwise.shard_map`.",
+    ),
+    "result": (
+        lambda x: lax.xeinsum("ab->a{i}", x),
+        ValueError,
+        EINSUM + "the result has the axis 'i', which no operand has, in 'ab->a{i}'.",
+    ),
+    "letter": (
+        lambda x: jnp.einsum("ab{i}->c", x),
+        ValueError,
+        "shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'.",
+    ),
+    "rank": (
+        lambda x: jnp.einsum("a{i}->a", x),
+        ValueError,
+        "shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in 'a{i}->a'.",
+    ),
 }
 
 

@@ -39,8 +39,11 @@ def exchanged(xs, split, concat, tiled):
     found = []
     for k in range(len(xs)):
         own = [pieces(x, len(xs), split)[k] for x in xs]
-        found.append(np.concatenate(own, concat) if tiled
-                     else np.stack([np.squeeze(p, split) for p in own], concat))
+        found.append(
+            np.concatenate(own, concat)
+            if tiled
+            else np.stack([np.squeeze(p, split) for p in own], concat)
+        )
     return found
 
 
@@ -71,10 +74,16 @@ def cases(n):
         "ppermute": ((5,), lambda x, a: lax.ppermute(x, a, pairs), lambda xs: permuted(xs, pairs)),
         "pshuffle": ((5,), lambda x, a: lax.pshuffle(x, a, range(n)[::-1]), lambda xs: xs[::-1]),
         "pbroadcast": ((5,), lambda x, a: lax.pbroadcast(x, a, n - 1), lambda xs: [xs[-1]] * n),
-        "axis_index": ((2,), lambda x, a: x + lax.axis_index(a),
-                       lambda xs: [x + k for k, x in enumerate(xs)]),
-        "pswapaxes": ((4, n), lambda x, a: lax.pswapaxes(x, a, -1),
-                      lambda xs: exchanged(xs, 1, 1, False)),
+        "axis_index": (
+            (2,),
+            lambda x, a: x + lax.axis_index(a),
+            lambda xs: [x + k for k, x in enumerate(xs)],
+        ),
+        "pswapaxes": (
+            (4, n),
+            lambda x, a: lax.pswapaxes(x, a, -1),
+            lambda xs: exchanged(xs, 1, 1, False),
+        ),
     }
     for axis, tiled in itertools.product((0, 1), (False, True)):
         at = f"axis={axis} tiled={tiled}"
@@ -89,7 +98,8 @@ def cases(n):
         found[f"psum_scatter {at}"] = (
             tuple(shape),
             lambda x, a, axis=axis, tiled=tiled: lax.psum_scatter(
-                x, a, scatter_dimension=axis, tiled=tiled),
+                x, a, scatter_dimension=axis, tiled=tiled
+            ),
             lambda xs, axis=axis, tiled=tiled: scattered(xs, axis, tiled),
         )
     for split, concat, tiled in itertools.product(range(3), range(3), (False, True)):
@@ -145,18 +155,23 @@ def test_against_jax(in_axes):
     def run(lib):
         def f(x, k):
             outs = {
-                "psum": lib.psum({"a": x, "b": 2}, "i"), "pmean": lib.pmean(x, "i"),
-                "pmax": lib.pmax(x, "i"), "pmin": lib.pmin([x], "i"),
-                "gather": lib.all_gather(x, "i", axis=1), "index": lib.axis_index("i"),
+                "psum": lib.psum({"a": x, "b": 2}, "i"),
+                "pmean": lib.pmean(x, "i"),
+                "pmax": lib.pmax(x, "i"),
+                "pmin": lib.pmin([x], "i"),
+                "gather": lib.all_gather(x, "i", axis=1),
+                "index": lib.axis_index("i"),
                 "scatter": lib.psum_scatter(x, "i"),
                 "shuffle": lib.pshuffle(x, "i", [3, 2, 0, 1]),
-                "bool": lib.psum(x > 0, "i"), "int8": lib.psum(x.astype("int8"), "i"),
+                "bool": lib.psum(x > 0, "i"),
+                "int8": lib.psum(x.astype("int8"), "i"),
                 "mean of ints": lib.pmean(x.astype("int32"), "i"),
                 "positions": lib.psum(x, ("i", 0)),
             }
             if in_axes is not None:  # for unmapped values, jax returns other shapes
                 outs |= {
-                    "all_to_all": lib.all_to_all(x, "i", 0, 1), "swap": lib.pswapaxes(x, "i", 0),
+                    "all_to_all": lib.all_to_all(x, "i", 0, 1),
+                    "swap": lib.pswapaxes(x, "i", 0),
                     "tiled": lib.all_to_all(x, "i", 0, 1, tiled=True),
                     "size": lib.axis_size("i") + 0 * k,
                 }
@@ -177,8 +192,13 @@ def test_numbers_stay_numbers():
 
     def f(x):
         found[:] = [
-            lax.psum(1, "i"), lax.psum(2.5, "i"), lax.psum(True, "i"), lax.pmean(1, "i"),
-            lax.pmax(3, "i"), lax.axis_size("i"), lax.axis_size(()),
+            lax.psum(1, "i"),
+            lax.psum(2.5, "i"),
+            lax.psum(True, "i"),
+            lax.pmean(1, "i"),
+            lax.pmax(3, "i"),
+            lax.axis_size("i"),
+            lax.axis_size(()),
             lax.psum(1, "i", axis_index_groups=[[0, 1], [2, 3]]),
         ]
         return lax.psum(np.float32(3), "i")
@@ -234,17 +254,27 @@ def test_rules_see_the_size_of_their_own_axis():
 
 GROUPED = {
     "psum": (lambda x, g: lax.psum(x, "i", axis_index_groups=g), everywhere(total)),
-    "pmean": (lambda x, g: lax.pmean(x, "i", axis_index_groups=g),
-              lambda xs: [total(xs) / len(xs)] * len(xs)),
-    "pmax": (lambda x, g: lax.pmax(x, "i", axis_index_groups=g),
-             everywhere(lambda xs: np.max(xs, 0))),
+    "pmean": (
+        lambda x, g: lax.pmean(x, "i", axis_index_groups=g),
+        lambda xs: [total(xs) / len(xs)] * len(xs),
+    ),
+    "pmax": (
+        lambda x, g: lax.pmax(x, "i", axis_index_groups=g),
+        everywhere(lambda xs: np.max(xs, 0)),
+    ),
     "all_gather": (lambda x, g: lax.all_gather(x, "i", axis_index_groups=g), everywhere(np.stack)),
-    "psum_scatter": (lambda x, g: lax.psum_scatter(x, "i", axis_index_groups=g),
-                     lambda xs: scattered(xs, 0, False)),
-    "all_to_all": (lambda x, g: lax.all_to_all(x, "i", 0, 0, axis_index_groups=g),
-                   lambda xs: exchanged(xs, 0, 0, False)),
-    "pswapaxes": (lambda x, g: lax.pswapaxes(x, "i", 0, axis_index_groups=g),
-                  lambda xs: exchanged(xs, 0, 0, False)),
+    "psum_scatter": (
+        lambda x, g: lax.psum_scatter(x, "i", axis_index_groups=g),
+        lambda xs: scattered(xs, 0, False),
+    ),
+    "all_to_all": (
+        lambda x, g: lax.all_to_all(x, "i", 0, 0, axis_index_groups=g),
+        lambda xs: exchanged(xs, 0, 0, False),
+    ),
+    "pswapaxes": (
+        lambda x, g: lax.pswapaxes(x, "i", 0, axis_index_groups=g),
+        lambda xs: exchanged(xs, 0, 0, False),
+    ),
 }
 
 
@@ -257,9 +287,9 @@ def in_groups(reference, x, groups):
 
 def test_groups():
     x, groups = normal(6, 2, 3), [[0, 3], [5, 1], [2, 4]]
-    mapped = sw.jit(sw.vmap(
-        lambda x: {n: f(x, groups) for n, (f, _) in GROUPED.items()}, axis_name="i"
-    ))(x)
+    mapped = sw.jit(
+        sw.vmap(lambda x: {n: f(x, groups) for n, (f, _) in GROUPED.items()}, axis_name="i")
+    )(x)
     for name, (_, reference) in GROUPED.items():
         wanted = in_groups(reference, x, groups)
         np.testing.assert_allclose(np.asarray(mapped[name]), wanted, rtol=1e-5, err_msg=name)
@@ -271,14 +301,17 @@ def test_groups_of_different_sizes():
         f, reference = GROUPED[name]
         got = sw.vmap(lambda x, f=f: f(x, groups), axis_name="i")(x)
         np.testing.assert_allclose(np.asarray(got), in_groups(reference, x, groups), rtol=1e-5)
-    counted = sw.vmap(lambda x: lax.psum(1, "i", axis_index_groups=groups) + 0 * x[0].astype(int),
-                      axis_name="i")(x)
+    counted = sw.vmap(
+        lambda x: lax.psum(1, "i", axis_index_groups=groups) + 0 * x[0].astype(int), axis_name="i"
+    )(x)
     assert np.asarray(counted).tolist() == [3, 3, 2, 2, 3]
 
 
 def test_groups_of_values_that_do_not_vary():
-    f = sw.vmap(lambda x: 0 * x + lax.psum(np.float32(2), "i", axis_index_groups=[[0, 1], [2, 3]]),
-                axis_name="i")
+    f = sw.vmap(
+        lambda x: 0 * x + lax.psum(np.float32(2), "i", axis_index_groups=[[0, 1], [2, 3]]),
+        axis_name="i",
+    )
     np.testing.assert_array_equal(np.asarray(f(X)), np.full(4, 4))
 
 
@@ -297,9 +330,12 @@ def derivatives(f, lib):
     along = lambda g: lambda x: lib.jvp(g, (x,), (lib.numpy.cos(x),))[1]  # noqa: E731
     vm = lambda g: lib.vmap(g, axis_name="i")  # noqa: E731
     return {
-        "grad": vm(lib.grad(cube)), "jvp": vm(along(f)), "grad of jit": vm(lib.grad(lib.jit(cube))),
+        "grad": vm(lib.grad(cube)),
+        "jvp": vm(along(f)),
+        "grad of jit": vm(lib.grad(lib.jit(cube))),
         "grad of grad": vm(lib.grad(lambda x: lib.numpy.sum(lib.grad(cube)(x) ** 2))),
-        "through the map": lib.grad(mapped), "jvp of grad": vm(along(lib.grad(cube))),
+        "through the map": lib.grad(mapped),
+        "jvp of grad": vm(along(lib.grad(cube))),
     }
 
 
@@ -318,16 +354,21 @@ SMOOTH = {
 def test_derivatives_against_jax():
     x = {name: normal(4, 4) for name in SMOOTH}
     ours, theirs = [
-        {name: derivatives(lambda x, f=f, lax=lib.lax: f(lax, x), lib)
-         for name, f in SMOOTH.items()}
+        {
+            name: derivatives(lambda x, f=f, lax=lib.lax: f(lax, x), lib)
+            for name, f in SMOOTH.items()
+        }
         for lib in (sw, jax)
     ]
-    run = lambda made: lambda x: {  # noqa: E731
-        name: {n: g(x[name]) for n, g in fs.items()} for name, fs in made.items()
-    }
+    run = lambda made: (  # noqa: E731
+        lambda x: {name: {n: g(x[name]) for n, g in fs.items()} for name, fs in made.items()}
+    )
     got, wanted = sw.jit(run(ours))(x), jax.jit(run(theirs))(x)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(
-        np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-4), got, wanted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-4),
+        got,
+        wanted,
+    )
 
 
 @pytest.mark.parametrize("name", ["psum of a square", "all_gather"])
@@ -346,10 +387,12 @@ DIFFERENTIATED = {
     "pbroadcast": lambda x: lax.pbroadcast(x, "i", 2) * x,
     "groups": lambda x: lax.psum(x, "i", axis_index_groups=GROUPS) * x,
     "gathered in groups": lambda x: lax.all_gather(x, "i", axis_index_groups=GROUPS)[0] * x,
-    "scattered in groups": lambda x: lax.psum_scatter(
-        x, "i", axis_index_groups=GROUPS, tiled=True) * x[:2],
-    "exchanged in groups": lambda x: lax.all_to_all(
-        x, "i", 0, 0, axis_index_groups=GROUPS, tiled=True) * x,
+    "scattered in groups": lambda x: (
+        lax.psum_scatter(x, "i", axis_index_groups=GROUPS, tiled=True) * x[:2]
+    ),
+    "exchanged in groups": lambda x: (
+        lax.all_to_all(x, "i", 0, 0, axis_index_groups=GROUPS, tiled=True) * x
+    ),
 }
 
 

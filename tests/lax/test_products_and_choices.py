@@ -37,24 +37,36 @@ def test_ragged_rows():
 
 
 @pytest.mark.parametrize("groups", [GROUPS, np.array([[2, 0, 4], [1, 1, 5]], np.int32)])
-@pytest.mark.parametrize(("shape", "numbers"), [
-    ((2, 7, 4), ((((1,), (1,)), ((0,), (0,))), (1,), ())),
-    ((2, 3, 3, 4), ((((2,), (2,)), ((0,), (0,))), (1,), (1,))),
-    ((2, 7, 4), ((((1,), (1,)), ((0,), (0,))), (0,), ())),
-])
+@pytest.mark.parametrize(
+    ("shape", "numbers"),
+    [
+        ((2, 7, 4), ((((1,), (1,)), ((0,), (0,))), (1,), ())),
+        ((2, 3, 3, 4), ((((2,), (2,)), ((0,), (0,))), (1,), (1,))),
+        ((2, 7, 4), ((((1,), (1,)), ((0,), (0,))), (0,), ())),
+    ],
+)
 def test_ragged_dimensions(groups, shape, numbers):
     x, y = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 7, 3), shape))
     if numbers[1] == (0,):
         groups = groups.ravel()[:3]
-    same(*[lib.ragged_dot_general(x, y, groups, lib.RaggedDotDimensionNumbers(*numbers))
-           for lib in (lax, jax.lax)])
+    same(
+        *[
+            lib.ragged_dot_general(x, y, groups, lib.RaggedDotDimensionNumbers(*numbers))
+            for lib in (lax, jax.lax)
+        ]
+    )
 
 
 def test_scaled_products():
     x, y = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 5, 4), (2, 4, 3)))
     s, t = (2.0 ** RNG.integers(-2, 2, shape) for shape in ((2, 5, 2), (2, 1, 3)))
-    found = lax.scaled_dot(x, y, lhs_scale=s.astype(np.float32), rhs_scale=t.astype(np.float32),
-                           preferred_element_type=np.float32)
+    found = lax.scaled_dot(
+        x,
+        y,
+        lhs_scale=s.astype(np.float32),
+        rhs_scale=t.astype(np.float32),
+        preferred_element_type=np.float32,
+    )
     same(found, ((x * s.repeat(2, 2)) @ (y * t)).astype(np.float32))
     assert lax.scaled_dot(x, y).dtype.name == "bfloat16"
 
@@ -76,9 +88,9 @@ def test_algorithms_of_products():
 PRESETS = lax.DotAlgorithmPreset
 
 
-@pytest.mark.parametrize("name", [
-    "F16_F16_F16", "F32_F32_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "F64_F64_F64",
-])
+@pytest.mark.parametrize(
+    "name", ["F16_F16_F16", "F32_F32_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "F64_F64_F64"]
+)
 def test_algorithms_on_the_cpu(name):
     x, y = RNG.normal(size=(2, 3, 3)).astype(np.float32)
     with sw.enable_x64("64" in name), jax.enable_x64("64" in name):
@@ -100,10 +112,16 @@ def test_bfloat16_operands_are_rounded():
     np.testing.assert_allclose(slope, np.tile(wide[1].sum(1), (3, 1)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", [
-    "TF32_TF32_F32", "BF16_BF16_F32_X9", "BF16_BF16_BF16", "F16_F16_F32",
-    lax.DotAlgorithm(np.float32, np.float32, np.float32, 2, 2, 3),
-])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "TF32_TF32_F32",
+        "BF16_BF16_F32_X9",
+        "BF16_BF16_BF16",
+        "F16_F16_F32",
+        lax.DotAlgorithm(np.float32, np.float32, np.float32, 2, 2, 3),
+    ],
+)
 def test_algorithms_that_the_cpu_has_not(algorithm):
     x = np.ones((2, 2), np.float32)
     with pytest.raises(ValueError) as caught:
@@ -131,8 +149,10 @@ def test_upper_halves_of_products(dtype):
 def test_extremes_that_may_be_missed():
     same(lax.approx_max_k(X, 3), jax.lax.approx_max_k(X, 3))
     same(lax.approx_min_k(X, 3, 0), jax.lax.approx_min_k(X, 3, 0))
-    same(sw.grad(lambda x: lax.approx_max_k(x, 2)[0].sum())(X),
-         jax.grad(lambda x: jax.lax.approx_max_k(x, 2)[0].sum())(X))
+    same(
+        sw.grad(lambda x: lax.approx_max_k(x, 2)[0].sum())(X),
+        jax.grad(lambda x: jax.lax.approx_max_k(x, 2)[0].sum())(X),
+    )
 
 
 def test_platforms_and_bits():
@@ -141,8 +161,12 @@ def test_platforms_and_bits():
     same(lax.platform_dependent(X, other=lax.sin, default=lax.cos), np.cos(X))
     key = np.arange(4, dtype=np.uint32)
     for name in ("RNG_DEFAULT", "RNG_THREE_FRY", "RNG_PHILOX"):
-        same(*[lib.rng_bit_generator(key, (3, 2), np.uint32, lib.RandomAlgorithm[name])
-               for lib in (lax, jax.lax)])
+        same(
+            *[
+                lib.rng_bit_generator(key, (3, 2), np.uint32, lib.RandomAlgorithm[name])
+                for lib in (lax, jax.lax)
+            ]
+        )
 
 
 def test_elements_at_places():
@@ -177,44 +201,99 @@ def test_small_ones():
 RAGGED = lax.RaggedDotDimensionNumbers
 
 
-@pytest.mark.parametrize(("fun", "args", "options", "text"), [
-    ("exp", (X,), {"accuracy": lax.Tolerance(ulps=1)},
-     "exp: XLA chooses implementations by a Tolerance on TPU only; got Tolerance(atol=0.0, "
-     "rtol=0.0, ulps=1). Leave accuracy out, or give AccuracyMode.HIGHEST."),
-    ("exp", (X,), {"accuracy": 3},
-     "exp: accuracy must be None, an AccuracyMode or a Tolerance; got 3."),
-    ("Tolerance", (-1.0,), {},
-     "Tolerance: atol, rtol and ulps must not be negative; got Tolerance(atol=-1.0, rtol=0.0, "
-     "ulps=0)."),
-    ("ragged_dot", (LHS, RHS, GROUPS), {"group_offset": 0},
-     "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice `group_sizes` "
-     "and the groups of rhs instead."),
-    ("ragged_dot", (LHS, RHS[:2], GROUPS), {},
-     "ragged_dot: ragged_dot_general: rhs must have an entry for each of 3 groups along dimension "
-     "0; got f32[2,3,4]."),
-    ("ragged_dot", (LHS, RHS, X[0]), {},
-     "ragged_dot: ragged_dot_general: group_sizes must be integers i[g]; got f32[9]."),
-    ("ragged_dot_general", (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (0,), ())), {},
-     "ragged_dot_general: rhs_group_dimensions must be one dimension that is neither contracted "
-     "nor batch if the ragged one is neither, and empty otherwise; got () of f32[3,3,4]."),
-    ("ragged_dot_general", (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), (0,))), {},
-     "ragged_dot_general: lhs_ragged_dimensions must be one of the dimensions of f32[7,3]; got "
-     "(2,)."),
-    ("scaled_dot", (X, X.T), {"lhs_scale": X[:, :2]},
-     "scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions optionally "
-     "divided by integers; got (4, 2)."),
-    ("approx_max_k", (X, 2), {"aggregate_to_topk": False},
-     "approx_max_k: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
-     "other platforms do not have. Leave it out for the k best."),
-    ("approx_min_k", (X, 2), {"recall_target": 0},
-     "approx_min_k: recall_target must be above 0 and at most 1; got 0."),
-    ("platform_dependent", (X,), {"tpu": lax.sin},
-     "platform_dependent: there is no function for 'cpu', on which this runs, and no default; got "
-     "tpu."),
-    ("mulhi", (X, X), {}, "mulhi takes integers; got f32[4,9]."),
-    ("broadcast_like", (X, X[0]), {},
-     "broadcast_like: f32[4,9] has more dimensions than f32[9]."),
-])
+@pytest.mark.parametrize(
+    ("fun", "args", "options", "text"),
+    [
+        (
+            "exp",
+            (X,),
+            {"accuracy": lax.Tolerance(ulps=1)},
+            "exp: XLA chooses implementations by a Tolerance on TPU only; got Tolerance(atol=0.0, "
+            "rtol=0.0, ulps=1). Leave accuracy out, or give AccuracyMode.HIGHEST.",
+        ),
+        (
+            "exp",
+            (X,),
+            {"accuracy": 3},
+            "exp: accuracy must be None, an AccuracyMode or a Tolerance; got 3.",
+        ),
+        (
+            "Tolerance",
+            (-1.0,),
+            {},
+            "Tolerance: atol, rtol and ulps must not be negative; got Tolerance(atol=-1.0, rtol=0.0, "
+            "ulps=0).",
+        ),
+        (
+            "ragged_dot",
+            (LHS, RHS, GROUPS),
+            {"group_offset": 0},
+            "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice `group_sizes` "
+            "and the groups of rhs instead.",
+        ),
+        (
+            "ragged_dot",
+            (LHS, RHS[:2], GROUPS),
+            {},
+            "ragged_dot: ragged_dot_general: rhs must have an entry for each of 3 groups along dimension "
+            "0; got f32[2,3,4].",
+        ),
+        (
+            "ragged_dot",
+            (LHS, RHS, X[0]),
+            {},
+            "ragged_dot: ragged_dot_general: group_sizes must be integers i[g]; got f32[9].",
+        ),
+        (
+            "ragged_dot_general",
+            (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (0,), ())),
+            {},
+            "ragged_dot_general: rhs_group_dimensions must be one dimension that is neither contracted "
+            "nor batch if the ragged one is neither, and empty otherwise; got () of f32[3,3,4].",
+        ),
+        (
+            "ragged_dot_general",
+            (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), (0,))),
+            {},
+            "ragged_dot_general: lhs_ragged_dimensions must be one of the dimensions of f32[7,3]; got "
+            "(2,).",
+        ),
+        (
+            "scaled_dot",
+            (X, X.T),
+            {"lhs_scale": X[:, :2]},
+            "scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions optionally "
+            "divided by integers; got (4, 2).",
+        ),
+        (
+            "approx_max_k",
+            (X, 2),
+            {"aggregate_to_topk": False},
+            "approx_max_k: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
+            "other platforms do not have. Leave it out for the k best.",
+        ),
+        (
+            "approx_min_k",
+            (X, 2),
+            {"recall_target": 0},
+            "approx_min_k: recall_target must be above 0 and at most 1; got 0.",
+        ),
+        (
+            "platform_dependent",
+            (X,),
+            {"tpu": lax.sin},
+            "platform_dependent: there is no function for 'cpu', on which this runs, and no default; got "
+            "tpu.",
+        ),
+        ("mulhi", (X, X), {}, "mulhi takes integers; got f32[4,9]."),
+        (
+            "broadcast_like",
+            (X, X[0]),
+            {},
+            "broadcast_like: f32[4,9] has more dimensions than f32[9].",
+        ),
+    ],
+)
 def test_mistakes(fun, args, options, text):
     kinds = TypeError, ValueError, NotImplementedError
     assert message(kinds, getattr(lax, fun), *args, **options) == text

@@ -116,8 +116,9 @@ def test_over_several_axes_of_maps_and_meshes():
         return [a.reshape(*shape, *a.shape[1:]) for a in args]
 
     both = sw.vmap(sw.vmap(f, axis_name="y"), axis_name="x")
-    np.testing.assert_array_equal(np.asarray(sw.jit(both)(*apart((4, 2)))).reshape(wanted.shape),
-                                  wanted)
+    np.testing.assert_array_equal(
+        np.asarray(sw.jit(both)(*apart((4, 2)))).reshape(wanted.shape), wanted
+    )
 
     def part(*args):
         return f(*[a[0] for a in args])[None]
@@ -161,15 +162,17 @@ def test_derivatives(way):
     came = exchanged(np.ones_like(operand), np.zeros_like(output), *rest)
     back = np.zeros_like(operand)  # where each row of the operand went
     numbers = np.arange(operand.size // 2, dtype=np.float32).reshape(*operand.shape[:2], 1)
-    places = exchanged(np.broadcast_to(numbers, operand.shape),
-                       np.full_like(output, -1), *rest)[..., 0].astype(int)
+    places = exchanged(np.broadcast_to(numbers, operand.shape), np.full_like(output, -1), *rest)[
+        ..., 0
+    ].astype(int)
     np.add.at(back.reshape(-1, 2), places[places >= 0], weights[places >= 0])
     close(got, (back, weights * (came == 0)), 1e-5)
     _, along = sw.jit(lambda *a: sw.jvp(loss, a, a))(operand, output)
     np.testing.assert_allclose(along, loss(operand, output), rtol=1e-4, atol=1e-4)
     if way is over_map:
-        check_grads(sw.jit(lambda *a: jnp.sin(way(call("i"), *a, *rest))), (operand, output), 2,
-                    eps=1e-2)
+        check_grads(
+            sw.jit(lambda *a: jnp.sin(way(call("i"), *a, *rest))), (operand, output), 2, eps=1e-2
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -227,8 +230,9 @@ def test_special_values_arrive_as_they_are():
     operand, output, *rest = problem(4, 1, shape=())
     operand[:] = np.resize([np.nan, np.inf, -np.inf, 1e-30], operand.shape)
     for way in WAYS:
-        np.testing.assert_array_equal(np.asarray(way(call("i"), operand, output, *rest)),
-                                      exchanged(operand, output, *rest))
+        np.testing.assert_array_equal(
+            np.asarray(way(call("i"), operand, output, *rest)), exchanged(operand, output, *rest)
+        )
 
 
 def test_rows_are_sent_once():
@@ -247,25 +251,46 @@ def test_empty_ones():
 
 WHO = "shardwise.lax.ragged_all_to_all: "
 MISTAKES = {
-    "rows": ({"operand": np.zeros((4, 7, 2), np.float32)}, TypeError,
-             "operand and output must have the same dtype, and rows of the same shape; got "
-             "f32[7,2] and f32[30,3]. Convert one of them with `astype`, or reshape it."),
-    "dtypes": ({"output": np.zeros((4, 30, 3), np.int32)}, TypeError,
-               "operand and output must have the same dtype, and rows of the same shape; got "
-               "f32[7,3] and i32[30,3]. Convert one of them with `astype`, or reshape it."),
-    "scalars": ({"operand": np.zeros(4, np.float32)}, TypeError,
-                "operand must have rows, along its first dimension; got f32[]."),
-    "floats": ({"send_sizes": np.zeros((4, 4), np.float32)}, TypeError,
-               "send_sizes must be integers, one for each slice; got f32[4]."),
-    "rank": ({"output_offsets": np.zeros((4, 4, 1), np.int32)}, ValueError,
-             "output_offsets must be a vector with the same number of entries for each of the 4 "
-             "indices of axis 'i'; got i32[4,1]."),
-    "count": ({"recv_sizes": np.zeros((4, 6), np.int32)}, ValueError,
-              "recv_sizes must be a vector with the same number of entries for each of the 4 "
-              "indices of axis 'i'; got i32[6]."),
-    "lengths": ({"input_offsets": np.zeros((4, 8), np.int32)}, ValueError,
-                "offsets and sizes must have the same length; input_offsets is i32[8], send_sizes "
-                "is i32[4], output_offsets is i32[4], recv_sizes is i32[4]."),
+    "rows": (
+        {"operand": np.zeros((4, 7, 2), np.float32)},
+        TypeError,
+        "operand and output must have the same dtype, and rows of the same shape; got "
+        "f32[7,2] and f32[30,3]. Convert one of them with `astype`, or reshape it.",
+    ),
+    "dtypes": (
+        {"output": np.zeros((4, 30, 3), np.int32)},
+        TypeError,
+        "operand and output must have the same dtype, and rows of the same shape; got "
+        "f32[7,3] and i32[30,3]. Convert one of them with `astype`, or reshape it.",
+    ),
+    "scalars": (
+        {"operand": np.zeros(4, np.float32)},
+        TypeError,
+        "operand must have rows, along its first dimension; got f32[].",
+    ),
+    "floats": (
+        {"send_sizes": np.zeros((4, 4), np.float32)},
+        TypeError,
+        "send_sizes must be integers, one for each slice; got f32[4].",
+    ),
+    "rank": (
+        {"output_offsets": np.zeros((4, 4, 1), np.int32)},
+        ValueError,
+        "output_offsets must be a vector with the same number of entries for each of the 4 "
+        "indices of axis 'i'; got i32[4,1].",
+    ),
+    "count": (
+        {"recv_sizes": np.zeros((4, 6), np.int32)},
+        ValueError,
+        "recv_sizes must be a vector with the same number of entries for each of the 4 "
+        "indices of axis 'i'; got i32[6].",
+    ),
+    "lengths": (
+        {"input_offsets": np.zeros((4, 8), np.int32)},
+        ValueError,
+        "offsets and sizes must have the same length; input_offsets is i32[8], send_sizes "
+        "is i32[4], output_offsets is i32[4], recv_sizes is i32[4].",
+    ),
 }
 
 
@@ -279,9 +304,19 @@ def test_messages(name):
 
 def test_messages_of_axes():
     args = [a[0] for a in problem(4)]
-    fails(NameError, WHO + "unbound axis name: i. The axes in scope are: none. To bind an axis "
-          "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or "
-          "`shardwise.shard_map`.", call("i"), *args)
+    fails(
+        NameError,
+        WHO + "unbound axis name: i. The axes in scope are: none. To bind an axis "
+        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or "
+        "`shardwise.shard_map`.",
+        call("i"),
+        *args,
+    )
     uneven = sw.vmap(call("i", axis_index_groups=[[0], [1, 2, 3]]), axis_name="i")
-    fails(ValueError, WHO + "axis_index_groups must have the same size, as all results have the "
-          "same shape; got [[0], [1, 2, 3]].", uneven, *problem(4))
+    fails(
+        ValueError,
+        WHO + "axis_index_groups must have the same size, as all results have the "
+        "same shape; got [[0], [1, 2, 3]].",
+        uneven,
+        *problem(4),
+    )

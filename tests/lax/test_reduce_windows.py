@@ -17,13 +17,17 @@ from tests.helpers.same_as_jax import close
 
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {
-    "sum": (0.0, lambda lib: lib.lax.add), "max": (-np.inf, lambda lib: lib.lax.max),
-    "min": (np.inf, lambda lib: lib.lax.min), "product": (1.0, lambda lib: lib.lax.mul),
-    "sum from 2": (2.0, lambda lib: lib.lax.add), "operator": (0.0, lambda lib: operator.add),
+    "sum": (0.0, lambda lib: lib.lax.add),
+    "max": (-np.inf, lambda lib: lib.lax.max),
+    "min": (np.inf, lambda lib: lib.lax.min),
+    "product": (1.0, lambda lib: lib.lax.mul),
+    "sum from 2": (2.0, lambda lib: lib.lax.add),
+    "operator": (0.0, lambda lib: operator.add),
     "both": (0.0, lambda lib: lambda a, b: a + b + a * b),
 }
 WINDOWS = [
-    ((2, 2), None, "VALID", None, None), ((3, 2), (2, 1), "SAME", None, None),
+    ((2, 2), None, "VALID", None, None),
+    ((3, 2), (2, 1), "SAME", None, None),
     ((2, 3), (1, 2), ((1, 0), (2, 1)), None, (2, 1)),
     ((2, 2), None, ((1, 1), (0, 2)), (2, 1), None),
     ((1, 8), None, ((0, 0), (7, 0)), None, None),
@@ -128,29 +132,48 @@ def test_shapes_and_shardings_in_types():
         assert sw.typeof(slope).str_short(True) == "f32[8@x,7]"
 
 
-@pytest.mark.parametrize(("args", "text"), [
-    ((X, 0.0, lax.add, (2,)),
-     "reduce_window: a window has a size, stride and dilation for each of the 2 dimensions of the "
-     "operand; got (2,), (1,) and (1,)."),
-    ((X, 0.0, lax.add, (2,), None, ((0, 0),)),
-     "reduce_window: a window has a size, stride, padding and dilations for each of the 2 "
-     "dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),), "
-     "base_dilation=(1,), window_dilation=(1,))."),
-    ((X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0))),
-     "reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0), "
-     "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1))."),
-    ((X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
-     "reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in f32[7,8]."),
-    ((X, np.int32(0), lax.add, (2, 2)),
-     "reduce_window: an init value must have the operand's dtype float32; got i32[]."),
-    ((X, 0.0, lambda a, b: (a, b), (2, 2)),
-     "reduce_window: the function must return the pytree structure of its arguments, PyTreeDef(*); "
-     "got PyTreeDef((*, *))."),
-    ((X, (0.0,), lax.add, (2, 2)),
-     "reduce_window: operand and init_value must have the same pytree structure; got PyTreeDef(*) "
-     "and PyTreeDef((*,))."),
-    ((X, 0.0, lax.add, (2, 2), None, "FULL"),
-     "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'."),
-])
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (
+            (X, 0.0, lax.add, (2,)),
+            "reduce_window: a window has a size, stride and dilation for each of the 2 dimensions of the "
+            "operand; got (2,), (1,) and (1,).",
+        ),
+        (
+            (X, 0.0, lax.add, (2,), None, ((0, 0),)),
+            "reduce_window: a window has a size, stride, padding and dilations for each of the 2 "
+            "dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),), "
+            "base_dilation=(1,), window_dilation=(1,)).",
+        ),
+        (
+            (X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0))),
+            "reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0), "
+            "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1)).",
+        ),
+        (
+            (X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
+            "reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in f32[7,8].",
+        ),
+        (
+            (X, np.int32(0), lax.add, (2, 2)),
+            "reduce_window: an init value must have the operand's dtype float32; got i32[].",
+        ),
+        (
+            (X, 0.0, lambda a, b: (a, b), (2, 2)),
+            "reduce_window: the function must return the pytree structure of its arguments, PyTreeDef(*); "
+            "got PyTreeDef((*, *)).",
+        ),
+        (
+            (X, (0.0,), lax.add, (2, 2)),
+            "reduce_window: operand and init_value must have the same pytree structure; got PyTreeDef(*) "
+            "and PyTreeDef((*,)).",
+        ),
+        (
+            (X, 0.0, lax.add, (2, 2), None, "FULL"),
+            "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.",
+        ),
+    ],
+)
 def test_mistakes(args, text):
     assert message((TypeError, ValueError), lax.reduce_window, *args) == text

@@ -25,9 +25,9 @@ def test_tokens_are_empty_values_that_programs_pass_on():
     assert merged.shape == (0,)
     np.testing.assert_array_equal(y, 2)
     assert "optimization_barrier" in sw.jit(f).lower(np.ones(3, np.float32)).as_text()
-    with pytest.raises(TypeError, match=re.escape(
-        "after_all takes tokens from `create_token`; got 3 of type int."
-    )):
+    with pytest.raises(
+        TypeError, match=re.escape("after_all takes tokens from `create_token`; got 3 of type int.")
+    ):
         lax.after_all(3)
 
 
@@ -56,10 +56,14 @@ def test_uniform_numbers_over_devices():
 
 def test_mistakes_of_uniform_numbers():
     def message(types: str) -> str:
-        return "^" + re.escape(
-            "rng_uniform: takes two scalars of the same dtype, floating-point or a 32-bit or "
-            f"64-bit integer type; got {types}."
-        ) + "$"
+        return (
+            "^"
+            + re.escape(
+                "rng_uniform: takes two scalars of the same dtype, floating-point or a 32-bit or "
+                f"64-bit integer type; got {types}."
+            )
+            + "$"
+        )
 
     with pytest.raises(TypeError, match=message("f32[2] and f32[]")):
         lax.rng_uniform(np.ones(2, np.float32), np.float32(1), (3,))

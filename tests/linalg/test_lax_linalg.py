@@ -31,27 +31,40 @@ def test_as_jax():
     for name, args, options in (
         ("cholesky", (POSITIVE,), {}),
         ("cholesky", (np.tril(POSITIVE),), {"symmetrize_input": False}),
-        ("eigh", (POSITIVE,), {}), ("eigh", (np.triu(POSITIVE),),
-                                    {"lower": False, "symmetrize_input": False}),
-        ("svd", (TALL,), {}), ("svd", (TALL,), {"full_matrices": False}),
-        ("svd", (TALL,), {"compute_uv": False}), ("qr", (TALL,), {}),
-        ("qr", (TALL,), {"full_matrices": False}), ("qr", (TALL,), {"pivoting": True}),
-        ("lu", (TALL,), {}), ("lu", (Z,), {}), ("schur", (Z,), {}), ("hessenberg", (A,), {}),
+        ("eigh", (POSITIVE,), {}),
+        ("eigh", (np.triu(POSITIVE),), {"lower": False, "symmetrize_input": False}),
+        ("svd", (TALL,), {}),
+        ("svd", (TALL,), {"full_matrices": False}),
+        ("svd", (TALL,), {"compute_uv": False}),
+        ("qr", (TALL,), {}),
+        ("qr", (TALL,), {"full_matrices": False}),
+        ("qr", (TALL,), {"pivoting": True}),
+        ("lu", (TALL,), {}),
+        ("lu", (Z,), {}),
+        ("schur", (Z,), {}),
+        ("hessenberg", (A,), {}),
         ("schur", (A,), {"compute_schur_vectors": False}),
-        ("tridiagonal", (POSITIVE,), {}), ("tridiagonal", (POSITIVE,), {"lower": False}),
-        ("householder_product", (TALL, W[:, :2]), {}), ("eig", (A,), {}),
+        ("tridiagonal", (POSITIVE,), {}),
+        ("tridiagonal", (POSITIVE,), {"lower": False}),
+        ("householder_product", (TALL, W[:, :2]), {}),
+        ("eig", (A,), {}),
         ("eig", (A,), {"compute_left_eigenvectors": False}),
         ("ormqr", (TALL, W[:, :2], TALL), {"transpose": True}),
         ("ormqr", (TALL, W[:, :2], TALL.mT), {"left": False}),
         ("cholesky_update", (np.linalg.cholesky(POSITIVE[0]).mT, W[0]), {}),
         ("tridiagonal_solve", (W, W + 4, W[::-1], B), {}),
         ("tridiagonal_solve", (W, W * 0, W * 0, B), {"perturb_singular": True}),
-        ("symmetric_product", (TALL, RNG.standard_normal((3, 5, 5)).astype(np.float32)),
-         {"alpha": 2.0, "beta": 0.5, "symmetrize_output": True}),
+        (
+            "symmetric_product",
+            (TALL, RNG.standard_normal((3, 5, 5)).astype(np.float32)),
+            {"alpha": 2.0, "beta": 0.5, "symmetrize_output": True},
+        ),
         ("lu_pivots_to_permutation", (np.int32([[1, 3, 2]]), 5), {}),
     ):
-        ours, wanted = [jax.tree.leaves(f(*args, **options))
-                        for f in (getattr(linalg, name), getattr(theirs, name))]
+        ours, wanted = [
+            jax.tree.leaves(f(*args, **options))
+            for f in (getattr(linalg, name), getattr(theirs, name))
+        ]
         assert [(x.shape, x.dtype) for x in ours] == [(x.shape, x.dtype) for x in wanted], name
         for x, y in zip(ours, wanted, strict=True):
             np.testing.assert_allclose(x, y, 2e-3, 2e-3, err_msg=f"{name} {options}")
@@ -90,7 +103,7 @@ def test_eigenvectors_have_derivatives_where_they_are_asked_for():
 
     def f(x):
         w, vl, vr = linalg.eig(x, enable_eigvec_derivs=True)
-        return sum((jnp.abs(y) ** 3).sum() + (y.real ** 2).sum() for y in (w, vl, vr))
+        return sum((jnp.abs(y) ** 3).sum() + (y.real**2).sum() for y in (w, vl, vr))
 
     with sw.enable_x64(True):
         x, step = A.astype(np.float64), 1e-6
@@ -102,6 +115,7 @@ def test_eigenvectors_have_derivatives_where_they_are_asked_for():
 def test_updates_and_systems_have_gradients():
     r = np.linalg.cholesky(POSITIVE).mT.astype(np.float64)
     with sw.enable_x64(True):
+
         def f(w):
             return jnp.sin(linalg.cholesky_update(r, w)).sum()
 
@@ -120,24 +134,48 @@ def test_schur_is_that_of_scipy():
 
 
 MESSAGES = [
-    (lambda: linalg.svd(A, algorithm=linalg.SvdAlgorithm.JACOBI), NotImplementedError,
-     "svd: algorithm SvdAlgorithm.JACOBI is not implemented; the options are SvdAlgorithm.DEFAULT "
-     "and SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER, or None."),
-    (lambda: linalg.eigh(A, implementation="qr"), TypeError,
-     "eigh: implementation must be one of EighImplementation, or None; got 'qr'."),
-    (lambda: linalg.qr(A, use_magma=True), NotImplementedError,
-     "qr: MAGMA is not available; leave out `use_magma`."),
-    (lambda: linalg.schur(A, sort_eig_vals=True), NotImplementedError,
-     "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable."),
-    (lambda: linalg.eigh(A, subset_by_index=(3, 2)), ValueError,
-     "eigh: subset_by_index must be a range between 0 and 4; got (3, 2)."),
-    (lambda: linalg.cholesky(A[0, 0]), ValueError,
-     "cholesky: takes a square matrix, or a batch of them; got f32[4]."),
-    (lambda: linalg.householder_product(TALL.mT, W[:, :2]), ValueError,
-     "householder_product: takes reflectors in the columns of a matrix with at least as many rows "
-     "as columns, and at most one scale for each; got f32[2,5] and f32[2]."),
-    (lambda: linalg.cholesky_update(Z, W), TypeError,
-     "cholesky_update takes real operands; got complex ones."),
+    (
+        lambda: linalg.svd(A, algorithm=linalg.SvdAlgorithm.JACOBI),
+        NotImplementedError,
+        "svd: algorithm SvdAlgorithm.JACOBI is not implemented; the options are SvdAlgorithm.DEFAULT "
+        "and SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER, or None.",
+    ),
+    (
+        lambda: linalg.eigh(A, implementation="qr"),
+        TypeError,
+        "eigh: implementation must be one of EighImplementation, or None; got 'qr'.",
+    ),
+    (
+        lambda: linalg.qr(A, use_magma=True),
+        NotImplementedError,
+        "qr: MAGMA is not available; leave out `use_magma`.",
+    ),
+    (
+        lambda: linalg.schur(A, sort_eig_vals=True),
+        NotImplementedError,
+        "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable.",
+    ),
+    (
+        lambda: linalg.eigh(A, subset_by_index=(3, 2)),
+        ValueError,
+        "eigh: subset_by_index must be a range between 0 and 4; got (3, 2).",
+    ),
+    (
+        lambda: linalg.cholesky(A[0, 0]),
+        ValueError,
+        "cholesky: takes a square matrix, or a batch of them; got f32[4].",
+    ),
+    (
+        lambda: linalg.householder_product(TALL.mT, W[:, :2]),
+        ValueError,
+        "householder_product: takes reflectors in the columns of a matrix with at least as many rows "
+        "as columns, and at most one scale for each; got f32[2,5] and f32[2].",
+    ),
+    (
+        lambda: linalg.cholesky_update(Z, W),
+        TypeError,
+        "cholesky_update takes real operands; got complex ones.",
+    ),
 ]
 
 
@@ -150,7 +188,9 @@ def test_messages(call, error, message):
 
 @pytest.mark.parametrize("name", [n for n in dir(linalg) if n[0].islower() and n[-2:] != "_p"])
 def test_signatures_are_those_of_jax(name: str):
-    ours = [(p.name, p.kind, p.default) for p in inspect.signature(
-        getattr(linalg, name)).parameters.values()]
+    ours = [
+        (p.name, p.kind, p.default)
+        for p in inspect.signature(getattr(linalg, name)).parameters.values()
+    ]
     known = inspect.signature(getattr(theirs, name)).parameters.values()
     assert ours == [(p.name, p.kind, p.default) for p in known]

@@ -25,8 +25,20 @@ POSITIVE = A @ A.mT + np.eye(4)
 TALL, WIDE = RNG.standard_normal((3, 5, 2)), RNG.standard_normal((3, 2, 5))
 B, V = RNG.standard_normal((3, 4, 2)), RNG.standard_normal(4)
 T3, B3 = RNG.standard_normal((2, 3, 6)), RNG.standard_normal((2, 3))
-SCOPE = {"np": np, "A": A, "Z": Z, "H": H, "POSITIVE": POSITIVE, "TALL": TALL, "WIDE": WIDE, "B": B,
-         "V": V, "T3": T3, "B3": B3, "INTEGERS": np.array([[2, 1], [1, 4]])}
+SCOPE = {
+    "np": np,
+    "A": A,
+    "Z": Z,
+    "H": H,
+    "POSITIVE": POSITIVE,
+    "TALL": TALL,
+    "WIDE": WIDE,
+    "B": B,
+    "V": V,
+    "T3": T3,
+    "B3": B3,
+    "INTEGERS": np.array([[2, 1], [1, 4]]),
+}
 
 EXPRESSIONS = """
 m.cholesky(POSITIVE); m.cholesky(POSITIVE, upper=True); m.cholesky(POSITIVE + 0.1j * (A - A.mT))
@@ -67,8 +79,10 @@ def test_values(expression: str):
     """Against NumPy, in doubles and singles, eager and compiled."""
     wanted = flat(eval(expression, SCOPE, {"m": np.linalg}))
     with sw.enable_x64(True):
-        for found in (flat(eval(expression, SCOPE, {"m": linalg})),
-                      flat(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))())):
+        for found in (
+            flat(eval(expression, SCOPE, {"m": linalg})),
+            flat(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))()),
+        ):
             assert len(found) == len(wanted)
             for x, y in zip(found, wanted, strict=True):
                 assert x.shape == y.shape and x.dtype.kind == y.dtype.kind
@@ -96,8 +110,14 @@ def test_eigenvalues_in_any_order(x):
 def test_failures_are_nan():
     assert np.isnan(linalg.cholesky(-POSITIVE)).any(axis=(1, 2)).all()
     bad = np.where(np.arange(3)[:, None, None] == 1, np.nan, A).astype(np.float32)
-    for found in (linalg.svdvals(bad), linalg.eigvals(bad), linalg.eigvalsh(bad), linalg.det(bad),
-                  linalg.pinv(bad), linalg.eigvalsh(bad * np.inf)[:2]):
+    for found in (
+        linalg.svdvals(bad),
+        linalg.eigvals(bad),
+        linalg.eigvalsh(bad),
+        linalg.det(bad),
+        linalg.pinv(bad),
+        linalg.eigvalsh(bad * np.inf)[:2],
+    ):
         rows = np.isnan(np.asarray(found)).reshape(found.shape[0], -1)
         assert rows[1].all()
     assert not np.isnan(linalg.svdvals(bad)[jnp.array([0, 2])]).any()
@@ -107,16 +127,26 @@ def test_failures_are_nan():
 def test_infinite_matrices_end():
     """LAPACK's iterations may not terminate on infinities and NaN."""
     x = np.float32([[np.inf, 1, np.nan], [1, np.inf, 2], [np.nan, 2, -np.inf]])
-    for fun in (linalg.svdvals, linalg.eigvals, linalg.eigvalsh, linalg.pinv,
-                lambda x: linalg.svd(x)[0], sw.grad(linalg.det)):
+    for fun in (
+        linalg.svdvals,
+        linalg.eigvals,
+        linalg.eigvalsh,
+        linalg.pinv,
+        lambda x: linalg.svd(x)[0],
+        sw.grad(linalg.det),
+    ):
         assert np.isnan(np.asarray(fun(x))).all()
 
 
 ONE = {
-    "cholesky": (linalg.cholesky, POSITIVE), "eigvalsh": (linalg.eigvalsh, H),
-    "svdvals": (linalg.svdvals, TALL), "qr": (lambda x: linalg.qr(x).R, TALL),
-    "eigvals": (lambda x: jnp.sort(linalg.eigvals(x)), Z), "det": (linalg.det, A),
-    "inv": (linalg.inv, A), "pinv": (linalg.pinv, WIDE),
+    "cholesky": (linalg.cholesky, POSITIVE),
+    "eigvalsh": (linalg.eigvalsh, H),
+    "svdvals": (linalg.svdvals, TALL),
+    "qr": (lambda x: linalg.qr(x).R, TALL),
+    "eigvals": (lambda x: jnp.sort(linalg.eigvals(x)), Z),
+    "det": (linalg.det, A),
+    "inv": (linalg.inv, A),
+    "pinv": (linalg.pinv, WIDE),
     "slogdet": (lambda x: linalg.slogdet(x)[1], A),
 }
 
@@ -128,8 +158,11 @@ def test_batches_are_split_without_communication(name: str, rows: int):
     dtype = np.complex64 if x.dtype.kind == "c" else np.float32
     x = np.resize(x, (rows, *x.shape[1:])).astype(dtype)
     wanted = np.asarray(fun(x))
-    placed = sw.device_put(x, NamedSharding(MESH, P("x"))) if rows % 4 == 0 else sw.jit(
-        lambda y: y, out_shardings=NamedSharding(MESH, P("x")))(x)
+    placed = (
+        sw.device_put(x, NamedSharding(MESH, P("x")))
+        if rows % 4 == 0
+        else sw.jit(lambda y: y, out_shardings=NamedSharding(MESH, P("x")))(x)
+    )
     compiled = sw.jit(fun).lower(placed).compile()
     found = compiled(placed)
     np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)
@@ -144,8 +177,9 @@ def test_under_vmap():
         np.testing.assert_allclose(sw.vmap(fun)(x), fun(x), 1e-4, 1e-4, err_msg=name)
     one = np.asarray(A[0], np.float32)
     b = np.asarray(B, np.float32)
-    np.testing.assert_allclose(sw.vmap(linalg.solve, (None, 0))(one, b), np.linalg.solve(one, b),
-                               1e-3, 1e-3)
+    np.testing.assert_allclose(
+        sw.vmap(linalg.solve, (None, 0))(one, b), np.linalg.solve(one, b), 1e-3, 1e-3
+    )
 
 
 GRADIENTS = {
@@ -158,14 +192,18 @@ GRADIENTS = {
     "eigvalsh": (lambda m, x: m.sin(m.linalg.eigvalsh(x)).sum(), A),
     "eigh": (lambda m, x: (m.linalg.eigh(x)[1] ** 3).sum(), A),
     "complex eigh": (
-        lambda m, x: (m.abs(m.linalg.eigh(x + x.mT + 1j * (x - x.mT))[1]) ** 3).sum(), A),
+        lambda m, x: (m.abs(m.linalg.eigh(x + x.mT + 1j * (x - x.mT))[1]) ** 3).sum(),
+        A,
+    ),
     "eigvals": (lambda m, x: (m.abs(m.linalg.eigvals(x)) ** 3).sum(), A),
     "svdvals": (lambda m, x: m.sin(m.linalg.svdvals(x)).sum(), TALL),
-    "svd": (lambda m, x: sum((y ** 3).sum() for y in m.linalg.svd(x, False)), TALL),
+    "svd": (lambda m, x: sum((y**3).sum() for y in m.linalg.svd(x, False)), TALL),
     "complex svd": (
-        lambda m, x: sum((m.abs(y) ** 3).sum() for y in m.linalg.svd(x * (1 + 1j), False)), WIDE),
-    "qr": (lambda m, x: sum((y ** 3).sum() for y in m.linalg.qr(x)), TALL),
-    "wide qr": (lambda m, x: sum((y ** 3).sum() for y in m.linalg.qr(x)), WIDE),
+        lambda m, x: sum((m.abs(y) ** 3).sum() for y in m.linalg.svd(x * (1 + 1j), False)),
+        WIDE,
+    ),
+    "qr": (lambda m, x: sum((y**3).sum() for y in m.linalg.qr(x)), TALL),
+    "wide qr": (lambda m, x: sum((y**3).sum() for y in m.linalg.qr(x)), WIDE),
     "pinv": (lambda m, x: m.sin(m.linalg.pinv(x)).sum(), WIDE),
     "norm 2": (lambda m, x: m.linalg.norm(x, 2, (-2, -1)).sum(), TALL),
     "nuc": (lambda m, x: m.linalg.norm(x, "nuc", (-2, -1)).sum(), WIDE),
@@ -203,6 +241,7 @@ def test_gradients(name: str):
         return (sw.grad(lambda x: fun(jnp, x))(x) * along).sum()
 
     with sw.enable_x64(True):
+
         def value(x):
             return float(fun(jnp, x))
 
@@ -221,8 +260,10 @@ def test_determinants_of_singular_matrices_have_derivatives(columns):
     x[:, columns] = 0
     with sw.enable_x64(True):
         found = np.asarray(sw.grad(linalg.det)(x))
-        minors = [[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1))
-                   for j in range(4)] for i in range(4)]
+        minors = [
+            [(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(4)]
+            for i in range(4)
+        ]
         np.testing.assert_allclose(found, minors, atol=1e-10)
 
 
@@ -233,27 +274,51 @@ def test_eigenvectors_of_general_matrices_have_no_derivatives_by_default():
 
 
 MESSAGES = [
-    (lambda: linalg.solve(A, np.zeros(3)), ValueError,
-     "solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and f32[3]."),
-    (lambda: linalg.qr(A, "all"), ValueError,
-     "qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'."),
+    (
+        lambda: linalg.solve(A, np.zeros(3)),
+        ValueError,
+        "solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and f32[3].",
+    ),
+    (
+        lambda: linalg.qr(A, "all"),
+        ValueError,
+        "qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.",
+    ),
     (lambda: linalg.eigh(A, "X"), ValueError, "eigh: UPLO must be 'L', 'U' or None; got 'X'."),
-    (lambda: linalg.slogdet(A, method="svd"), ValueError,
-     "slogdet: method must be 'lu', 'qr' or None; got 'svd'."),
-    (lambda: linalg.svd(A, subset_by_index=(0, 2)), ValueError,
-     "svd: subset_by_index requires full_matrices=False."),
-    (lambda: linalg.svd(A, False, subset_by_index=(2, 9)), ValueError,
-     "svd: subset_by_index must be a range between 0 and 4; got (2, 9)."),
-    (lambda: linalg.pinv(A, 0.1, rcond=0.1), ValueError,
-     "pinv: rtol and rcond are aliases; pass one of them."),
+    (
+        lambda: linalg.slogdet(A, method="svd"),
+        ValueError,
+        "slogdet: method must be 'lu', 'qr' or None; got 'svd'.",
+    ),
+    (
+        lambda: linalg.svd(A, subset_by_index=(0, 2)),
+        ValueError,
+        "svd: subset_by_index requires full_matrices=False.",
+    ),
+    (
+        lambda: linalg.svd(A, False, subset_by_index=(2, 9)),
+        ValueError,
+        "svd: subset_by_index must be a range between 0 and 4; got (2, 9).",
+    ),
+    (
+        lambda: linalg.pinv(A, 0.1, rcond=0.1),
+        ValueError,
+        "pinv: rtol and rcond are aliases; pass one of them.",
+    ),
     (lambda: linalg.tensorinv(T3, 0), ValueError, "tensorinv: ind must be positive; got 0."),
-    (lambda: linalg.tensorinv(T3, 1), ValueError,
-     "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of the "
-     "others."),
+    (
+        lambda: linalg.tensorinv(T3, 1),
+        ValueError,
+        "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of the "
+        "others.",
+    ),
     (lambda: linalg.cond(V), ValueError, "cond takes nonempty matrices; got f32[4]."),
-    (lambda: linalg.lstsq(A, B), ValueError,
-     "lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and "
-     "f32[3,4,2]."),
+    (
+        lambda: linalg.lstsq(A, B),
+        ValueError,
+        "lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and "
+        "f32[3,4,2].",
+    ),
 ]
 
 
@@ -268,9 +333,13 @@ def test_messages(call, error, message):
 def test_ranks_are_whole_numbers(x64: bool):
     """With an integer dtype, as for counts elsewhere."""
     with sw.enable_x64(x64):
-        ranks = [linalg.lstsq(TALL[0], V[[0, 1, 2, 3, 0]])[2], linalg.matrix_rank(TALL),
-                 linalg.matrix_rank(V), linalg.matrix_rank(TALL[..., :0]),
-                 linalg.lstsq(TALL[0, :, :0], V[[0, 1, 2, 3, 0]])[2]]
+        ranks = [
+            linalg.lstsq(TALL[0], V[[0, 1, 2, 3, 0]])[2],
+            linalg.matrix_rank(TALL),
+            linalg.matrix_rank(V),
+            linalg.matrix_rank(TALL[..., :0]),
+            linalg.lstsq(TALL[0, :, :0], V[[0, 1, 2, 3, 0]])[2],
+        ]
     assert [r.dtype for r in ranks] == ["int64" if x64 else "int32"] * 5
     assert not any(r.weak_type for r in ranks)
 

@@ -18,8 +18,16 @@ A, B, V = RNG.standard_normal((4, 4)), RNG.standard_normal((4, 2)), RNG.standard
 Z = A + 1j * A.T[::-1]
 POSITIVE, TALL = A @ A.T + np.eye(4), RNG.standard_normal((5, 2))
 HERMITIAN = Z @ Z.conj().T + np.eye(4)
-SCOPE = {"np": np, "A": A, "B": B, "V": V, "Z": Z, "POSITIVE": POSITIVE, "TALL": TALL,
-         "HERMITIAN": HERMITIAN}
+SCOPE = {
+    "np": np,
+    "A": A,
+    "B": B,
+    "V": V,
+    "Z": Z,
+    "POSITIVE": POSITIVE,
+    "TALL": TALL,
+    "HERMITIAN": HERMITIAN,
+}
 
 EXPRESSIONS = """
 m.cholesky(POSITIVE); m.cholesky(HERMITIAN, lower=True); m.cho_solve(m.cho_factor(POSITIVE), B)
@@ -65,17 +73,26 @@ def test_vectors_of_pairs_of_matrices():
     with sw.enable_x64(True):
         for kind in (1, 2, 3):
             w, v = map(np.asarray, linalg.eigh(POSITIVE, b, type=kind))
-            left, right = {1: (POSITIVE @ v, b @ v), 2: (POSITIVE @ b @ v, v),
-                           3: (b @ POSITIVE @ v, v)}[kind]
+            left, right = {
+                1: (POSITIVE @ v, b @ v),
+                2: (POSITIVE @ b @ v, v),
+                3: (b @ POSITIVE @ v, v),
+            }[kind]
             np.testing.assert_allclose(left, right * w, atol=1e-9)
 
 
 @pytest.mark.sweep
 def test_batches():
     batch = np.stack([A, A.T, A @ A]).astype(np.float32)
-    for fun in (linalg.expm, linalg.inv, lambda x: linalg.lu(x)[1], lambda x: linalg.qr(x)[1],
-                lambda x: linalg.hessenberg(x, calc_q=True)[1], linalg.circulant,
-                lambda x: linalg.solve(x, B.astype(np.float32))):
+    for fun in (
+        linalg.expm,
+        linalg.inv,
+        lambda x: linalg.lu(x)[1],
+        lambda x: linalg.qr(x)[1],
+        lambda x: linalg.hessenberg(x, calc_q=True)[1],
+        linalg.circulant,
+        lambda x: linalg.solve(x, B.astype(np.float32)),
+    ):
         found = np.asarray(fun(batch))
         np.testing.assert_allclose(found, np.stack([fun(x) for x in batch]), 1e-3, 1e-3)
         np.testing.assert_allclose(sw.vmap(fun)(batch), found, 1e-3, 1e-3)
@@ -83,10 +100,16 @@ def test_batches():
 
 def test_gradients():
     with sw.enable_x64(True):
-        for fun in (linalg.expm, lambda x: linalg.expm(x * 8), lambda x: linalg.lu(x)[2],
-                    lambda x: linalg.cho_solve(linalg.cho_factor(x @ x.T), B),
-                    lambda x: linalg.lu_solve(linalg.lu_factor(x), B, 1),
-                    lambda x: linalg.eigh(x, POSITIVE)[0], linalg.companion):
+        for fun in (
+            linalg.expm,
+            lambda x: linalg.expm(x * 8),
+            lambda x: linalg.lu(x)[2],
+            lambda x: linalg.cho_solve(linalg.cho_factor(x @ x.T), B),
+            lambda x: linalg.lu_solve(linalg.lu_factor(x), B, 1),
+            lambda x: linalg.eigh(x, POSITIVE)[0],
+            linalg.companion,
+        ):
+
             def f(x, fun=fun):
                 return (fun(x) ** 2).sum()
 
@@ -101,17 +124,32 @@ def test_too_many_squarings_are_nan():
 
 
 MESSAGES = [
-    (lambda: linalg.qr(A, mode="raw"), ValueError,
-     "qr: mode must be 'full', 'r' or 'economic'; got 'raw'."),
-    (lambda: linalg.schur(A, "quaternions"), ValueError,
-     "schur: output must be 'real' or 'complex'; got 'quaternions'."),
+    (
+        lambda: linalg.qr(A, mode="raw"),
+        ValueError,
+        "qr: mode must be 'full', 'r' or 'economic'; got 'raw'.",
+    ),
+    (
+        lambda: linalg.schur(A, "quaternions"),
+        ValueError,
+        "schur: output must be 'real' or 'complex'; got 'quaternions'.",
+    ),
     (lambda: linalg.eigh(A, type=4), ValueError, "eigh: type must be 1, 2 or 3; got 4."),
-    (lambda: linalg.solve(A, B, assume_a="banded"), ValueError,
-     "solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'."),
-    (lambda: linalg.solve_triangular(A, B, 5), ValueError,
-     "solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5."),
-    (lambda: linalg.companion(V[:1]), ValueError,
-     "companion: a must have two elements or more; got f32[1]."),
+    (
+        lambda: linalg.solve(A, B, assume_a="banded"),
+        ValueError,
+        "solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'.",
+    ),
+    (
+        lambda: linalg.solve_triangular(A, B, 5),
+        ValueError,
+        "solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5.",
+    ),
+    (
+        lambda: linalg.companion(V[:1]),
+        ValueError,
+        "companion: a must have two elements or more; got f32[1].",
+    ),
 ]
 
 
@@ -122,9 +160,9 @@ def test_messages(call, error, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("name", [
-    n for n in dir(linalg) if not n.startswith("_") and hasattr(theirs, n)
-])
+@pytest.mark.parametrize(
+    "name", [n for n in dir(linalg) if not n.startswith("_") and hasattr(theirs, n)]
+)
 def test_signatures_are_those_of_jax(name: str):
     known = inspect.signature(getattr(theirs, name)).parameters
     ours = inspect.signature(getattr(linalg, name)).parameters

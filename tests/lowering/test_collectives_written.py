@@ -30,6 +30,7 @@ def sharded_parameters(lib, w, x):
 
 def two_layers(lib, w, x):
     """Tensor parallelism: columns first, then rows."""
+
     def part(w, x):
         hidden = lib.np.tanh(x @ w)
         return lib.lax.psum(hidden @ w.T, "y")
@@ -74,9 +75,12 @@ def largest(lib, w, x):
 
 
 MORE = {
-    sharded_parameters: {"all_gather": 1, "all_reduce": 1}, two_layers: {"all_reduce": 1},
-    scattered: {"reduce_scatter": 1, "all_gather": 1}, exchanged: {"all_to_all": 2},
-    passed_on: {"collective_permute": 1}, largest: {"all_reduce": 2},
+    sharded_parameters: {"all_gather": 1, "all_reduce": 1},
+    two_layers: {"all_reduce": 1},
+    scattered: {"reduce_scatter": 1, "all_gather": 1},
+    exchanged: {"all_to_all": 2},
+    passed_on: {"collective_permute": 1},
+    largest: {"all_reduce": 2},
 }
 
 

@@ -21,16 +21,22 @@ def barriers(fun, mesh=MESH, x=X):
     return text.count("stablehlo.optimization_barrier")
 
 
-@pytest.mark.parametrize(("fun", "count"), [
-    (lambda x: (x[:, :8], x[:, 1:], x[:, 3:9], x[:, :4]), 1),  # no device has equal shards of both
-    (lambda x: (x[:, :15], x[:, :15].sum(1)), 1),
-    (lambda x: (x[:, :15], x[:, :14]), 2),
-    (lambda x: (x[:, :15], x[:, :14], x[:, :15], x[:14, :14]), 3),
-    (lambda x: (x[:, :15], x[:, 1:], x[:, 2:]), 2),
-    (lambda x: (x[:, ::2], x * 2, x.T, x.reshape(-1)), 0),
-    (lambda x: snp.pad(x, 1), 0),
-    (lambda x: lax.pad(x, np.float32(0), [(0, 0, 0), (0, -1, 0)]), 1),
-])
+@pytest.mark.parametrize(
+    ("fun", "count"),
+    [
+        (
+            lambda x: (x[:, :8], x[:, 1:], x[:, 3:9], x[:, :4]),
+            1,
+        ),  # no device has equal shards of both
+        (lambda x: (x[:, :15], x[:, :15].sum(1)), 1),
+        (lambda x: (x[:, :15], x[:, :14]), 2),
+        (lambda x: (x[:, :15], x[:, :14], x[:, :15], x[:14, :14]), 3),
+        (lambda x: (x[:, :15], x[:, 1:], x[:, 2:]), 2),
+        (lambda x: (x[:, ::2], x * 2, x.T, x.reshape(-1)), 0),
+        (lambda x: snp.pad(x, 1), 0),
+        (lambda x: lax.pad(x, np.float32(0), [(0, 0, 0), (0, -1, 0)]), 1),
+    ],
+)
 def test_a_slice_has_a_copy_of_its_own_if_devices_may_have_the_same_part(fun, count):
     assert barriers(fun) == count
 
@@ -73,12 +79,16 @@ def both(v):
     return v.at[:, :15].add(v[:, :15]).at[:, :14].add(v[:, :14])
 
 
-@pytest.mark.parametrize("fun", [
-    lambda x: lax.fori_loop(0, 2, lambda i, v: both(v), x),
-    lambda x: lax.scan(lambda c, _: (both(c), None), x, None, length=3)[0],
-    lambda x: sw.jit(both)(x),
-    lambda x: sw.checkpoint(both)(x),
-], ids=["fori_loop", "scan", "jit", "checkpoint"])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: lax.fori_loop(0, 2, lambda i, v: both(v), x),
+        lambda x: lax.scan(lambda c, _: (both(c), None), x, None, length=3)[0],
+        lambda x: sw.jit(both)(x),
+        lambda x: sw.checkpoint(both)(x),
+    ],
+    ids=["fori_loop", "scan", "jit", "checkpoint"],
+)
 def test_in_programs_in_programs(fun):
     assert barriers(fun) == barriers(both)
 
@@ -95,7 +105,9 @@ def test_code_of_single_devices_has_none():
 
     def fun(x):
         return sw.shard_map(
-            lambda v: v[:, :15].sum(1) + v[:, :14].sum(1), mesh=mesh, in_specs=spec,
+            lambda v: v[:, :15].sum(1) + v[:, :14].sum(1),
+            mesh=mesh,
+            in_specs=spec,
             out_specs=P(("x", "y")),
         )(x)
 
@@ -104,10 +116,14 @@ def test_code_of_single_devices_has_none():
 
 def test_code_that_is_partitioned_along_some_axes():
     """The part that the partitioner sees is only sharded over two devices."""
+
     def fun(x):
         return sw.shard_map(
-            lambda v: (v[:, :15], v[:, :14]), mesh=mesh_of(2, 2), in_specs=P("x"),
-            out_specs=P("x"), axis_names={"x"},
+            lambda v: (v[:, :15], v[:, :14]),
+            mesh=mesh_of(2, 2),
+            in_specs=P("x"),
+            out_specs=P("x"),
+            axis_names={"x"},
         )(x)
 
     assert barriers(fun, mesh_of(2, 2)) == 2

@@ -20,8 +20,15 @@ from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype(np.float32)
 SMALL_FLOATS = [
-    "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float4_e2m1fn",
 ]
 
 
@@ -48,11 +55,37 @@ def from_bits(bits: list[int], dtype: Any) -> np.ndarray:
 
 
 BITS = {
-    "float32": [0, 0x80000000, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x3F800001, 0x7F7FFFFF,
-                0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7FC00123, 0x3DCCCCCD],
-    "float64": [0, 1 << 63, 1, 0x000FFFFFFFFFFFFF, 0x0010000000000000, 0x3FF0000000000001,
-                0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
-                0x7FF8000000000abc, 0x3FB999999999999A, 0x4415AF1D78B58C40],
+    "float32": [
+        0,
+        0x80000000,
+        1,
+        0x80000001,
+        0x007FFFFF,
+        0x00800000,
+        0x3F800001,
+        0x7F7FFFFF,
+        0x7F800000,
+        0xFF800000,
+        0x7FC00000,
+        0xFFC00000,
+        0x7FC00123,
+        0x3DCCCCCD,
+    ],
+    "float64": [
+        0,
+        1 << 63,
+        1,
+        0x000FFFFFFFFFFFFF,
+        0x0010000000000000,
+        0x3FF0000000000001,
+        0x7FEFFFFFFFFFFFFF,
+        0x7FF0000000000000,
+        0xFFF0000000000000,
+        0x7FF8000000000000,
+        0x7FF8000000000ABC,
+        0x3FB999999999999A,
+        0x4415AF1D78B58C40,
+    ],
     "float16": [0, 0x8000, 1, 0x03FF, 0x0400, 0x3C01, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x7E01],
     "bfloat16": [0, 0x8000, 1, 0x007F, 0x0080, 0x3F81, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x7FC1],
 }
@@ -101,8 +134,9 @@ def test_narrow_integers(name: str):
     assert_exact(np.arange(int(info.min), int(info.max) + 1).astype(dtype_of(name)))
 
 
-@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
-                                  "uint64"])
+@pytest.mark.parametrize(
+    "name", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
 def test_integers(name: str):
     info = np.iinfo(name)
     assert_exact(np.array([info.min, info.max, 0, 1, info.max // 3], name))
@@ -125,11 +159,18 @@ def test_complex(name: str):
 @pytest.mark.parametrize(
     ("value", "dtype", "text"),
     [
-        (1, np.float32, "1.0"), (-0.0, np.float32, "-0.0"), (1e30, np.float64, "1.0e+30"),
-        (np.inf, np.float32, "0x7F800000"), (-np.inf, np.float16, "0xFC00"),
-        (np.nan, np.float64, "0x7FF8000000000000"), (True, bool, "true"), (0, bool, "false"),
-        (-3, np.int8, "-3"), (2**64 - 1, np.uint64, "18446744073709551615"),
-        (1 - 2j, np.complex64, "(1.0, -2.0)"), (2.7, np.int32, "2"),
+        (1, np.float32, "1.0"),
+        (-0.0, np.float32, "-0.0"),
+        (1e30, np.float64, "1.0e+30"),
+        (np.inf, np.float32, "0x7F800000"),
+        (-np.inf, np.float16, "0xFC00"),
+        (np.nan, np.float64, "0x7FF8000000000000"),
+        (True, bool, "true"),
+        (0, bool, "false"),
+        (-3, np.int8, "-3"),
+        (2**64 - 1, np.uint64, "18446744073709551615"),
+        (1 - 2j, np.complex64, "(1.0, -2.0)"),
+        (2.7, np.int32, "2"),
     ],
 )
 def test_texts(value: Any, dtype: Any, text: str):
@@ -219,7 +260,8 @@ def test_functions_inside_functions():
     e.call(inner, "%arg0")
     e.call(program_of(lambda x: inner(x), VECTOR, name="outer"), "%arg0")
     assert [re.search(r"@(\w+)", f).group(1) for f in e.functions] == [  # type: ignore[union-attr]
-        "inner", "outer",
+        "inner",
+        "outer",
     ]
 
 

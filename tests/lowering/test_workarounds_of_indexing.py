@@ -110,10 +110,16 @@ def test_bits_of_integers_over_devices(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "float32"])
-@pytest.mark.parametrize("taken", [
-    lambda x, j: x[j], lambda x, j: lax.dynamic_slice(x, (j,), (1,))[0],
-    lambda x, j: snp.take(x, j), lambda x, j: lax.dynamic_index_in_dim(x, j, keepdims=False),
-], ids=["index", "slice", "take", "dynamic_index"])
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda x, j: x[j],
+        lambda x, j: lax.dynamic_slice(x, (j,), (1,))[0],
+        lambda x, j: snp.take(x, j),
+        lambda x, j: lax.dynamic_index_in_dim(x, j, keepdims=False),
+    ],
+    ids=["index", "slice", "take", "dynamic_index"],
+)
 def test_an_element_of_a_product(dtype, taken):
     """XLA error `lost-factor`, on one device."""
     x, i, j = np.arange(1, 7, dtype=dtype), np.int32(1), np.int32(2)

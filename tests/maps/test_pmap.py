@@ -17,6 +17,7 @@ from tests.helpers.same_as_jax import JAX, OURS, close
 X = np.arange(24, dtype=np.float32).reshape(8, 3) / 10
 W = np.ones((3, 2), np.float32)
 
+
 def power(x, n):
     return x**n
 
@@ -36,54 +37,120 @@ PROGRAMS = {
     "shared": lambda lib: (lib.root.pmap(lambda x, w: x @ w, in_axes=(0, None)), X, W),
     "other axes": lambda lib: (lib.root.pmap(lambda x: x + 1, in_axes=1, out_axes=1), X.T),
     "one result": lambda lib: (
-        lib.root.pmap(lambda x: (lib.lax.pmean(x, "i"), x), axis_name="i", out_axes=(None, 0)), X
+        lib.root.pmap(lambda x: (lib.lax.pmean(x, "i"), x), axis_name="i", out_axes=(None, 0)),
+        X,
     ),
-    "grad": lambda lib: (lib.root.grad(lambda x: lib.np.sum(
-        lib.root.pmap(lambda x: lib.np.sin(x) * lib.lax.psum(x, "i"), axis_name="i")(x))), X),
-    "grad inside": lambda lib: (lib.root.pmap(
-        lambda x, w: lib.lax.pmean(
-            lib.root.grad(lambda w: lib.np.sum(lib.np.tanh(x @ w)))(w), "i"),
-        axis_name="i", in_axes=(0, None)), X, W),
-    "jvp": lambda lib: (lambda x: lib.root.jvp(
-        lib.root.pmap(lambda x: lib.np.sin(x) * lib.lax.psum(x, "i"), axis_name="i"),
-        (x,), (lib.np.cos(x),)), X),
+    "grad": lambda lib: (
+        lib.root.grad(
+            lambda x: lib.np.sum(
+                lib.root.pmap(lambda x: lib.np.sin(x) * lib.lax.psum(x, "i"), axis_name="i")(x)
+            )
+        ),
+        X,
+    ),
+    "grad inside": lambda lib: (
+        lib.root.pmap(
+            lambda x, w: lib.lax.pmean(
+                lib.root.grad(lambda w: lib.np.sum(lib.np.tanh(x @ w)))(w), "i"
+            ),
+            axis_name="i",
+            in_axes=(0, None),
+        ),
+        X,
+        W,
+    ),
+    "jvp": lambda lib: (
+        lambda x: lib.root.jvp(
+            lib.root.pmap(lambda x: lib.np.sin(x) * lib.lax.psum(x, "i"), axis_name="i"),
+            (x,),
+            (lib.np.cos(x),),
+        ),
+        X,
+    ),
     "vmap": lambda lib: (
         lib.root.vmap(lib.root.pmap(lambda x: lib.lax.psum(x, "i"), axis_name="i")),
-        np.stack([X, 2 * X])),
+        np.stack([X, 2 * X]),
+    ),
     "static": lambda lib: (
-        lambda x: lib.root.pmap(lambda x, n: x**n, static_broadcasted_argnums=1)(x, 3), X),
+        lambda x: lib.root.pmap(lambda x, n: x**n, static_broadcasted_argnums=1)(x, 3),
+        X,
+    ),
     "by name": lambda lib: (lambda x: lib.root.pmap(lambda x, y: x + y)(x, y=x), X),
-    "trees": lambda lib: (lib.root.pmap(
-        lambda d: {"s": d["a"].sum(), "b": d["b"]}, in_axes=({"a": 0, "b": None},)),
-        {"a": X, "b": W}),
-    "in jit": lambda lib: (lib.root.jit(lambda x: 1 + lib.root.pmap(
-        lambda x: lib.lax.ppermute(x, "i", [(j, (j + 1) % 8) for j in range(8)]),
-        axis_name="i")(x)), X),
-    "vmap inside": lambda lib: (lib.root.pmap(lib.root.vmap(
-        lambda x: x * lib.lax.psum(x, ("i", "j")), axis_name="j"), axis_name="i"), X),
-    "grad of shared": lambda lib: (lib.root.grad(lambda w: lib.np.sum(lib.root.pmap(
-        lambda x, w: lib.np.tanh(x @ w), in_axes=(0, None))(X, w) ** 2)), W),
+    "trees": lambda lib: (
+        lib.root.pmap(lambda d: {"s": d["a"].sum(), "b": d["b"]}, in_axes=({"a": 0, "b": None},)),
+        {"a": X, "b": W},
+    ),
+    "in jit": lambda lib: (
+        lib.root.jit(
+            lambda x: (
+                1
+                + lib.root.pmap(
+                    lambda x: lib.lax.ppermute(x, "i", [(j, (j + 1) % 8) for j in range(8)]),
+                    axis_name="i",
+                )(x)
+            )
+        ),
+        X,
+    ),
+    "vmap inside": lambda lib: (
+        lib.root.pmap(
+            lib.root.vmap(lambda x: x * lib.lax.psum(x, ("i", "j")), axis_name="j"), axis_name="i"
+        ),
+        X,
+    ),
+    "grad of shared": lambda lib: (
+        lib.root.grad(
+            lambda w: lib.np.sum(
+                lib.root.pmap(lambda x, w: lib.np.tanh(x @ w), in_axes=(0, None))(X, w) ** 2
+            )
+        ),
+        W,
+    ),
     "hessian": lambda lib: (lib.root.pmap(lib.root.hessian(lambda x: lib.np.prod(x))), X),
-    "grad of out axes": lambda lib: (lib.root.grad(lambda x: lib.np.sum(lib.np.cos(lib.root.pmap(
-        lambda x: lib.np.sin(x), in_axes=1, out_axes=1)(x)))), X.T),
+    "grad of out axes": lambda lib: (
+        lib.root.grad(
+            lambda x: lib.np.sum(
+                lib.np.cos(lib.root.pmap(lambda x: lib.np.sin(x), in_axes=1, out_axes=1)(x))
+            )
+        ),
+        X.T,
+    ),
     "custom": lambda lib: (lib.root.pmap(lib.root.grad(_custom(lib))), X[:, 0]),
     "a custom map": lambda lib: (lib.root.grad(lambda x: lib.np.sum(_custom(lib, True)(x))), X),
-    "checkpoint": lambda lib: (lib.root.pmap(lib.root.grad(lib.root.checkpoint(
-        lambda x: lib.np.sum(lib.np.sin(lib.np.sin(x)))))), X),
-    "over rows of two": lambda lib: (lib.root.vmap(lib.root.pmap(
-        lambda x, y: x * y, in_axes=(1, None), out_axes=1), in_axes=(None, 0)), X.T, X[:2, 0]),
+    "checkpoint": lambda lib: (
+        lib.root.pmap(
+            lib.root.grad(lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(lib.np.sin(x)))))
+        ),
+        X,
+    ),
+    "over rows of two": lambda lib: (
+        lib.root.vmap(
+            lib.root.pmap(lambda x, y: x * y, in_axes=(1, None), out_axes=1), in_axes=(None, 0)
+        ),
+        X.T,
+        X[:2, 0],
+    ),
     "no results": lambda lib: (lib.root.pmap(lambda x: ()), X),
     "a constant": lambda lib: (lib.root.pmap(lambda x: lib.np.ones(2)), X),
     "bound": lambda lib: (lib.root.pmap(functools.partial(power, n=3)), X),
     "a method": lambda lib: (lib.root.pmap(Scaling(3.0).scaled), X),
     "no elements": lambda lib: (lib.root.pmap(lambda x: (x, x.sum())), X[:, :0]),
-    "other orders": lambda lib: (lib.root.pmap(lambda x, y: x + y),
-                                 np.asfortranarray(X), np.repeat(X, 2, 0)[::2]),
-    "an index of it": lambda lib: (lib.root.grad(
-        lambda x: lib.np.sum(lib.root.pmap(lib.np.sin)(x)[2])), X),
-    "in a loop": lambda lib: (lib.root.pmap(
-        lambda x: lib.lax.fori_loop(0, 3, lambda _, c: lib.np.sin(lib.lax.psum(c, "i")), x),
-        axis_name="i"), X),
+    "other orders": lambda lib: (
+        lib.root.pmap(lambda x, y: x + y),
+        np.asfortranarray(X),
+        np.repeat(X, 2, 0)[::2],
+    ),
+    "an index of it": lambda lib: (
+        lib.root.grad(lambda x: lib.np.sum(lib.root.pmap(lib.np.sin)(x)[2])),
+        X,
+    ),
+    "in a loop": lambda lib: (
+        lib.root.pmap(
+            lambda x: lib.lax.fori_loop(0, 3, lambda _, c: lib.np.sin(lib.lax.psum(c, "i")), x),
+            axis_name="i",
+        ),
+        X,
+    ),
 }
 
 
@@ -100,8 +167,11 @@ def _custom(lib, mapped=False):
 @pytest.mark.parametrize("case", everyday(PROGRAMS, 2))
 def test_results_are_those_of_jax(case):
     (f, *args), (g, *others) = PROGRAMS[case](OURS), PROGRAMS[case](JAX)
-    close(jax.tree.map(np.asarray, sw.tree.map(np.asarray, f(*args))),
-          jax.tree.map(np.asarray, g(*others)), 1e-5)
+    close(
+        jax.tree.map(np.asarray, sw.tree.map(np.asarray, f(*args))),
+        jax.tree.map(np.asarray, g(*others)),
+        1e-5,
+    )
 
 
 def test_devices():
@@ -158,6 +228,7 @@ def test_arguments():
     assert x.is_deleted()
     close(y, X + 1, 0)
     close(sw.pmap(lambda x, n: x * n, static_broadcasted_argnums=-1)(X, 3), 3 * X, 1e-6)
+
     def f(x):
         return sw.pmap(jnp.sin, devices=sw.devices()[:3])(x)
 
@@ -210,6 +281,7 @@ def test_under_disable_jit(eager):
 def test_shapes_and_nan():
     run = sw.pmap(lambda x, w: x * w, in_axes=(0, None), global_arg_shapes=((3,), None))
     close(run(X, 2.0), 2 * X, 1e-6)
+
     # If all values are the same; and if they differ: the value of the first device.
     def f(x):
         inner = sw.pmap(lambda y: (lax.psum(y, "j"), y), axis_name="j", out_axes=(None, None))
@@ -227,82 +299,97 @@ def test_shapes_and_nan():
     ("f", "args", "expected"),
     [
         (
-            sw.pmap(jnp.sin), (np.ones(9),),
+            sw.pmap(jnp.sin),
+            (np.ones(9),),
             "pmap of sin: the mapped axis has size 9, and there are 8 devices. Each index runs on "
             "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             "shardings.",
         ),
         (
-            sw.pmap(jnp.sin, out_axes=3), (X,),
+            sw.pmap(jnp.sin, out_axes=3),
+            (X,),
             "pmap of sin: out_axes is 3 for result, which has 2 dimensions including the mapped "
             "one.",
         ),
         (
-            sw.pmap(jnp.add), (X, X[:4]),
+            sw.pmap(jnp.add),
+            (X, X[:4]),
             "pmap of add: mapped axes must have the same size; axis 0 of x1 of type f32[8,3] has "
             "8, axis 0 of x2 of type f32[4,3] has 4. Pass arguments that all examples share by "
             "position, with None in in_axes.",
         ),
         (
-            sw.pmap(jnp.sin), (X[:0],),
+            sw.pmap(jnp.sin),
+            (X[:0],),
             "pmap of sin: the mapped axis has size 0; it must be at least 1, as each index runs on "
             "its own device.",
         ),
         (
-            sw.pmap(jnp.sin, devices=sw.devices()[:3]), (X,),
+            sw.pmap(jnp.sin, devices=sw.devices()[:3]),
+            (X,),
             "pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs on "
             "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             "shardings.",
         ),
         (
-            sw.pmap(jnp.sin, in_axes=2), (X,),
+            sw.pmap(jnp.sin, in_axes=2),
+            (X,),
             "pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments "
             "that all examples share by position, with None in in_axes.",
         ),
         (
-            sw.pmap(jnp.sin, in_axes=(0, None)), (X,),
+            sw.pmap(jnp.sin, in_axes=(0, None)),
+            (X,),
             "pmap of sin: in_axes has 2 entries, but the call has 1 positional argument (x); a "
             "tuple must have one entry for each. Arguments passed by keyword have none.",
         ),
         (
-            sw.pmap(jnp.sin, out_axes=(0, 1)), (X,),
+            sw.pmap(jnp.sin, out_axes=(0, 1)),
+            (X,),
             "pmap of sin: out_axes must be a pytree prefix of the values that it describes, with "
             "one entry for each value or for a whole subtree: result is a tuple of 2 in out_axes "
             "and a leaf in the value.",
         ),
         (
-            sw.pmap(jnp.sin, axis_size=4), (X,),
+            sw.pmap(jnp.sin, axis_size=4),
+            (X,),
             "pmap of sin: mapped axes must have the same size; axis_size is 4, axis 0 of x of type "
             "f32[8,3] has 8. Pass arguments that all examples share by position, with None in "
             "in_axes.",
         ),
         (
-            sw.pmap(jnp.sin, in_axes=None), (X,),
+            sw.pmap(jnp.sin, in_axes=None),
+            (X,),
             "pmap of sin needs an argument with a mapped axis, or axis_size: all in_axes are None.",
         ),
         (
-            sw.pmap(power, static_broadcasted_argnums=1), (X, [2]),
+            sw.pmap(power, static_broadcasted_argnums=1),
+            (X, [2]),
             "pmap of power: static argument n is [2] of type list, which cannot be hashed. Static "
             "arguments are part of the cache key: use a hashable type such as a tuple, or do not "
             "mark it static.",
         ),
         (
-            sw.pmap(power, static_broadcasted_argnums=1), (X,),
+            sw.pmap(power, static_broadcasted_argnums=1),
+            (X,),
             "pmap of power: static_broadcasted_argnums is (1,), but the call has 1 positional "
             "argument. Its entries are positions of arguments.",
         ),
         (
-            sw.pmap(power, donate_argnums=2), (X, X),
+            sw.pmap(power, donate_argnums=2),
+            (X, X),
             "pmap of power: donate_argnums is (2,), but the call has 2 positional arguments. Its "
             "entries are positions of arguments.",
         ),
         (
-            sw.pmap(jnp.sin, global_arg_shapes=((4,),)), (X,),
+            sw.pmap(jnp.sin, global_arg_shapes=((4,),)),
+            (X,),
             "pmap of sin: global_arg_shapes has (4,) for x, which is of type f32[8,3]: (3,) "
             "without the mapped axis. It can be left out: arrays have shapes.",
         ),
         (
-            sw.pmap(jnp.sin, global_arg_shapes=((3,), None)), (X,),
+            sw.pmap(jnp.sin, global_arg_shapes=((3,), None)),
+            (X,),
             "pmap of sin: global_arg_shapes must have a shape or None for each of the 1 array of "
             "the call; got ((3,), None) of type tuple. It can be left out: arrays have "
             "shapes.",

@@ -101,6 +101,7 @@ def test_indices_of_other_dtypes(dtype):
 
 def test_an_old_program():
     """Parameters on all devices, steps with averaged gradients, and the first copy at the end."""
+
     def loss(w, x, y):
         return jnp.mean((x @ w["w"] + w["b"] - y) ** 2)
 
@@ -157,8 +158,9 @@ def test_results_and_trees():
     "place",
     [
         lambda x: sw.device_put(x, DEVICES[3]),
-        lambda x: sw.device_put(x, NamedSharding(sw.make_mesh((2, 4), ("a", "b")),
-                                                 sw.sharding.PartitionSpec("b"))),
+        lambda x: sw.device_put(
+            x, NamedSharding(sw.make_mesh((2, 4), ("a", "b")), sw.sharding.PartitionSpec("b"))
+        ),
         lambda x: sw.device_put(x, PmapSharding.default(x.shape, 0, DEVICES[::-1])),
         lambda x: doubled()(x) / 2,
     ],

@@ -27,6 +27,7 @@ ROWS = P(("x", "y"))
 
 def mapped(lib, f, ins, outs, **options):
     """`shard_map` of one of the libraries over 4 × 2 devices; specs are shardwise specs."""
+
     def of(spec):
         return jax.sharding.PartitionSpec(*spec) if lib is JAX else spec
 
@@ -54,6 +55,7 @@ def loss(lib, x, w, **options):
 
 def loss_of_some(lib, x, w, **options):
     """One mesh axis is not named by any argument, nor by the result."""
+
     def part(x, w):
         return lib.lax.psum(lib.np.sin(x @ w), "x")
 
@@ -116,6 +118,7 @@ def closed_over(lib, x, w, **options):
 
 def written(lib, x, w, **options):
     """The derivative of `set` contains a constant: the numbers of the updates."""
+
     def part(x, w):
         rows = lib.np.array([1, 5])
         return lib.np.zeros((3, 6)).at[rows].set(lib.np.sin(x @ w), mode="drop")
@@ -124,7 +127,15 @@ def written(lib, x, w, **options):
 
 
 PROGRAMS = [
-    loss, loss_of_some, partly_manual, gathered, moved, looped, recomputed, closed_over, written,
+    loss,
+    loss_of_some,
+    partly_manual,
+    gathered,
+    moved,
+    looped,
+    recomputed,
+    closed_over,
+    written,
 ]
 
 
@@ -172,6 +183,7 @@ def test_batches_and_derivatives():
     found = sw.jit(f)(xs)
     close(found, xs.reshape(2, 4, 2, 4).sum(1), 1e-5)
     assert found.sharding.is_equivalent_to(NamedSharding(GRID, P("y")), 3)
+
     # Derivatives inside are summed where types say what varies.
     def part(x, w):
         return sw.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
@@ -229,7 +241,9 @@ def test_groups_axes_and_orders():
         return total + lax.all_gather(x, ("x", "i"))[3]
 
     over_mesh = sw.shard_map(
-        lambda x: sw.vmap(f, axis_name="i")(x[0])[None], mesh=LINE, in_specs=P("x"),
+        lambda x: sw.vmap(f, axis_name="i")(x[0])[None],
+        mesh=LINE,
+        in_specs=P("x"),
         out_specs=P("x"),
     )
     both = sw.vmap(sw.vmap(f, axis_name="i"), axis_name="x")
@@ -247,15 +261,20 @@ def test_groups_axes_and_orders():
         close(sw.jit(run)(x), wanted, 0)
     mesh = Mesh(np.array(sw.devices()[:1]), ("x",))
     f = sw.shard_map(
-        lambda x: lax.psum(x, "x") + lax.axis_index("x"), mesh=mesh, in_specs=P("x"),
+        lambda x: lax.psum(x, "x") + lax.axis_index("x"),
+        mesh=mesh,
+        in_specs=P("x"),
         out_specs=P("x"),
     )
     assert sw.jit(f)(np.ones(3)).tolist() == f(np.ones(3)).tolist() == [1, 1, 1]
+
     # One in another.
     def outer(x):
         inner = sw.shard_map(
-            lambda x: lax.psum(x, "y") + lax.axis_index("x"), axis_names={"y"},
-            in_specs=P(None, "y"), out_specs=P(),
+            lambda x: lax.psum(x, "y") + lax.axis_index("x"),
+            axis_names={"y"},
+            in_specs=P(None, "y"),
+            out_specs=P(),
         )
         return 2 * inner(x)
 
@@ -267,8 +286,9 @@ def test_groups_axes_and_orders():
 @pytest.mark.parametrize("mesh", [None, GRID])
 def test_the_axes_that_are_left_are_taken(mesh):
     def outer(x):
-        return sw.shard_map(lambda x: lax.psum(x, "y"), mesh=mesh, in_specs=P(None, "y"),
-                            out_specs=P())(x)
+        return sw.shard_map(
+            lambda x: lax.psum(x, "y"), mesh=mesh, in_specs=P(None, "y"), out_specs=P()
+        )(x)
 
     f = sw.shard_map(outer, mesh=GRID, axis_names={"x"}, in_specs=P("x"), out_specs=P("x"))
     close(sw.jit(f)(X), X.reshape(8, 2, 2).sum(1), 1e-5)
@@ -314,8 +334,12 @@ def test_effects_over_batches_and_in_order():
     assert sw.jit(both)(np.stack([np.arange(8.0), -np.arange(8.0)])) is None
     sw.effects_barrier()
     assert sorted(seen) == sorted([*range(8), *range(0, -8, -1)])
-    f = sw.shard_map(lambda x: (sw.debug.print("{}", x, ordered=True), x)[1], mesh=LINE,
-                     in_specs=P("x"), out_specs=P("x"))
+    f = sw.shard_map(
+        lambda x: (sw.debug.print("{}", x, ordered=True), x)[1],
+        mesh=LINE,
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
     assert message_of(NotImplementedError, sw.jit(f), np.ones(8)) == (
         "[shard_map] does not support ordered effects: there is no order in which devices could "
         "call the host. Pass ordered=False, or call the host outside of it, with the results."
@@ -331,6 +355,7 @@ def test_ways_to_call():
     with sw.set_mesh(mesh):
         g = sw.shard_map(lambda x: x * 2, out_specs=P("x"), axis_names={"x"})
         assert sw.typeof(sw.jit(g)(x)).str_short(True) == "f32[8@x,4]"
+
     # As a decorator and with the mesh in scope.
     @sw.shard_map(in_specs=P("x"), out_specs=P())
     def total(x):
@@ -340,11 +365,14 @@ def test_ways_to_call():
     assert total.__doc__ == "The sum."
     with sw.set_mesh(LINE):
         close(total(np.ones(8, np.float32)), np.full(1, 8, np.float32), 0)
-    f = sw.jit(sw.shard_map(
-        lambda x: lax.psum(x, "x"), mesh=LINE.abstract_mesh, in_specs=P("x"), out_specs=P()
-    ))
+    f = sw.jit(
+        sw.shard_map(
+            lambda x: lax.psum(x, "x"), mesh=LINE.abstract_mesh, in_specs=P("x"), out_specs=P()
+        )
+    )
     x = sw.device_put(np.arange(8.0), NamedSharding(LINE, P("x")))
     assert f(x).tolist() == [28]
+
     # Arguments come by position.
     def f(x, y):
         return x * y
@@ -360,20 +388,39 @@ def test_types_and_programs():
     seen = []
 
     def f(x):
-        seen.append([sw.typeof(v).str_short(True) for v in (
-            x, lax.psum(x, "x"), lax.psum(x, ("x", "y")), jnp.zeros(2), x * jnp.zeros(2),
-            lax.pcast(jnp.zeros(2), "y", to="varying"), lax.axis_index("y"),
-            lax.all_gather(x, "x"), lax.all_gather_invariant(x, "x"),
-        )])
+        seen.append(
+            [
+                sw.typeof(v).str_short(True)
+                for v in (
+                    x,
+                    lax.psum(x, "x"),
+                    lax.psum(x, ("x", "y")),
+                    jnp.zeros(2),
+                    x * jnp.zeros(2),
+                    lax.pcast(jnp.zeros(2), "y", to="varying"),
+                    lax.axis_index("y"),
+                    lax.all_gather(x, "x"),
+                    lax.all_gather_invariant(x, "x"),
+                )
+            ]
+        )
         return x
 
     mapped(OURS, f, P("x", "y"), P("x", "y"))(X)
     mapped(OURS, f, P("x", "y"), P("x", "y"), check_vma=False)(X)
     assert seen[0] == [
-        "f32[2,2]{V:x,y}", "f32[2,2]{V:y}", "f32[2,2]", "f32[2]", "f32[2,2]{V:x,y}", "f32[2]{V:y}",
-        "i32[]{V:y}", "f32[4,2,2]{V:x,y}", "f32[4,2,2]{V:y}",
+        "f32[2,2]{V:x,y}",
+        "f32[2,2]{V:y}",
+        "f32[2,2]",
+        "f32[2]",
+        "f32[2,2]{V:x,y}",
+        "f32[2]{V:y}",
+        "i32[]{V:y}",
+        "f32[4,2,2]{V:x,y}",
+        "f32[4,2,2]{V:y}",
     ]
     assert seen[1] == [t.partition("{")[0] for t in seen[0]]
+
     # Random numbers and programs.
     def f(key):
         key = sw.random.fold_in(key, lax.axis_index("x"))
@@ -385,56 +432,67 @@ def test_types_and_programs():
     # Programs send what is written and no more.
     assert sent(lambda x, w: loss(OURS, x, w), X, W) == {"all-reduce": 1}
     assert sent(sw.grad(lambda w, x: loss(OURS, x, w)), W, X) == {"all-reduce": 1}
-    assert sent(lambda x, w: gathered(OURS, x, w), X, W) == {
-        "all-gather": 1, "reduce-scatter": 1,
-    }
-    assert sent(lambda x, w: moved(OURS, x, w), X, W) == {
-        "all-to-all": 1, "collective-permute": 1,
-    }
+    assert sent(lambda x, w: gathered(OURS, x, w), X, W) == {"all-gather": 1, "reduce-scatter": 1}
+    assert sent(lambda x, w: moved(OURS, x, w), X, W) == {"all-to-all": 1, "collective-permute": 1}
 
 
 NAMED = "shard_map of f: "
 CASES = {
     "varies": (
-        {"in_specs": P("x"), "out_specs": P()}, np.ones(8, np.float32), ValueError,
+        {"in_specs": P("x"), "out_specs": P()},
+        np.ones(8, np.float32),
+        ValueError,
         "result, of type f32[1]{V:x}, may vary along 'x', which its spec P() does not name. Name "
         "it in out_specs to concatenate the shards; combine them with a collective, such as "
         "`shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` to give all shards to every "
         "device; or pass check_vma=False, if they are known to be equal.",
     ),
     "uneven": (
-        {"in_specs": P("x"), "out_specs": P("x")}, np.ones(9, np.float32), ValueError,
+        {"in_specs": P("x"), "out_specs": P("x")},
+        np.ones(9, np.float32),
+        ValueError,
         "dimension 0 of x, of type f32[9], cannot be divided by P('x') over Mesh('x': 8) into 8 "
         "equal shards. Inside shard_map all devices have shards of the same size: pad the "
         "dimension, or use `shardwise.jit`, whose partitioner supports any size.",
     ),
     "unknown axis": (
-        {"in_specs": P("z"), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
+        {"in_specs": P("z"), "out_specs": P("x")},
+        np.ones(8, np.float32),
+        ValueError,
         "in_specs for x, of type f32[8]: P('z') names the axis 'z', which Mesh('x': 8) does not "
         "have; its axes are 'x'.",
     ),
     "rank": (
-        {"in_specs": P(None, "x"), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
+        {"in_specs": P(None, "x"), "out_specs": P("x")},
+        np.ones(8, np.float32),
+        ValueError,
         "in_specs for x, of type f32[8]: P(None, 'x') over Mesh('x': 8) has 2 entries, but the "
         "array has only 1 dimension. Remove entries from the end of the spec.",
     ),
     "not manual": (
         {"in_specs": P("x"), "out_specs": P("x"), "mesh": GRID, "axis_names": {"y"}},
-        np.ones(8, np.float32), ValueError,
+        np.ones(8, np.float32),
+        ValueError,
         "in_specs for x is P('x'): 'x' is not manual here. Specs name the manual axes, 'y'; other "
         "axes are left to the partitioner.",
     ),
     "unconstrained": (
-        {"in_specs": P(P.UNCONSTRAINED), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
+        {"in_specs": P(P.UNCONSTRAINED), "out_specs": P("x")},
+        np.ones(8, np.float32),
+        ValueError,
         "in_specs for x is P(UNCONSTRAINED): it must name the axes over which each dimension is "
         "sharded. Specs name the manual axes, 'x'; other axes are left to the partitioner.",
     ),
     "no spec": (
-        {"in_specs": "x", "out_specs": P("x")}, np.ones(8, np.float32), TypeError,
+        {"in_specs": "x", "out_specs": P("x")},
+        np.ones(8, np.float32),
+        TypeError,
         "in_specs must be PartitionSpecs; got 'x' of type str for x.",
     ),
     "axis names": (
-        {"in_specs": P("x"), "out_specs": P("x"), "axis_names": {"q"}}, np.ones(8), ValueError,
+        {"in_specs": P("x"), "out_specs": P("x"), "axis_names": {"q"}},
+        np.ones(8),
+        ValueError,
         "axis_names has 'q', which Mesh('x': 8) does not have.",
     ),
 }
@@ -458,11 +516,15 @@ def test_meshes_and_types():
         "shard_map of f: there is no mesh. Pass `mesh=`, or enter one with `shardwise.set_mesh`."
     )
     # Axes of several types.
-    mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"),
-                axis_types=(AxisType.Auto, AxisType.Explicit))
+    mesh = Mesh(
+        np.array(sw.devices()).reshape(4, 2),
+        ("x", "y"),
+        axis_types=(AxisType.Auto, AxisType.Explicit),
+    )
     x = sw.device_put(X, NamedSharding(mesh, P("x", "y")))
-    f = sw.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, axis_names={"x"}, in_specs=P("x"),
-                     out_specs=P())
+    f = sw.shard_map(
+        lambda x: lax.psum(x, "x"), mesh=mesh, axis_names={"x"}, in_specs=P("x"), out_specs=P()
+    )
     found = sw.jit(f)(x)
     assert sw.typeof(found).str_short(True) == "f32[2,4@y]"
     close(found, X.reshape(4, 2, 4).sum(0), 1e-5)
@@ -490,6 +552,7 @@ def test_where_a_device_is_while_the_partitioner_divides_along_other_axes(check_
 @pytest.mark.parametrize("way", everyday(["shard_map", "pmap", "xmap"], 1))
 def test_paths_of_results_are_found_together(way, monkeypatch):
     """Whatever the number of results."""
+
     def traced(count):
         def f(x):
             return [x * i for i in range(count)]

@@ -28,9 +28,7 @@ PARTS = P("x", "y")
 
 
 def over(f, checked=True, ins=PARTS, outs=PARTS, **how):
-    return sw.shard_map(
-        f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=checked, **how
-    )
+    return sw.shard_map(f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=checked, **how)
 
 
 def at_most(limit):
@@ -65,16 +63,19 @@ def in_cond(x):
 @pytest.mark.parametrize("wrap", [lambda f: f, sw.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     ("f", "expected"),
-    everyday([
-        (at_most(3), "3.0 is not below 3"),  # of the second device, the first that fails
-        (at_most(13), "14.0 is not below 13"),
-        (at_most(16), None),
-        (in_scan, "16.0 in a scan"),
-        (in_while, "15.0 in a while"),
-        (in_cond, "11.0 is not below 11"),
-        (lambda x: sw.jit(at_most(13))(x), "14.0 is not below 13"),
-        (lambda x: at_most(60)(lax.psum(x, ("x", "y"))), "68.0 is not below 60"),
-    ], 2),
+    everyday(
+        [
+            (at_most(3), "3.0 is not below 3"),  # of the second device, the first that fails
+            (at_most(13), "14.0 is not below 13"),
+            (at_most(16), None),
+            (in_scan, "16.0 in a scan"),
+            (in_while, "15.0 in a while"),
+            (in_cond, "11.0 is not below 11"),
+            (lambda x: sw.jit(at_most(13))(x), "14.0 is not below 13"),
+            (lambda x: at_most(60)(lax.psum(x, ("x", "y"))), "68.0 is not below 60"),
+        ],
+        2,
+    ),
 )
 def test_checks(f, expected, wrap, checked):
     error, y = wrap(checkify.checkify(over(f, checked)))(X)
@@ -108,7 +109,8 @@ def sums_in_scan(x):
 def sums_in_while(x):
     return lax.while_loop(
         lambda c: lax.pmax(c.max(), ("x", "y")) < 200,
-        lambda c: at_most(100)(c + lax.pmean(c, "x")), x,
+        lambda c: at_most(100)(c + lax.pmean(c, "x")),
+        x,
     )
 
 
@@ -155,15 +157,14 @@ def test_the_first_device_tells_as_in_jax(checked):
             check(lib.np.all(x < 3), "{x}", x=x.max())
             return x
 
-        mapped = lib.root.shard_map(
-            f, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=checked
-        )
+        mapped = lib.root.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=checked)
         return checks(mapped)(X)[0].get()
 
     theirs = jax.sharding.Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
     found = run(OURS, checkify.check, checkify.checkify, MESH, P("x", "y"))
-    wanted = run(JAX, jax_checkify.check, jax_checkify.checkify, theirs,
-                 jax.sharding.PartitionSpec("x", "y"))
+    wanted = run(
+        JAX, jax_checkify.check, jax_checkify.checkify, theirs, jax.sharding.PartitionSpec("x", "y")
+    )
     assert wanted.startswith(f"at mapped index 1: {found}")  # jax continues with the other indices
 
 
@@ -194,10 +195,12 @@ def test_other_maps():
         error, y = sw.jit(checkify.checkify(f))(x)
     assert error.get() == "10.0 is not below 10 (`check` failed)"
     close(y, X + 1, 0)
+
     # Checks in a map in a map.
     def f(x):
-        inner = sw.shard_map(at_most(13), in_specs=P(None, "y"), out_specs=P(None, "y"),
-                             axis_names={"y"})
+        inner = sw.shard_map(
+            at_most(13), in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}
+        )
         return inner(x)
 
     whole = over(f, ins=P("x"), outs=P("x"), axis_names={"x"})
@@ -272,9 +275,7 @@ def test_nan_and_manual_axes():
 
 
 W = np.linspace(-1, 1, 4, dtype=np.float32).reshape(2, 2)
-POLICIES = {
-    "dots_saveable": 1, "everything_saveable": None, "nothing_saveable": 0, "names": 1,
-}
+POLICIES = {"dots_saveable": 1, "everything_saveable": None, "nothing_saveable": 0, "names": 1}
 
 
 def block(x, w):
@@ -294,13 +295,17 @@ def test_policies(name, around, checked):
     specs = {"ins": (P("x"), P()), "outs": P()}
     plain = over(block, checked, **specs)
     saving = (
-        sw.checkpoint(plain, policy=policy) if around
+        sw.checkpoint(plain, policy=policy)
+        if around
         else over(sw.checkpoint(block, policy=policy), checked, **specs)
     )
     run = sw.jit(sw.grad(saving, (0, 1)))
     close(run(X / 10, W), sw.grad(plain, (0, 1))(X / 10, W), 1e-6)
     if around and POLICIES[name] is not None:
-        saved = [t for t, where in sw.ad_checkpoint.saved_residuals(saving, X / 10, W)
-                 if "argument" not in where]
+        saved = [
+            t
+            for t, where in sw.ad_checkpoint.saved_residuals(saving, X / 10, W)
+            if "argument" not in where
+        ]
         parts = (4,) if checked else (8,)
         assert [t.shape for t in saved] == [(*parts, 2, 2)] * POLICIES[name]

@@ -28,9 +28,9 @@ def wrap(request):
 @pytest.fixture(params=[True, False], ids=["checked", "unchecked"])
 def over(request, wrap):
     def mapped(f, ins=PARTS, outs=PARTS, **how):
-        return wrap(sw.shard_map(
-            f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=request.param, **how
-        ))
+        return wrap(
+            sw.shard_map(f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=request.param, **how)
+        )
 
     mapped.checked = request.param
     return mapped
@@ -49,6 +49,7 @@ def test_refs_of_each_device(over):
     wanted = 2 * X
     wanted[::2] += 1
     close(over(f)(X), wanted, 0)
+
     # A ref of each device in loops.
     def f(x):
         total = sw.new_ref(jnp.zeros(()))
@@ -61,6 +62,7 @@ def test_refs_of_each_device(over):
     wanted = [-1 if b[0, 0] > 7 else 4 * b.sum() + 2 for b in BLOCKS]
     wanted = np.array(wanted, np.float32).reshape(4, 2)
     close(over(f)(X), wanted, 1e-6)
+
     def f(x):
         r = sw.new_ref(jnp.sin(x))
         r[...] *= x
@@ -191,7 +193,10 @@ def test_partly_manual_maps():
     close(r[...], np.full((8, 2), X.sum(), np.float32), 0)
     f = sw.shard_map(
         lambda x: sw.pure_callback(np.sin, sw.ShapeDtypeStruct(x.shape, x.dtype), x),
-        mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"},
+        mesh=MESH,
+        in_specs=P("x"),
+        out_specs=P("x"),
+        axis_names={"x"},
     )
     close(sw.jit(f)(X), np.sin(X), 1e-6)
 
@@ -241,9 +246,7 @@ def test_callbacks(over):
             wanted[2 * (i // 2) : 2 * (i // 2) + 2, i % 2 : i % 2 + 1] *= -1
     close(over(f)(X), wanted, 0)
     sw.effects_barrier()
-    assert sorted(seen) == sorted(
-        (i, float((b + i).sum())) for b in BLOCKS for i in range(2)
-    )
+    assert sorted(seen) == sorted((i, float((b + i).sum())) for b in BLOCKS for i in range(2))
 
 
 def test_callbacks_of_pmap(capsys):

@@ -8,13 +8,7 @@ import shardwise.numpy as jnp
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.control.test_collectives_inside import (
-    BY_ROW,
-    FORWARD,
-    NO_FORWARD,
-    REVERSE,
-    X,
-)
+from tests.control.test_collectives_inside import BY_ROW, FORWARD, NO_FORWARD, REVERSE, X
 from tests.helpers.errors import message as message_of
 from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import OURS, close
@@ -24,13 +18,12 @@ MESH = Mesh(np.array(sw.devices()[:4]), ("i",))
 
 def over_devices(checked):
     """The map over a mesh in the form of `vmap(g, axis_name="i")`."""
+
     def mapped(g):
         def part(rows):
             return sw.tree.map(lambda y: jnp.asarray(y)[None], g(rows[0]))
 
-        return sw.shard_map(
-            part, mesh=MESH, in_specs=P("i"), out_specs=P("i"), check_vma=checked
-        )
+        return sw.shard_map(part, mesh=MESH, in_specs=P("i"), out_specs=P("i"), check_vma=checked)
 
     return mapped
 
@@ -75,9 +68,7 @@ def test_sums_of_groups_differ(groups, checked):
         return found
 
     def run(out_specs):
-        return sw.shard_map(
-            f, mesh=MESH, in_specs=P("i"), out_specs=out_specs, check_vma=checked
-        )
+        return sw.shard_map(f, mesh=MESH, in_specs=P("i"), out_specs=out_specs, check_vma=checked)
 
     slopes = sw.grad(lambda x: jnp.sum(run(P("i"))(x) * weights))(weights)
     np.testing.assert_array_equal(slopes, 2 * weights * (of @ weights))
@@ -92,6 +83,7 @@ def test_sums_of_groups_differ(groups, checked):
 
 def test_loops_and_what_is_gathered():
     """By its type the value is the same along one of the two axes."""
+
     def one(x, w):
         def loss(x):
             every = sw.lax.all_gather_invariant(x, ("m", "i"))
@@ -106,6 +98,7 @@ def test_loops_and_what_is_gathered():
     weights = np.arange(8, dtype=np.float32).reshape(2, 4)
     slopes = run(x[:, :, None], weights)
     np.testing.assert_array_equal(slopes[..., 0], np.full((2, 4), 28))
+
     # Loops.
     def count():
         last = sw.lax.axis_index("i")
@@ -115,6 +108,7 @@ def test_loops_and_what_is_gathered():
 
     run = sw.shard_map(count, mesh=MESH, in_specs=(), out_specs=P("i"))
     np.testing.assert_array_equal(run(), np.arange(4))
+
     # Rows of a device may loop as often as they like.
     def one(x):
         last = x + sw.lax.axis_index("i")

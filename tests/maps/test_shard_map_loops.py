@@ -26,11 +26,14 @@ LOOPS = {
     "from": lambda x: lax.fori_loop(place("x"), 3, lambda i, c: c * 2 + i, x),
     "from and up to": lambda x: lax.fori_loop(place("y"), place("x"), lambda i, c: c + 1 + i, x),
     "while": lambda x: lax.while_loop(
-        lambda c: c[0] < place("x"), lambda c: (c[0] + 1, c[1] * 2), (0, x))[1],
-    "of the same on all": lambda x: x + lax.fori_loop(
-        0, place("x"), lambda i, c: c + i, jnp.float32(1)),
-    "a while of the same on all": lambda x: x * lax.while_loop(
-        lambda i: i < place("y"), lambda i: i + 1, 0),
+        lambda c: c[0] < place("x"), lambda c: (c[0] + 1, c[1] * 2), (0, x)
+    )[1],
+    "of the same on all": lambda x: (
+        x + lax.fori_loop(0, place("x"), lambda i, c: c + i, jnp.float32(1))
+    ),
+    "a while of the same on all": lambda x: (
+        x * lax.while_loop(lambda i: i < place("y"), lambda i: i + 1, 0)
+    ),
 }
 
 
@@ -49,6 +52,7 @@ def test_as_a_map_gives_it(name):
 
 def test_what_turns_by_device_varies():
     """Also if each iteration does the same on all devices."""
+
     def loop(_):
         return lax.while_loop(lambda i: i < place("x"), lambda i: i + 1, 0)
 
@@ -57,16 +61,22 @@ def test_what_turns_by_device_varies():
 
     for f, t in ((loop, "~i32[]{V:x}"), (counted, "f32[]{V:x}")):
         run = sw.shard_map(f, mesh=GRID, in_specs=P("x"), out_specs=P())
-        fails(ValueError, f"shard_map of {f.__name__}: result, of type {t}, may vary along 'x', "
-              "which its spec P() does not name. Return it with a dimension, `x[None]`, and name "
-              "it in out_specs to concatenate the "
-              "shards; combine them with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
-              "`all_gather_invariant` to give all shards to every device; or pass check_vma=False, "
-              "if they are known to be equal.", run, X)
+        fails(
+            ValueError,
+            f"shard_map of {f.__name__}: result, of type {t}, may vary along 'x', "
+            "which its spec P() does not name. Return it with a dimension, `x[None]`, and name "
+            "it in out_specs to concatenate the "
+            "shards; combine them with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
+            "`all_gather_invariant` to give all shards to every device; or pass check_vma=False, "
+            "if they are known to be equal.",
+            run,
+            X,
+        )
     # Under disable jit values are the same.
     for name, f in WITHOUT_JIT.items():
-        run = sw.shard_map(f, mesh=GRID, in_specs=P("x", "y"), out_specs=P("x", "y"),
-                           check_vma=False)
+        run = sw.shard_map(
+            f, mesh=GRID, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False
+        )
         wanted = run(X)
         with sw.disable_jit():
             found = run(X)

@@ -46,10 +46,14 @@ NAMED = xmap(f, in_axes=["z", ...], out_axes=["z", ...], axis_resources={"z": "z
 
 
 @pytest.mark.parametrize("axes", [(), {"x"}])
-@pytest.mark.parametrize("part, who", [
-    (OVER_LINE, "shard_map of f"), (entered(LINE, IN_SCOPE), "entering Mesh('z': 8)"),
-    (entered(LINE, NAMED), "entering Mesh('z': 8)"),
-])
+@pytest.mark.parametrize(
+    "part, who",
+    [
+        (OVER_LINE, "shard_map of f"),
+        (entered(LINE, IN_SCOPE), "entering Mesh('z': 8)"),
+        (entered(LINE, NAMED), "entering Mesh('z': 8)"),
+    ],
+)
 def test_there_is_one_mesh(part, who, axes):
     types = "Manual, Auto" if axes else "Manual, Manual"
     found = message(ValueError, each(part, axis_names=axes), X)
@@ -63,12 +67,14 @@ def test_meshes_and_devices():
         "map no other mesh can be used: use axes of that mesh that are not yet manual, or "
         "`shardwise.vmap`."
     )
+
     def sums(x):
         return lax.psum(x, "y")
 
     inner = sw.shard_map(sums, in_specs=P(None, "y"), out_specs=P())
     found = each(entered(GRID, inner), axis_names={"x"})(X)
     np.testing.assert_allclose(found, X[:, :4] + X[:, 4:], rtol=1e-6)
+
     # A mesh is not a list of devices.
     def g(x):
         return x
@@ -81,9 +87,7 @@ def test_meshes_and_devices():
 
 MADE = "but values here are already the shards of `shardwise.shard_map` over"
 PARTLY = f"{{}} names 'x', {MADE} 'x'. They can be sharded further over 'y' only."
-WHOLLY = (
-    f"{{}} names 'x', {MADE} 'x' and 'y'. There are no other axes to shard them over."
-)
+WHOLLY = f"{{}} names 'x', {MADE} 'x' and 'y'. There are no other axes to shard them over."
 WAYS = {
     "a constraint": (
         lambda s: lambda x: lax.with_sharding_constraint(x, s),
@@ -171,6 +175,8 @@ def test_types_of_what_comes_from_outside():
 
     sw.shard_map(part, mesh=EXPLICIT, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(A)
     sw.shard_map(part, mesh=EXPLICIT, in_specs=P("x"), out_specs=P("x"))(A)
-    assert seen == [["f32[4,4]{V:x}", "f32[4,4@y]", "f32[4,4@y]"],
-                    ["f32[4,4]{V:x}", "f32[4,4]", "f32[4,4]"]]
+    assert seen == [
+        ["f32[4,4]{V:x}", "f32[4,4@y]", "f32[4,4@y]"],
+        ["f32[4,4]{V:x}", "f32[4,4]", "f32[4,4]"],
+    ]
     assert sw.typeof(b).str_short(True) == "f32[4@x,4@y]"

@@ -17,27 +17,35 @@ def summed(x):
 
 SCALARS = {
     "varies": (
-        summed, P("x"), True,
+        summed,
+        P("x"),
+        True,
         "out_specs for result, of type f32[]{V:x}: P('x') has 1 entry, but the result has only 0 "
         "dimensions. Add a dimension to concatenate the values of the devices, `x[None]`; or "
         "return a value that is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and "
         "use P() as its spec.",
     ),
     "unknown": (
-        summed, P("x"), False,
+        summed,
+        P("x"),
+        False,
         "out_specs for result, of type f32[]: P('x') has 1 entry, but the result has only 0 "
         "dimensions. Add a dimension to concatenate the values of the devices, `x[None]`; or "
         "return a value that is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and "
         "use P() as its spec.",
     ),
     "the same": (
-        lambda x: sw.lax.psum(x.sum(), "x"), P("x"), True,
+        lambda x: sw.lax.psum(x.sum(), "x"),
+        P("x"),
+        True,
         "out_specs for result, of type f32[]: P('x') has 1 entry, but the result has only 0 "
         "dimensions. It is the same on all devices along 'x': use P() as its spec, or add a "
         "dimension to concatenate the copies, `x[None]`.",
     ),
     "of no name": (
-        summed, P(), True,
+        summed,
+        P(),
+        True,
         "result, of type f32[]{V:x}, may vary along 'x', which its spec P() does not name. Return "
         "it with a dimension, `x[None]`, and name it in out_specs to concatenate the shards; "
         "combine them with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
@@ -45,7 +53,9 @@ SCALARS = {
         "they are known to be equal.",
     ),
     "a dimension": (
-        lambda x: x, P(None, "x"), True,
+        lambda x: x,
+        P(None, "x"),
+        True,
         "out_specs for result, of type f32[1]{V:x}: P(None, 'x') has 2 entries, but the result has "
         "only 1 dimension. Add a dimension to concatenate the values of the devices, `x[..., "
         "None]`; or return a value that is the same on all of them, such as `shardwise.lax.psum(x, "

@@ -18,8 +18,9 @@ X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
 EXPLICIT = sw.make_mesh((4, 2), ("x", "y"))
-MIXED = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"),
-             axis_types=(AxisType.Auto, AxisType.Explicit))
+MIXED = Mesh(
+    np.array(sw.devices()).reshape(4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit)
+)
 SPLIT = sw.device_put(X, NamedSharding(EXPLICIT, P("x")))
 
 
@@ -58,7 +59,9 @@ def one_in_another(lib, x, w):
 
 def of_trees(lib, x, w):
     f = lib.root.smap(
-        lambda t, w: t["x"] @ w + t["one"], in_axes=({"x": 0, "one": None}, None), out_axes=0,
+        lambda t, w: t["x"] @ w + t["one"],
+        in_axes=({"x": 0, "one": None}, None),
+        out_axes=0,
         axis_name="x",
     )
     return f({"x": x, "one": 1.0}, w)
@@ -81,6 +84,7 @@ def test_values_and_derivatives_are_those_of_jax(f):
 
 def test_axes():
     """Negative dimensions of arguments and results, which jax treats as the first one."""
+
     def part(x):
         assert x.shape == (8, 2)
         return x.T * 2
@@ -88,6 +92,7 @@ def test_axes():
     with sw.set_mesh(GRID):
         f = sw.smap(part, in_axes=-1, out_axes=-2, axis_name="y")
         close(sw.jit(f)(X), 2 * X.T, 1e-6)
+
     # As a decorator and over batches.
     @sw.smap(in_axes=0, out_axes=None, axis_name="x")
     def total(x):
@@ -99,6 +104,7 @@ def test_axes():
         close(total(X), X.sum(0), 1e-5)
         both = sw.jit(sw.vmap(total))(np.stack([X, 2 * X]))
         close(both, np.stack([X.sum(0), 2 * X.sum(0)]), 1e-5)
+
     # Axes that are explicit are inferred.
     def run(lib, split):
         with in_mesh(lib, True):
@@ -119,37 +125,63 @@ def two(x, w):
 
 SMAP = "smap of two: "
 MISTAKES = {
-    "names": ({"axis_name": ("x", "y")}, TypeError,
-              "axis_name must be one axis of the mesh; got ('x', 'y') of type tuple. Use "
-              "`shardwise.shard_map` for several."),
-    "list": ({"in_axes": [0, 1]}, TypeError,
-             "in_axes must be an int, None, or a tuple with an entry for each argument; got [0, 1] "
-             "of type list."),
-    "in": ({"in_axes": (0, "x")}, TypeError,
-           "in_axes must have ints or None; got 'x' of type str."),
+    "names": (
+        {"axis_name": ("x", "y")},
+        TypeError,
+        "axis_name must be one axis of the mesh; got ('x', 'y') of type tuple. Use "
+        "`shardwise.shard_map` for several.",
+    ),
+    "list": (
+        {"in_axes": [0, 1]},
+        TypeError,
+        "in_axes must be an int, None, or a tuple with an entry for each argument; got [0, 1] "
+        "of type list.",
+    ),
+    "in": (
+        {"in_axes": (0, "x")},
+        TypeError,
+        "in_axes must have ints or None; got 'x' of type str.",
+    ),
     "out": ({"out_axes": "x"}, TypeError, "out_axes must have ints or None; got 'x' of type str."),
-    "unknown": ({"axis_name": "z"}, ValueError,
-                "axis_name must be an axis of the mesh; got 'z', and Mesh('x': 4, 'y': 2) has 'x' "
-                "and 'y'."),
-    "count": ({"in_axes": (0,)}, ValueError,
-              "in_axes has 1 entry, but the call has 2 positional arguments (x, w); a tuple must "
-              "have one entry for each. Arguments passed by keyword have none."),
-    "dimension": ({"in_axes": (2, 0)}, ValueError,
-                  "x is of type f32[8,4], which has no axis 2 to map over. Pass arguments that "
-                  "all examples share by position, with None in in_axes."),
-    "size": ({"in_axes": (0, 1)}, ValueError,
-             "dimension 1 of w, of type f32[4,6], cannot be divided by P(None, 'x') over "
-             "Mesh('x': 4, 'y': 2) into 4 equal shards. Inside shard_map all devices have shards "
-             "of the same size: pad the dimension, or use `shardwise.jit`, whose partitioner "
-             "supports any size."),
-    "result": ({"out_axes": 2}, ValueError,
-               "result is of type f32[2,4]{V:x}, which has no dimension 2 to concatenate shards "
-               "along. Choose another one in out_axes, or None where all devices have the same "
-               "value."),
-    "varies": ({"out_axes": None}, ValueError,
-               "result, of type f32[2,4]{V:x}, may vary along 'x', but out_axes has None for it. "
-               "Specify the dimension along which to concatenate the shards, or combine them with "
-               "a collective, such as `shardwise.lax.psum(x, 'x')`."),
+    "unknown": (
+        {"axis_name": "z"},
+        ValueError,
+        "axis_name must be an axis of the mesh; got 'z', and Mesh('x': 4, 'y': 2) has 'x' and 'y'.",
+    ),
+    "count": (
+        {"in_axes": (0,)},
+        ValueError,
+        "in_axes has 1 entry, but the call has 2 positional arguments (x, w); a tuple must "
+        "have one entry for each. Arguments passed by keyword have none.",
+    ),
+    "dimension": (
+        {"in_axes": (2, 0)},
+        ValueError,
+        "x is of type f32[8,4], which has no axis 2 to map over. Pass arguments that "
+        "all examples share by position, with None in in_axes.",
+    ),
+    "size": (
+        {"in_axes": (0, 1)},
+        ValueError,
+        "dimension 1 of w, of type f32[4,6], cannot be divided by P(None, 'x') over "
+        "Mesh('x': 4, 'y': 2) into 4 equal shards. Inside shard_map all devices have shards "
+        "of the same size: pad the dimension, or use `shardwise.jit`, whose partitioner "
+        "supports any size.",
+    ),
+    "result": (
+        {"out_axes": 2},
+        ValueError,
+        "result is of type f32[2,4]{V:x}, which has no dimension 2 to concatenate shards "
+        "along. Choose another one in out_axes, or None where all devices have the same "
+        "value.",
+    ),
+    "varies": (
+        {"out_axes": None},
+        ValueError,
+        "result, of type f32[2,4]{V:x}, may vary along 'x', but out_axes has None for it. "
+        "Specify the dimension along which to concatenate the shards, or combine them with "
+        "a collective, such as `shardwise.lax.psum(x, 'x')`.",
+    ),
 }
 
 
@@ -169,12 +201,21 @@ def test_messages_of_meshes():
     f = sw.smap(two, in_axes=0, out_axes=0, axis_name="x")
     fails(ValueError, SMAP + "there is no mesh. Enter one with `shardwise.set_mesh`.", f, X, X)
     with sw.set_mesh(GRID):
-        fails(TypeError, SMAP + "in_axes is required. Types only specify how arguments are sharded "
-              "over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2) is not Explicit.",
-              sw.smap(two, out_axes=0, axis_name="x"), X, W)
+        fails(
+            TypeError,
+            SMAP + "in_axes is required. Types only specify how arguments are sharded "
+            "over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2) is not Explicit.",
+            sw.smap(two, out_axes=0, axis_name="x"),
+            X,
+            W,
+        )
         again = sw.smap(lambda x: f(x, x), in_axes=0, out_axes=0, axis_name="x")
-        fails(ValueError, SMAP + "'x' is already manual, by an enclosing map. Name another "
-              "axis of the mesh.", again, X)
+        fails(
+            ValueError,
+            SMAP + "'x' is already manual, by an enclosing map. Name another axis of the mesh.",
+            again,
+            X,
+        )
         assert message(TypeError, f, X, w=X) == (
             SMAP + "takes arguments by position, for which in_axes has dimensions; got 'w' by "
             "keyword. Pass them by position, or bind them with functools.partial."
@@ -189,17 +230,38 @@ def test_the_older_form():
     given = (P("x", "y"), P("y"))
     close(older(f, GRID, given, P("x"))(X, W), wanted, 1e-4)
     for options in ({"check_rep": False}, {"check_rep": True}, {"check_vma": False}):
-        close(sw.jit(older(f, mesh=GRID, in_specs=given, out_specs=P("x"), **options))(X, W),
-              wanted, 1e-4)
+        close(
+            sw.jit(older(f, mesh=GRID, in_specs=given, out_specs=P("x"), **options))(X, W),
+            wanted,
+            1e-4,
+        )
     some = older(f, GRID, (P(None, "y"), P("y")), P(), auto=frozenset({"x"}))
     close(sw.jit(some)(X, W), wanted, 1e-4)
     types = older(lambda x: jnp.zeros(sw.typeof(x).shape), GRID, P("x"), P("x"), check_rep=False)
     close(types(X), 0 * X, 0)
-    fails(TypeError, "shard_map got both check_rep and check_vma, which mean the same; pass only "
-          "check_vma.", older, two, GRID, P(), P(), True, check_vma=True)
+    fails(
+        TypeError,
+        "shard_map got both check_rep and check_vma, which mean the same; pass only check_vma.",
+        older,
+        two,
+        GRID,
+        P(),
+        P(),
+        True,
+        check_vma=True,
+    )
     for auto, shown in ((("z",), "'z'"), (("x", "y"), "'x' and 'y'")):
-        fails(ValueError, "shard_map: auto must contain some, but not all, of the "
-              f"axes of Mesh('x': 4, 'y': 2); got {shown}.", older, two, GRID, P(), P(), auto=auto)
+        fails(
+            ValueError,
+            "shard_map: auto must contain some, but not all, of the "
+            f"axes of Mesh('x': 4, 'y': 2); got {shown}.",
+            older,
+            two,
+            GRID,
+            P(),
+            P(),
+            auto=auto,
+        )
 
 
 def same(x):
@@ -209,17 +271,27 @@ def same(x):
 @pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
 def test_types_that_disagree_with_specs(run):
     """As in jax: an error if all axes that become manual are Explicit, and along these axes."""
+
     def of(spec, **options):
         return run(sw.shard_map(same, mesh=EXPLICIT, in_specs=spec, out_specs=spec, **options))
 
     for spec in (P("y"), P(), P(None, "x")):
-        fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
-              f"spec {spec} requires. Pass `shardwise.reshard(x, {spec})`; or write P('x', None) "
-              "as its spec, or omit specs to use the arguments' own shardings.", of(spec), SPLIT)
-    fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
-          "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, None) as "
-          "its spec, or omit specs to use the arguments' own shardings.",
-          of(P("y"), axis_names={"y"}), SPLIT)
+        fails(
+            ValueError,
+            "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
+            f"spec {spec} requires. Pass `shardwise.reshard(x, {spec})`; or write P('x', None) "
+            "as its spec, or omit specs to use the arguments' own shardings.",
+            of(spec),
+            SPLIT,
+        )
+    fails(
+        ValueError,
+        "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
+        "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, None) as "
+        "its spec, or omit specs to use the arguments' own shardings.",
+        of(P("y"), axis_names={"y"}),
+        SPLIT,
+    )
     for spec in (P("x"), P("x", None)):
         close(of(spec)(SPLIT), X, 0)
     close(of(P(), axis_names={"y"})(SPLIT), X, 0)
@@ -233,16 +305,31 @@ def test_explicit_and_automatic_axes():
     f = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"))
     close(f(x), X, 0)
     g = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
-    fails(ValueError, "shard_map of same: x is of type f32[8,4@y], which is not sharded as its "
-          "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, 'y') as its "
-          "spec, or omit specs to use the arguments' own shardings.", g, x)
+    fails(
+        ValueError,
+        "shard_map of same: x is of type f32[8,4@y], which is not sharded as its "
+        "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, 'y') as its "
+        "spec, or omit specs to use the arguments' own shardings.",
+        g,
+        x,
+    )
     # Specs are inferred along explicit axes only.
     f = sw.shard_map(same, mesh=GRID, out_specs=P())
-    fails(TypeError, "shard_map of same: in_specs is required. Types only specify how arguments "
-          "are sharded over Explicit axes, and 'x' and 'y' of Mesh('x': 4, 'y': 2) are "
-          "not Explicit.", f, X)
-    fails(TypeError, "shard_map of same: in_specs is required. Types only specify how arguments "
-          "are sharded over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2, axis_types=(Auto, "
-          "Explicit)) is not Explicit.", sw.shard_map(same, mesh=MIXED, out_specs=P()), X)
+    fails(
+        TypeError,
+        "shard_map of same: in_specs is required. Types only specify how arguments "
+        "are sharded over Explicit axes, and 'x' and 'y' of Mesh('x': 4, 'y': 2) are "
+        "not Explicit.",
+        f,
+        X,
+    )
+    fails(
+        TypeError,
+        "shard_map of same: in_specs is required. Types only specify how arguments "
+        "are sharded over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2, axis_types=(Auto, "
+        "Explicit)) is not Explicit.",
+        sw.shard_map(same, mesh=MIXED, out_specs=P()),
+        X,
+    )
     nothing = sw.shard_map(lambda: lax.axis_index("x")[None], mesh=GRID, out_specs=P("x"))
     assert nothing().tolist() == [0, 1, 2, 3]

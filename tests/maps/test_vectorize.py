@@ -43,9 +43,7 @@ def test_scalars_and_signatures():
     both = snp.vectorize(lambda x: (x.sum(), x[::-1]), signature="(n)->(),(n)")(X)
     assert both[0].tolist() == X.sum(-1).tolist() and both[1].tolist() == X[..., ::-1].tolist()
     rows = snp.vectorize(lambda: snp.ones(2), signature="()->(k)")
-    fails(
-        TypeError, "vectorize: the signature '()->(k)' is for 1 argument; got 0.", rows
-    )
+    fails(TypeError, "vectorize: the signature '()->(k)' is for 1 argument; got 0.", rows)
     assert snp.vectorize(lambda x: snp.full(3, x))(X[0]).shape == (3, 4, 3)
 
 
@@ -60,46 +58,76 @@ def test_excluded():
     optional = snp.vectorize(lambda x, y: x if y is None else x + y)
     assert optional(X, None).tolist() == X.tolist()
     fails(
-        TypeError, "vectorize: excluded must contain positions and names; got 1.5 of type float.",
-        snp.vectorize, power, excluded={1.5},
+        TypeError,
+        "vectorize: excluded must contain positions and names; got 1.5 of type float.",
+        snp.vectorize,
+        power,
+        excluded={1.5},
     )
     fails(
-        ValueError, "vectorize: a position in excluded must be at least 0; got -1.",
-        snp.vectorize, power, excluded={-1},
+        ValueError,
+        "vectorize: a position in excluded must be at least 0; got -1.",
+        snp.vectorize,
+        power,
+        excluded={-1},
     )
 
 
-@pytest.mark.parametrize("args,signature,text", [
-    ((X,), "(n,n)->()", "vectorize: dimension n of the signature '(n,n)->()' has size 3 in one "
-     "place and 4 in another."),
-    ((3.0,), "(n)->()", "vectorize: an argument of shape () lacks the dimensions (n) of the "
-     "signature '(n)->()'."),
-    ((X,), "(n)->(n,n)", "vectorize: a result of shape (4,) does not have the dimensions (n,n) of "
-     "the signature '(n)->(n,n)'."),
-    ((None,), "(n)->()", "vectorize: None is not an array with dimensions (n)."),
-    ((X,), "n->n", "vectorize: 'n->n' is not a valid signature. Write dimensions as in "
-     "'(m,n),(n)->(m)'."),
-])
+@pytest.mark.parametrize(
+    "args,signature,text",
+    [
+        (
+            (X,),
+            "(n,n)->()",
+            "vectorize: dimension n of the signature '(n,n)->()' has size 3 in one "
+            "place and 4 in another.",
+        ),
+        (
+            (3.0,),
+            "(n)->()",
+            "vectorize: an argument of shape () lacks the dimensions (n) of the "
+            "signature '(n)->()'.",
+        ),
+        (
+            (X,),
+            "(n)->(n,n)",
+            "vectorize: a result of shape (4,) does not have the dimensions (n,n) of "
+            "the signature '(n)->(n,n)'.",
+        ),
+        ((None,), "(n)->()", "vectorize: None is not an array with dimensions (n)."),
+        (
+            (X,),
+            "n->n",
+            "vectorize: 'n->n' is not a valid signature. Write dimensions as in '(m,n),(n)->(m)'.",
+        ),
+    ],
+)
 def test_signatures_that_do_not_fit(args, signature, text):
     fails(ValueError, text, lambda: snp.vectorize(lambda x: x, signature=signature)(*args))
 
 
 def test_results_that_do_not_fit():
     fails(
-        TypeError, "vectorize: the signature '(n)->(n),(n)' is for a tuple of 2 results; the "
+        TypeError,
+        "vectorize: the signature '(n)->(n),(n)' is for a tuple of 2 results; the "
         "function returned a traced f32[4].",
-        snp.vectorize(lambda x: x, signature="(n)->(n),(n)"), X,
+        snp.vectorize(lambda x: x, signature="(n)->(n),(n)"),
+        X,
     )
     fails(
-        TypeError, "vectorize: the signature '(n)->(n)' is for 1 result; the function returned 2.",
-        snp.vectorize(lambda x: (x, x), signature="(n)->(n)"), X,
+        TypeError,
+        "vectorize: the signature '(n)->(n)' is for 1 result; the function returned 2.",
+        snp.vectorize(lambda x: (x, x), signature="(n)->(n)"),
+        X,
     )
 
 
 @pytest.mark.parametrize("axis", everyday([0, 1, -1], 1))
 def test_along_axis(axis):
     for f, g in (
-        (snp.sum, np.sum), (snp.sort, np.sort), (snp.diag, np.diag),
+        (snp.sum, np.sum),
+        (snp.sort, np.sort),
+        (snp.diag, np.diag),
         (lambda v: snp.stack([v, v]), lambda v: np.stack([v, v])),
     ):
         got, wanted = snp.apply_along_axis(f, axis, X), np.apply_along_axis(g, axis, X)
@@ -118,8 +146,13 @@ def test_axes_and_types():
             got, wanted = snp.apply_over_axes(f, X, axes), np.apply_over_axes(g, X, axes)
             assert got.tolist() == wanted.tolist() and got.shape == wanted.shape
     fails(
-        ValueError, "apply_over_axes: the function must keep the number of dimensions, 3, or "
-        "remove one; it returned f32[].", snp.apply_over_axes, lambda x, axis: x.sum(), X, 0,
+        ValueError,
+        "apply_over_axes: the function must keep the number of dimensions, 3, or "
+        "remove one; it returned f32[].",
+        snp.apply_over_axes,
+        lambda x, axis: x.sum(),
+        X,
+        0,
     )
     mesh = mesh_of(4, 2, types=AxisType.Explicit)
     with sw.set_mesh(mesh):

@@ -27,14 +27,14 @@ def test_axes_in():
     same(lambda lib, n: lib.vmap(lambda x, y: x @ y, in_axes=(0, None)), A, A[0])
     same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=(1, 0)), A, A.T)
     same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=[1, 0]), A, A.T.copy())
+
     # Axes in of trees.
     def f(t, y):
         return t["a"] * t["b"][0] + y
 
     tree = {"a": A, "b": (A[:, 0].copy(),)}
     same(lambda lib, n: lib.vmap(f, in_axes=(0, None)), tree, 2.0)
-    same(lambda lib, n: lib.vmap(f, in_axes=({"a": 1, "b": None}, 0)), {"a": A.T, "b": (A[0],)},
-         A)
+    same(lambda lib, n: lib.vmap(f, in_axes=({"a": 1, "b": None}, 0)), {"a": A.T, "b": (A[0],)}, A)
     same(lambda lib, n: lib.vmap(lambda t: t[0] + t[1], in_axes=((0, None),)), (A, 1.0))
     same(lambda lib, n: lib.vmap(f, in_axes=({"a": 0, "b": (0,)}, None)), tree, 2.0)
     same(lambda lib, n: lib.vmap(lambda x, *, k: x * k), A, k=A[:, 0].copy())
@@ -44,8 +44,12 @@ def test_axes_in():
 def test_axes_out():
     for axis in (0, 1, 2, -1):
         same(lambda lib, n: lib.vmap(lambda x: x * 2, out_axes=axis), B)  # noqa: B023
-    same(lambda lib, n: lib.vmap(lambda x: (x, {"s": x.sum(), "c": 1.0}),
-                                 out_axes=(-1, {"s": 0, "c": None})), A)
+    same(
+        lambda lib, n: lib.vmap(
+            lambda x: (x, {"s": x.sum(), "c": 1.0}), out_axes=(-1, {"s": 0, "c": None})
+        ),
+        A,
+    )
     same(lambda lib, n: lib.vmap(lambda x: (x, x), out_axes=1), A)
     got = same(lambda lib, n: lib.vmap(lambda x: (n.arange(2.0), 3, x)), A)
     assert got[0].shape == (3, 2) and got[1].shape == (3,)
@@ -56,14 +60,32 @@ def test_axes_out():
     same(lambda lib, n: lib.vmap(lambda x: x.sum()), A[:0])
     # Axes that do not exist.
     shared = "Pass arguments that all examples share by position, with None in in_axes."
-    fails(ValueError, "vmap of f: y is of type f32[3,4], which has no axis 2 to map over. "
-          f"{shared}", sw.vmap(f, in_axes=(0, 2)), A, A)
-    fails(TypeError, "vmap of f: axes must be ints or None; got 'x' for x.",
-          sw.vmap(f, in_axes=("x",)), A)
-    fails(ValueError, "vmap of f: out_axes is 2 for result, which has 2 dimensions including the "
-          "mapped one.", sw.vmap(f, out_axes=2), A)
-    fails(ValueError, "vmap of f: out_axes is None for result, which depends on mapped arguments. "
-          "Give it an axis.", sw.vmap(f, out_axes=None), A)
+    fails(
+        ValueError,
+        f"vmap of f: y is of type f32[3,4], which has no axis 2 to map over. {shared}",
+        sw.vmap(f, in_axes=(0, 2)),
+        A,
+        A,
+    )
+    fails(
+        TypeError,
+        "vmap of f: axes must be ints or None; got 'x' for x.",
+        sw.vmap(f, in_axes=("x",)),
+        A,
+    )
+    fails(
+        ValueError,
+        "vmap of f: out_axes is 2 for result, which has 2 dimensions including the mapped one.",
+        sw.vmap(f, out_axes=2),
+        A,
+    )
+    fails(
+        ValueError,
+        "vmap of f: out_axes is None for result, which depends on mapped arguments. "
+        "Give it an axis.",
+        sw.vmap(f, out_axes=None),
+        A,
+    )
 
 
 def test_nesting_and_programs():
@@ -71,11 +93,19 @@ def test_nesting_and_programs():
     same(lambda lib, n: lib.vmap(lib.vmap(lambda x, y: x * y, (0, None)), (None, 0)), A[0], A[1])
     same(lambda lib, n: lib.vmap(lambda x: lib.vmap(lambda y: x @ y)(A)), A)
     same(lambda lib, n: lib.jit(lib.vmap(lib.jit(lambda x: x[::-1].cumsum()))), A)
+
     # Programs of many ops.
     def f(n):
         return lambda x, i: (
-            n.where(x > i, x, 0.0), x[i], x.at[i].set(9.0), n.sort(-x), n.argmax(x),
-            n.concatenate([x, x[:1]]), x.reshape(2, 2).T, n.dot(x, x), n.linalg.norm(x),
+            n.where(x > i, x, 0.0),
+            x[i],
+            x.at[i].set(9.0),
+            n.sort(-x),
+            n.argmax(x),
+            n.concatenate([x, x[:1]]),
+            x.reshape(2, 2).T,
+            n.dot(x, x),
+            n.linalg.norm(x),
         )
 
     same(lambda lib, n: lib.vmap(f(n)), A, np.array([0, 3, 1], np.int32))
@@ -85,9 +115,7 @@ def test_nesting_and_programs():
     assert y.sharding == sharding("x")
     y = sw.jit(sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding("y"))))(x)
     assert y.sharding == sharding("x", "y")
-    spmd = sw.vmap(
-        lambda r: sw.with_sharding_constraint(r * 2, sharding(None)), spmd_axis_name="x"
-    )
+    spmd = sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding(None)), spmd_axis_name="x")
     assert sw.jit(spmd)(np.ones((8, 4), np.float32)).sharding == sharding("x")
 
 

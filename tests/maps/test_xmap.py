@@ -147,28 +147,52 @@ def test_names_in_einsum_and_derivatives(resources, mesh):
     a = np.sin(np.arange(8 * 6 * 4, dtype=np.float32)).reshape(8, 6, 4)
     names = ["i", "j", ...]
     both(
-        lambda a, b: jnp.einsum("a{i},b{i}->ab", a, b), a, a[..., :3], in_axes=(names, names),
-        out_axes=["j", ...], resources=resources, want=np.einsum("ija,ijb->jab", a, a[..., :3]),
+        lambda a, b: jnp.einsum("a{i},b{i}->ab", a, b),
+        a,
+        a[..., :3],
+        in_axes=(names, names),
+        out_axes=["j", ...],
+        resources=resources,
+        want=np.einsum("ija,ijb->jab", a, a[..., :3]),
         rtol=1e-4,
     )
     both(
-        lambda a: lax.pdot(a, a, ("i", "j"), ((0,), (0,))), a, in_axes=names, out_axes={},
-        resources=resources, want=np.float32((a * a).sum()),
+        lambda a: lax.pdot(a, a, ("i", "j"), ((0,), (0,))),
+        a,
+        in_axes=names,
+        out_axes={},
+        resources=resources,
+        want=np.float32((a * a).sum()),
     )
     both(
-        lambda a: (jnp.sum(a, axis=("i", 0)), jnp.max(a, axis="j"), jnp.std(a, axis=("j", "i"))), a,
-        in_axes=names, out_axes=(["j"], ["i", ...], {}), resources=resources, rtol=1e-4,
+        lambda a: (jnp.sum(a, axis=("i", 0)), jnp.max(a, axis="j"), jnp.std(a, axis=("j", "i"))),
+        a,
+        in_axes=names,
+        out_axes=(["j"], ["i", ...], {}),
+        resources=resources,
+        rtol=1e-4,
         want=(a.sum((0, 2)), a.max(1), a.std((0, 1))),
     )
     both(
-        lambda k: nn.one_hot(k, 8, axis="i"), np.arange(5), in_axes=["k"], out_axes=["k", "i"],
-        axis_sizes={"i": 8}, resources=resources, want=np.eye(5, 8, dtype=np.float32),
+        lambda k: nn.one_hot(k, 8, axis="i"),
+        np.arange(5),
+        in_axes=["k"],
+        out_axes=["k", "i"],
+        axis_sizes={"i": 8},
+        resources=resources,
+        want=np.eye(5, 8, dtype=np.float32),
     )
     e = np.exp(a)
     both(
-        lambda a: nn.softmax(a, axis="i"), a, in_axes=names, out_axes=names, resources=resources,
-        want=e / e.sum(0), rtol=1e-5,
+        lambda a: nn.softmax(a, axis="i"),
+        a,
+        in_axes=names,
+        out_axes=names,
+        resources=resources,
+        want=e / e.sum(0),
+        rtol=1e-5,
     )
+
     # Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`.
     def f(x):
         return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
@@ -320,6 +344,7 @@ def test_names_results_and_traces(mesh):
     with serial_loop("other", 3):
         g(X)
     assert count == 2  # the scope may matter
+
     def f(row):
         return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
 

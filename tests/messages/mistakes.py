@@ -382,7 +382,8 @@ TRANSFORMS = {
     "eval_shape str": lambda m: m.eval_shape(_total, "text"),
     "make_jaxpr none": lambda m: m.make_jaxpr(3),
     "pure_callback shape": lambda m: m.pure_callback(
-        lambda x: np.ones(9, np.float32), m.ShapeDtypeStruct((3,), np.float32), F),
+        lambda x: np.ones(9, np.float32), m.ShapeDtypeStruct((3,), np.float32), F
+    ),
     "checkify errors": lambda m: _checkify(m).checkify(_total, errors=3),
     "checkify none": lambda m: _checkify(m).checkify(3),
     "check pred": lambda m: _checkify(m).check(F, "text"),
@@ -406,12 +407,15 @@ OTHER = {
     "make_mesh str": lambda m: m.make_mesh("text", ("x",)),
     "Mesh names": lambda m: m.sharding.Mesh(np.array(m.devices()[:1]), ("x", "y")),
     "spec twice": lambda m: m.sharding.NamedSharding(
-        m.sharding.Mesh(np.array(m.devices()[:1]), ("x",)), m.sharding.PartitionSpec("x", "x")),
+        m.sharding.Mesh(np.array(m.devices()[:1]), ("x",)), m.sharding.PartitionSpec("x", "x")
+    ),
     "spec unknown": lambda m: m.sharding.NamedSharding(
-        m.sharding.Mesh(np.array(m.devices()[:1]), ("x",)), m.sharding.PartitionSpec("y")),
+        m.sharding.Mesh(np.array(m.devices()[:1]), ("x",)), m.sharding.PartitionSpec("y")
+    ),
     "sharding str": lambda m: m.sharding.NamedSharding("text", m.sharding.PartitionSpec()),
     "constraint spec": lambda m: m.lax.with_sharding_constraint(
-        F, m.sharding.PartitionSpec("x", "y")),
+        F, m.sharding.PartitionSpec("x", "y")
+    ),
     "config": lambda m: m.config.update("jax_enable_x46", 1),
     "config value": lambda m: m.config.update("jax_enable_x64", "nope"),
     "tree.map count": lambda m: m.tree.map(lambda a, b: a, (1, 2), (1,)),
@@ -421,7 +425,8 @@ OTHER = {
     "tree.unflatten": lambda m: m.tree.unflatten(m.tree.structure((1, 2)), [1]),
     "tree.unflatten many": lambda m: m.tree.unflatten(m.tree.structure((1, 2)), [1, 2, 3]),
     "tree.transpose": lambda m: m.tree.transpose(
-        m.tree.structure((1, 2)), m.tree.structure([1]), (1, 2)),
+        m.tree.structure((1, 2)), m.tree.structure([1]), (1, 2)
+    ),
     "tree.reduce": lambda m: m.tree.reduce(lambda a, b: a, ()),
     "tree keys": lambda m: m.tree.leaves({1: 1, "text": 2}),
     "register twice": lambda m: m.tree_util.register_pytree_node(list, list, list),
@@ -466,7 +471,8 @@ NEW = {"inplace": False}
 PLACES = {
     "put_along_axis sizes": lambda m: m.numpy.put_along_axis(X, COLUMN, np.ones((3, 5)), 1, **NEW),
     "put_along_axis rank": lambda m: m.numpy.put_along_axis(
-        X, COLUMN, np.ones((2, 3, 1)), 1, **NEW),
+        X, COLUMN, np.ones((2, 3, 1)), 1, **NEW
+    ),
     "put_along_axis indices": lambda m: m.numpy.put_along_axis(X, N[:3], 1.0, 1, **NEW),
     "put_along_axis float": lambda m: m.numpy.put_along_axis(X, COLUMN * 1.5, 1.0, 1, **NEW),
     "put_along_axis str": lambda m: m.numpy.put_along_axis(X, COLUMN, "text", 1, **NEW),

@@ -40,8 +40,10 @@ CALLS = {
     "operator": (lambda: jnp.asarray(A) + jnp.asarray(B), ["common_shape"]),
     "reflected operator": (lambda: A + jnp.asarray(B), ["common_shape"]),
     "fused": (lambda: jnp.add(A, B), ["common_shape"]),
-    "composed": (lambda: jnp.intersect1d(sw.random.key(0), sw.random.key(1)),
-                 ["intersect1d", "check_domain"]),
+    "composed": (
+        lambda: jnp.intersect1d(sw.random.key(0), sw.random.key(1)),
+        ["intersect1d", "check_domain"],
+    ),
     "method": (lambda: jnp.asarray(A).sum(axis=3), ["sum", "sum", "_reduce", "canonical_axis"]),
     "index": (lambda: jnp.asarray(A)[0, 0, 0], ["_too_many"]),
     "at": (lambda: jnp.asarray(A).at[0].set(np.ones(9)), ["set", "_in_shape"]),
@@ -87,12 +89,14 @@ NAMED = {
     "bincount: x must be a vector of integers; got f32[3,4].": lambda x: jnp.bincount(A),
     "argsort: axis 4 is out of bounds for array of dimension 2": lambda x: jnp.argsort(A, 4),
     "unique: keys are not numbers: they can be moved and compared for equality, but not "
-    "computed with; got key<fry>[3]. `shardwise.random.key_data` gives the integers of a key.":
-        lambda x: jnp.unique(x),
+    "computed with; got key<fry>[3]. `shardwise.random.key_data` gives the integers of a key.": lambda x: (
+        jnp.unique(x)
+    ),
     ".at[...].set: values of shape (4,) cannot be broadcast to the shape (3,) of the elements that "
     "the index selects.": lambda x: jnp.ones(3).at[:].set(np.ones(4, np.float32)),
-    "expand_dims: axis 9 is out of bounds for array of dimension 3":
-        lambda x: jnp.expand_dims(A, 9),
+    "expand_dims: axis 9 is out of bounds for array of dimension 3": lambda x: jnp.expand_dims(
+        A, 9
+    ),
 }
 
 

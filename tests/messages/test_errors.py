@@ -32,41 +32,105 @@ def identity(a):
 
 def test_specs():
     fails(ValueError, f"device_put: x: {TOO_LONG}", sw.device_put, V, over("x", "y"))
-    fails(ValueError, f"jit of identity: in_shardings: a of type f32[3]: {TOO_LONG}",
-          sw.jit(identity, in_shardings=over("x", "y")), V)
-    fails(ValueError, f"jit of identity: out_shardings: result of type f32[3]: {TOO_LONG}",
-          sw.jit(identity, out_shardings=over("x", "y")), V)
-    fails(ValueError, "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
-          "axes are 'x' and 'y'.", over, "z")
-    fails(ValueError, "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
-          "mesh axis can shard only one dimension, and only once.", over, "x", "x")
-    fails(ValueError, "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
-          "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
-          sw.jit(identity, in_shardings=P("x")), V)
-    fails(ValueError, "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
-          "P('x')), or enter `with shardwise.set_mesh(mesh):`.", sw.device_put, V, P("x"))
-    fails(TypeError, "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of "
-          "type str.", sw.device_put, V, "cpu")
-    fails(TypeError, "jit of identity: in_shardings takes shardings, devices, PartitionSpecs or "
-          "None; got 'x' of type str.", sw.jit(identity, in_shardings="x"), V)
+    fails(
+        ValueError,
+        f"jit of identity: in_shardings: a of type f32[3]: {TOO_LONG}",
+        sw.jit(identity, in_shardings=over("x", "y")),
+        V,
+    )
+    fails(
+        ValueError,
+        f"jit of identity: out_shardings: result of type f32[3]: {TOO_LONG}",
+        sw.jit(identity, out_shardings=over("x", "y")),
+        V,
+    )
+    fails(
+        ValueError,
+        "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
+        "axes are 'x' and 'y'.",
+        over,
+        "z",
+    )
+    fails(
+        ValueError,
+        "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
+        "mesh axis can shard only one dimension, and only once.",
+        over,
+        "x",
+        "x",
+    )
+    fails(
+        ValueError,
+        "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
+        "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
+        sw.jit(identity, in_shardings=P("x")),
+        V,
+    )
+    fails(
+        ValueError,
+        "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
+        "P('x')), or enter `with shardwise.set_mesh(mesh):`.",
+        sw.device_put,
+        V,
+        P("x"),
+    )
+    fails(
+        TypeError,
+        "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.",
+        sw.device_put,
+        V,
+        "cpu",
+    )
+    fails(
+        TypeError,
+        "jit of identity: in_shardings takes shardings, devices, PartitionSpecs or "
+        "None; got 'x' of type str.",
+        sw.jit(identity, in_shardings="x"),
+        V,
+    )
 
 
 def test_trees_of_shardings_that_do_not_fit():
-    head = "must be a pytree prefix of the values that it describes, with one entry for each " \
-           "value or for a whole subtree:"
-    fails(ValueError, "jit of identity: in_shardings has 2 entries, but the call has 1 positional "
-          "argument (a); a tuple must have one entry for each. Arguments passed by keyword have "
-          "none.",
-          sw.jit(identity, in_shardings=(None, None)), V)
-    fails(ValueError, f"jit of identity: in_shardings {head} only in_shardings has a['v'] and only "
-          "the value has a['w'].", sw.jit(identity, in_shardings=({"v": None},)), {"w": V})
-    fails(ValueError, f"jit of identity: out_shardings {head} result['a'] is a list of 1 in "
-          "out_shardings and a tuple of 2 in the value.",
-          sw.jit(identity, out_shardings={"a": [over()]}), {"a": (V, V)})
-    fails(ValueError, f"device_put: device {head} only device has x['b'] and only the value has "
-          "x['a'].", sw.device_put, {"a": V}, {"b": over()})
-    fails(ValueError, f"with_sharding_constraint: shardings {head} only the value has x[1].",
-          sw.with_sharding_constraint, [V, V], [over()])
+    head = (
+        "must be a pytree prefix of the values that it describes, with one entry for each "
+        "value or for a whole subtree:"
+    )
+    fails(
+        ValueError,
+        "jit of identity: in_shardings has 2 entries, but the call has 1 positional "
+        "argument (a); a tuple must have one entry for each. Arguments passed by keyword have "
+        "none.",
+        sw.jit(identity, in_shardings=(None, None)),
+        V,
+    )
+    fails(
+        ValueError,
+        f"jit of identity: in_shardings {head} only in_shardings has a['v'] and only "
+        "the value has a['w'].",
+        sw.jit(identity, in_shardings=({"v": None},)),
+        {"w": V},
+    )
+    fails(
+        ValueError,
+        f"jit of identity: out_shardings {head} result['a'] is a list of 1 in "
+        "out_shardings and a tuple of 2 in the value.",
+        sw.jit(identity, out_shardings={"a": [over()]}),
+        {"a": (V, V)},
+    )
+    fails(
+        ValueError,
+        f"device_put: device {head} only device has x['b'] and only the value has x['a'].",
+        sw.device_put,
+        {"a": V},
+        {"b": over()},
+    )
+    fails(
+        ValueError,
+        f"with_sharding_constraint: shardings {head} only the value has x[1].",
+        sw.with_sharding_constraint,
+        [V, V],
+        [over()],
+    )
 
 
 def test_arguments_on_different_devices():
@@ -76,56 +140,113 @@ def test_arguments_on_different_devices():
     def step(params, batch):
         return params["w"] + batch
 
-    fails(ValueError, "step got arguments on different devices: params['w'] of type f32[8,4] is on "
-          "devices [0, 1, 2, 3, 4, 5, 6, 7], batch of type f32[8,4] on devices [0, 1, 2, 3]. Move "
-          "one of them with `device_put(x, sharding)`.", sw.jit(step), a, b)
-    fails(ValueError, "add got arguments on different devices: argument 0 of type f32[3] is on "
-          "device 0, argument 1 of type f32[3] on device 1. Move one of them with "
-          "`device_put(x, sharding)`.",
-          lax.add, sw.device_put(V, sw.devices()[0]), sw.device_put(V, sw.devices()[1]))
+    fails(
+        ValueError,
+        "step got arguments on different devices: params['w'] of type f32[8,4] is on "
+        "devices [0, 1, 2, 3, 4, 5, 6, 7], batch of type f32[8,4] on devices [0, 1, 2, 3]. Move "
+        "one of them with `device_put(x, sharding)`.",
+        sw.jit(step),
+        a,
+        b,
+    )
+    fails(
+        ValueError,
+        "add got arguments on different devices: argument 0 of type f32[3] is on "
+        "device 0, argument 1 of type f32[3] on device 1. Move one of them with "
+        "`device_put(x, sharding)`.",
+        lax.add,
+        sw.device_put(V, sw.devices()[0]),
+        sw.device_put(V, sw.devices()[1]),
+    )
 
     def shifted(batch):
         return batch + a["w"]
 
-    fails(ValueError, "shifted got arguments on different devices: batch of type f32[8,4] is on "
-          "devices [0, 1, 2, 3], a closed-over array of type f32[8,4] on devices [0, 1, 2, 3, 4, "
-          "5, 6, 7]. Move one of them with `device_put(x, sharding)`.", sw.jit(shifted), b)
+    fails(
+        ValueError,
+        "shifted got arguments on different devices: batch of type f32[8,4] is on "
+        "devices [0, 1, 2, 3], a closed-over array of type f32[8,4] on devices [0, 1, 2, 3, 4, "
+        "5, 6, 7]. Move one of them with `device_put(x, sharding)`.",
+        sw.jit(shifted),
+        b,
+    )
 
 
 def test_placed_arguments():
     x = sw.device_put(X, over("x"))
-    fails(ValueError, "jit of identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, "
-          "'y': 2), spec=P('x')), but in_shardings requires NamedSharding(mesh=Mesh('x': 4, "
-          "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to "
-          "accept it unchanged.",
-          sw.jit(identity, in_shardings=over("y")), x)
+    fails(
+        ValueError,
+        "jit of identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, "
+        "'y': 2), spec=P('x')), but in_shardings requires NamedSharding(mesh=Mesh('x': 4, "
+        "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to "
+        "accept it unchanged.",
+        sw.jit(identity, in_shardings=over("y")),
+        x,
+    )
     target = NamedSharding(HALF, P("x"))
-    fails(ValueError, "<lambda> runs on one set of devices: a of type f32[8,4] is on devices [0, "
-          "1, 2, 3, 4, 5, 6, 7], but a result or intermediate value must be on devices [0, 1, 2, "
-          f"3] ({target}). Use `device_put` outside of it.",
-          sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
+    fails(
+        ValueError,
+        "<lambda> runs on one set of devices: a of type f32[8,4] is on devices [0, "
+        "1, 2, 3, 4, 5, 6, 7], but a result or intermediate value must be on devices [0, 1, 2, "
+        f"3] ({target}). Use `device_put` outside of it.",
+        sw.jit(lambda a: sw.with_sharding_constraint(a, target)),
+        sw.device_put(X, over("x")),
+    )
 
 
 def test_no_arrays_and_no_functions():
-    advice = ("Arguments must be pytrees of arrays and scalars; mark others static with "
-              "static_argnums or static_argnames.")
-    fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
-          f"{advice}", sw.jit(identity), "text")
-    fails(TypeError, "jit of identity: a['k'][1]: expected an array or a scalar, got Ellipsis of "
-          f"type ellipsis. {advice}", sw.jit(identity), {"k": [V, ...]})
-    fails(TypeError, "jit of identity: a: dtype <U1 is not supported: it holds text. Arrays hold "
-          "booleans, integers, floating-point or complex numbers. Encode it as integers first. "
-          f"{advice}", sw.jit(identity), np.array(["a"]))
-    fails(TypeError, "jit of identity: a: ShapeDtypeStruct(shape=(2,), dtype=float32) has no data; "
-          f"types are for `trace`, `lower` and `eval_shape`. {advice}",
-          sw.jit(identity), sw.ShapeDtypeStruct((2,), np.float32))
-    fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
-          f"{advice}", sw.grad(lambda a: a * sw.jit(identity)("text")), 1.0)
-    fails(TypeError, "device_put: x[0]: expected an array or a scalar, got 'text' of type str.",
-          sw.device_put, ["text"], sw.devices()[0])
-    fails(TypeError, "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
-          "'text' of type str. A jitted function must return a pytree of arrays and scalars.",
-          sw.jit(_label()), V)
+    advice = (
+        "Arguments must be pytrees of arrays and scalars; mark others static with "
+        "static_argnums or static_argnames."
+    )
+    fails(
+        TypeError,
+        f"jit of identity: a: expected an array or a scalar, got 'text' of type str. {advice}",
+        sw.jit(identity),
+        "text",
+    )
+    fails(
+        TypeError,
+        "jit of identity: a['k'][1]: expected an array or a scalar, got Ellipsis of "
+        f"type ellipsis. {advice}",
+        sw.jit(identity),
+        {"k": [V, ...]},
+    )
+    fails(
+        TypeError,
+        "jit of identity: a: dtype <U1 is not supported: it holds text. Arrays hold "
+        "booleans, integers, floating-point or complex numbers. Encode it as integers first. "
+        f"{advice}",
+        sw.jit(identity),
+        np.array(["a"]),
+    )
+    fails(
+        TypeError,
+        "jit of identity: a: ShapeDtypeStruct(shape=(2,), dtype=float32) has no data; "
+        f"types are for `trace`, `lower` and `eval_shape`. {advice}",
+        sw.jit(identity),
+        sw.ShapeDtypeStruct((2,), np.float32),
+    )
+    fails(
+        TypeError,
+        f"jit of identity: a: expected an array or a scalar, got 'text' of type str. {advice}",
+        sw.grad(lambda a: a * sw.jit(identity)("text")),
+        1.0,
+    )
+    fails(
+        TypeError,
+        "device_put: x[0]: expected an array or a scalar, got 'text' of type str.",
+        sw.device_put,
+        ["text"],
+        sw.devices()[0],
+    )
+    fails(
+        TypeError,
+        "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
+        "'text' of type str. A jitted function must return a pytree of arrays and scalars.",
+        sw.jit(_label()),
+        V,
+    )
     fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
 
 
@@ -137,40 +258,108 @@ def _label():
 
 
 def test_operands_and_immutability():
-    fails(TypeError, "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
-          lax.bitwise_and, V, V)
-    fails(TypeError, "add: operands must have equal dtypes; got f32[3] and i32[3]. The functions "
-          "of shardwise.numpy promote.", lax.add, V, V.astype(np.int32))
+    fails(
+        TypeError,
+        "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
+        lax.bitwise_and,
+        V,
+        V,
+    )
+    fails(
+        TypeError,
+        "add: operands must have equal dtypes; got f32[3] and i32[3]. The functions "
+        "of shardwise.numpy promote.",
+        lax.add,
+        V,
+        V.astype(np.int32),
+    )
     with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
         jnp.add(X, V)
     x = jnp.ones(3)
     with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
         x[0] = 1
-    fails(TypeError, "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
-          "or make_array_from_callback.", sw.Array, [1.0])
+    fails(
+        TypeError,
+        "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
+        "or make_array_from_callback.",
+        sw.Array,
+        [1.0],
+    )
 
 
 def test_static_arguments():
     def f(a, n):
         return a
 
-    fails(ValueError, "jit of f: static argument n is [1] of type list, which cannot be hashed. "
-          "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
-          "not mark it static.", sw.jit(f, static_argnums=1), V, [1])
-    fails(ValueError, "jit of f: static argument n is {} of type dict, which cannot be hashed. "
-          "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
-          "not mark it static.", sw.jit(f, static_argnames="n"), V, n={})
-    fails(ValueError, "jit of f: static_argnums=(2,) refers to argument 2, but the function takes "
-          "2 positional arguments.", sw.jit, f, static_argnums=2)
-    fails(ValueError, "jit of f: donate_argnums=(-3,) refers to argument -3, but the function "
-          "takes 2 positional arguments.", sw.jit, f, donate_argnums=-3)
-    fails(ValueError, "jit of f: static_argnames names 'm', which is not a parameter of the "
-          "function; its parameters are 'a' and 'n'.", sw.jit, f, static_argnames="m")
-    fails(ValueError, "jit of f: 'n' cannot be both static and donated; a static argument has no "
-          "memory on a device.", sw.jit, f, static_argnums=1, donate_argnames="n")
-    fails(TypeError, "jit: static_argnums takes ints; got 1.5 of type float.",
-          sw.jit, f, static_argnums=1.5)
-    fails(TypeError, "jit: static_argnums takes ints; got 'n' of type str.",
-          sw.jit, f, static_argnums="n")
-    fails(TypeError, "jit: static_argnames takes strings; got 1 of type int.",
-          sw.jit, f, static_argnames=1)
+    fails(
+        ValueError,
+        "jit of f: static argument n is [1] of type list, which cannot be hashed. "
+        "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
+        "not mark it static.",
+        sw.jit(f, static_argnums=1),
+        V,
+        [1],
+    )
+    fails(
+        ValueError,
+        "jit of f: static argument n is {} of type dict, which cannot be hashed. "
+        "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
+        "not mark it static.",
+        sw.jit(f, static_argnames="n"),
+        V,
+        n={},
+    )
+    fails(
+        ValueError,
+        "jit of f: static_argnums=(2,) refers to argument 2, but the function takes "
+        "2 positional arguments.",
+        sw.jit,
+        f,
+        static_argnums=2,
+    )
+    fails(
+        ValueError,
+        "jit of f: donate_argnums=(-3,) refers to argument -3, but the function "
+        "takes 2 positional arguments.",
+        sw.jit,
+        f,
+        donate_argnums=-3,
+    )
+    fails(
+        ValueError,
+        "jit of f: static_argnames names 'm', which is not a parameter of the "
+        "function; its parameters are 'a' and 'n'.",
+        sw.jit,
+        f,
+        static_argnames="m",
+    )
+    fails(
+        ValueError,
+        "jit of f: 'n' cannot be both static and donated; a static argument has no "
+        "memory on a device.",
+        sw.jit,
+        f,
+        static_argnums=1,
+        donate_argnames="n",
+    )
+    fails(
+        TypeError,
+        "jit: static_argnums takes ints; got 1.5 of type float.",
+        sw.jit,
+        f,
+        static_argnums=1.5,
+    )
+    fails(
+        TypeError,
+        "jit: static_argnums takes ints; got 'n' of type str.",
+        sw.jit,
+        f,
+        static_argnums="n",
+    )
+    fails(
+        TypeError,
+        "jit: static_argnames takes strings; got 1 of type int.",
+        sw.jit,
+        f,
+        static_argnames=1,
+    )

@@ -142,8 +142,15 @@ def through_a_thread():
     return kept[0]
 
 
-@pytest.mark.parametrize("way", [lambda: through_an_attribute(Model()), through_an_exception,
-                                 through_a_generator, through_a_thread])
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda: through_an_attribute(Model()),
+        through_an_exception,
+        through_a_generator,
+        through_a_thread,
+    ],
+)
 def test_ways_out(way):
     with pytest.raises(errors.UnexpectedTracerError, match=r"of fun, called at .* has ended\."):
         way() + 1

@@ -32,9 +32,14 @@ def put(a, *spec):
 @pytest.fixture(scope="module")
 def given():
     return {
-        "A": put(SQUARE, "x"), "B": put(SQUARE, None, "x"), "C": put(SQUARE, "y"),
-        "D": put(SQUARE, "x", "y"), "v": put(SQUARE[1], "x"), "w": put(SQUARE[2], "y"),
-        "i": put(np.arange(8, dtype=np.int32), "x"), "m": put(SQUARE % 3 == 0, "x"),
+        "A": put(SQUARE, "x"),
+        "B": put(SQUARE, None, "x"),
+        "C": put(SQUARE, "y"),
+        "D": put(SQUARE, "x", "y"),
+        "v": put(SQUARE[1], "x"),
+        "w": put(SQUARE[2], "y"),
+        "i": put(np.arange(8, dtype=np.int32), "x"),
+        "m": put(SQUARE % 3 == 0, "x"),
     }
 
 
@@ -43,39 +48,45 @@ MESSAGES = {
     "x @ y": (
         lambda m: m["A"] @ m["B"],
         "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
-        "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`"
+        + AND
+        + "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
     "x.dot": (
         lambda m: m["D"].dot(m["C"]),
         "dot: operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
         "contracted dimension, so the result's sharding is ambiguous. Use "
-        "`shardwise.sharding.reshard(b, P())`" + AND +
-        "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
+        "`shardwise.sharding.reshard(b, P())`"
+        + AND
+        + "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
     ),
     "einsum": (
         lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
         "einsum: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
-        AND + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`"
+        + AND
+        + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
     ),
     "contracted dimensions": (
         lambda m: jnp.matmul(m["B"], m["C"]),
         "matmul: operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
-        "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`" + AND +
-        "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
+        "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`"
+        + AND
+        + "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
     ),
     "x[idx]": (
         lambda m: m["A"][np.array([0, 1])],
         "[gather] cannot operate along dimension 0 of f32[8@x,8], which is sharded "
-        "over ('x',). Use `shardwise.sharding.reshard(x, P())`" + AND +
-        "`x.at[idx].get(out_sharding=P(...))`.",
+        "over ('x',). Use `shardwise.sharding.reshard(x, P())`"
+        + AND
+        + "`x.at[idx].get(out_sharding=P(...))`.",
     ),
     "x.at[idx].set": (
         lambda m: m["v"].at[m["i"]].set(m["w"]),
         ".at[...].set: cannot operate along dimension 0 of i32[8@x,1], "
-        "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments" +
-        AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
+        "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments"
+        + AND
+        + "`x.at[idx].set(values, out_sharding=P(...))`.",
     ),
     "x.flatten": (
         lambda m: m["B"].flatten(),
@@ -111,8 +122,9 @@ MESSAGES = {
     "inside a transform": (
         lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
         "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
-        "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`"
+        + AND
+        + "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
     "unreduced": (
         lambda m: jnp.matmul(m["A"], m["D"], out_sharding=P(unreduced={"y"})),
@@ -121,9 +133,7 @@ MESSAGES = {
         "dimensions of each operand over it.",
     ),
     "other meshes": (
-        lambda m: m["A"] + sw.device_put(
-            SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))
-        ),
+        lambda m: m["A"] + sw.device_put(SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))),
         "add: operands are on different meshes: AbstractMesh('x': 4, 'y': 2, "
         "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
         "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
@@ -156,31 +166,42 @@ def test_sums_and_other_meshes(given):
 
 
 ARGUMENTS = [
-    *"AvBDi", *[(k, n) for k in "AvBD" for n in (0, 1)], ("A", (64,)), ("D", (64,)),
+    *"AvBDi",
+    *[(k, n) for k in "AvBD" for n in (0, 1)],
+    ("A", (64,)),
+    ("D", (64,)),
     *["AC", "AB", "BA", "BC", "DD", "CD", "vw", "vv", "Ai", "vi", "Av", "mA", "mAC", "Di"],
 ]
 OPERATORS = {
-    "x + y": operator.add, "x @ y": operator.matmul, "x < y": operator.lt,
+    "x + y": operator.add,
+    "x @ y": operator.matmul,
+    "x < y": operator.lt,
     "x[idx]": operator.getitem,
 }
 SPACES = {
-    name: import_module(f"shardwise.{name}") for name in """numpy lax nn numpy.linalg numpy.fft
+    name: import_module(f"shardwise.{name}")
+    for name in """numpy lax nn numpy.linalg numpy.fft
     lax.linalg ops scipy.linalg""".split()
 }
 FUNCTIONS = [
     *[
-        f"{space}.{name}" for space, module in SPACES.items() for name in sorted(dir(module))
-        if not name.startswith("_") and not name.endswith("_p") and callable(getattr(module, name))
+        f"{space}.{name}"
+        for space, module in SPACES.items()
+        for name in sorted(dir(module))
+        if not name.startswith("_")
+        and not name.endswith("_p")
+        and callable(getattr(module, name))
         and not inspect.isclass(getattr(module, name))
         and name not in ("save", "savez", "set_printoptions")  # for everything that runs after it
         and name != "histogramdd"  # slow, and as histogram2d
-    ],
+    ]
 ]
 # The number of successive errors with advice, where it is not one: for functions of several steps,
 # and where operands disagree and are sharded along dimensions that the function works along.
 STEPS = dict.fromkeys(
     """numpy.histogram2d lax.linalg.symmetric_product scipy.linalg.eigh scipy.linalg.expm_frechet
-    scipy.linalg.qr_multiply scipy.linalg.solve_sylvester""".split(), 2,
+    scipy.linalg.qr_multiply scipy.linalg.solve_sylvester""".split(),
+    2,
 )
 OWN_NAMES = {"x + y": "xy", "x @ y": "xy", "x < y": "xy", "x[idx]": ("x", "idx")}
 
@@ -195,7 +216,8 @@ def replaced(advice, text, names, values):
         assert name in names, (text, names)
     return [
         shardwise.sharding.reshard(x, spec)
-        if isinstance(x, sw.Array) and (n == name or "` on all arguments" in text) else x
+        if isinstance(x, sw.Array) and (n == name or "` on all arguments" in text)
+        else x
         for n, x in zip(names, values, strict=False)
     ]
 

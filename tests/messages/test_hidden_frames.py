@@ -150,7 +150,9 @@ def test_nested_transforms():
         return inner(x)
 
     assert lines(sw.vmap(sw.grad(outer)), np.ones((2, 4), np.float32)) == [
-        "outer", "inner", "fails",
+        "outer",
+        "inner",
+        "fails",
     ]
 
 

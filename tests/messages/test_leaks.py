@@ -165,8 +165,13 @@ FINE = {
 
 @pytest.mark.parametrize("fun", everyday(FINE.values(), 1))
 def test_the_library_itself_leaks_nothing(fun):
-    transforms = [sw.jit, sw.grad, lambda f: sw.jit(sw.grad(f)), lambda f: sw.grad(sw.jit(f)),
-                  lambda f: sw.vmap(lambda v: f(v * V))]
+    transforms = [
+        sw.jit,
+        sw.grad,
+        lambda f: sw.jit(sw.grad(f)),
+        lambda f: sw.grad(sw.jit(f)),
+        lambda f: sw.vmap(lambda v: f(v * V)),
+    ]
     with sw.checking_leaks():
         for transform in transforms:
             transform(fun)(V)

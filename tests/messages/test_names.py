@@ -118,7 +118,8 @@ def test_half_names_and_other_libraries():
         ("shardwise", "detach", "Use `shardwise.lax.stop_gradient`."),
         ("shardwise.numpy", "qqqq", ""),
         (
-            "shardwise", "pallas",
+            "shardwise",
+            "pallas",
             "It is not implemented yet: `dir(shardwise)` lists the available names.",
         ),
     ],
@@ -151,10 +152,23 @@ def test_an_unknown_attribute_of_an_array(name, advice):
 
 def test_what_arrays_advise():
     given = {
-        "x": jnp.ones((2, 3)), "shardwise": sw, "axes": (1, 0), "axis": 0, "dtype": "int32",
-        "numpy": np, "min": 0, "max": 1, "shape": (4, 2, 3), "mask": np.ones((2, 3), bool),
-        "value": 2, "idx": 0, "device": sw.devices()[0], "kth": 1, "function": jnp.sum,
-        "values": 1.0, "file": None,
+        "x": jnp.ones((2, 3)),
+        "shardwise": sw,
+        "axes": (1, 0),
+        "axis": 0,
+        "dtype": "int32",
+        "numpy": np,
+        "min": 0,
+        "max": 1,
+        "shape": (4, 2, 3),
+        "mask": np.ones((2, 3), bool),
+        "value": 2,
+        "idx": 0,
+        "device": sw.devices()[0],
+        "kth": 1,
+        "function": jnp.sum,
+        "values": 1.0,
+        "file": None,
     }
     for name, missing in vars(Elsewhere).items():
         if hasattr(missing, "instead") and name not in ("cuda", "tofile", "double", "long"):

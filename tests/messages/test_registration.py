@@ -38,8 +38,10 @@ class Mode(enum.Enum):
 
 
 EXPECTED = "expected an array or a scalar, got"
-STATIC = (" Arguments must be pytrees of arrays and scalars; mark others static with "
-          "static_argnums or static_argnames.")
+STATIC = (
+    " Arguments must be pytrees of arrays and scalars; mark others static with "
+    "static_argnums or static_argnames."
+)
 CASES = {
     "jit": (lambda p: sw.jit(lambda p: p)(p), "jit of <lambda>: p: EXPECTED.HINT" + STATIC),
     "grad": (lambda p: sw.grad(lambda p: p)(p), "grad of <lambda>: p: EXPECTED.HINT"),
@@ -47,15 +49,25 @@ CASES = {
     "jvp": (lambda p: sw.jvp(lambda p: p, (p,), (p,)), "jvp of <lambda>: p: EXPECTED.HINT"),
     "device_put": (sw.device_put, "device_put: x: EXPECTED.HINT"),
     "add": (lambda p: jnp.add(p, 1), "add: EXPECTED.HINT"),
-    "result": (lambda p: sw.jit(lambda x: p)(X), "jit of <lambda>: the result: EXPECTED.HINT A "
-               "jitted function must return a pytree of arrays and scalars."),
-    "scan": (lambda p: lax.scan(lambda c, x: (c, x), p, X),
-             "scan: init is GIVEN, which is not an array.HINT"),
-    "cond": (lambda p: lax.cond(True, lambda p: p, lambda p: p, p),
-             "cond: operands[0] is GIVEN, which is not an array.HINT"),
-    "checkpoint": (lambda p: sw.checkpoint(lambda p: p)(p), "checkpoint of <lambda>: p is GIVEN, "
-                   "which is not an array. Name arguments that are constants in static_argnums or "
-                   "static_argnames.HINT"),
+    "result": (
+        lambda p: sw.jit(lambda x: p)(X),
+        "jit of <lambda>: the result: EXPECTED.HINT A "
+        "jitted function must return a pytree of arrays and scalars.",
+    ),
+    "scan": (
+        lambda p: lax.scan(lambda c, x: (c, x), p, X),
+        "scan: init is GIVEN, which is not an array.HINT",
+    ),
+    "cond": (
+        lambda p: lax.cond(True, lambda p: p, lambda p: p, p),
+        "cond: operands[0] is GIVEN, which is not an array.HINT",
+    ),
+    "checkpoint": (
+        lambda p: sw.checkpoint(lambda p: p)(p),
+        "checkpoint of <lambda>: p is GIVEN, "
+        "which is not an array. Name arguments that are constants in static_argnums or "
+        "static_argnames.HINT",
+    ),
 }
 
 

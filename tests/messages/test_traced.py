@@ -27,21 +27,32 @@ def choose(a, b):
 def test_traced_conditions():
     where = line("# the line of " + "choose")
     here = inspect.currentframe().f_lineno + 1
-    fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
-          "traced array of type bool[], which is not known while tracing (jit of choose, called "
-          "HERE). The value depends on the "
-          "arguments a, b. Use `shardwise.numpy.where` or `shardwise.lax.cond` to choose by "
-          "value, `shardwise.lax.while_loop` to repeat, or mark the argument static with "
-          "`static_argnums`.", sw.jit(choose), V, 2.0)
+    fails(
+        errors.TracerBoolConversionError,
+        f"bool() at FILE:{where} (choose) needs the value of a "
+        "traced array of type bool[], which is not known while tracing (jit of choose, called "
+        "HERE). The value depends on the "
+        "arguments a, b. Use `shardwise.numpy.where` or `shardwise.lax.cond` to choose by "
+        "value, `shardwise.lax.while_loop` to repeat, or mark the argument static with "
+        "`static_argnums`.",
+        sw.jit(choose),
+        V,
+        2.0,
+    )
     assert here > where
     # A traced condition under vmap.
     where = line("# the line of " + "choose")
-    fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
-          "traced array of type bool[], which is not known while tracing (vmap of choose, called "
-          f"HERE). The value was made at FILE:{where} (choose). Use `shardwise.numpy.where` or "
-          "`shardwise.lax.cond` to choose by value, `shardwise.lax.while_loop` to repeat, or do "
-          "not map the argument, with None in `in_axes`.",
-          sw.vmap(choose, in_axes=(0, None)), X, 2.0)
+    fails(
+        errors.TracerBoolConversionError,
+        f"bool() at FILE:{where} (choose) needs the value of a "
+        "traced array of type bool[], which is not known while tracing (vmap of choose, called "
+        f"HERE). The value was made at FILE:{where} (choose). Use `shardwise.numpy.where` or "
+        "`shardwise.lax.cond` to choose by value, `shardwise.lax.while_loop` to repeat, or do "
+        "not map the argument, with None in `in_axes`.",
+        sw.vmap(choose, in_axes=(0, None)),
+        X,
+        2.0,
+    )
 
 
 CONVERSIONS = {
@@ -52,10 +63,14 @@ CONVERSIONS = {
     "tobytes()": (lambda a: a.tobytes(), errors.ConcretizationTypeError, "Keep it an array"),
     "tolist()": (lambda a: a.tolist(), errors.ConcretizationTypeError, "Keep it an array"),
     "format '.2f'": (lambda a: f"{a:.2f}", errors.ConcretizationTypeError, "Keep it an array"),
-    "numpy.asarray()": (np.asarray, errors.TracerArrayConversionError,
-                        "Use shardwise.numpy instead of numpy inside transformed functions"),
+    "numpy.asarray()": (
+        np.asarray,
+        errors.TracerArrayConversionError,
+        "Use shardwise.numpy instead of numpy inside transformed functions",
+    ),
     "use as a Python integer": (
-        range, errors.TracerIntegerConversionError,
+        range,
+        errors.TracerIntegerConversionError,
         "Use arrays and `shardwise.lax.scan` instead of lists, `range` and shapes that depend on "
         "values",
     ),
@@ -87,11 +102,15 @@ def test_the_line_is_that_of_the_users_file():
         return np.sort(a)
 
     where = f"FILE:{user.__code__.co_firstlineno + 1} (user)"
-    fails(errors.TracerArrayConversionError, f"numpy.asarray() at {where} needs the value of a "
-          "traced array of type f32[2], which is not known while tracing (jit of user, called "
-          "HERE). The value depends on the argument a. Use shardwise.numpy instead of numpy "
-          "inside transformed functions, or mark the argument static with `static_argnums`.",
-          sw.jit(user), np.ones(2, np.float32))
+    fails(
+        errors.TracerArrayConversionError,
+        f"numpy.asarray() at {where} needs the value of a "
+        "traced array of type f32[2], which is not known while tracing (jit of user, called "
+        "HERE). The value depends on the argument a. Use shardwise.numpy instead of numpy "
+        "inside transformed functions, or mark the argument static with `static_argnums`.",
+        sw.jit(user),
+        np.ones(2, np.float32),
+    )
 
 
 DROPS_A_DERIVATIVE = ["float()", "complex()", "item()", "tolist()", "numpy.asarray()"]
@@ -130,19 +149,34 @@ def test_other_traced_values():
         "(<lambda>)). Query the arrays outside of the "
         "function; `typeof(x)` gives the type, with the sharding over explicit mesh axes."
     )
-    fails(AttributeError, "a traced value of type f32[3] has no attribute 'summ'.",
-          sw.jit(lambda a: a.summ), V)
+    fails(
+        AttributeError,
+        "a traced value of type f32[3] has no attribute 'summ'.",
+        sw.jit(lambda a: a.summ),
+        V,
+    )
     with pytest.raises(TypeError, match=r"a traced value of type f32\[3\] cannot be hashed \(jit"):
         sw.jit(lambda a: {a: 1})(V)
     with pytest.raises(TypeError, match=r"0-d array, of type f32\[\] \(grad of <lambda>"):
         sw.grad(lambda a: sum(a))(np.float32(1))
-    fails(IndexError, "the parts of a slice must be concrete integers; got slice(None, jit tracer "
-          f"~i32[], None) at position 0, {WHY} {SLICE}", sw.jit(named(lambda n: V[:2] + jnp.ones(
-              3)[:n], "size")), 2)
+    fails(
+        IndexError,
+        "the parts of a slice must be concrete integers; got slice(None, jit tracer "
+        f"~i32[], None) at position 0, {WHY} {SLICE}",
+        sw.jit(named(lambda n: V[:2] + jnp.ones(3)[:n], "size")),
+        2,
+    )
 
 
-@pytest.mark.parametrize("make", [jnp.zeros, lambda n: jnp.ones((2, n)), lambda n: [1, 2][n],
-                                  lambda n: jnp.zeros(4).reshape(n, 2)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        jnp.zeros,
+        lambda n: jnp.ones((2, n)),
+        lambda n: [1, 2][n],
+        lambda n: jnp.zeros(4).reshape(n, 2),
+    ],
+)
 def test_shapes_and_lists_that_need_traced_integers(make):
     with pytest.raises(errors.TracerIntegerConversionError) as caught:
         sw.jit(make)(2)
@@ -155,6 +189,7 @@ def test_names_of_arguments():
     assert "bool[3], which is not known while tracing (jit of <lambda>, called" in str(caught.value)
     advice = "The value depends on the arguments data, limit. Use `shardwise.numpy.where("
     assert advice in str(caught.value)
+
     # grad knows its values; jit around it does not.
     def inner(a):
         return a if a > 0 else -a
@@ -166,6 +201,7 @@ def test_names_of_arguments():
         sw.jit(outer)(1.0)
     assert "while tracing (jit of outer, called at" in str(caught.value)
     assert "The value depends on the argument b." in str(caught.value)
+
     # Arguments of outer functions are named.
     def outer(a, b):
         def body(c, x):
@@ -177,6 +213,7 @@ def test_names_of_arguments():
         sw.jit(outer)(1.0, 2.0)
     assert "while tracing (scan of body, called at" in str(caught.value)
     assert "The value depends on the arguments x, a of outer." in str(caught.value)
+
     # A traced value as static argument.
     def outer(n):
         return sw.jit(lambda a, k: a, static_argnums=1)(1.0, (n, 2))
@@ -193,13 +230,17 @@ def test_names_of_arguments():
 
 
 # ----------------------------------------------------------------------- sizes and places, by call
-NEEDED = "must be concrete, since the size of the result depends on it; got a traced ~i32[], " \
-         "{why} Pass a Python number, or mark the argument static with `static_argnums`."
+NEEDED = (
+    "must be concrete, since the size of the result depends on it; got a traced ~i32[], "
+    "{why} Pass a Python number, or mark the argument static with `static_argnums`."
+)
 INTEGER, CONCRETE = errors.TracerIntegerConversionError, errors.ConcretizationTypeError
 COUNT = "the number of elements depends on the values of a traced"
-SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a " \
-        "traced position, " \
-        "and `shardwise.numpy.where` with `arange` for one of traced size."
+SLICE = (
+    "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a "
+    "traced position, "
+    "and `shardwise.numpy.where` with `arange` for one of traced size."
+)
 SIZES = {
     "zeros: shape": (lambda n: jnp.zeros((n, 2)), INTEGER),
     "reshape: shape": (lambda n: jnp.ones(6).reshape(n, -1), INTEGER),
@@ -215,8 +256,10 @@ SIZES = {
     "squeeze: axis": (lambda n: jnp.squeeze(V, n), CONCRETE),
     "transpose: axis": (lambda n: jnp.transpose(X, (n, 0)), CONCRETE),
 }
-WHY = "which is not known while tracing (jit of size, called HERE). The value depends on the " \
-      "argument n."
+WHY = (
+    "which is not known while tracing (jit of size, called HERE). The value depends on the "
+    "argument n."
+)
 
 
 def named(fun, name):
@@ -240,31 +283,58 @@ def test_counts_that_depend_on_values(name):
 
 
 def test_other_counts_and_pickling():
-    fails(CONCRETE, "unique: the number of distinct values depends on the values of a traced "
-          f"f32[3], {WHY} Pass `size=`.", sw.jit(named(lambda n: jnp.unique(n), "size")), V)
-    fails(CONCRETE, "bincount: the length of the result depends on the values of a traced i32[2], "
-          f"{WHY} Pass `length=`.", sw.jit(named(lambda n: jnp.bincount(n), "size")),
-          np.array([1, 2]))
-    fails(CONCRETE, "repeat: without total_repeat_length, `repeats` must be concrete, since the "
-          f"result's shape depends on it; got a traced ~i32[], {WHY}",
-          sw.jit(named(lambda n: jnp.repeat(V, n), "size")), 2)
-    fails(CONCRETE, "pad: pad_width must be concrete, since the result's shape depends on it; got "
-          f"a traced ~i32[], {WHY}", sw.jit(named(lambda n: jnp.pad(V, n), "size")), 2)
+    fails(
+        CONCRETE,
+        "unique: the number of distinct values depends on the values of a traced "
+        f"f32[3], {WHY} Pass `size=`.",
+        sw.jit(named(lambda n: jnp.unique(n), "size")),
+        V,
+    )
+    fails(
+        CONCRETE,
+        "bincount: the length of the result depends on the values of a traced i32[2], "
+        f"{WHY} Pass `length=`.",
+        sw.jit(named(lambda n: jnp.bincount(n), "size")),
+        np.array([1, 2]),
+    )
+    fails(
+        CONCRETE,
+        "repeat: without total_repeat_length, `repeats` must be concrete, since the "
+        f"result's shape depends on it; got a traced ~i32[], {WHY}",
+        sw.jit(named(lambda n: jnp.repeat(V, n), "size")),
+        2,
+    )
+    fails(
+        CONCRETE,
+        "pad: pad_width must be concrete, since the result's shape depends on it; got "
+        f"a traced ~i32[], {WHY}",
+        sw.jit(named(lambda n: jnp.pad(V, n), "size")),
+        2,
+    )
+
     # Pickling.
     def save(a):
         return pickle.dumps([a])  # the line of save
 
     at = f"FILE:{line('# the line of ' + 'save')} (save)"
-    fails(CONCRETE, f"pickling at {at} needs the value of a traced array of type f32[3], which is "
-          "not known while tracing (jit of save, called HERE). The value depends on the argument "
-          "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
-          "values while it runs, or mark the argument static with `static_argnums`.",
-          sw.jit(save), V)
-    fails(CONCRETE, f"pickling at {at} would make a constant of a value of type f32[3] that is "
-          "being differentiated (grad of save, called HERE), and its derivative would be lost. "
-          "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
-          "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
-          sw.grad(save), V)
+    fails(
+        CONCRETE,
+        f"pickling at {at} needs the value of a traced array of type f32[3], which is "
+        "not known while tracing (jit of save, called HERE). The value depends on the argument "
+        "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
+        "values while it runs, or mark the argument static with `static_argnums`.",
+        sw.jit(save),
+        V,
+    )
+    fails(
+        CONCRETE,
+        f"pickling at {at} would make a constant of a value of type f32[3] that is "
+        "being differentiated (grad of save, called HERE), and its derivative would be lost. "
+        "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
+        "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
+        sw.grad(save),
+        V,
+    )
 
 
 def test_truth_and_scalars_of_arrays_with_elements():
@@ -273,25 +343,39 @@ def test_truth_and_scalars_of_arrays_with_elements():
 
     at = f"FILE:{line('# the line of ' + 'size')} (size)"
     for transform, shown in (("jit", "bool[3], with 3"), ("vmap", "bool[4], with 4")):
-        fails(ValueError, f"the truth value at {at} of a traced array of type {shown} elements, is "
-              f"ambiguous ({transform} of size, called HERE). Select elementwise with "
-              "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
-              "or `x.all()`.",
-              getattr(sw, transform)(size), V if transform == "jit" else X)
+        fails(
+            ValueError,
+            f"the truth value at {at} of a traced array of type {shown} elements, is "
+            f"ambiguous ({transform} of size, called HERE). Select elementwise with "
+            "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
+            "or `x.all()`.",
+            getattr(sw, transform)(size),
+            V if transform == "jit" else X,
+        )
     for name in (int, float, complex):
+
         def scalar(a, name=name):
             return name(a)  # the line of scalar
 
         at = f"FILE:{line('# the line of ' + 'scalar')} (scalar)"
-        fails(TypeError, f"{name.__name__}() at {at} takes a 0-d array; got a "
-              "traced f32[3] (jit of scalar, called HERE).", sw.jit(scalar), V)
+        fails(
+            TypeError,
+            f"{name.__name__}() at {at} takes a 0-d array; got a "
+            "traced f32[3] (jit of scalar, called HERE).",
+            sw.jit(scalar),
+            V,
+        )
 
     def index(a):
         return [0] * a  # the line of index
 
-    fails(TypeError, f"use as a Python integer at FILE:{line('# the line of ' + 'index')} (index) "
-          "takes a 0-d integer array; got a traced ~f32[] (jit of index, called HERE).",
-          sw.jit(index), 2.0)
+    fails(
+        TypeError,
+        f"use as a Python integer at FILE:{line('# the line of ' + 'index')} (index) "
+        "takes a 0-d integer array; got a traced ~f32[] (jit of index, called HERE).",
+        sw.jit(index),
+        2.0,
+    )
 
 
 @pytest.mark.parametrize("transform", [sw.jit, sw.vmap, sw.grad])

@@ -13,12 +13,22 @@ from shardwise.example_libraries import optimizers as ours
 from tests.helpers.everyday import everyday
 
 MAKERS = {
-    "sgd": (0.1,), "momentum": (0.1, 0.9), "nesterov": (0.1, 0.9), "adagrad": (0.1,),
-    "rmsprop": (0.1,), "rmsprop_momentum": (0.1,), "adam": (0.1,), "adamax": (0.1,), "sm3": (0.1,),
+    "sgd": (0.1,),
+    "momentum": (0.1, 0.9),
+    "nesterov": (0.1, 0.9),
+    "adagrad": (0.1,),
+    "rmsprop": (0.1,),
+    "rmsprop_momentum": (0.1,),
+    "adam": (0.1,),
+    "adamax": (0.1,),
+    "sm3": (0.1,),
 }
 SCHEDULES = {
-    "constant": (0.1,), "exponential_decay": (0.1, 3, 0.5), "inverse_time_decay": (0.1, 3, 0.5),
-    "polynomial_decay": (0.1, 5, 0.01, 2.0), "piecewise_constant": ([1, 3], [0.3, 0.2, 0.1]),
+    "constant": (0.1,),
+    "exponential_decay": (0.1, 3, 0.5),
+    "inverse_time_decay": (0.1, 3, 0.5),
+    "polynomial_decay": (0.1, 5, 0.01, 2.0),
+    "piecewise_constant": ([1, 3], [0.3, 0.2, 0.1]),
 }
 PARAMS = {
     "w": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),

@@ -14,20 +14,34 @@ from tests.helpers.everyday import everyday
 
 IMAGES = np.random.default_rng(0).normal(size=(2, 6, 5, 3)).astype(np.float32)
 LAYERS = {
-    "Dense": lambda s: s.Dense(4), "Conv": lambda s: s.Conv(4, (3, 2), (2, 1), "SAME"),
+    "Dense": lambda s: s.Dense(4),
+    "Conv": lambda s: s.Conv(4, (3, 2), (2, 1), "SAME"),
     "ConvTranspose": lambda s: s.ConvTranspose(2, (3, 3), (2, 2)),
     "GeneralConv": lambda s: s.GeneralConv(("NCHW", "OIHW", "NHWC"), 2, (1, 3)),
-    "BatchNorm": lambda s: s.BatchNorm(), "scaled": lambda s: s.BatchNorm(center=False),
-    "centered": lambda s: s.BatchNorm(scale=False), "of one axis": lambda s: s.BatchNorm(0),
-    "MaxPool": lambda s: s.MaxPool((2, 2), (2, 2)), "SumPool": lambda s: s.SumPool((2, 3)),
+    "BatchNorm": lambda s: s.BatchNorm(),
+    "scaled": lambda s: s.BatchNorm(center=False),
+    "centered": lambda s: s.BatchNorm(scale=False),
+    "of one axis": lambda s: s.BatchNorm(0),
+    "MaxPool": lambda s: s.MaxPool((2, 2), (2, 2)),
+    "SumPool": lambda s: s.SumPool((2, 3)),
     "AvgPool": lambda s: s.AvgPool((2, 2), padding="SAME"),
     "NCHW": lambda s: s.AvgPool((2, 2), spec="NCHW"),
     "elementwise": lambda s: s.serial(
-        s.Tanh, s.Relu, s.Exp, s.Softplus, s.Sigmoid, s.Elu, s.LeakyRelu, s.Selu, s.Gelu,
-        s.Softmax, s.LogSoftmax, s.Identity,
+        s.Tanh,
+        s.Relu,
+        s.Exp,
+        s.Softplus,
+        s.Sigmoid,
+        s.Elu,
+        s.LeakyRelu,
+        s.Selu,
+        s.Gelu,
+        s.Softmax,
+        s.LogSoftmax,
+        s.Identity,
     ),
     "fans": lambda s: s.serial(
-        s.FanOut(3), s.parallel(s.Dense(2), s.Identity, s.Dense(1)), s.FanInConcat(), s.Flatten,
+        s.FanOut(3), s.parallel(s.Dense(2), s.Identity, s.Dense(1)), s.FanInConcat(), s.Flatten
     ),
     "sums": lambda s: s.serial(s.FanOut(2), s.parallel(s.Relu, s.Dense(3)), s.FanInSum),
     "by shape": lambda s: s.shape_dependent(lambda shape: s.Dense(shape[1])),
@@ -50,8 +64,12 @@ def test_layers(name):
 
 def test_a_network_learns_and_takes_any_batch():
     init, apply = ours.serial(
-        ours.Conv(4, (3, 3), padding="SAME"), ours.Relu, ours.MaxPool((2, 2)), ours.Flatten,
-        ours.Dense(2), ours.LogSoftmax,
+        ours.Conv(4, (3, 3), padding="SAME"),
+        ours.Relu,
+        ours.MaxPool((2, 2)),
+        ours.Flatten,
+        ours.Dense(2),
+        ours.LogSoftmax,
     )
     shape, params = init(sw.random.key(0), (-1, 6, 5, 3))
     assert shape == (-1, 2)
@@ -72,9 +90,10 @@ def test_dropout_needs_a_key():
         ours.Dropout(0.5)[1]((), IMAGES)
 
 
-@pytest.mark.parametrize("name", [
-    n for n in dir(ours) if n[0] != "_" and callable(getattr(ours, n)) and hasattr(theirs, n)
-])
+@pytest.mark.parametrize(
+    "name",
+    [n for n in dir(ours) if n[0] != "_" and callable(getattr(ours, n)) and hasattr(theirs, n)],
+)
 def test_arguments_have_the_names_of_jaxs(name):
     a, b = (inspect.signature(getattr(lib, name)).parameters for lib in (ours, theirs))
     assert [*a] == [*b]

@@ -31,8 +31,9 @@ def test_what_is_no_word(text, patterned, message):
 
 
 def test_what_is_no_text():
-    message = ("f: logical axes must be a string such as 'batch embed'; got ('a', 'b') of type "
-               "tuple.")
+    message = (
+        "f: logical axes must be a string such as 'batch embed'; got ('a', 'b') of type tuple."
+    )
     fails(TypeError, message, parse, ("a", "b"), "f")
     message = "f: a pattern must have one arrow, as in 'batch embed -> batch'; got 'a b'."
     fails(ValueError, message, sides, "a b", "f")

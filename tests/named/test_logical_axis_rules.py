@@ -130,8 +130,6 @@ def test_rules_end_with_their_block():
         with named.rules({"a": "y"}, MESH):
             assert named.shardings("a").spec == P("y")
         assert named.shardings("a").spec == P("x")
-    message = (
-        "shardings: no rules are in scope. Enter `with shardwise.named.rules(table, mesh):`."
-    )
+    message = "shardings: no rules are in scope. Enter `with shardwise.named.rules(table, mesh):`."
     fails(ValueError, message, named.shardings, "a")
     assert isinstance(MESH, Mesh)

@@ -56,8 +56,7 @@ def test_trees_that_are_refused():
     )
     fails(ValueError, message, named.like, WEIGHTS, state)
     message = (
-        "shapes: words['up']: 'embed mlp' has 'mlp', whose size is missing; got sizes of "
-        "'embed'."
+        "shapes: words['up']: 'embed mlp' has 'mlp', whose size is missing; got sizes of 'embed'."
     )
     fails(ValueError, message, named.shapes, {"up": "embed mlp"}, {"embed": 4})
     message = "parameters: words['up']: '3' in 'embed 3' is not an axis name. Expected names."

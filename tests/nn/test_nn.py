@@ -23,9 +23,29 @@ EDGES = np.array(
 )
 SPECIAL = np.array([np.inf, -np.inf, np.nan], F32)
 ACTIVATIONS = [
-    "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity",
-    "leaky_relu", "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign",
-    "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh",
+    "celu",
+    "elu",
+    "gelu",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "identity",
+    "leaky_relu",
+    "log_sigmoid",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "squareplus",
+    "swish",
+    "tanh",
 ]
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(F32)
 W = np.random.default_rng(1).normal(size=(4, 6)).astype(F32)
@@ -112,11 +132,17 @@ def test_glu_needs_an_even_size():
 def test_softmax_and_its_like(axis):
     def run(lib, x, mask):
         return [
-            lib.softmax(x, axis), lib.log_softmax(x, axis), lib.standardize(x, axis),
-            lib.softmax(x, axis, where=mask), lib.log_softmax(x, axis, where=mask),
-            lib.logsumexp(x, axis), lib.logsumexp(x, axis, where=mask, keepdims=True),
-            lib.logsumexp(x, axis, b=x[:1]), lib.logsumexp(x, axis, b=x, return_sign=True),
-            lib.logmeanexp(x, axis), lib.logmeanexp(x, axis, mask, keepdims=True),
+            lib.softmax(x, axis),
+            lib.log_softmax(x, axis),
+            lib.standardize(x, axis),
+            lib.softmax(x, axis, where=mask),
+            lib.log_softmax(x, axis, where=mask),
+            lib.logsumexp(x, axis),
+            lib.logsumexp(x, axis, where=mask, keepdims=True),
+            lib.logsumexp(x, axis, b=x[:1]),
+            lib.logsumexp(x, axis, b=x, return_sign=True),
+            lib.logmeanexp(x, axis),
+            lib.logmeanexp(x, axis, mask, keepdims=True),
         ]
 
     wanted = jax.jit(lambda x, m: run(jax.nn, x, m))(X, MASK)
@@ -198,9 +224,14 @@ def heads(b=2, t=5, s=7, n=4, k=4, h=8):
 SEEN = np.random.default_rng(4).uniform(size=(2, 1, 5, 7)) > 0.3
 LENGTHS = np.array([3, 5], np.int32)
 SETTINGS = [
-    {}, {"mask": SEEN}, {"is_causal": True}, {"scale": 0.3}, {"key_value_seq_lengths": LENGTHS},
+    {},
+    {"mask": SEEN},
+    {"is_causal": True},
+    {"scale": 0.3},
+    {"key_value_seq_lengths": LENGTHS},
     {"query_seq_lengths": np.array([3, 4], np.int32), "key_value_seq_lengths": LENGTHS},
-    {"local_window_size": 2}, {"return_residual": True},
+    {"local_window_size": 2},
+    {"return_residual": True},
     {"local_window_size": (1, 0), "mask": SEEN, "is_causal": True},
 ]
 
@@ -212,7 +243,8 @@ def test_attention(groups):
     def run(lib):
         attend = lib.dot_product_attention
         return lambda q, k, v, bias: [
-            attend(q, k, v, bias), *[attend(q, k, v, **settings) for settings in SETTINGS]
+            attend(q, k, v, bias),
+            *[attend(q, k, v, **settings) for settings in SETTINGS],
         ]
 
     close(jit(run(nn))(q, k, v, bias), jax.jit(run(jax.nn))(q, k, v, bias), 1e-5)

@@ -23,7 +23,8 @@ LHS = RNG.standard_normal((3, 32, 64)).astype(F32) * 3
 RHS = RNG.standard_normal((3, 64, 32)).astype(F32)
 NUMBERS = (((2,), (1,)), ((0,), (0,)))
 FORMATS = {
-    "mxfp8": (32, ml_dtypes.float8_e4m3fn), "mxfp4": (32, ml_dtypes.float4_e2m1fn),
+    "mxfp8": (32, ml_dtypes.float8_e4m3fn),
+    "mxfp4": (32, ml_dtypes.float4_e2m1fn),
     "nvfp4": (16, ml_dtypes.float4_e2m1fn),
 }
 
@@ -83,8 +84,11 @@ def test_derivatives(mode):
 def test_what_is_cut_off_has_no_derivative():
     x = LHS[0].copy()
     x[0, 0] = 6 * 448 * 1.5
-    grad = sw.grad(lambda a: nn.scaled_dot_general(
-        a, RHS[0], (((1,), (0,)), ((), ())), configs=configs("nvfp4")).sum())(x)
+    grad = sw.grad(
+        lambda a: nn.scaled_dot_general(
+            a, RHS[0], (((1,), (0,)), ((), ())), configs=configs("nvfp4")
+        ).sum()
+    )(x)
     assert grad[0, 0] == 0 and grad[0, 1] != 0
 
 
@@ -120,10 +124,14 @@ def test_messages():
     for args, problem in [
         ((one[0], one, one, one), "must have three dimensions"),
         ((one, one[..., :4], one, one), "must have equal batch and last dimensions"),
-        ((one, one, one[:, :1], one),
-         "must have scales for each row, the same number for both operands"),
-        ((one, one, one[..., :3], one[..., :3]),
-         "must have a last dimension that is a multiple of that of the scales"),
+        (
+            (one, one, one[:, :1], one),
+            "must have scales for each row, the same number for both operands",
+        ),
+        (
+            (one, one, one[..., :3], one[..., :3]),
+            "must have a last dimension that is a multiple of that of the scales",
+        ),
     ]:
         shown = ", ".join(f"f32[{','.join(map(str, x.shape))}]" for x in args)
         assert message(ValueError, lambda args=args: nn.scaled_matmul(*args)).startswith(
@@ -145,8 +153,9 @@ def test_messages():
         "scaled_dot_general: configs must be three, for lhs, rhs and the cotangents; got 2."
     )
     numbers = (((2,), (1,)), ((), ()))
-    assert message(ValueError, lambda: dot(
-        LHS[..., :40], RHS[:, :40], numbers, configs=configs("mxfp8"))) == (
+    assert message(
+        ValueError, lambda: dot(LHS[..., :40], RHS[:, :40], numbers, configs=configs("mxfp8"))
+    ) == (
         "scaled_dot_general: mxfp8 has blocks of 32 elements, and the 40 contracted elements are "
         "not a multiple of that."
     )

@@ -35,37 +35,56 @@ class Group:
 
 
 TABLES = {
-    "x": normal(2, 3), "y": normal(2, 3), "cube": normal(2, 3, 4), "v": normal(7),
-    "w": np.array([1, 2, 0, 3], np.float32), "i": np.array([3, 1, 2, 3, 0, 1], np.int32),
+    "x": normal(2, 3),
+    "y": normal(2, 3),
+    "cube": normal(2, 3, 4),
+    "v": normal(7),
+    "w": np.array([1, 2, 0, 3], np.float32),
+    "i": np.array([3, 1, 2, 3, 0, 1], np.int32),
     "i8": np.array([[100, 100, 3], [-100, 2, 7]], np.int8),
     "u8": np.array([200, 100, 3], np.uint8),
     "b": np.array([[True, False, True], [False, False, True]]),
     "h": (RNG.normal(size=3000) * 30).astype(np.float16),
     "c": (RNG.normal(size=(2, 3)) + 1j * RNG.normal(size=(2, 3))).astype(np.complex64),
     "n": np.array([[1, NAN, 3], [NAN, NAN, NAN], [2, 0, NAN]], np.float32),
-    "e": np.zeros((0, 3), np.float32), "r": np.array([0, 1, 3, 4], np.float32),
+    "e": np.zeros((0, 3), np.float32),
+    "r": np.array([0, 1, 3, 4], np.float32),
     "weak": lambda m: m.broadcast_to(2.0, (2, 2)),
 }
 TABLES["bf"] = TABLES["h"].astype(ml_dtypes.bfloat16)
 FACTORS = {
-    "s": np.float32(2), "v": normal(3), "u": normal(4), "a": normal(2, 3), "b": normal(3, 4),
-    "sq": normal(3, 3), "t": normal(5, 2, 3), "q": normal(5, 3, 4), "o": normal(1, 3, 4),
-    "r": normal(5, 1, 2, 3), "i": RNG.integers(-5, 5, (3, 3)).astype(np.int8),
+    "s": np.float32(2),
+    "v": normal(3),
+    "u": normal(4),
+    "a": normal(2, 3),
+    "b": normal(3, 4),
+    "sq": normal(3, 3),
+    "t": normal(5, 2, 3),
+    "q": normal(5, 3, 4),
+    "o": normal(1, 3, 4),
+    "r": normal(5, 1, 2, 3),
+    "i": RNG.integers(-5, 5, (3, 3)).astype(np.int8),
     "z": (normal(2, 3) + 1j * normal(2, 3)).astype(np.complex64),
-    "h": normal(2, 3, dtype=np.float16), "p": normal(2, 2), "k": np.arange(3) > 0,
+    "h": normal(2, 3, dtype=np.float16),
+    "p": normal(2, 2),
+    "k": np.arange(3) > 0,
     "weak": lambda m: m.broadcast_to(2.0, (3, 2)),
 }
 FACTORS["bf"] = FACTORS["b"].astype(ml_dtypes.bfloat16)
 SETS = {
-    "a": np.array([3, 1, 2, 3, 7, 1], np.int32), "b": np.array([2, 9, 3, 3, 8], np.int32),
+    "a": np.array([3, 1, 2, 3, 7, 1], np.int32),
+    "b": np.array([2, 9, 3, 3, 8], np.int32),
     "x": np.array([0.5, 2, 1, -3, 4, 2.5], np.float32),
     "q": np.arange(12, dtype=np.float32).reshape(3, 4) ** 2,
 }
 PARTS = {
     "A": np.arange(6, dtype=np.float32).reshape(2, 3),
-    "B": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "X": np.array([3, 1, 2], np.float32),
-    "I": np.array([2, 0, 1], np.int32), "M": np.array([True, False, True]),
-    "E0": np.zeros((0, 3), np.float32), "ALONG": np.array([[2, -1], [0, 5]]),
+    "B": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
+    "X": np.array([3, 1, 2], np.float32),
+    "I": np.array([2, 0, 1], np.int32),
+    "M": np.array([True, False, True]),
+    "E0": np.zeros((0, 3), np.float32),
+    "ALONG": np.array([[2, -1], [0, 5]]),
 }
 
 REDUCTIONS = """
@@ -393,10 +412,14 @@ m.vecdot(a, a); m.matvec(a, v)
 
 GROUPS = {
     "reductions": Group(REDUCTIONS, TABLES, 6, 2e-6),
-    "statistics": Group(STATISTICS, TABLES, 9, 2e-5), "scans": Group(SCANS, TABLES, 10, 1e-5),
-    "sorting": Group(SORTING, TABLES, 8, 2e-6), "products": Group(PRODUCTS, FACTORS, 13, 2e-5),
-    "einsum": Group(EINSUMS, FACTORS, 5, 2e-5), "creation": Group(CREATION, {}, 25, 2e-6),
-    "shapes": Group(SHAPES, PARTS, 110), "others": Group(OTHERS, SETS, 24, 1e-5),
+    "statistics": Group(STATISTICS, TABLES, 9, 2e-5),
+    "scans": Group(SCANS, TABLES, 10, 1e-5),
+    "sorting": Group(SORTING, TABLES, 8, 2e-6),
+    "products": Group(PRODUCTS, FACTORS, 13, 2e-5),
+    "einsum": Group(EINSUMS, FACTORS, 5, 2e-5),
+    "creation": Group(CREATION, {}, 25, 2e-6),
+    "shapes": Group(SHAPES, PARTS, 110),
+    "others": Group(OTHERS, SETS, 24, 1e-5),
 }
 DERIVED = {
     "statistics": Group(SLOPES, TABLES | {"v": TABLES["v"][:6]}, 1, by="x"),

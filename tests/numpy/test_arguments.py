@@ -27,7 +27,9 @@ def test_out_is_refused():
         fails(
             NotImplementedError,
             f"{who}: `out` is not supported, as arrays are immutable. Use the result.",
-            fun, x, out=x,
+            fun,
+            x,
+            out=x,
         )
         fun(x, out=None)
     assert snp.modf(snp.asarray([-1.5]))[0].tolist() == [-0.5]
@@ -70,8 +72,11 @@ def test_trim_zeros(x, trim, axis):
 def test_trim_zeros_of_vectors():
     assert snp.trim_zeros(snp.asarray(V)).tolist() == [2, 0, 3]
     fails(
-        ValueError, "trim_zeros: trim must consist of 'f' and 'b'; got 'x'.",
-        snp.trim_zeros, snp.asarray(V), "x",
+        ValueError,
+        "trim_zeros: trim must consist of 'f' and 'b'; got 'x'.",
+        snp.trim_zeros,
+        snp.asarray(V),
+        "x",
     )
 
 
@@ -90,14 +95,19 @@ def test_delete_of_unique_places_that_are_traced():
     assert snp.delete(snp.arange(3), np.array([1, 1])).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("method,invert", everyday(
-    [(m, i) for m in ("auto", "compare_all", "binary_search", "sort") for i in (False, True)],
-    1))
+@pytest.mark.parametrize(
+    "method,invert",
+    everyday(
+        [(m, i) for m in ("auto", "compare_all", "binary_search", "sort") for i in (False, True)], 1
+    ),
+)
 def test_isin(method, invert):
     x = np.array([[np.nan, -0.0, 3, 7], [np.inf, 1, 0.0, -5]], np.float32)
     for tests in (
-        np.array([3, -0.0, np.nan, np.inf], np.float32), np.array([], np.float32),
-        np.arange(-700, 1, dtype=np.int32), np.float32(3),
+        np.array([3, -0.0, np.nan, np.inf], np.float32),
+        np.array([], np.float32),
+        np.arange(-700, 1, dtype=np.int32),
+        np.float32(3),
     ):
         got = snp.isin(snp.asarray(x), tests, invert=invert, method=method)
         assert got.tolist() == np.isin(x, tests, invert=invert).tolist()
@@ -123,7 +133,10 @@ def test_isin_has_no_other_method():
     fails(
         ValueError,
         "isin: method must be one of ('auto', 'compare_all', 'binary_search', 'sort'); got 'hash'.",
-        snp.isin, 1, 2, method="hash",
+        snp.isin,
+        1,
+        2,
+        method="hash",
     )
 
 
@@ -149,7 +162,8 @@ def test_asarray_copies_where_asked():
     host = host[(-host.ctypes.data % 64) // 4 :][:1024]
     assert snp.asarray(host, copy=False).unsafe_buffer_pointer() == host.ctypes.data
     for value, shown in (
-        ([1, 2], "[1, 2] of type list"), (3.5, "3.5 of type float"),
+        ([1, 2], "[1, 2] of type list"),
+        (3.5, "3.5 of type float"),
         (x[:2], "Array([0., 1.], dtype=float32) of type Array"),
     ):
         text = f"asarray: copy=False is not possible for {shown}, which must be copied."
@@ -160,8 +174,12 @@ def test_asarray_copies_where_asked():
 
 def test_meshgrid_has_no_views():
     fails(
-        ValueError, "meshgrid: copy must be True, as arrays have no views. Leave it out.",
-        snp.meshgrid, np.arange(2), np.arange(3), copy=False,
+        ValueError,
+        "meshgrid: copy must be True, as arrays have no views. Leave it out.",
+        snp.meshgrid,
+        np.arange(2),
+        np.arange(3),
+        copy=False,
     )
 
 
@@ -170,8 +188,12 @@ def test_weights_move_no_edges():
     wanted = np.histogram_bin_edges(x, 4, weights=x)
     np.testing.assert_allclose(snp.histogram_bin_edges(x, 4, weights=x), wanted)
     fails(
-        ValueError, "histogram_bin_edges: weights must have the shape of a; got f32[2] for f32[3].",
-        snp.histogram_bin_edges, x, 4, weights=x[:2],
+        ValueError,
+        "histogram_bin_edges: weights must have the shape of a; got f32[2] for f32[3].",
+        snp.histogram_bin_edges,
+        x,
+        4,
+        weights=x[:2],
     )
 
 
@@ -243,8 +265,12 @@ def test_values_that_are_read(tmp_path):
 def test_pickles_are_not_written(tmp_path):
     snp.savez(tmp_path / "x.npz", snp.ones(2), allow_pickle=False)
     fails(
-        ValueError, "savez: an object array cannot be saved with allow_pickle=False.",
-        snp.savez, tmp_path / "y.npz", np.array([{}], object), allow_pickle=False,
+        ValueError,
+        "savez: an object array cannot be saved with allow_pickle=False.",
+        snp.savez,
+        tmp_path / "y.npz",
+        np.array([{}], object),
+        allow_pickle=False,
     )
 
 
@@ -255,8 +281,12 @@ def test_view_has_one_class():
     x = snp.ones(2)
     assert x.view(snp.int32, None).tolist() == [0x3F800000] * 2
     fails(
-        NotImplementedError, "view: arrays have one class, so `type` must be None; got "
-        "<class 'numpy.ndarray'>. Leave it out.", x.view, snp.int32, np.ndarray,
+        NotImplementedError,
+        "view: arrays have one class, so `type` must be None; got "
+        "<class 'numpy.ndarray'>. Leave it out.",
+        x.view,
+        snp.int32,
+        np.ndarray,
     )
 
 
@@ -267,7 +297,13 @@ def test_at_takes_each_argument():
     assert x.at[at].set(-1, **how)[1:4].tolist() == [1, -1, 3]
     assert x.at[at].set(-1, **how)[-1] == 7
     for name, wanted in {
-        "add": 4, "subtract": 0, "multiply": 4, "mul": 4, "divide": 1, "power": 4, "min": 2,
+        "add": 4,
+        "subtract": 0,
+        "multiply": 4,
+        "mul": 4,
+        "divide": 1,
+        "power": 4,
+        "min": 2,
         "max": 2,
     }.items():
         changed = getattr(x.at[at], name)(2, **how)
@@ -276,8 +312,10 @@ def test_at_takes_each_argument():
     kept = x.at[at].get(mode="fill", fill_value=-1, wrap_negative_indices=False, strategy="auto")
     assert kept.tolist() == [-1, 2, -1]
     fails(
-        NotImplementedError, ".at[...].get: strategy must be 'auto', which chooses by the index; "
-        "got 'gather'.", x.at[at].get, strategy="gather",
+        NotImplementedError,
+        ".at[...].get: strategy must be 'auto', which chooses by the index; got 'gather'.",
+        x.at[at].get,
+        strategy="gather",
     )
 
 

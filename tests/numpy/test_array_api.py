@@ -27,7 +27,8 @@ BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_sh
     copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp
     logical_and logical_or logical_xor maximum minimum multiply nextafter not_equal pow remainder
     subtract""".split()
-SIGNATURES = """
+SIGNATURES = (
+    """
 arange(start, /, stop=None, step=1, *, dtype=None, device=None)
 asarray(obj, /, *, dtype=None, device=None, copy=None)
 empty(shape, *, dtype=None, device=None)
@@ -133,7 +134,10 @@ linalg.tensordot(x1, x2, /, *, axes=2)
 linalg.trace(x, /, *, offset=0, dtype=None)
 linalg.vecdot(x1, x2, /, *, axis=-1)
 linalg.vector_norm(x, /, *, axis=None, keepdims=False, ord=2)
-""".strip().splitlines() + [f"{n}(x, /)" for n in UNARY] + [f"{n}(x1, x2, /)" for n in BINARY]
+""".strip().splitlines()
+    + [f"{n}(x, /)" for n in UNARY]
+    + [f"{n}(x1, x2, /)" for n in BINARY]
+)
 DTYPES = """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64
     complex128""".split()
 CONSTANTS = {"e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None, "pi": np.pi}
@@ -159,9 +163,7 @@ def test_signature(text):
     path, wanted = signature_of(text)
     ours = inspect.signature(named(path))
     by_place = [p for p in wanted.parameters.values() if p.kind == p.POSITIONAL_ONLY]
-    by_name = {
-        n: p.default for n, p in wanted.parameters.items() if p.kind != p.POSITIONAL_ONLY
-    }
+    by_name = {n: p.default for n, p in wanted.parameters.items() if p.kind != p.POSITIONAL_ONLY}
     if path == "meshgrid":
         by_place, by_name = by_place + [None, None], {"indexing": "xy"}
     required = [p for p in by_place if p is None or p.default is p.empty]
@@ -183,8 +185,17 @@ def test_constants_and_dtypes():
         with sw.enable_x64(True):
             x = xp.zeros((2, 3), dtype=kind)
             assert x.dtype == kind and x.dtype == np.dtype(name)
-    for kind in ("bool", "signed integer", "unsigned integer", "integral", "real floating",
-                 "complex floating", "numeric", ("bool", "integral"), (xp.int8, xp.float32)):
+    for kind in (
+        "bool",
+        "signed integer",
+        "unsigned integer",
+        "integral",
+        "real floating",
+        "complex floating",
+        "numeric",
+        ("bool", "integral"),
+        (xp.int8, xp.float32),
+    ):
         theirs = tuple([np.dtype(k.dtype) for k in kind]) if kind[0] is xp.int8 else kind
         for name in DTYPES:
             assert xp.isdtype(getattr(xp, name), kind) == np.isdtype(np.dtype(name), theirs)
@@ -203,7 +214,9 @@ def test_limits():
 def test_inspection():
     info = xp.__array_namespace_info__()
     assert info.capabilities() == {
-        "boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64,
+        "boolean indexing": True,
+        "data-dependent shapes": True,
+        "max dimensions": 64,
     }
     assert info.default_device() == sw.devices()[0] == xp.zeros(1).device
     assert info.devices() == sw.devices()
@@ -213,24 +226,30 @@ def test_inspection():
         with sw.enable_x64(wide):
             defaults = info.default_dtypes(device=DEVICES[0])
             assert defaults == {
-                "real floating": xp.zeros(1).dtype, "complex floating": xp.asarray(1j).dtype,
-                "integral": xp.asarray(1).dtype, "indexing": xp.argmax(xp.ones(2)).dtype,
+                "real floating": xp.zeros(1).dtype,
+                "complex floating": xp.asarray(1j).dtype,
+                "integral": xp.asarray(1).dtype,
+                "indexing": xp.argmax(xp.ones(2)).dtype,
             }
-            every = [n for n in DTYPES if wide or n not in (
-                "int64", "uint64", "float64", "complex128")]
+            every = [
+                n for n in DTYPES if wide or n not in ("int64", "uint64", "float64", "complex128")
+            ]
             assert list(info.dtypes()) == every
             assert all(v == np.dtype(n) for n, v in info.dtypes(device=DEVICES[1]).items())
             assert list(info.dtypes(kind="real floating")) == ["float32", "float64"][: 1 + wide]
             two = info.dtypes(kind=("bool", "complex floating"))
             assert list(two) == ["bool", "complex64", "complex128"][: 2 + wide]
     fails(
-        ValueError, "dtypes: kind must be one of ('bool', 'signed integer', 'unsigned integer', "
+        ValueError,
+        "dtypes: kind must be one of ('bool', 'signed integer', 'unsigned integer', "
         "'real floating', 'complex floating', 'integral', 'numeric'); got 'text'.",
         lambda: info.dtypes(kind="text"),
     )
     fails(
-        TypeError, "device must be a device, a sharding or None; got 'cpu'.",
-        info.default_dtypes, device="cpu",
+        TypeError,
+        "device must be a device, a sharding or None; got 'cpu'.",
+        info.default_dtypes,
+        device="cpu",
     )
 
 
@@ -241,8 +260,11 @@ def test_namespace_of_arrays():
         assert x.__array_namespace__(api_version=version) is xp
     assert sw.jit(lambda x: x.__array_namespace__().sin(x))(x).shape == (2, 3)
     fails(
-        ValueError, "__array_namespace__: api_version must be one of 2021.12, 2022.12, 2023.12, "
-        "2024.12; got '2020.01'.", x.__array_namespace__, api_version="2020.01",
+        ValueError,
+        "__array_namespace__: api_version must be one of 2021.12, 2022.12, 2023.12, "
+        "2024.12; got '2020.01'.",
+        x.__array_namespace__,
+        api_version="2020.01",
     )
 
 
@@ -257,8 +279,11 @@ def test_attributes_and_methods_of_arrays(place):
     assert moved.device == DEVICES[2] and moved.tolist() == host.tolist()
     assert x.to_device(x.device).device == x.device
     fails(
-        NotImplementedError, "to_device does not support stream; got 1. Leave it out.",
-        x.to_device, DEVICES[0], stream=1,
+        NotImplementedError,
+        "to_device does not support stream; got 1. Leave it out.",
+        x.to_device,
+        DEVICES[0],
+        stream=1,
     )
     one = x[0, 1]
     assert (bool(one), int(one), float(one), complex(one)) == (True, 1, 1.0, 1 + 0j)
@@ -267,8 +292,13 @@ def test_attributes_and_methods_of_arrays(place):
 
 def test_exchange():
     x = xp.arange(3.0)
-    for how in ({}, {"stream": None}, {"max_version": (1, 0)}, {"copy": True},
-                {"dl_device": (1, 0), "max_version": (1, 1)}):
+    for how in (
+        {},
+        {"stream": None},
+        {"max_version": (1, 0)},
+        {"copy": True},
+        {"dl_device": (1, 0), "max_version": (1, 1)},
+    ):
         assert x.__dlpack__(**how)
     assert x.__dlpack_device__() == (1, 0)
     assert np.from_dlpack(x).tolist() == xp.from_dlpack(np.arange(3.0, dtype="f4")).tolist()
@@ -308,8 +338,10 @@ def test_results_have_names():
     q, r = xp.linalg.qr(xp.eye(2))
     assert xp.linalg.qr(xp.eye(2)).Q.tolist() == q.tolist() and r.shape == (2, 2)
     for fun, fields in {
-        "eigh": ("eigenvalues", "eigenvectors"), "slogdet": ("sign", "logabsdet"),
-        "svd": ("U", "S", "Vh"), "qr": ("Q", "R"),
+        "eigh": ("eigenvalues", "eigenvectors"),
+        "slogdet": ("sign", "logabsdet"),
+        "svd": ("U", "S", "Vh"),
+        "qr": ("Q", "R"),
     }.items():
         assert getattr(xp.linalg, fun)(xp.eye(2))._fields == fields
     x = xp.asarray([2, 1, 2])
@@ -321,6 +353,14 @@ def test_results_have_names():
 def test_indices():
     x = xp.reshape(xp.arange(24), (2, 3, 4))
     host = np.arange(24).reshape(2, 3, 4)
-    for key in (0, (0, 1), (slice(None, None, -1),), (..., 1), (None, 0), host % 2 == 0,
-                (slice(1), np.array([0, 2])), (np.array([0, 1]), np.array([1, 2]), 0)):
+    for key in (
+        0,
+        (0, 1),
+        (slice(None, None, -1),),
+        (..., 1),
+        (None, 0),
+        host % 2 == 0,
+        (slice(1), np.array([0, 2])),
+        (np.array([0, 1]), np.array([1, 2]), 0),
+    ):
         assert x[key].tolist() == host[key].tolist()

@@ -21,9 +21,13 @@ KNOWN = [(1, 2), (3, 2), (-1, 2), (-3, 1), (0, 4), (0, 0), (9, 3), (-9, 3)]
 @pytest.mark.parametrize(("start", "size"), everyday(KNOWN, 1))
 def test_starts_known_and_traced_are_those_of_jax(start: int, size: int):
     ours, theirs = snp.asarray(X), jax.numpy.asarray(X)
-    for index in (lambda ds, i: ds(i, size), lambda ds, i: (2, ds(i, size)),
-                  lambda ds, i: (..., ds(i, size)), lambda ds, i: (ds(i, size), None, ds(1, 3)),
-                  lambda ds, i: (np.array([0, 2]), ds(i, size)) if start >= 0 else ...):
+    for index in (
+        lambda ds, i: ds(i, size),
+        lambda ds, i: (2, ds(i, size)),
+        lambda ds, i: (..., ds(i, size)),
+        lambda ds, i: (ds(i, size), None, ds(1, 3)),
+        lambda ds, i: (np.array([0, 2]), ds(i, size)) if start >= 0 else ...,
+    ):
         wanted = jax.jit(lambda i, index=index: theirs[index(jax.ds, i)])(start)
         np.testing.assert_array_equal(ours[index(sw.ds, start)], wanted)
         np.testing.assert_array_equal(ours[index(sw.ds, snp.int32(start))], wanted)
@@ -94,15 +98,19 @@ def test_arrays_over_devices():
 
 def test_mistakes():
     x = snp.asarray(X)
-    with pytest.raises(ValueError, match=re.escape(
-        "ds: Slice(start=0, size=5, stride=1) needs a dimension of at least 5 elements; got 4."
-    )):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "ds: Slice(start=0, size=5, stride=1) needs a dimension of at least 5 elements; got 4."
+        ),
+    ):
         x[sw.ds(0, 5)]
     with pytest.raises(ValueError, match=re.escape("ds: stride must not be negative; got -1.")):
         sw.ds(0, 5, -1)
-    with pytest.raises(ValueError, match=re.escape(
-        "ds: size must not be negative; got Slice(start=0, size=-1, stride=1)."
-    )):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("ds: size must not be negative; got Slice(start=0, size=-1, stride=1)."),
+    ):
         x[sw.ds(0, -1)]
     with pytest.raises(TypeError, match=r"stride must be a concrete integer; got 1\.5\."):
         sw.ds(0, 5, 1.5)  # pyright: ignore[reportArgumentType]
@@ -112,10 +120,13 @@ def test_mistakes():
         x[sw.ds(snp.float32(1), 2)]
     with pytest.raises(TypeError, match=re.escape("ds: start must be an integer; got 1.5.")):
         x[sw.ds(1.5, 2)]
-    with pytest.raises(NotImplementedError, match=re.escape(
-        "ds: an array as start requires a stride of 1; got stride=2. Take the window first, then "
-        "stride over it: `x[ds(i, n)][::stride]`."
-    )):
+    with pytest.raises(
+        NotImplementedError,
+        match=re.escape(
+            "ds: an array as start requires a stride of 1; got stride=2. Take the window first, then "
+            "stride over it: `x[ds(i, n)][::stride]`."
+        ),
+    ):
         x[sw.ds(snp.int32(1), 2, 2)]
     with pytest.raises(IndexError, match=r"^too many indices"):
         x[0, 0, sw.ds(1)]

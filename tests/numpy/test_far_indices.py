@@ -20,13 +20,18 @@ def test_unsigned_indices_beyond_the_signed_ones(mode, bits):
     inside = FAR < 7 if mode == "fill" else FAR >= 0
     with enable_x64(bits == 64):
         far = snp.asarray(FAR.astype(np.uint64) * np.uint64(2**32) if bits == 64 else FAR)
-        near, inside = (near, inside) if bits == 32 else (near * 0 + (FAR > 0) * 6, (
-            FAR == 0 if mode == "fill" else inside))
+        near, inside = (
+            (near, inside)
+            if bits == 32
+            else (near * 0 + (FAR > 0) * 6, (FAR == 0 if mode == "fill" else inside))
+        )
         read = np.where(inside, x[near], np.nan)
         a = snp.asarray(x)
         for found in (
-            snp.take(a, far, mode=mode), snp.take_along_axis(a, far, 0, mode=mode),
-            a.at[far].get(mode=mode), sw.jit(lambda a, i: a.at[i].get(mode=mode))(a, far),
+            snp.take(a, far, mode=mode),
+            snp.take_along_axis(a, far, 0, mode=mode),
+            a.at[far].get(mode=mode),
+            sw.jit(lambda a, i: a.at[i].get(mode=mode))(a, far),
         ):
             np.testing.assert_array_equal(np.asarray(found), read)
         summed = x.copy()

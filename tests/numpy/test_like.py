@@ -18,21 +18,28 @@ WHERE = {
     "columns": NamedSharding(MESH, P(None, "y")),
     "on the host": NamedSharding(MESH, P("x"), memory_kind="pinned_host"),
     "one, on the host": SingleDeviceSharding(DEVICES[2], memory_kind="pinned_host"),
-    "explicit": NamedSharding(EXPLICIT, P("x")), "mixed": NamedSharding(MIXED, P("x", "y")),
+    "explicit": NamedSharding(EXPLICIT, P("x")),
+    "mixed": NamedSharding(MIXED, P("x", "y")),
 }
 LIKE = {
-    "zeros_like": (snp.zeros_like, 0), "ones_like": (snp.ones_like, 1),
-    "empty_like": (snp.empty_like, 0), "full_like": (lambda x: snp.full_like(x, 7), 7),
+    "zeros_like": (snp.zeros_like, 0),
+    "ones_like": (snp.ones_like, 1),
+    "empty_like": (snp.empty_like, 0),
+    "full_like": (lambda x: snp.full_like(x, 7), 7),
     "full_like, array": (lambda x: snp.full_like(x, snp.arange(2.0)), [0, 1]),
     "full_like, elsewhere": (
-        lambda x: snp.full_like(x, sw.device_put(np.arange(2.0), DEVICES[7])), [0, 1]
+        lambda x: snp.full_like(x, sw.device_put(np.arange(2.0), DEVICES[7])),
+        [0, 1],
     ),
     "lax.full_like": (lambda x: lax.full_like(x, 7), 7),
     "dtype": (lambda x: snp.zeros_like(x, dtype=int), 0),
     "shape": (lambda x: snp.ones_like(x, shape=x.shape), 1),
     "tree": (lambda x: sw.tree.map(snp.zeros_like, {"a": x})["a"], 0),
-    "imag": (snp.imag, 0), "copy": (snp.copy, None), "array": (snp.array, None),
-    "astype": (lambda x: x.astype(np.float16), None), "set": (lambda x: x.at[:].set(3), 3),
+    "imag": (snp.imag, 0),
+    "copy": (snp.copy, None),
+    "array": (snp.array, None),
+    "astype": (lambda x: x.astype(np.float16), None),
+    "set": (lambda x: x.at[:].set(3), 3),
     "set all": (lambda x: x.at[...].set(snp.arange(2.0)), [0, 1]),
 }
 
@@ -87,8 +94,10 @@ def test_another_place_wins():
     x = sw.device_put(np.ones((8, 2), np.float32), PLACES["sharded"])
     for place in (DEVICES[6], NamedSharding(MESH, P("y"))):
         for make in (
-            lambda to: snp.zeros_like(x, device=to), lambda to: snp.zeros((8, 2), device=to),
-            lambda to: snp.full_like(x, 0, device=to), lambda to: snp.full((8, 2), 0.0, device=to),
+            lambda to: snp.zeros_like(x, device=to),
+            lambda to: snp.zeros((8, 2), device=to),
+            lambda to: snp.full_like(x, 0, device=to),
+            lambda to: snp.full((8, 2), 0.0, device=to),
         ):
             y = make(place)
             assert y.committed and (

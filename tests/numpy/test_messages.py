@@ -13,10 +13,14 @@ from shardwise._src.base import errors
 
 X = snp.arange(4.0)
 N = snp.arange(3)
-LIST = ("expected an array or a Python or NumPy scalar, got a list. Convert a sequence with "
-        "`shardwise.numpy.asarray` first.")
-LARGE = ("the integer 1099511627776 does not fit into int32. Use a float, or 64-bit integers, "
-         "which the flag enable_x64 turns on.")
+LIST = (
+    "expected an array or a Python or NumPy scalar, got a list. Convert a sequence with "
+    "`shardwise.numpy.asarray` first."
+)
+LARGE = (
+    "the integer 1099511627776 does not fit into int32. Use a float, or 64-bit integers, "
+    "which the flag enable_x64 turns on."
+)
 
 
 def message(kind, fun, *args):
@@ -47,7 +51,8 @@ def test_a_traced_size(what):
         f"{what} must be concrete, since the size of the result depends on it; got a traced "
         "~i32[], which is not known while tracing (jit of <lambda>, called at FILE (message)). The "
         "value depends on the argument n. Pass a Python number, or mark the argument static with "
-        "`static_argnums`.")
+        "`static_argnums`."
+    )
 
 
 COUNTS = {
@@ -63,7 +68,8 @@ def test_a_size_that_depends_on_values(what):
     assert message(errors.ConcretizationTypeError, sw.jit(fun), N) == (
         f"{what} depends on the values of a traced i32[3], which is not known while tracing (jit "
         f"of {fun.__name__}, called at FILE (message)). The value depends on the argument {name}. "
-        f"Pass `{argument}=`.")
+        f"Pass `{argument}=`."
+    )
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "sin", "sort", "cumsum", "std"])
@@ -97,13 +103,18 @@ def test_axes_that_may_be_names(name):
 
 def test_a_count_that_is_no_integer():
     assert message(TypeError, snp.linspace, 0, 1, 5.0) == (
-        "linspace: num must be an integer; got 5.0.")
+        "linspace: num must be an integer; got 5.0."
+    )
 
 
-@pytest.mark.parametrize("name, fun", [
-    ("add", lambda x: x + 2**40), ("subtract", lambda x: 2**40 - x),
-    ("where", lambda x: snp.where(x > 1, 2**40, x)),
-])
+@pytest.mark.parametrize(
+    "name, fun",
+    [
+        ("add", lambda x: x + 2**40),
+        ("subtract", lambda x: 2**40 - x),
+        ("where", lambda x: snp.where(x > 1, 2**40, x)),
+    ],
+)
 def test_integers_that_are_too_large(name, fun):
     assert message(OverflowError, fun, N) == f"{name}: {LARGE}"
     assert message(OverflowError, sw.jit(fun), N) == f"{name}: {LARGE}"
@@ -112,7 +123,8 @@ def test_integers_that_are_too_large(name, fun):
 def test_integers_too_large_for_64_bits():
     with sw.enable_x64(True):
         assert message(OverflowError, lambda: snp.arange(3) + 2**70) == (
-            f"add: the integer {2**70} does not fit into int64. Use a float.")
+            f"add: the integer {2**70} does not fit into int64. Use a float."
+        )
         assert (snp.arange(2) + 2**40).tolist() == [2**40, 2**40 + 1]
 
 

@@ -11,9 +11,14 @@ from tests.numpy.calls import SETS
 
 A, B, X = [SETS[name] for name in "abx"]
 
+
 def test_default_types_follow_x64():
     assert [np.dtype(t) for t in (snp.int_, snp.uint, snp.float_, snp.complex_)] == [
-        np.int32, np.uint32, np.float32, np.complex64]
+        np.int32,
+        np.uint32,
+        np.float32,
+        np.complex64,
+    ]
     assert snp.int_ == snp.int32 and snp.bool == snp.bool_
     with sw.enable_x64(True):
         assert snp.zeros(1, snp.float_).dtype == np.float64
@@ -30,7 +35,8 @@ def test_under_jit():
     slope = sw.grad(lambda p: snp.polyval(p, 2.0))(snp.asarray(X))
     assert slope.tolist() == [32, 16, 8, 4, 2, 1]
     np.testing.assert_allclose(
-        sw.jit(lambda b: snp.kaiser(5, b))(2.5), np.kaiser(5, 2.5), rtol=1e-5)
+        sw.jit(lambda b: snp.kaiser(5, b))(2.5), np.kaiser(5, 2.5), rtol=1e-5
+    )
 
 
 def test_unwrap_by_an_odd_period_is_numpys():

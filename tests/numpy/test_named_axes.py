@@ -77,8 +77,12 @@ def test_eagerly(name):
 def test_as_jax_gives_it():
     def run(lib):
         f = {
-            "sum": lib.np.sum, "max": lib.np.max, "min": lib.np.min, "mean": lib.np.mean,
-            "var": lib.np.var, "std": lib.np.std,
+            "sum": lib.np.sum,
+            "max": lib.np.max,
+            "min": lib.np.min,
+            "mean": lib.np.mean,
+            "var": lib.np.var,
+            "std": lib.np.std,
         }
         each = lambda x: {n: [g(x, a) for a in AXES] for n, g in f.items()}  # noqa: E731
         return lib.root.jit(lib.root.vmap(each, axis_name="i"))(X)
@@ -89,9 +93,9 @@ def test_as_jax_gives_it():
 @pytest.mark.parametrize("way", everyday(WAYS, 1))
 def test_softmax_and_its_like(way):
     names = ["softmax", "log_softmax", "logsumexp", "logmeanexp", "standardize"]
-    mapped = sw.jit(lambda x: way(
-        lambda x: {n: getattr(sw.nn, n)(x, axis=("i", 0)) for n in names}, x
-    ))(X)
+    mapped = sw.jit(
+        lambda x: way(lambda x: {n: getattr(sw.nn, n)(x, axis=("i", 0)) for n in names}, x)
+    )(X)
     whole = {n: getattr(jax.nn, n)(X, axis=(0, 1)) for n in names}
     for n in names:
         check(mapped[n], np.broadcast_to(whole[n], mapped[n].shape), rtol=1e-4, atol=1e-5)
@@ -145,8 +149,15 @@ def test_methods_take_names():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_special_values(way):
-    x = np.array([[np.nan, -0.0, np.inf, 1], [1, -0.0, -np.inf, 0],
-                  [2, -0.0, 5, -0.0], [np.inf, -0.0, 7, 3]], np.float32)
+    x = np.array(
+        [
+            [np.nan, -0.0, np.inf, 1],
+            [1, -0.0, -np.inf, 0],
+            [2, -0.0, 5, -0.0],
+            [np.inf, -0.0, 7, 3],
+        ],
+        np.float32,
+    )
     names = ["sum", "prod", "max", "min", "nansum", "nanmax", "nanmin"]
     found = sw.jit(lambda x: way(lambda x: {n: getattr(jnp, n)(x, "i") for n in names}, x))(x)
     with np.errstate(invalid="ignore"):
@@ -179,14 +190,19 @@ def test_names_of_a_map_and_of_a_mesh_together():
     xs = RNG.standard_normal((4, 2, 3, 5)).astype(np.float32)
 
     def part(x):
-        f = lambda x: (jnp.std(x, ("x", "i", 0)), jnp.max(x, ("i", "j", 1)),  # noqa: E731
-                       jnp.prod(x, ("j", "x", "i")))
+        f = lambda x: (  # noqa: E731
+            jnp.std(x, ("x", "i", 0)),
+            jnp.max(x, ("i", "j", 1)),
+            jnp.prod(x, ("j", "x", "i")),
+        )
         return [y[:, None, None] for y in sw.vmap(f, axis_name="i")(x[0, 0])]
 
     xs = np.stack([xs, xs + 1], 2)  # x, j, i, 3, 5
-    found = sw.jit(sw.shard_map(
-        part, mesh=GRID, in_specs=P("x", "j"), out_specs=P(None, "x", "j"), check_vma=False
-    ))(xs)
+    found = sw.jit(
+        sw.shard_map(
+            part, mesh=GRID, in_specs=P("x", "j"), out_specs=P(None, "x", "j"), check_vma=False
+        )
+    )(xs)
     wanted = xs.std((0, 2, 3))[1], xs.max((1, 2, 4)), xs.prod((0, 1, 2))
     check(found[0][1, 2, 1], wanted[0], rtol=1e-4)
     check(found[1][1, :, 1], wanted[1])
@@ -196,13 +212,23 @@ def test_names_of_a_map_and_of_a_mesh_together():
 @pytest.mark.sweep
 def test_derivatives():
     def loss(x):
-        outs = (jnp.std(x, ("i", 0)), jnp.prod(x, ("i",)), sw.nn.softmax(x, ("i", 1)) ** 2,
-                sw.nn.logsumexp(x, "i"), jnp.max(x, ("i", 0)))
+        outs = (
+            jnp.std(x, ("i", 0)),
+            jnp.prod(x, ("i",)),
+            sw.nn.softmax(x, ("i", 1)) ** 2,
+            sw.nn.logsumexp(x, "i"),
+            jnp.max(x, ("i", 0)),
+        )
         return sum([jnp.sum(jnp.sin(y)) for y in outs])
 
     def whole(x):
-        outs = (jnp.std(x, (0, 1)), jnp.prod(x, 0), sw.nn.softmax(x, (0, 2)) ** 2 / 4,
-                sw.nn.logsumexp(x, 0), jnp.max(x, (0, 1)))
+        outs = (
+            jnp.std(x, (0, 1)),
+            jnp.prod(x, 0),
+            sw.nn.softmax(x, (0, 2)) ** 2 / 4,
+            sw.nn.logsumexp(x, 0),
+            jnp.max(x, (0, 1)),
+        )
         return 4 * sum([jnp.sum(jnp.sin(y)) for y in outs])
 
     x = X[:, :2, :3]
@@ -235,17 +261,37 @@ def test_messages():
     def mapped(f):
         return sw.vmap(f, axis_name="i")
 
-    fails(NameError, "shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. To "
-          "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
-          "`shardwise.shard_map`.",
-          mapped(lambda x: jnp.sum(x, ("k", 0))), X)
-    fails(ValueError, "max: duplicate value in 'axis': ('i', 0, 'i')",
-          mapped(lambda x: jnp.max(x, ("i", 0, "i"))), X)
-    fails(ValueError, "mean: axis 2 is out of bounds for array of dimension 2",
-          mapped(lambda x: jnp.mean(x, ("i", 2))), X)
+    fails(
+        NameError,
+        "shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. To "
+        "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
+        "`shardwise.shard_map`.",
+        mapped(lambda x: jnp.sum(x, ("k", 0))),
+        X,
+    )
+    fails(
+        ValueError,
+        "max: duplicate value in 'axis': ('i', 0, 'i')",
+        mapped(lambda x: jnp.max(x, ("i", 0, "i"))),
+        X,
+    )
+    fails(
+        ValueError,
+        "mean: axis 2 is out of bounds for array of dimension 2",
+        mapped(lambda x: jnp.mean(x, ("i", 2))),
+        X,
+    )
     fails(TypeError, "sum: axis must be an integer; got 1.5.", jnp.sum, X, 1.5)
-    fails(TypeError, "cumsum: axis must be an integer; got 'i'.",
-          mapped(lambda x: jnp.cumsum(x, "i")), X)
-    fails(ValueError, "shardwise.nn.one_hot: num_classes must be the size of the axis of the "
-          "classes, which is 4 for 'i'; got 3.",
-          mapped(lambda x: sw.nn.one_hot(1, 3, axis="i")), X)
+    fails(
+        TypeError,
+        "cumsum: axis must be an integer; got 'i'.",
+        mapped(lambda x: jnp.cumsum(x, "i")),
+        X,
+    )
+    fails(
+        ValueError,
+        "shardwise.nn.one_hot: num_classes must be the size of the axis of the "
+        "classes, which is 4 for 'i'; got 3.",
+        mapped(lambda x: sw.nn.one_hot(1, 3, axis="i")),
+        X,
+    )

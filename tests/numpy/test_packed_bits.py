@@ -42,6 +42,9 @@ def test_errors():
     text = "packbits: bitorder must be 'big' or 'little'; got 'both'."
     fails(ValueError, text, snp.packbits, X, bitorder="both")
     fails(
-        TypeError, "unpackbits: count must be an integer; got 1.5.",
-        snp.unpackbits, np.zeros(1, np.uint8), count=1.5,
+        TypeError,
+        "unpackbits: count must be an integer; got 1.5.",
+        snp.unpackbits,
+        np.zeros(1, np.uint8),
+        count=1.5,
     )

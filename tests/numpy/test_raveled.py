@@ -42,8 +42,10 @@ def test_places_and_derivatives():
 
 def test_messages():
     flat, unravel = ravel_pytree(TREE)
-    assert message(
-        ValueError, unravel, flat[:4]
-    ) == "unravel takes a vector of 8 elements; got shape (4,)."
+    assert (
+        message(ValueError, unravel, flat[:4])
+        == "unravel takes a vector of 8 elements; got shape (4,)."
+    )
     assert message(TypeError, unravel, flat.real) == (
-        "unravel takes a vector of complex64, to which the leaves were promoted; got float32.")
+        "unravel takes a vector of complex64, to which the leaves were promoted; got float32."
+    )

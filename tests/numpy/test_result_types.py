@@ -29,8 +29,13 @@ PAIRS = list(itertools.product(DTYPES, DTYPES))
 FIRST = {"x": (2, 3), "v": (6,), "s": (), "sv": (6,), "c3": (2, 3, 4)}
 SECOND = {"y": (2, 3), "u": (6,), "t": ()}
 FIXED = {
-    "b": ((2, 3), "bool"), "b6": ((6,), "bool"), "i": ((4,), "int32"), "i1": ((2, 2), "int32"),
-    "i2": ((2, 3), "int32"), "i6": ((6,), "int32"), "f2": ((2,), "float32"),
+    "b": ((2, 3), "bool"),
+    "b6": ((6,), "bool"),
+    "i": ((4,), "int32"),
+    "i1": ((2, 2), "int32"),
+    "i2": ((2, 3), "int32"),
+    "i6": ((6,), "int32"),
+    "f2": ((2,), "float32"),
 }
 
 ONE = """
@@ -197,8 +202,20 @@ x ** t; x[0] + y
 
 # Where weak scalars and weak arrays differ in jax, as it broadcasts constants for arrays.
 OF_RANK_IN_JAX = {
-    "angle", "sinc", "deg2rad", "rad2deg", "degrees", "radians", "around", "round", "x.round",
-    "heaviside", "hypot", "logaddexp2", "gcd", "lcm",
+    "angle",
+    "sinc",
+    "deg2rad",
+    "rad2deg",
+    "degrees",
+    "radians",
+    "around",
+    "round",
+    "x.round",
+    "heaviside",
+    "hypot",
+    "logaddexp2",
+    "gcd",
+    "lcm",
 }
 
 
@@ -233,8 +250,11 @@ def struct(lib: Any, shape: tuple, name: str) -> Any:
 
 def types(lib: Any, m: Any, expression: str, dtypes: tuple[str, ...]) -> Any:
     """(shape, dtype, weak) of each result, or None where the library rejects the call."""
-    shapes = [(n, s, d) for names, d in zip((FIRST, SECOND), dtypes, strict=False)
-              for n, s in names.items()]
+    shapes = [
+        (n, s, d)
+        for names, d in zip((FIRST, SECOND), dtypes, strict=False)
+        for n, s in names.items()
+    ]
     shapes += [(n, s, d) for n, (s, d) in FIXED.items()]
     known = {"m": m, "jnp": m, "lax": lib.lax, "nn": lib.nn}
     code = compile(expression, expression, "eval")

@@ -65,15 +65,27 @@ def test_derivatives_and_batches():
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((np.ones(3), np.ones(3)), TypeError,
-         "segment_sum: segment_ids must be integers; got f32[3]."),
-        ((np.ones(3), np.ones(2, int)), ValueError,
-         "segment_sum takes one id for each row of data; got segment_ids of type i32[2] for data "
-         "of type f32[3]."),
-        ((np.ones(3), np.ones(3, int), -1), ValueError,
-         "segment_sum: num_segments must not be negative; got -1."),
-        ((np.ones(3), np.ones(3, int), 2, False, False, 0), ValueError,
-         "segment_sum: bucket_size must be at least 1; got 0."),
+        (
+            (np.ones(3), np.ones(3)),
+            TypeError,
+            "segment_sum: segment_ids must be integers; got f32[3].",
+        ),
+        (
+            (np.ones(3), np.ones(2, int)),
+            ValueError,
+            "segment_sum takes one id for each row of data; got segment_ids of type i32[2] for data "
+            "of type f32[3].",
+        ),
+        (
+            (np.ones(3), np.ones(3, int), -1),
+            ValueError,
+            "segment_sum: num_segments must not be negative; got -1.",
+        ),
+        (
+            (np.ones(3), np.ones(3, int), 2, False, False, 0),
+            ValueError,
+            "segment_sum: bucket_size must be at least 1; got 0.",
+        ),
     ],
 )
 def test_mistakes(args, error, message):

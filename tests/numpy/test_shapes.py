@@ -18,13 +18,23 @@ from tests.numpy.calls import PARTS
 
 A, X, I, M, E0 = [PARTS[name] for name in ("A", "X", "I", "M", "E0")]  # noqa: E741
 PADS = [
-    ((1, 2), "constant", {}), (2, "constant", {"constant_values": 3}),
+    ((1, 2), "constant", {}),
+    (2, "constant", {"constant_values": 3}),
     (((1, 0), (2, 1)), "constant", {"constant_values": ((1, 2), (3, 4))}),
-    (2, "edge", {}), ((0, 1), "empty", {}), (((1, 2), (0, 0)), "linear_ramp", {}),
-    (3, "linear_ramp", {"end_values": (5, 9)}), (1, "maximum", {}), (1, "minimum", {}),
-    (2, "mean", {}), (2, "mean", {"stat_length": 2}), (2, "maximum", {"stat_length": ((1, 2),)}),
-    (5, "reflect", {}), (5, "symmetric", {}), (7, "wrap", {}),
-    (5, "reflect", {"reflect_type": "odd"}), (5, "symmetric", {"reflect_type": "odd"}),
+    (2, "edge", {}),
+    ((0, 1), "empty", {}),
+    (((1, 2), (0, 0)), "linear_ramp", {}),
+    (3, "linear_ramp", {"end_values": (5, 9)}),
+    (1, "maximum", {}),
+    (1, "minimum", {}),
+    (2, "mean", {}),
+    (2, "mean", {"stat_length": 2}),
+    (2, "maximum", {"stat_length": ((1, 2),)}),
+    (5, "reflect", {}),
+    (5, "symmetric", {}),
+    (7, "wrap", {}),
+    (5, "reflect", {"reflect_type": "odd"}),
+    (5, "symmetric", {"reflect_type": "odd"}),
 ]
 
 
@@ -60,9 +70,16 @@ def same(found, expected):
 
 
 SHIFTS = [
-    (np.array([1, 2, 3]), 1), (np.array([5]), (0, 1)), (np.array([1, -2]), (0, 1)),
-    (np.array([1, 2, 3]), (0, 1, 0)), (np.array([7] * 16), 0), (np.uint32(2**32 - 1), 1),
-    (np.array([-(2**31)] * 5, np.int32), 1), (np.int8(-100), 1), (np.uint8(255), 1), (True, 0),
+    (np.array([1, 2, 3]), 1),
+    (np.array([5]), (0, 1)),
+    (np.array([1, -2]), (0, 1)),
+    (np.array([1, 2, 3]), (0, 1, 0)),
+    (np.array([7] * 16), 0),
+    (np.uint32(2**32 - 1), 1),
+    (np.array([-(2**31)] * 5, np.int32), 1),
+    (np.int8(-100), 1),
+    (np.uint8(255), 1),
+    (True, 0),
 ]
 
 
@@ -107,10 +124,16 @@ def test_an_operand_that_comes_twice_is_computed_once():
     np.testing.assert_array_equal(np.asarray(lowered.compile()(np.arange(8), np.int32(0))), x)
 
 
-@pytest.mark.parametrize("join", [
-    lambda x: snp.stack([x, x]), lambda x: snp.vstack([x, x]), lambda x: snp.column_stack([x, x]),
-    lambda x: snp.dstack([x, x]), lambda x: sw.lax.stack([x, x]),
-])
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda x: snp.stack([x, x]),
+        lambda x: snp.vstack([x, x]),
+        lambda x: snp.column_stack([x, x]),
+        lambda x: snp.dstack([x, x]),
+        lambda x: sw.lax.stack([x, x]),
+    ],
+)
 def test_joined_with_itself(join):
     text = sw.jit(lambda x: join(x * 2)).lower(np.arange(8)).as_text()
     assert text.count("stablehlo.optimization_barrier") == 1
@@ -126,10 +149,19 @@ def test_an_operand_may_come_often():
 def test_under_a_trace():
     def both(snp, x, i):
         return [
-            snp.reshape(x, -1), snp.roll(x, i[0]), snp.roll(x, i[:2], (0, 1)),
-            snp.repeat(x, i, axis=1, total_repeat_length=4), snp.take(x, i, axis=1),
-            *snp.nonzero(x, size=3), snp.where(x > 2, x, i), snp.choose(i, [i, i, i], mode="clip"),
-            *snp.split(x, 3, 1), snp.argwhere(x > 1, size=2), snp.flip(x, 0), x[i[0]], x[:, i],
+            snp.reshape(x, -1),
+            snp.roll(x, i[0]),
+            snp.roll(x, i[:2], (0, 1)),
+            snp.repeat(x, i, axis=1, total_repeat_length=4),
+            snp.take(x, i, axis=1),
+            *snp.nonzero(x, size=3),
+            snp.where(x > 2, x, i),
+            snp.choose(i, [i, i, i], mode="clip"),
+            *snp.split(x, 3, 1),
+            snp.argwhere(x > 1, size=2),
+            snp.flip(x, 0),
+            x[i[0]],
+            x[:, i],
             snp.put_along_axis(x, i[None, :2], 7, axis=1, inplace=False),
         ]
 
@@ -141,60 +173,128 @@ def test_under_a_trace():
         np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
 
 
-test_errors = messages([
-    (lambda: snp.reshape(A, (4, 2)), TypeError,
-     "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements)."),
-    (lambda: snp.reshape(A, (-1, -1)), TypeError,
-     "reshape: only one size can be -1; got (-1, -1)."),
-    (lambda: snp.reshape(A, (-1, 4)), TypeError,
-     "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is not a "
-     "multiple of 4."),
-    (lambda: snp.reshape([1, 2], (2, 1)), TypeError,
-     "reshape takes arrays; got the list [1, 2]. Use asarray on it first."),
-    (lambda: snp.roll(A, EAGER.array(I[None]), 0), ValueError,
-     f"roll: shift must be a scalar or a vector; got i32[1,{len(I)}]."),
-    (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
-    (lambda: snp.concatenate([X, A]), TypeError,
-     "concatenate: arrays must have the same number of dimensions; got shapes (3,), (2, 3)."),
-    (lambda: snp.concatenate([np.float32(1)]), ValueError,
-     "concatenate: scalars have no dimension to concatenate along; use stack."),
-    (lambda: snp.stack([X, X[:2]]), ValueError,
-     "stack: arrays must have the same shape; got (3,), (2,)."),
-    (lambda: snp.split(X, 2), ValueError,
-     "split: dimension 0 of size 3 cannot be split into 2 equal parts: the remainder is 1. Use "
-     "array_split for parts of unequal size."),
-    (lambda: snp.broadcast_to(A, (3, 2)), ValueError,
-     "broadcast_to: shape (2, 3) does not broadcast to (3, 2)."),
-    (lambda: snp.transpose(A, (0, 0)), ValueError,
-     "transpose: axes must name each of the 2 dimensions once; got (0, 0)."),
-    (lambda: snp.expand_dims(A, (0, 0)), ValueError,
-     "expand_dims: axes must be distinct; got (0, 0)."),
-    (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
-    (lambda: snp.pad(A, 1, "bad"), NotImplementedError,
-     "pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap, linear_ramp, maximum, "
-     "mean, minimum, reflect, symmetric."),
-    (lambda: snp.pad(E0, 1, "edge"), ValueError,
-     "pad: dimension 0 is empty, so mode 'edge' has no values to pad with."),
-    (lambda: snp.pad(A, 1, stat_length=2), ValueError,
-     "pad: mode 'constant' does not accept stat_length."),
-    (lambda: snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1), ValueError,
-     "take_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
-     "but axis 1; got f32[2,3] and i32[3,1]."),
-    (lambda: snp.put_along_axis(A, np.zeros((3, 1), int), 0, 1, inplace=False), ValueError,
-     "put_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
-     "but axis 1; got f32[2,3] and i32[3,1]."),
-    (lambda: snp.take(E0, 0, axis=0), IndexError,
-     "take: dimension 0 is empty, so there is nothing to take."),
-    (lambda: snp.take(X, X), TypeError, "take: indices must be integers; got f32[3]."),
-    (lambda: snp.put(X, 0, 1), ValueError,
-     "put: arrays are immutable; pass inplace=False to get a new one."),
-    (lambda: snp.nonzero(np.float32(1)), ValueError,
-     "nonzero: a scalar has no indices; use atleast_1d on it first."),
-    (lambda: snp.choose(I, [X, X]), ValueError,
-     "choose: an index is out of bounds for 2 choices."),
-    (lambda: snp.compress(M, snp.asarray(X), out=X), NotImplementedError,
-     "compress: `out` is not supported, as arrays are immutable. Use the result."),
-])
+test_errors = messages(
+    [
+        (
+            lambda: snp.reshape(A, (4, 2)),
+            TypeError,
+            "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements).",
+        ),
+        (
+            lambda: snp.reshape(A, (-1, -1)),
+            TypeError,
+            "reshape: only one size can be -1; got (-1, -1).",
+        ),
+        (
+            lambda: snp.reshape(A, (-1, 4)),
+            TypeError,
+            "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is not a "
+            "multiple of 4.",
+        ),
+        (
+            lambda: snp.reshape([1, 2], (2, 1)),
+            TypeError,
+            "reshape takes arrays; got the list [1, 2]. Use asarray on it first.",
+        ),
+        (
+            lambda: snp.roll(A, EAGER.array(I[None]), 0),
+            ValueError,
+            f"roll: shift must be a scalar or a vector; got i32[1,{len(I)}].",
+        ),
+        (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
+        (
+            lambda: snp.concatenate([X, A]),
+            TypeError,
+            "concatenate: arrays must have the same number of dimensions; got shapes (3,), (2, 3).",
+        ),
+        (
+            lambda: snp.concatenate([np.float32(1)]),
+            ValueError,
+            "concatenate: scalars have no dimension to concatenate along; use stack.",
+        ),
+        (
+            lambda: snp.stack([X, X[:2]]),
+            ValueError,
+            "stack: arrays must have the same shape; got (3,), (2,).",
+        ),
+        (
+            lambda: snp.split(X, 2),
+            ValueError,
+            "split: dimension 0 of size 3 cannot be split into 2 equal parts: the remainder is 1. Use "
+            "array_split for parts of unequal size.",
+        ),
+        (
+            lambda: snp.broadcast_to(A, (3, 2)),
+            ValueError,
+            "broadcast_to: shape (2, 3) does not broadcast to (3, 2).",
+        ),
+        (
+            lambda: snp.transpose(A, (0, 0)),
+            ValueError,
+            "transpose: axes must name each of the 2 dimensions once; got (0, 0).",
+        ),
+        (
+            lambda: snp.expand_dims(A, (0, 0)),
+            ValueError,
+            "expand_dims: axes must be distinct; got (0, 0).",
+        ),
+        (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
+        (
+            lambda: snp.pad(A, 1, "bad"),
+            NotImplementedError,
+            "pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap, linear_ramp, maximum, "
+            "mean, minimum, reflect, symmetric.",
+        ),
+        (
+            lambda: snp.pad(E0, 1, "edge"),
+            ValueError,
+            "pad: dimension 0 is empty, so mode 'edge' has no values to pad with.",
+        ),
+        (
+            lambda: snp.pad(A, 1, stat_length=2),
+            ValueError,
+            "pad: mode 'constant' does not accept stat_length.",
+        ),
+        (
+            lambda: snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1),
+            ValueError,
+            "take_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
+            "but axis 1; got f32[2,3] and i32[3,1].",
+        ),
+        (
+            lambda: snp.put_along_axis(A, np.zeros((3, 1), int), 0, 1, inplace=False),
+            ValueError,
+            "put_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
+            "but axis 1; got f32[2,3] and i32[3,1].",
+        ),
+        (
+            lambda: snp.take(E0, 0, axis=0),
+            IndexError,
+            "take: dimension 0 is empty, so there is nothing to take.",
+        ),
+        (lambda: snp.take(X, X), TypeError, "take: indices must be integers; got f32[3]."),
+        (
+            lambda: snp.put(X, 0, 1),
+            ValueError,
+            "put: arrays are immutable; pass inplace=False to get a new one.",
+        ),
+        (
+            lambda: snp.nonzero(np.float32(1)),
+            ValueError,
+            "nonzero: a scalar has no indices; use atleast_1d on it first.",
+        ),
+        (
+            lambda: snp.choose(I, [X, X]),
+            ValueError,
+            "choose: an index is out of bounds for 2 choices.",
+        ),
+        (
+            lambda: snp.compress(M, snp.asarray(X), out=X),
+            NotImplementedError,
+            "compress: `out` is not supported, as arrays are immutable. Use the result.",
+        ),
+    ]
+)
 
 
 def test_traced_sizes_are_refused():

@@ -88,8 +88,10 @@ def test_round_with_decimals():
     cases = [(x,) for k, x in SAMPLES.items() if "bool" not in k]
     for decimals in (0, 2, -1):
         legal = cases if decimals >= 0 else cases[:4]
-        compare(lambda x, d=decimals: unary.round(x, d),
-                lambda x, d=decimals: jnp.round(x, d), legal)
+        compare(
+            lambda x, d=decimals: unary.round(x, d), lambda x, d=decimals: jnp.round(x, d), legal
+        )
+
 
 BINARY = """
 add subtract multiply true_divide floor_divide remainder divmod fmod power float_power logaddexp
@@ -126,8 +128,7 @@ SHIFTS = {"left_shift", "right_shift"}
 def test_binary(name):
     cases = [pair(p) for p in PAIRS if p != NUMPY_INSTEAD.get(name)]
     if name in SHIFTS:
-        cases = [(x, np.abs(y) % 8 if np.ndim(y) and y.dtype.kind in "iu" else y)
-                 for x, y in cases]
+        cases = [(x, np.abs(y) % 8 if np.ndim(y) and y.dtype.kind in "iu" else y) for x, y in cases]
     if name == "power":  # integers: below
         cases = [c for c in cases if not _whole(c)]
     compare(function(name), getattr(jnp, name), cases, 5.0, name not in STRONG_IN_JAX)

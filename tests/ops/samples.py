@@ -37,13 +37,26 @@ UNSAMPLED: dict[str, str] = {
     "scan": "holds a program; tests/control",
     "cond": "holds programs; tests/control",
     "shard_map": "holds a program; tests/maps/test_shard_map.py",
-    **{name: "knows what is shared along a named axis; tests/autodiff/test_grad_by_name.py"
-       for name in ("share", "shared_sum")},
+    **{
+        name: "knows what is shared along a named axis; tests/autodiff/test_grad_by_name.py"
+        for name in ("share", "shared_sum")
+    },
     "pcast": "changes types inside of a shard_map; tests/maps/test_shard_map.py",
-    **{name: "is between the values of a mapped axis; tests/lax/test_parallel.py" for name in (
-        "psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute",
-        "pbroadcast", "axis_index", "pdot",
-    )},
+    **{
+        name: "is between the values of a mapped axis; tests/lax/test_parallel.py"
+        for name in (
+            "psum",
+            "pmax",
+            "pmin",
+            "all_gather",
+            "reduce_scatter",
+            "all_to_all",
+            "ppermute",
+            "pbroadcast",
+            "axis_index",
+            "pdot",
+        )
+    },
     "axes": "only where words are checked; tests/named/test_check.py",
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/custom",
@@ -53,9 +66,10 @@ UNSAMPLED: dict[str, str] = {
     "ordered_io_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "debug_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "ordered_debug_callback": "calls the user's function; tests/effects/test_callbacks.py",
-    **{name: "of values of one process; tests/processes/test_host_local.py" for name in (
-        "host_local_array_to_global_array", "global_array_to_host_local_array",
-    )},
+    **{
+        name: "of values of one process; tests/processes/test_host_local.py"
+        for name in ("host_local_array_to_global_array", "global_array_to_host_local_array")
+    },
     "ffi_call": "calls a foreign function; tests/ffi/test_ffi_call.py",
     "effectful_ffi_call": "calls a foreign function; tests/ffi/test_ffi_call.py",
     "buffer_callback": "calls the user's function; tests/ffi/test_buffer_callback.py",

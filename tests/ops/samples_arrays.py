@@ -58,17 +58,28 @@ SHAPES = {
         Sample((INTS,), {"dimension": 0}, lambda x: x),
     ],
     "slice": [
-        _slice((0, 0), (2, 6)), _slice((0, 1), (4, 6), (1, 2), placed=False),
-        _slice((0, 5), (4, 5), placed=False), _slice((1, 2), (3, 4), placed=False),
+        _slice((0, 0), (2, 6)),
+        _slice((0, 1), (4, 6), (1, 2), placed=False),
+        _slice((0, 5), (4, 5), placed=False),
+        _slice((1, 2), (3, 4), placed=False),
         _slice((0, 0), (4, 6), placed=False),
         _slice((0, 1), (4, 5), unnamed=((0, 1),), why=ALIGNED),
-        Sample((FIVE,), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (3, 2)},
-               lambda x: x[1:5:3, ::2], unnamed=((0, 1),), why=ALIGNED),
+        Sample(
+            (FIVE,),
+            {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (3, 2)},
+            lambda x: x[1:5:3, ::2],
+            unnamed=((0, 1),),
+            why=ALIGNED,
+        ),
     ],
     "pad": [
-        _pad(X, (0, 0, 0), (1, 2, 0)), _pad(X, (1, 0, 1), (-1, 2, 0)),
-        _pad(X, (-1, -1, 2), (-2, 0, 1)), _pad(INTS, (2, 0, 0), (0, 0, 0)),
-        _pad(INTS[0, :3], (1, -1, 1)), _pad(X[:0, 0], (2, 1, 3)), _pad(np.float32(3)),
+        _pad(X, (0, 0, 0), (1, 2, 0)),
+        _pad(X, (1, 0, 1), (-1, 2, 0)),
+        _pad(X, (-1, -1, 2), (-2, 0, 1)),
+        _pad(INTS, (2, 0, 0), (0, 0, 0)),
+        _pad(INTS[0, :3], (1, -1, 1)),
+        _pad(X[:0, 0], (2, 1, 3)),
+        _pad(np.float32(3)),
     ],
     "rev": [
         Sample((CUBE,), {"dimensions": (0, 2)}, lambda x: x[::-1, :, ::-1]),
@@ -79,37 +90,66 @@ SHAPES = {
         for other in (X + 1, INTS)
     ],
     "optimization_barrier": [
-        Sample((X, Y), {}, lambda *xs: list(xs)), Sample((INTS,), {}, lambda x: [x], placed=False),
+        Sample((X, Y), {}, lambda *xs: list(xs)),
+        Sample((INTS,), {}, lambda x: [x], placed=False),
     ],
     "split": [
-        Sample((X,), {"sizes": (1, 3, 2), "axis": 1},
-               lambda x: np.split(x, [1, 4], 1)),
+        Sample((X,), {"sizes": (1, 3, 2), "axis": 1}, lambda x: np.split(x, [1, 4], 1)),
         Sample((CUBE,), {"sizes": (2, 2), "axis": 1}, lambda x: np.split(x, 2, 1), placed=False),
-        Sample((X,), {"sizes": (2, 0, 4), "axis": 1}, lambda x: np.split(x, [2, 2], 1),
-               placed=False, why=EMPTY),
+        Sample(
+            (X,),
+            {"sizes": (2, 0, 4), "axis": 1},
+            lambda x: np.split(x, [2, 2], 1),
+            placed=False,
+            why=EMPTY,
+        ),
     ],
     "iota": [
-        Sample((), {"dtype": np.dtype(np.int32), "shape": (3, 4), "dimension": 1},
-               lambda: np.arange(4, dtype=np.int32) + np.zeros((3, 1), np.int32)),
-        Sample((), {"dtype": np.dtype(np.float32), "shape": (3,), "dimension": 0},
-               lambda: np.arange(3, dtype=np.float32)),
+        Sample(
+            (),
+            {"dtype": np.dtype(np.int32), "shape": (3, 4), "dimension": 1},
+            lambda: np.arange(4, dtype=np.int32) + np.zeros((3, 1), np.int32),
+        ),
+        Sample(
+            (),
+            {"dtype": np.dtype(np.float32), "shape": (3,), "dimension": 0},
+            lambda: np.arange(3, dtype=np.float32),
+        ),
     ],
 }
 
 BITS = {
     "bitcast_convert_type": [
-        Sample((X,), {"dtype": np.dtype(np.int32)}, lambda x: x.view(np.int32), order=0,
-               why="bits are not differentiable"),
-        Sample((X,), {"dtype": np.dtype(np.uint8)},
-               lambda x: x.view(np.uint8).reshape(4, 6, 4), order=0, placed=False,
-               why="bits are not differentiable"),
-        Sample((INTS.view(np.int16).reshape(4, 6, 2),), {"dtype": np.dtype(np.int32)},
-               lambda x: x.view(np.int32).reshape(4, 6)),
+        Sample(
+            (X,),
+            {"dtype": np.dtype(np.int32)},
+            lambda x: x.view(np.int32),
+            order=0,
+            why="bits are not differentiable",
+        ),
+        Sample(
+            (X,),
+            {"dtype": np.dtype(np.uint8)},
+            lambda x: x.view(np.uint8).reshape(4, 6, 4),
+            order=0,
+            placed=False,
+            why="bits are not differentiable",
+        ),
+        Sample(
+            (INTS.view(np.int16).reshape(4, 6, 2),),
+            {"dtype": np.dtype(np.int32)},
+            lambda x: x.view(np.int32).reshape(4, 6),
+        ),
     ],
     "reduce_precision": [
-        Sample((X,), {"exponent_bits": 8, "mantissa_bits": 7}, order=0, tolerance=1e-6,
-               why="rounding is not smooth",
-               reference=lambda x: x.astype("bfloat16").astype(np.float32)),
+        Sample(
+            (X,),
+            {"exponent_bits": 8, "mantissa_bits": 7},
+            order=0,
+            tolerance=1e-6,
+            why="rounding is not smooth",
+            reference=lambda x: x.astype("bfloat16").astype(np.float32),
+        )
     ],
 }
 
@@ -176,8 +216,9 @@ def _place(batch: tuple, offset: tuple, dims: Any, rank: int) -> tuple:
     return tuple(next(w if i in dims[0] else b) for i in range(rank))
 
 
-def _gather(x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str,
-            fill: Any = None) -> np.ndarray:
+def _gather(
+    x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str, fill: Any = None
+) -> np.ndarray:
     gone = {*dims[1], *dims[3]}
     window = iter([n for i, n in enumerate(sizes) if i not in gone])
     batch_sizes = iter(indices.shape[:-1])
@@ -224,25 +265,43 @@ PER_ROW = np.array([[[0], [5]], [[2], [2]], [[1], [4]], [[3], [0]]], np.int32)
 
 
 def _gather_sample(
-    x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str = "fill",
-    fill: Any = None, **more: Any,
+    x: np.ndarray,
+    indices: np.ndarray,
+    dims: Any,
+    sizes: tuple,
+    mode: str = "fill",
+    fill: Any = None,
+    **more: Any,
 ) -> Sample:
     params = {"dimension_numbers": dims, "slice_sizes": sizes, "mode": mode, "fill_value": fill}
     return Sample((x, indices), params, lambda x, i: _gather(x, i, dims, sizes, mode, fill), **more)
 
 
 def _scatter_sample(
-    combine: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, dims: Any,
-    mode: str = "fill", unique: bool = True, **more: Any,
+    combine: Any,
+    x: np.ndarray,
+    indices: np.ndarray,
+    updates: np.ndarray,
+    dims: Any,
+    mode: str = "fill",
+    unique: bool = True,
+    **more: Any,
 ) -> Sample:
     numbers = ScatterDimensionNumbers(*dims)
     params = {"dimension_numbers": numbers, "mode": mode, "unique_indices": unique}
-    return Sample((x, indices, updates), params,
-                  lambda x, i, u: _scatter(combine)(x, i, u, dims, mode), **more)
+    return Sample(
+        (x, indices, updates),
+        params,
+        lambda x, i, u: _scatter(combine)(x, i, u, dims, mode),
+        **more,
+    )
 
 
 VALUES: dict[str, Any] = {
-    "order": 0, "batched": False, "placed": False, "why": "values only: others cover the rules",
+    "order": 0,
+    "batched": False,
+    "placed": False,
+    "why": "values only: others cover the rules",
 }
 
 
@@ -255,22 +314,27 @@ def _scatters(combine: Any, repeats: bool = True) -> list[Sample]:
         _scatter_sample(combine, X, PAIRS, points, POINTS),
         _scatter_sample(combine, X, np.int32([[0], [3]]), np.stack([Y, Y + 0.7]), BOXES, "clip"),
         _scatter_sample(combine, X, PAIRS, points, POINTS, "clip", **VALUES),
-        _scatter_sample(combine, X, PER_ROW[::-1] * [[[1]], [[1]], [[0]], [[1]]] +
-                        [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]], few, ALONG),
+        _scatter_sample(
+            combine,
+            X,
+            PER_ROW[::-1] * [[[1]], [[1]], [[0]], [[1]]]
+            + [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]],
+            few,
+            ALONG,
+        ),
         _scatter_sample(combine, INTS, column, INTS + 3, ROWS, **VALUES),
     ]
     if repeats:
-        samples.append(_scatter_sample(
-            combine, X, same, rows, ROWS, unique=False, heavy=True, placed=False
-        ))
+        samples.append(
+            _scatter_sample(combine, X, same, rows, ROWS, unique=False, heavy=True, placed=False)
+        )
     return samples
 
 
 INDEXED = {
     "gather": [
         _gather_sample(X, COLUMN, ROWS, (1, 6)),
-        _gather_sample(X, PAIRS, POINTS, (1, 1), "fill", order=0, why="NaN outside",
-                       placed=False),
+        _gather_sample(X, PAIRS, POINTS, (1, 1), "fill", order=0, why="NaN outside", placed=False),
         _gather_sample(X, PAIRS, POINTS, (1, 1), "clip", placed=False),
         _gather_sample(X, COLUMN, BOXES, (4, 2), "clip", placed=False),
         _gather_sample(X, PER_ROW, ALONG, (1, 1)),

@@ -29,7 +29,7 @@ def each(fun: Any) -> Any:
 
     def batched(*args: Any) -> Any:
         leading = args[0].shape[:-2]
-        flat = [a.reshape(-1, *a.shape[len(leading):]) for a in args]
+        flat = [a.reshape(-1, *a.shape[len(leading) :]) for a in args]
         found = [fun(*row) for row in zip(*flat, strict=True)]
         if not isinstance(found[0], tuple | list):
             return np.stack(found).reshape(*leading, *np.shape(found[0]))
@@ -117,9 +117,16 @@ Z_FACTORS, _, Z_PERMUTATIONS = _lu_of(Z)
 
 def _solve(a: Any, b: Any, factors: Any, order: Any, form: str, **more: Any) -> Sample:
     matrix = {"N": a, "T": a.mT, "C": a.conj().mT}[form]
-    return Sample((a, factors, order, b), {"form": form}, np.linalg.solve(matrix, b),
-                  tolerance=2e-3, order=0, why="factors are constants; see `solve` in tests/numpy",
-                  variants=lambda i, x, k: x, **more)
+    return Sample(
+        (a, factors, order, b),
+        {"form": form},
+        np.linalg.solve(matrix, b),
+        tolerance=2e-3,
+        order=0,
+        why="factors are constants; see `solve` in tests/numpy",
+        variants=lambda i, x, k: x,
+        **more,
+    )
 
 
 def _eigh(x: Any, lower: bool, **more: Any) -> Sample:
@@ -135,8 +142,9 @@ def _svd(x: Any, full: bool, **more: Any) -> Sample:
         u, s, vh = scipy.linalg.svd(x, full_matrices=full)
         return s, u, vh
 
-    return Sample((x,), {"full_matrices": full, "vectors": True}, each(reference),
-                  tolerance=2e-3, **more)
+    return Sample(
+        (x,), {"full_matrices": full, "vectors": True}, each(reference), tolerance=2e-3, **more
+    )
 
 
 FREELY = {"order": 0, "placed": False, "why": FREE}
@@ -148,10 +156,22 @@ SAMPLES: dict[str, list[Sample]] = {
         _eigh(SYMMETRIC, True),
         _eigh(SYMMETRIC, False, placed=False),
         _eigh(HERMITIAN, True, **FREELY),
-        Sample((HERMITIAN,), {"lower": True, "vectors": False}, np.linalg.eigvalsh,
-               tolerance=2e-3, placed=False, variants=_scaled),
-        Sample((SYMMETRIC[:0],), {"lower": True, "vectors": True},
-               [SYMMETRIC[:0], SYMMETRIC[:0, 0]], order=0, placed=False, why="no elements"),
+        Sample(
+            (HERMITIAN,),
+            {"lower": True, "vectors": False},
+            np.linalg.eigvalsh,
+            tolerance=2e-3,
+            placed=False,
+            variants=_scaled,
+        ),
+        Sample(
+            (SYMMETRIC[:0],),
+            {"lower": True, "vectors": True},
+            [SYMMETRIC[:0], SYMMETRIC[:0, 0]],
+            order=0,
+            placed=False,
+            why="no elements",
+        ),
     ],
     "svd": [
         _svd(TALL, False),
@@ -159,18 +179,42 @@ SAMPLES: dict[str, list[Sample]] = {
         _svd(A[:2], True, placed=False),
         _svd(TALL, True, order=0, placed=False, why="no derivative of a full basis"),
         _svd(COMPLEX_TALL, False, **FREELY),
-        Sample((COMPLEX_TALL,), {"full_matrices": False, "vectors": False},
-               each(lambda x: np.linalg.svd(x, compute_uv=False)), tolerance=2e-3, placed=False),
-        Sample((WIDE,), {"full_matrices": False, "vectors": False, "algorithm": "gesvd"},
-               each(lambda x: np.linalg.svd(x, compute_uv=False)), tolerance=2e-3, placed=False),
+        Sample(
+            (COMPLEX_TALL,),
+            {"full_matrices": False, "vectors": False},
+            each(lambda x: np.linalg.svd(x, compute_uv=False)),
+            tolerance=2e-3,
+            placed=False,
+        ),
+        Sample(
+            (WIDE,),
+            {"full_matrices": False, "vectors": False, "algorithm": "gesvd"},
+            each(lambda x: np.linalg.svd(x, compute_uv=False)),
+            tolerance=2e-3,
+            placed=False,
+        ),
     ],
     "eig": [
-        Sample((A[:2],), {"left": True, "right": True, "differentiable": True},
-               each(lambda x: scipy.linalg.eig(x, left=True)), tolerance=2e-3),
-        Sample((Z[:2],), {"left": False, "right": True, "differentiable": True},
-               each(scipy.linalg.eig), tolerance=2e-3, placed=False),
-        Sample((A[:2],), {"left": False, "right": False, "differentiable": False},
-               each(np.linalg.eigvals), tolerance=2e-3, placed=False),
+        Sample(
+            (A[:2],),
+            {"left": True, "right": True, "differentiable": True},
+            each(lambda x: scipy.linalg.eig(x, left=True)),
+            tolerance=2e-3,
+        ),
+        Sample(
+            (Z[:2],),
+            {"left": False, "right": True, "differentiable": True},
+            each(scipy.linalg.eig),
+            tolerance=2e-3,
+            placed=False,
+        ),
+        Sample(
+            (A[:2],),
+            {"left": False, "right": False, "differentiable": False},
+            each(np.linalg.eigvals),
+            tolerance=2e-3,
+            placed=False,
+        ),
     ],
     "lu": [
         Sample((A[:2],), {}, _lu_of, tolerance=2e-3, variants=_scaled),
@@ -179,10 +223,15 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((Z[:2],), {}, _lu_of, tolerance=2e-3, placed=False, variants=_scaled),
     ],
     "lu_pivots_to_permutation": [
-        Sample((np.int32([[1, 3, 2], [0, 1, 4]]),), {"size": 5},
-               lambda x: np.stack([_permutation(p, 5) for p in x]), variants=lambda i, x, k: x),
-        Sample((np.zeros((2, 0), np.int32),), {"size": 2}, np.int32([[0, 1], [0, 1]]),
-               placed=False),
+        Sample(
+            (np.int32([[1, 3, 2], [0, 1, 4]]),),
+            {"size": 5},
+            lambda x: np.stack([_permutation(p, 5) for p in x]),
+            variants=lambda i, x, k: x,
+        ),
+        Sample(
+            (np.zeros((2, 0), np.int32),), {"size": 2}, np.int32([[0, 1], [0, 1]]), placed=False
+        ),
     ],
     "lu_solve": [
         _solve(A, B, FACTORS, PERMUTATIONS, "N"),
@@ -192,84 +241,182 @@ SAMPLES: dict[str, list[Sample]] = {
     "det": [
         Sample((A,), {}, np.linalg.det, tolerance=2e-3),
         Sample((Z[:2],), {}, np.linalg.det, tolerance=2e-3, placed=False),
-        Sample((SINGULAR,), {}, np.zeros(2, np.float32), tolerance=2e-3, placed=False,
-               order=1, why="equal singular values"),
+        Sample(
+            (SINGULAR,),
+            {},
+            np.zeros(2, np.float32),
+            tolerance=2e-3,
+            placed=False,
+            order=1,
+            why="equal singular values",
+        ),
         Sample((A[:, :0, :0],), {}, np.ones(4, np.float32), order=0, placed=False, why="empty"),
     ],
     "adjugate": [
         Sample((A[:2],), {}, each(_adjugate), tolerance=2e-3),
         Sample((Z[:2],), {}, each(_adjugate), tolerance=2e-3, placed=False),
-        Sample((SINGULAR,), {}, each(_adjugate), tolerance=2e-3, placed=False, order=1,
-               why="equal singular values"),
+        Sample(
+            (SINGULAR,),
+            {},
+            each(_adjugate),
+            tolerance=2e-3,
+            placed=False,
+            order=1,
+            why="equal singular values",
+        ),
     ],
     "slogdet": [
         Sample((A,), {"method": "lu"}, lambda x: list(np.linalg.slogdet(x)), tolerance=2e-3),
-        *[Sample((Z[:2],), {"method": m}, lambda x: list(np.linalg.slogdet(x)), tolerance=2e-3,
-                 placed=False) for m in ("lu", "qr")],
+        *[
+            Sample(
+                (Z[:2],),
+                {"method": m},
+                lambda x: list(np.linalg.slogdet(x)),
+                tolerance=2e-3,
+                placed=False,
+            )
+            for m in ("lu", "qr")
+        ],
     ],
     "pinv": [
-        Sample((TALL, np.full(2, 1e-3, np.float32)), {}, each(_pinv), tolerance=2e-3,
-               variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x),
-        Sample((COMPLEX_TALL.mT, np.full(2, 1e-3, np.float32)), {}, each(_pinv), tolerance=2e-3,
-               placed=False, variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x),
+        Sample(
+            (TALL, np.full(2, 1e-3, np.float32)),
+            {},
+            each(_pinv),
+            tolerance=2e-3,
+            variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x,
+        ),
+        Sample(
+            (COMPLEX_TALL.mT, np.full(2, 1e-3, np.float32)),
+            {},
+            each(_pinv),
+            tolerance=2e-3,
+            placed=False,
+            variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x,
+        ),
     ],
     "geqrf": [Sample((TALL,), {}, each(_raw), tolerance=2e-3, **NEVER)],
-    "geqp3": [
-        Sample((TALL,), {}, each(lambda x: _raw(x, True)), tolerance=2e-3, **NEVER),
-    ],
+    "geqp3": [Sample((TALL,), {}, each(lambda x: _raw(x, True)), tolerance=2e-3, **NEVER)],
     "householder_product": [
         Sample((TALL[:, :, :2].copy(), SCALES), {}, each(_reflections), tolerance=2e-3, **NEVER),
-        Sample((COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64)), {},
-               each(_reflections), tolerance=2e-3, placed=False, **NEVER),
+        Sample(
+            (COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64)),
+            {},
+            each(_reflections),
+            tolerance=2e-3,
+            placed=False,
+            **NEVER,
+        ),
     ],
     "ormqr": [
-        Sample((TALL[:, :, :2].copy(), SCALES, TALL), {"left": True, "adjoint": True},
-               each(lambda a, t, c: _reflections(a, t, 4).T @ c), tolerance=2e-3, **NEVER),
-        Sample((COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64), COMPLEX_TALL.mT.copy()),
-               {"left": False, "adjoint": False},
-               each(lambda a, t, c: c @ _reflections(a, t, 4)), tolerance=2e-3, placed=False,
-               **NEVER),
+        Sample(
+            (TALL[:, :, :2].copy(), SCALES, TALL),
+            {"left": True, "adjoint": True},
+            each(lambda a, t, c: _reflections(a, t, 4).T @ c),
+            tolerance=2e-3,
+            **NEVER,
+        ),
+        Sample(
+            (COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64), COMPLEX_TALL.mT.copy()),
+            {"left": False, "adjoint": False},
+            each(lambda a, t, c: c @ _reflections(a, t, 4)),
+            tolerance=2e-3,
+            placed=False,
+            **NEVER,
+        ),
     ],
     "qr": [
-        Sample((TALL,), {"full_matrices": False, "pivoting": False},
-               each(lambda x: _qr(x, False, False)), tolerance=2e-3, variants=_scaled),
-        Sample((TALL,), {"full_matrices": True, "pivoting": False},
-               each(lambda x: _qr(x, True, False)), tolerance=2e-3, placed=False,
-               variants=_scaled),
-        Sample((WIDE,), {"full_matrices": False, "pivoting": True},
-               each(lambda x: _qr(x, False, True)), tolerance=2e-3, placed=False,
-               variants=_scaled),
-        Sample((COMPLEX_TALL,), {"full_matrices": True, "pivoting": False},
-               each(lambda x: _qr(x, True, False)), tolerance=2e-3, placed=False,
-               variants=_scaled),
-        Sample((TALL[:, :, :0],), {"full_matrices": True, "pivoting": False},
-               [np.stack([np.eye(4, dtype=np.float32)] * 2), np.zeros((2, 4, 0), np.float32)],
-               order=0, placed=False, why="no elements"),
+        Sample(
+            (TALL,),
+            {"full_matrices": False, "pivoting": False},
+            each(lambda x: _qr(x, False, False)),
+            tolerance=2e-3,
+            variants=_scaled,
+        ),
+        Sample(
+            (TALL,),
+            {"full_matrices": True, "pivoting": False},
+            each(lambda x: _qr(x, True, False)),
+            tolerance=2e-3,
+            placed=False,
+            variants=_scaled,
+        ),
+        Sample(
+            (WIDE,),
+            {"full_matrices": False, "pivoting": True},
+            each(lambda x: _qr(x, False, True)),
+            tolerance=2e-3,
+            placed=False,
+            variants=_scaled,
+        ),
+        Sample(
+            (COMPLEX_TALL,),
+            {"full_matrices": True, "pivoting": False},
+            each(lambda x: _qr(x, True, False)),
+            tolerance=2e-3,
+            placed=False,
+            variants=_scaled,
+        ),
+        Sample(
+            (TALL[:, :, :0],),
+            {"full_matrices": True, "pivoting": False},
+            [np.stack([np.eye(4, dtype=np.float32)] * 2), np.zeros((2, 4, 0), np.float32)],
+            order=0,
+            placed=False,
+            why="no elements",
+        ),
     ],
     "schur": [
         Sample((A,), {"vectors": True}, each(scipy.linalg.schur), tolerance=2e-3, **NEVER),
-        Sample((Z,), {"vectors": True}, each(scipy.linalg.schur), tolerance=2e-3, placed=False,
-               **NEVER),
+        Sample(
+            (Z,), {"vectors": True}, each(scipy.linalg.schur), tolerance=2e-3, placed=False, **NEVER
+        ),
     ],
     "hessenberg": [
         Sample((A,), {}, each(_hessenberg), tolerance=2e-3, **NEVER),
-        Sample((A[:, :1, :1],), {}, [A[:, :1, :1], np.zeros((4, 0), np.float32)], placed=False,
-               **NEVER),
+        Sample(
+            (A[:, :1, :1],), {}, [A[:, :1, :1], np.zeros((4, 0), np.float32)], placed=False, **NEVER
+        ),
     ],
     "tridiagonal": [
-        Sample((POSITIVE,), {"lower": True}, each(lambda x: _tridiagonal(x, 1)), tolerance=2e-3,
-               **NEVER),
-        Sample((HERMITIAN[:, :1, :1],), {"lower": True},
-               [HERMITIAN[:, :1, :1], HERMITIAN[:, :1, 0].real, np.zeros((4, 0), np.float32),
-                np.zeros((4, 0), np.complex64)], placed=False, **NEVER),
+        Sample(
+            (POSITIVE,),
+            {"lower": True},
+            each(lambda x: _tridiagonal(x, 1)),
+            tolerance=2e-3,
+            **NEVER,
+        ),
+        Sample(
+            (HERMITIAN[:, :1, :1],),
+            {"lower": True},
+            [
+                HERMITIAN[:, :1, :1],
+                HERMITIAN[:, :1, 0].real,
+                np.zeros((4, 0), np.float32),
+                np.zeros((4, 0), np.complex64),
+            ],
+            placed=False,
+            **NEVER,
+        ),
     ],
     "tridiagonal_solve": [
-        Sample((A[:, 0], LINES + 3, A[:, 1], B), {"perturbed": False},
-               np.stack([np.linalg.solve(_dense(*m), b)
-                         for *m, b in zip(A[:, 0], LINES + 3, A[:, 1], B, strict=True)]),
-               tolerance=2e-3),
-        Sample((Z[0, 0], Z[0, 1] + 5, Z[0, 2], B[0].astype(np.complex64)), {"perturbed": False},
-               np.linalg.solve(_dense(Z[0, 0], Z[0, 1] + 5, Z[0, 2]), B[0]), tolerance=2e-3,
-               placed=False),
+        Sample(
+            (A[:, 0], LINES + 3, A[:, 1], B),
+            {"perturbed": False},
+            np.stack(
+                [
+                    np.linalg.solve(_dense(*m), b)
+                    for *m, b in zip(A[:, 0], LINES + 3, A[:, 1], B, strict=True)
+                ]
+            ),
+            tolerance=2e-3,
+        ),
+        Sample(
+            (Z[0, 0], Z[0, 1] + 5, Z[0, 2], B[0].astype(np.complex64)),
+            {"perturbed": False},
+            np.linalg.solve(_dense(Z[0, 0], Z[0, 1] + 5, Z[0, 2]), B[0]),
+            tolerance=2e-3,
+            placed=False,
+        ),
     ],
 }

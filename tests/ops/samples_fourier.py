@@ -35,5 +35,5 @@ SAMPLES: dict[str, list[Sample]] = {
         _sample(X, RFFT, 4, 2, 6, placed=False),
         _sample(Z[0, 0], IFFT, 6, placed=False),
         _sample(X[:0], RFFT, 6, order=0, placed=False, why="no elements"),
-    ],
+    ]
 }

@@ -36,8 +36,10 @@ def _solve(a: Any, b: Any, left: bool, lower: bool, form: str, unit: bool, **mor
 
 
 def _cholesky(x: Any) -> Any:
-    found = [np.full_like(m, np.nan) if np.linalg.eigvalsh(m)[0] < 0 else np.linalg.cholesky(m)
-             for m in x.reshape(-1, *x.shape[-2:])]
+    found = [
+        np.full_like(m, np.nan) if np.linalg.eigvalsh(m)[0] < 0 else np.linalg.cholesky(m)
+        for m in x.reshape(-1, *x.shape[-2:])
+    ]
     return np.tril(np.array(found, x.dtype).reshape(x.shape))
 
 
@@ -52,15 +54,29 @@ SAMPLES: dict[str, list[Sample]] = {
         _solve(A[:0], B[:0], True, True, "N", False, order=0, placed=False, why="no elements"),
     ],
     "hermitian_part": [
-        Sample((A,), {}, lambda x: (x + x.mT) / 2), Sample((A[0],), {}, lambda x: (x + x.T) / 2),
+        Sample((A,), {}, lambda x: (x + x.mT) / 2),
+        Sample((A[0],), {}, lambda x: (x + x.T) / 2),
         Sample((HERMITIAN + Z,), {}, lambda x: (x + x.mT.conj()) / 2, placed=False),
     ],
     "cholesky": [
         Sample((POSITIVE,), {}, _cholesky, tolerance=2e-3, variants=lambda i, x, k: x * (1 + k)),
         Sample((POSITIVE[0],), {}, _cholesky, tolerance=2e-3, variants=lambda i, x, k: x * (1 + k)),
-        Sample((HERMITIAN,), {}, _cholesky, tolerance=2e-3, placed=False,
-               variants=lambda i, x, k: x * (1 + k)),
-        Sample((NOT_POSITIVE,), {}, _cholesky, order=0, placed=False, why="NaN",
-               variants=lambda i, x, k: x * (1 + k)),
+        Sample(
+            (HERMITIAN,),
+            {},
+            _cholesky,
+            tolerance=2e-3,
+            placed=False,
+            variants=lambda i, x, k: x * (1 + k),
+        ),
+        Sample(
+            (NOT_POSITIVE,),
+            {},
+            _cholesky,
+            order=0,
+            placed=False,
+            why="NaN",
+            variants=lambda i, x, k: x * (1 + k),
+        ),
     ],
 }

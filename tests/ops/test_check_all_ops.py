@@ -19,7 +19,8 @@ def test_op(name: str):
     if not SAMPLES.get(name):
         pytest.fail(
             f"op '{name}' has no samples: add some to a file tests/ops/samples_*.py, or say in "
-            "tests/ops/samples.py why it cannot be checked alone", pytrace=False,
+            "tests/ops/samples.py why it cannot be checked alone",
+            pytrace=False,
         )
     first, *others = SAMPLES[name]
     check_op(OPS[name], [first, *everyday(others, 1 / 6, name, Sample.describe)])

@@ -34,8 +34,13 @@ FIRST, SECOND = 30, 12  # ops per program
 
 
 # Operands that ops are twice differentiable in, where that excludes some.
-BY = {"polygamma": (1,), "zeta": (1,), "igamma": (1,), "igammac": (1,),
-      "regularized_incomplete_beta": (2,)}
+BY = {
+    "polygamma": (1,),
+    "zeta": (1,),
+    "igamma": (1,),
+    "igammac": (1,),
+    "regularized_incomplete_beta": (2,),
+}
 
 # Ops on complex numbers with discontinuous derivatives under this comparison.
 JUMPS = {"scatter_max", "scatter_min"}

@@ -51,9 +51,28 @@ def their_gradients(fun: Any, *args: np.ndarray) -> Any:
 
 AT = np.array([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0], F32)
 ONE = [
-    "abs", "sign", "square", "sqrt", "rsqrt", "cbrt", "exp2", "logistic", "tanh", "atan", "asinh",
-    "acosh", "asin", "log1p", "expm1", "erf", "erfc", "erf_inv", "lgamma", "bessel_i0e",
-    "bessel_i1e", "floor",
+    "abs",
+    "sign",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "exp2",
+    "logistic",
+    "tanh",
+    "atan",
+    "asinh",
+    "acosh",
+    "asin",
+    "log1p",
+    "expm1",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "lgamma",
+    "bessel_i0e",
+    "bessel_i1e",
+    "floor",
 ]
 
 
@@ -86,7 +105,8 @@ Z = np.array([1 + 2j, -0.5 + 0.3j, 0.2 - 1j], np.complex64)
 COMPLEX = "abs exp log sin tan sqrt tanh conj real imag square".split()
 CASES = [  # name, operands, tolerance
     *[(name, [AT[AT >= -1] if name == "acosh" else AT], 2e-5) for name in ONE],
-    *[(name, [LEFT, RIGHT], 3e-5) for name in TWO], *[(name, [Z], 1e-5) for name in COMPLEX],
+    *[(name, [LEFT, RIGHT], 3e-5) for name in TWO],
+    *[(name, [Z], 1e-5) for name in COMPLEX],
     *[(name, [np.abs(LEFT) + 0.5, np.abs(RIGHT) + 0.5], 3e-5) for name in ("igamma", "igammac")],
 ]
 
@@ -166,8 +186,9 @@ def test_casts_between_all_pairs() -> None:
     pairs = [(a, b) for a in SOURCES for b in SOURCES]
 
     def run(*xs: Any) -> list[Any]:
-        return [convert_element_type(x, dtype=np.dtype(b))
-                for x, (_, b) in zip(xs, pairs, strict=True)]
+        return [
+            convert_element_type(x, dtype=np.dtype(b)) for x, (_, b) in zip(xs, pairs, strict=True)
+        ]
 
     found = fused(run, arrays=len(pairs))(*[EAGER.array(values[a]) for a, _ in pairs])
 
@@ -185,10 +206,17 @@ def test_casts_between_all_pairs() -> None:
         )
 
 
-@pytest.mark.parametrize("source, target, shape", [
-    ("float32", "int32", (3,)), ("float32", "uint8", (3,)), ("int16", "int32", (3, 2)),
-    ("int8", "float32", (2, 4)), ("uint32", "bfloat16", (2,)), ("int8", "int4", (3,)),
-])
+@pytest.mark.parametrize(
+    "source, target, shape",
+    [
+        ("float32", "int32", (3,)),
+        ("float32", "uint8", (3,)),
+        ("int16", "int32", (3, 2)),
+        ("int8", "float32", (2, 4)),
+        ("uint32", "bfloat16", (2,)),
+        ("int8", "int4", (3,)),
+    ],
+)
 def test_bitcasts(source: str, target: str, shape: tuple) -> None:
     x = np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype(source)
     found = bitcast_convert_type(EAGER.array(x), dtype=np.dtype(target))
@@ -209,24 +237,37 @@ I = EAGER.array(np.arange(6, dtype=np.int32))  # noqa: E741
 MESSAGES = [
     (lambda: ew.neg(B), "[neg] takes numeric operands; got bool[6]."),
     (lambda: ew.sin(I), "[sin] takes floating or complex operands; got i32[6]."),
-    (lambda: ew.add(X, I), "[add] operands must have equal dtypes; got f32[6] and i32[6]. "
-                           "The functions of shardwise.numpy promote."),
-    (lambda: ew.mul(X, EAGER.array(AT[:3])),
-     "[mul] operands must have equal shapes or be scalars; got f32[6] and f32[3]. "
-     "The functions of shardwise.numpy broadcast."),
-    (lambda: ew.integer_pow(I, y=-1),
-     "[integer_pow] takes numbers, and integers to powers of at least 0; got i32[6] to the "
-     "power -1."),
-    (lambda: ew.pow(I, I),
-     "[pow] takes a floating or complex base, and an exponent of its dtype or integer; got i32[6] "
-     "and i32[6]. For integer bases use integer_pow."),
+    (
+        lambda: ew.add(X, I),
+        "[add] operands must have equal dtypes; got f32[6] and i32[6]. "
+        "The functions of shardwise.numpy promote.",
+    ),
+    (
+        lambda: ew.mul(X, EAGER.array(AT[:3])),
+        "[mul] operands must have equal shapes or be scalars; got f32[6] and f32[3]. "
+        "The functions of shardwise.numpy broadcast.",
+    ),
+    (
+        lambda: ew.integer_pow(I, y=-1),
+        "[integer_pow] takes numbers, and integers to powers of at least 0; got i32[6] to the "
+        "power -1.",
+    ),
+    (
+        lambda: ew.pow(I, I),
+        "[pow] takes a floating or complex base, and an exponent of its dtype or integer; got i32[6] "
+        "and i32[6]. For integer bases use integer_pow.",
+    ),
     (lambda: ew.select_n(X, X, X), "[select_n] the selector must be boolean or int32; got f32[6]."),
     (lambda: ew.select_n(B, X, X, X), "[select_n] a boolean selector needs 2 cases; got 3."),
-    (lambda: ew.clamp(B, B, B),
-     "[clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6]."),
-    (lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
-     "[bitcast_convert_type] cannot reinterpret the bits of bool[6] as int8: booleans and complex "
-     "numbers convert only to themselves."),
+    (
+        lambda: ew.clamp(B, B, B),
+        "[clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6].",
+    ),
+    (
+        lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
+        "[bitcast_convert_type] cannot reinterpret the bits of bool[6] as int8: booleans and complex "
+        "numbers convert only to themselves.",
+    ),
     (lambda: special_functions.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
 ]
 

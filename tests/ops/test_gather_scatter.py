@@ -109,13 +109,21 @@ def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
 
 
 def looped(fun, args, dims, size):
-    rows = [[a if d is None else np.take(a, i, d) for a, d in zip(args, dims, strict=True)]
-            for i in range(size)]
+    rows = [
+        [a if d is None else np.take(a, i, d) for a, d in zip(args, dims, strict=True)]
+        for i in range(size)
+    ]
     return np.stack([np.asarray(fun(*map(EAGER.array, row))) for row in rows])
 
 
-COMBINATIONS = [(0, None, None), (None, 0, None), (None, None, 0), (1, 0, None), (None, 1, 0),
-                (0, 0, 0)]
+COMBINATIONS = [
+    (0, None, None),
+    (None, 0, None),
+    (None, None, 0),
+    (1, 0, None),
+    (None, 1, 0),
+    (0, 0, 0),
+]
 
 
 @pytest.mark.parametrize("dims", COMBINATIONS)
@@ -132,20 +140,29 @@ def test_batching(name, dims):
     gather = win.GatherDimensionNumbers((1,), (0,), (0,))
     params = {"dimension_numbers": win.as_scatter(gather)}
     calls = {
-        "gather": (lambda x, i: ix.gather(x, i, dimension_numbers=gather, slice_sizes=(1, 2)),
-                   [((3, 2), ""), ((3, 1), "index")]),
-        "scatter": (lambda x, i, u: ix.scatter(x, i, u, **params),
-                    [((4, 2), ""), ((1, 1), "index"), ((1, 2), "")]),
-        "scatter_add": (lambda x, i, u: ix.scatter_add(x, i, u, **params),
-                        [((4, 2), ""), ((3, 1), "index"), ((3, 2), "")]),
-        "slice": (lambda x, i, j: ix.dynamic_slice(x, i, j, slice_sizes=(2, 1)),
-                  [((3, 2), ""), ((), "index"), ((), "index")]),
-        "update": (lambda x, u, i: ix.dynamic_update_slice(x, u, i, np.int32(0)),
-                   [((3, 2), ""), ((2, 1), ""), ((), "index")]),
+        "gather": (
+            lambda x, i: ix.gather(x, i, dimension_numbers=gather, slice_sizes=(1, 2)),
+            [((3, 2), ""), ((3, 1), "index")],
+        ),
+        "scatter": (
+            lambda x, i, u: ix.scatter(x, i, u, **params),
+            [((4, 2), ""), ((1, 1), "index"), ((1, 2), "")],
+        ),
+        "scatter_add": (
+            lambda x, i, u: ix.scatter_add(x, i, u, **params),
+            [((4, 2), ""), ((3, 1), "index"), ((3, 2), "")],
+        ),
+        "slice": (
+            lambda x, i, j: ix.dynamic_slice(x, i, j, slice_sizes=(2, 1)),
+            [((3, 2), ""), ((), "index"), ((), "index")],
+        ),
+        "update": (
+            lambda x, u, i: ix.dynamic_update_slice(x, u, i, np.int32(0)),
+            [((3, 2), ""), ((2, 1), ""), ((), "index")],
+        ),
     }
     fun, kinds = calls[name]
-    dims = [d if d is None or len(s) >= d else 0
-            for d, (s, _) in zip(dims, kinds, strict=False)]
+    dims = [d if d is None or len(s) >= d else 0 for d, (s, _) in zip(dims, kinds, strict=False)]
     if all(d is None for d in dims):
         return
     args = [make(s, d, k) for d, (s, k) in zip(dims, kinds, strict=True)]
@@ -157,22 +174,39 @@ def test_batching(name, dims):
 # -- messages --
 
 OPERAND = EAGER.array(f32(2, 3))
-test_errors = messages([(partial(call, OPERAND), TypeError, text) for call, text in (
-    (lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
-     "[dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the same "
-     "dtype; got i32[]."),
-    (lambda x: ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1)),
-     "[dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1)."),
-    (lambda x: ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0)),
-     "[dynamic_update_slice] the update must have the operand's dtype and rank and fit inside; "
-     "got f32[2,3] and f32[3,3]."),
-    (lambda x: ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3)),
-     "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
-     f"{ROWS} and slice_sizes (1, 3)."),
-    (lambda x: ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)),
-     "[scatter] scatter_dims_to_operand_dims must have an entry per component of an index vector; "
-     f"got f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
-)])
+test_errors = messages(
+    [
+        (partial(call, OPERAND), TypeError, text)
+        for call, text in (
+            (
+                lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
+                "[dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the same "
+                "dtype; got i32[].",
+            ),
+            (
+                lambda x: ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1)),
+                "[dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1).",
+            ),
+            (
+                lambda x: ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0)),
+                "[dynamic_update_slice] the update must have the operand's dtype and rank and fit inside; "
+                "got f32[2,3] and f32[3,3].",
+            ),
+            (
+                lambda x: ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3)),
+                "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
+                f"{ROWS} and slice_sizes (1, 3).",
+            ),
+            (
+                lambda x: ix.scatter(
+                    x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)
+                ),
+                "[scatter] scatter_dims_to_operand_dims must have an entry per component of an index vector; "
+                f"got f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}.",
+            ),
+        )
+    ]
+)
 
 
 def test_modes():

@@ -95,7 +95,11 @@ def over_devices(part, patterns, given, checked, mesh, more=0):
 
     specs = {s: P("x") if s or more else P() for s in patterns}
     run = sw.shard_map(
-        every, mesh=mesh, in_specs=(P(), P("x")), out_specs=specs, check_vma=checked,
+        every,
+        mesh=mesh,
+        in_specs=(P(), P("x")),
+        out_specs=specs,
+        check_vma=checked,
         axis_names={"x"},
     )
     outs = sw.jit(run, compiler_options=QUICKLY)(whole, stacks)
@@ -173,6 +177,7 @@ def test_values_that_are_not_numbers(name, number):
 
 def test_of_nothing():
     """XLA turns operands without elements into constants, and loses the start of the map."""
+
     def part(whole, parts):
         return jnp.sum(whole), jnp.sum(parts, (1, 2))
 
@@ -268,8 +273,10 @@ def inside(case, checked):
     def wanted(varying, device):
         slopes, cts = case.at(varying, device, True)
         sums = case.summed(varying) if checked else cts
-        cts = [ct if i in varying else total
-               for i, ct, total in zip(case.active, cts, sums, strict=True)]
+        cts = [
+            ct if i in varying else total
+            for i, ct, total in zip(case.active, cts, sums, strict=True)
+        ]
         return [*slopes, *cts]
 
     given = [*case.given, *case.tangents, *case.weights]
@@ -299,8 +306,9 @@ def through(case, checked):
             outs[s] = case.slopes(args, ts, over(s)), case.cotangents(args, ws, over(s))
         return outs
 
-    stacks = [[np.stack(values) for values in rows]
-              for rows in (case.given, case.tangents, case.weights)]
+    stacks = [
+        [np.stack(values) for values in rows] for rows in (case.given, case.tangents, case.weights)
+    ]
     found = sw.jit(every, compiler_options=QUICKLY)(*stacks)
     faults = []
     for s, (slopes, cts) in found.items():
@@ -309,7 +317,8 @@ def through(case, checked):
         pairs = zip([*slopes, *cts], [*wanted, *case.summed(s)], strict=True)
         faults += [
             f"through, check_vma={checked}, operands {s} vary: came {shown(x)}, wanted {shown(y)}"
-            for x, y in pairs if not close(np.asarray(x), y, TOLERANCE)
+            for x, y in pairs
+            if not close(np.asarray(x), y, TOLERANCE)
         ]
     return faults
 

@@ -36,8 +36,9 @@ def of_jax(text, ins, outs, **kwargs):
     from jaxlib.mlir import ir
 
     with in_context():
-        types = [[ir.RankedTensorType.get(s, ir.F32Type.get()) for s in side]
-                 for side in (ins, outs)]
+        types = [
+            [ir.RankedTensorType.get(s, ir.F32Type.get()) for s in side] for side in (ins, outs)
+        ]
         rule = str_to_sdy_sharding_rule(text, **kwargs)
         return str(sdy_sharding_rule_to_mlir(rule, *types))
 
@@ -45,27 +46,34 @@ def of_jax(text, ins, outs, **kwargs):
 MANY = " ".join(f"f{i}" for i in range(24))
 
 
-@pytest.mark.parametrize(("text", "ins", "outs", "kwargs"), [
-    ("b i, i o -> b o", [(8, 4), (4, 2)], [(8, 2)], {"reduction_factors": ("i",)}),
-    ("... i -> ... i", [(8, 4, 2)], [(8, 4, 2)], {"need_replication_factors": ("i",)}),
-    ("...i -> ...i", [(8,)], [(8,)], {"permutation_factors": ("i",)}),
-    ("... (h d) -> ... h d", [(5, 12)], [(5, 4, 3)], {}),
-    ("(h d) e -> d (h e)", [(12, 5)], [(4, 15)], {"h": 3}),
-    ("(a b) -> (b a)", [(12,)], [(12,)], {"a": 3, "b": 4, "permutation_factors": ("b",)}),
-    ("...1 i, ...2 j -> ...2 i", [(3, 4), (5, 6)], [(5, 4)], {}),
-    (" -> ", [()], [()], {}),
-    ("i,->i,", [(4,), ()], [(4,), ()], {}),
-    ("i, i -> i", [(8,), (4,)], [(4,)], {}),
-    (f"{MANY} -> {MANY}", [tuple([2] * 24)], [tuple([2] * 24)],
-     {"reduction_factors": ("f3", "f19", "f20")}),
-])
+@pytest.mark.parametrize(
+    ("text", "ins", "outs", "kwargs"),
+    [
+        ("b i, i o -> b o", [(8, 4), (4, 2)], [(8, 2)], {"reduction_factors": ("i",)}),
+        ("... i -> ... i", [(8, 4, 2)], [(8, 4, 2)], {"need_replication_factors": ("i",)}),
+        ("...i -> ...i", [(8,)], [(8,)], {"permutation_factors": ("i",)}),
+        ("... (h d) -> ... h d", [(5, 12)], [(5, 4, 3)], {}),
+        ("(h d) e -> d (h e)", [(12, 5)], [(4, 15)], {"h": 3}),
+        ("(a b) -> (b a)", [(12,)], [(12,)], {"a": 3, "b": 4, "permutation_factors": ("b",)}),
+        ("...1 i, ...2 j -> ...2 i", [(3, 4), (5, 6)], [(5, 4)], {}),
+        (" -> ", [()], [()], {}),
+        ("i,->i,", [(4,), ()], [(4,), ()], {}),
+        ("i, i -> i", [(8,), (4,)], [(4,)], {}),
+        (
+            f"{MANY} -> {MANY}",
+            [tuple([2] * 24)],
+            [tuple([2] * 24)],
+            {"reduction_factors": ("f3", "f19", "f20")},
+        ),
+    ],
+)
 def test_rules_are_those_of_jax(text, ins, outs, kwargs):
     assert attribute(rule_of(text, **kwargs), ins, outs) == of_jax(text, ins, outs, **kwargs)
 
 
 def test_objects_are_strings():
     rule = SdyShardingRule(
-        (ArrayMapping(BATCHING, CompoundFactor("h", "d")),), ((BATCHING, "h", "d"),),
+        (ArrayMapping(BATCHING, CompoundFactor("h", "d")),), ((BATCHING, "h", "d"),)
     )
     assert rule == rule_of("... (h d) -> ... h d")
     assert hash(rule) == hash(rule_of("...(h d)->...h d"))
@@ -80,8 +88,12 @@ def test_objects_are_strings():
 
 
 def test_a_mapped_dimension():
-    rule = fitted(rule_of("b i, i o -> b o", reduction_factors=("i",)),
-                  types_of((8, 4), (4, 2)), types_of((8, 2)), "f")
+    rule = fitted(
+        rule_of("b i, i o -> b o", reduction_factors=("i",)),
+        types_of((8, 4), (4, 2)),
+        types_of((8, 2)),
+        "f",
+    )
     assert rule.batched(3, (True, False)).attribute() == (
         "#sdy.op_sharding_rule<([i, j, k], [k, l])->([i, j, l]) {i=3, j=8, k=4, l=2} "
         "reduction={k}, custom>"
@@ -93,8 +105,11 @@ def test_a_mapped_dimension():
 
 
 def test_rules_from_what_follows_what():
-    found = probed([(0, 0, [(0, 1)]), (0, 1, [(0, 0)]), (1, 0, [(0, 1)])],
-                   types_of((8, 4), (8,)), types_of((4, 8)))
+    found = probed(
+        [(0, 0, [(0, 1)]), (0, 1, [(0, 0)]), (1, 0, [(0, 1)])],
+        types_of((8, 4), (8,)),
+        types_of((4, 8)),
+    )
     assert found.attribute() == (
         "#sdy.op_sharding_rule<([i, j], [i])->([j, i]) {i=8, j=4}, custom>"
     )
@@ -102,71 +117,180 @@ def test_rules_from_what_follows_what():
     assert both.attribute() == "#sdy.op_sharding_rule<([i, j])->([i]) {i=4, j=4}, custom>"
 
 
-@pytest.mark.parametrize(("text", "kwargs", "expected"), [
-    ("i", {}, "sharding_rule 'i' must have one -> between operands and results, as in "
-     "'b i, i o -> b o'."),
-    ("i -> i -> i", {}, "sharding_rule 'i -> i -> i' must have one -> between operands and "
-     "results, as in 'b i, i o -> b o'."),
-    ("(i -> i", {}, "sharding_rule '(i -> i': parentheses are not balanced, or are within others."),
-    ("((i j)) -> i", {},
-     "sharding_rule '((i j)) -> i': parentheses are not balanced, or are within others."),
-    ("(i) -> i", {},
-     "sharding_rule '(i) -> i': parentheses must have two factors or more in them."),
-    ("i ... -> i", {},
-     "sharding_rule 'i ... -> i': an ellipsis may only be the first of an array."),
-    ("1i -> i", {}, "sharding_rule '1i -> i': '1i' is not a factor name: a letter followed by "
-     "letters, digits and underscores."),
-    ("i.j -> i", {}, "sharding_rule 'i.j -> i': '.' is not a factor name: a letter followed by "
-     "letters, digits and underscores."),
-    ("i -> i", {"j": 3}, "SdyShardingRule('i -> i'): the factor 'j' has a size, but is in no "
-     "mapping."),
-    ("i -> i", {"i": 3}, "SdyShardingRule('i -> i'): the factor 'i' has a size, but is a full "
-     "dimension, whose size is known."),
-    ("(i j) -> i", {}, "SdyShardingRule('(i j) -> i'): the factor 'j' is only used within compound "
-     "factors: pass its size, j=…."),
-    ("(i j) -> i", {"j": "3"}, "SdyShardingRule('(i j) -> i'): the factor 'j' has the size '3', "
-     "which is not a positive integer."),
-    ("i -> i", {"reduction_factors": "i"}, "SdyShardingRule('i -> i'): reduction_factors must be a "
-     "tuple of names; got 'i' of type str."),
-    ("i -> i", {"reduction_factors": ("j",)}, "SdyShardingRule('i -> i'): 'j' of reduction_factors "
-     "is in no mapping."),
-    ("i -> i", {"reduction_factors": ("i", "i")}, "SdyShardingRule('i -> i'): 'i' is of "
-     "reduction_factors twice; a factor may be listed only once."),
-    ("i -> i", {"reduction_factors": ("i",), "permutation_factors": ("i",)},
-     "SdyShardingRule('i -> i'): 'i' is of permutation_factors and of reduction_factors; a factor "
-     "may be listed only once."),
-])
+@pytest.mark.parametrize(
+    ("text", "kwargs", "expected"),
+    [
+        (
+            "i",
+            {},
+            "sharding_rule 'i' must have one -> between operands and results, as in "
+            "'b i, i o -> b o'.",
+        ),
+        (
+            "i -> i -> i",
+            {},
+            "sharding_rule 'i -> i -> i' must have one -> between operands and "
+            "results, as in 'b i, i o -> b o'.",
+        ),
+        (
+            "(i -> i",
+            {},
+            "sharding_rule '(i -> i': parentheses are not balanced, or are within others.",
+        ),
+        (
+            "((i j)) -> i",
+            {},
+            "sharding_rule '((i j)) -> i': parentheses are not balanced, or are within others.",
+        ),
+        (
+            "(i) -> i",
+            {},
+            "sharding_rule '(i) -> i': parentheses must have two factors or more in them.",
+        ),
+        (
+            "i ... -> i",
+            {},
+            "sharding_rule 'i ... -> i': an ellipsis may only be the first of an array.",
+        ),
+        (
+            "1i -> i",
+            {},
+            "sharding_rule '1i -> i': '1i' is not a factor name: a letter followed by "
+            "letters, digits and underscores.",
+        ),
+        (
+            "i.j -> i",
+            {},
+            "sharding_rule 'i.j -> i': '.' is not a factor name: a letter followed by "
+            "letters, digits and underscores.",
+        ),
+        (
+            "i -> i",
+            {"j": 3},
+            "SdyShardingRule('i -> i'): the factor 'j' has a size, but is in no mapping.",
+        ),
+        (
+            "i -> i",
+            {"i": 3},
+            "SdyShardingRule('i -> i'): the factor 'i' has a size, but is a full "
+            "dimension, whose size is known.",
+        ),
+        (
+            "(i j) -> i",
+            {},
+            "SdyShardingRule('(i j) -> i'): the factor 'j' is only used within compound "
+            "factors: pass its size, j=….",
+        ),
+        (
+            "(i j) -> i",
+            {"j": "3"},
+            "SdyShardingRule('(i j) -> i'): the factor 'j' has the size '3', "
+            "which is not a positive integer.",
+        ),
+        (
+            "i -> i",
+            {"reduction_factors": "i"},
+            "SdyShardingRule('i -> i'): reduction_factors must be a "
+            "tuple of names; got 'i' of type str.",
+        ),
+        (
+            "i -> i",
+            {"reduction_factors": ("j",)},
+            "SdyShardingRule('i -> i'): 'j' of reduction_factors is in no mapping.",
+        ),
+        (
+            "i -> i",
+            {"reduction_factors": ("i", "i")},
+            "SdyShardingRule('i -> i'): 'i' is of "
+            "reduction_factors twice; a factor may be listed only once.",
+        ),
+        (
+            "i -> i",
+            {"reduction_factors": ("i",), "permutation_factors": ("i",)},
+            "SdyShardingRule('i -> i'): 'i' is of permutation_factors and of reduction_factors; a factor "
+            "may be listed only once.",
+        ),
+    ],
+)
 def test_wrong_rules(text, kwargs, expected):
     fails(ValueError, expected, rule_of, text, **kwargs)
 
 
-@pytest.mark.parametrize(("make", "expected"), [
-    (lambda: CompoundFactor("i"), "CompoundFactor takes two factors or more; got 1 factor. Write "
-     "a single factor on its own."),
-    (lambda: CompoundFactor("i", BATCHING), "CompoundFactor: '…' is not a factor name: a letter "
-     "followed by letters, digits and underscores."),
-    (lambda: ArrayMapping(3), "ArrayMapping: a factor must be a string; got 3 of type int."),
-    (lambda: ArrayMapping("i", BATCHING),
-     "ArrayMapping('i', '…'): an ellipsis may only be the first entry."),
-])
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (
+            lambda: CompoundFactor("i"),
+            "CompoundFactor takes two factors or more; got 1 factor. Write "
+            "a single factor on its own.",
+        ),
+        (
+            lambda: CompoundFactor("i", BATCHING),
+            "CompoundFactor: '…' is not a factor name: a letter "
+            "followed by letters, digits and underscores.",
+        ),
+        (lambda: ArrayMapping(3), "ArrayMapping: a factor must be a string; got 3 of type int."),
+        (
+            lambda: ArrayMapping("i", BATCHING),
+            "ArrayMapping('i', '…'): an ellipsis may only be the first entry.",
+        ),
+    ],
+)
 def test_wrong_objects(make, expected):
     fails(ValueError, expected, make)
 
 
-@pytest.mark.parametrize(("text", "ins", "outs", "expected"), [
-    ("i -> i", [(2,), (3,)], [(2,)], "sharding_rule 'i -> i' is for 1 operand, but there are 2."),
-    ("i -> i, j", [(2,)], [(2,)], "sharding_rule 'i -> i, j' is for 2 results, but there is 1."),
-    ("... i -> i", [()], [(2,)], "sharding_rule '... i -> i': operand 0 of type f32[] has 0 "
-     "dimensions, and its mapping '... i' 2 entries."),
-    ("... i, ... i -> i", [(3, 2), (2,)], [(2,)], "sharding_rule '... i, ... i -> i': operand 1 of "
-     "type f32[2] has 0 dimensions for the ellipsis, which represents 1 elsewhere."),
-    ("... i, ... i -> i", [(3, 2), (4, 2)], [(2,)], "sharding_rule '... i, ... i -> i': operand 1 "
-     "of type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere."),
-    ("(i j) -> i j", [(7,)], [(2, 3)], "sharding_rule '(i j) -> i j': a dimension of 7 elements of "
-     "f32[7] is factored as (i j), but i=2 × j=3 is 6."),
-])
+@pytest.mark.parametrize(
+    ("text", "ins", "outs", "expected"),
+    [
+        (
+            "i -> i",
+            [(2,), (3,)],
+            [(2,)],
+            "sharding_rule 'i -> i' is for 1 operand, but there are 2.",
+        ),
+        (
+            "i -> i, j",
+            [(2,)],
+            [(2,)],
+            "sharding_rule 'i -> i, j' is for 2 results, but there is 1.",
+        ),
+        (
+            "... i -> i",
+            [()],
+            [(2,)],
+            "sharding_rule '... i -> i': operand 0 of type f32[] has 0 "
+            "dimensions, and its mapping '... i' 2 entries.",
+        ),
+        (
+            "... i, ... i -> i",
+            [(3, 2), (2,)],
+            [(2,)],
+            "sharding_rule '... i, ... i -> i': operand 1 of "
+            "type f32[2] has 0 dimensions for the ellipsis, which represents 1 elsewhere.",
+        ),
+        (
+            "... i, ... i -> i",
+            [(3, 2), (4, 2)],
+            [(2,)],
+            "sharding_rule '... i, ... i -> i': operand 1 "
+            "of type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere.",
+        ),
+        (
+            "(i j) -> i j",
+            [(7,)],
+            [(2, 3)],
+            "sharding_rule '(i j) -> i j': a dimension of 7 elements of "
+            "f32[7] is factored as (i j), but i=2 × j=3 is 6.",
+        ),
+    ],
+)
 def test_rules_that_do_not_fit(text, ins, outs, expected):
     fails(
-        ValueError, f"custom_partitioning function f: {expected}", attribute, rule_of(text), ins,
+        ValueError,
+        f"custom_partitioning function f: {expected}",
+        attribute,
+        rule_of(text),
+        ins,
         outs,
     )

@@ -46,8 +46,12 @@ case("matvec", lambda m, a, b: a @ b, M, (16,))
 case("matmul to", lambda m, a, b: m.np.matmul(a, b, out_sharding=m.P("x", None)), M, N)
 case("einsum", lambda m, a, b: m.np.einsum("ij,kj->ik", a, b), M, M)
 case("einsum to", lambda m, a, b: m.np.einsum("ij,kj->ik", a, b, out_sharding=m.P("y")), M, M)
-case("dot_general to", lambda m, a, b: m.lax.dot_general(
-    a, b, (((1,), (0,)), ((), ())), out_sharding=m.P("y", "x")), M, N)
+case(
+    "dot_general to",
+    lambda m, a, b: m.lax.dot_general(a, b, (((1,), (0,)), ((), ())), out_sharding=m.P("y", "x")),
+    M,
+    N,
+)
 case("tensordot", lambda m, a, b: m.np.tensordot(a, b, 1), M, N)
 
 # -- shapes --
@@ -100,34 +104,78 @@ case("vmap of constant", lambda m, a: m.vmap(lambda x: m.np.zeros(3))(a), M)
 case("vmap captured", lambda m, a, b: m.vmap(lambda x: x @ b)(a), M, N)
 case("jvp", lambda m, a: m.jvp(lambda a: m.np.sin(a) @ m.np.ones((16, 3)), (a,), (a,)), M)
 case("grad", lambda m, a: m.grad(lambda x: m.np.sin(x).sum())(a), M)
-case("grad of product", lambda m, a, b: m.grad(
-    lambda a, b: ((a @ b) ** 2).sum(), (0, 1))(a, b), M, N)
-case("grad of product to", lambda m, a, b: m.grad(
-    lambda a, b: (m.np.matmul(a, b, out_sharding=m.P()) ** 2).sum(), (0, 1))(a, b), M, N)
+case(
+    "grad of product", lambda m, a, b: m.grad(lambda a, b: ((a @ b) ** 2).sum(), (0, 1))(a, b), M, N
+)
+case(
+    "grad of product to",
+    lambda m, a, b: m.grad(lambda a, b: (m.np.matmul(a, b, out_sharding=m.P()) ** 2).sum(), (0, 1))(
+        a, b
+    ),
+    M,
+    N,
+)
 case("grad of reshape", lambda m, a: m.grad(lambda a: (a.reshape(8, 4, 4) ** 2).sum())(a), M)
-case("grad of get", lambda m, a, i: m.grad(
-    lambda a: (a.at[i].get(out_sharding=m.P("y", None)) ** 2).sum())(a), M, (8,), dtypes=(F, INT))
-case("grad of rows", lambda m, a, b: m.grad(lambda a, b: ((a + b) ** 2).sum(), (0, 1))(a, b),
-     M, (16,))
+case(
+    "grad of get",
+    lambda m, a, i: m.grad(lambda a: (a.at[i].get(out_sharding=m.P("y", None)) ** 2).sum())(a),
+    M,
+    (8,),
+    dtypes=(F, INT),
+)
+case(
+    "grad of rows",
+    lambda m, a, b: m.grad(lambda a, b: ((a + b) ** 2).sum(), (0, 1))(a, b),
+    M,
+    (16,),
+)
 case("grad of max", lambda m, a: m.grad(lambda a: a.max(1).sum())(a), M)
 case("grad of softmax", lambda m, a: m.grad(lambda a: (m.nn.softmax(a) ** 2).sum())(a), M)
-case("grad of reshard", lambda m, a: m.grad(
-    lambda a: (m.reshard(a, m.P("y", None)) ** 2).sum())(a), M)
+case(
+    "grad of reshard",
+    lambda m, a: m.grad(lambda a: (m.reshard(a, m.P("y", None)) ** 2).sum())(a),
+    M,
+)
 case("grad of jit", lambda m, a: m.grad(lambda a: m.jit(lambda x: m.np.sin(x).sum())(a))(a), M)
 case("vmap of grad", lambda m, a: m.vmap(m.grad(lambda r: m.np.sin(r).sum()))(a), M)
-case("scan", lambda m, a: m.lax.scan(
-    lambda c, x: (c + x, c), m.np.zeros_like(a[0]), a), M)
-case("scan from scalar", lambda m, a: m.lax.scan(
-    lambda c, x: (c + x.sum(), c), np.float32(0), a), M)
-case("grad of scan", lambda m, a, w: m.grad(lambda a, w: m.lax.scan(
-    lambda c, x: (m.np.tanh(c * w + x), c), m.np.zeros_like(w), a)[0].sum(), (0, 1))(a, w),
-    M, (16,))
-case("vmap of scan", lambda m, a: m.vmap(
-    lambda r: m.lax.scan(lambda c, x: (c + x, c), np.float32(0), r)[0])(a), M)
+case("scan", lambda m, a: m.lax.scan(lambda c, x: (c + x, c), m.np.zeros_like(a[0]), a), M)
+case(
+    "scan from scalar", lambda m, a: m.lax.scan(lambda c, x: (c + x.sum(), c), np.float32(0), a), M
+)
+case(
+    "grad of scan",
+    lambda m, a, w: m.grad(
+        lambda a, w: m.lax.scan(lambda c, x: (m.np.tanh(c * w + x), c), m.np.zeros_like(w), a)[
+            0
+        ].sum(),
+        (0, 1),
+    )(a, w),
+    M,
+    (16,),
+)
+case(
+    "vmap of scan",
+    lambda m, a: m.vmap(lambda r: m.lax.scan(lambda c, x: (c + x, c), np.float32(0), r)[0])(a),
+    M,
+)
 
 # Cases that JAX rejects and this library accepts: some operands need not have equal shardings
 # (replicated with sharded), sizes need not divide, and sharded dimensions may be sliced.
 LENIENT = {
-    "where", "concatenate", "stack", "slice", "row", "split", "roll", "dynamic_slice", "update",
-    "gather", "set", "add at", "reshape (16, 8)", "reshape (4, 32)", "scan", "vmap of scan",
+    "where",
+    "concatenate",
+    "stack",
+    "slice",
+    "row",
+    "split",
+    "roll",
+    "dynamic_slice",
+    "update",
+    "gather",
+    "set",
+    "add at",
+    "reshape (16, 8)",
+    "reshape (4, 32)",
+    "scan",
+    "vmap of scan",
 }

@@ -62,26 +62,35 @@ def test_a_callback_is_asked_once_for_each_part(name, shape):
     values, asked = numbers(shape), []
     x = sw.make_array_from_callback(shape, PLACES[name], lambda i: asked.append(i) or values[i])
     check(x, PLACES[name], values)
-    parts_with_data = [i for i in distinct(PLACES[name], shape) if values.size == 0
-                       or values[eval(i)].size]  # an index as a string
+    parts_with_data = [
+        i for i in distinct(PLACES[name], shape) if values.size == 0 or values[eval(i)].size
+    ]  # an index as a string
     assert list(map(str, asked)) == parts_with_data
 
 
 def test_places_and_results_of_callbacks():
     values = numbers((8, 8))
     with MESH:
-        check(sw.make_array_from_callback((8, 8), P("x"), lambda i: values[i]), PLACES["rows"],
-              values)
-    check(sw.make_array_from_callback((8, 8), DEVICES[3], lambda i: values[i]), PLACES["one"],
-          values)
+        check(
+            sw.make_array_from_callback((8, 8), P("x"), lambda i: values[i]), PLACES["rows"], values
+        )
+    check(
+        sw.make_array_from_callback((8, 8), DEVICES[3], lambda i: values[i]), PLACES["one"], values
+    )
+
     # Results of a callback may be anything like an array.
     class Foreign:
         def __array__(self, dtype=None, copy=None):
             return np.asarray([1.0, 2.0], dtype)
 
     place = PLACES["rows"].with_spec(P("x"))
-    for result in (Foreign(), [1.0, 2.0], np.array([1.0, 2.0]), lax.add(np.array([0.0, 1.0]), 1.0),
-                   np.array([2.0, 1.0])[::-1]):
+    for result in (
+        Foreign(),
+        [1.0, 2.0],
+        np.array([1.0, 2.0]),
+        lax.add(np.array([0.0, 1.0]), 1.0),
+        np.array([2.0, 1.0])[::-1],
+    ):
         x = sw.make_array_from_callback((8,), place, lambda i, r=result: r)
         assert x.dtype == np.float32 and np.asarray(x).tolist() == [1, 2] * 4
     x = sw.make_array_from_callback((), PLACES["replicated"], lambda i: 2.5)
@@ -185,8 +194,10 @@ def test_what_a_callback_must_not_give():
         "make_array_from_callback: the callback returned float32 for index (slice(2, 4, None),); "
         "expected int8. All parts of an array must have the same dtype."
     )
-    message = refused(UnexpectedTracerError, lambda: sw.jit(
-        lambda x: make(lambda i: x)())(np.zeros(2, np.float32)))
+    message = refused(
+        UnexpectedTracerError,
+        lambda: sw.jit(lambda x: make(lambda i: x)())(np.zeros(2, np.float32)),
+    )
     assert message == (
         "make_array_from_callback: the part at index (slice(0, 2, None),) is a jit tracer f32[2]. "
         "Arrays are created from concrete values: call it outside of jit, grad and vmap, or "
@@ -223,8 +234,9 @@ def test_places_addends_and_constants():
         "and an index does not identify which one. Use "
         "make_array_from_single_device_arrays."
     )
-    addends = [sw.device_put(numbers((2,)) * k, d) for k, d in zip((1, 10), mesh.flat_devices,
-                                                                   strict=True)]
+    addends = [
+        sw.device_put(numbers((2,)) * k, d) for k, d in zip((1, 10), mesh.flat_devices, strict=True)
+    ]
     x = sw.make_array_from_single_device_arrays((2,), place, addends)
     total = sw.sharding.reshard(x, NamedSharding(mesh, P(None)))
     assert np.asarray(total).tolist() == [11, 22]
@@ -248,8 +260,9 @@ def test_batched_callbacks_and_all_data(name, shape):
     assert calls == [list(PLACES[name].indices(shape))]
     values = numbers(shape)
     for asked in (None, shape, (None, shape[1])):
-        check(sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name],
-              values)
+        check(
+            sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name], values
+        )
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -296,8 +309,9 @@ def pointers(arrays):
 
 def test_single_device_arrays():
     values = numbers((8, 8))
-    pieces = [sw.device_put(values[i], d) for d, i in
-              PLACES["both"].devices_indices_map((8, 8)).items()]
+    pieces = [
+        sw.device_put(values[i], d) for d, i in PLACES["both"].devices_indices_map((8, 8)).items()
+    ]
     x = sw.make_array_from_single_device_arrays((8, 8), PLACES["both"], pieces)
     assert pointers(s.data for s in x.addressable_shards) == pointers(pieces)
     uneven = sw.device_put(numbers((7,)), NamedSharding(MESH, P("x")))
@@ -316,10 +330,21 @@ def test_single_device_arrays():
     np.testing.assert_array_equal(random.key_data(x), random.key_data(keys))
 
 
-@pytest.mark.parametrize("wrong", [
-    "tracer", "no sequence", "no array", "dtype", "asked dtype", "number", "spread", "devices",
-    "shape", "ragged",
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "tracer",
+        "no sequence",
+        "no array",
+        "dtype",
+        "asked dtype",
+        "number",
+        "spread",
+        "devices",
+        "shape",
+        "ragged",
+    ],
+)
 def test_single_device_arrays_are_checked(wrong):
     values = numbers((4,))
     place = NamedSharding(Mesh(DEVICES[:2], ("i",)), P("i"))
@@ -328,35 +353,65 @@ def test_single_device_arrays_are_checked(wrong):
     start = "make_array_from_single_device_arrays: "
     where = "NamedSharding(mesh=Mesh('i': 2), spec=P('i'))"
     cases = {
-        "tracer": (ValueError, lambda: sw.jit(lambda a: make((4,), place, [a, two]))(one),
-                   "arrays[0] is a jit tracer f32[2]. Arrays are created from concrete values: "
-                   "call it outside of jit, grad and vmap, or compute the parts with NumPy."),
-        "no sequence": (TypeError, lambda: make((4,), place, one),
-                        "arrays must be a list or tuple of arrays; got Array."),
-        "no array": (TypeError, lambda: make((4,), place, [one, values[2:]]),
-                     "arrays[1] is a ndarray, not an array on a device. Put it there with "
-                     "`device_put`, or use make_array_from_callback."),
-        "dtype": (TypeError, lambda: make((4,), place, [one, two.astype(np.int8)]),
-                  "arrays[1] is i8[2], of dtype int8, but arrays[0] is float32. All parts of an "
-                  "array must have the same dtype: convert them with `astype`."),
-        "asked dtype": (TypeError, lambda: make((4,), place, [one, two], dtype=np.int8),
-                        "arrays[0] is f32[2], of dtype float32, but dtype is int8. All parts "
-                        "of an array must have the same dtype: convert them with `astype`."),
-        "number": (ValueError, lambda: make((4,), place, [one]),
-                   f"got 1 array for an array of shape (4,), but {where} has 2 devices of this "
-                   "process. Pass one array for each."),
-        "spread": (ValueError, lambda: make((4,), place, [one, sw.device_put(values[:2], place)]),
-                   "arrays[1] of type f32[2] is on 2 devices; each part must be on one. Pass the "
-                   "data of its `addressable_shards`."),
-        "devices": (ValueError, lambda: make((4,), place, [one, sw.device_put(two, DEVICES[5])]),
-                    f"the arrays are on devices [0, 5], but {where} has devices [0, 1] of this "
-                    "process. Move them with `device_put`, one to each device."),
-        "shape": (ValueError, lambda: make((8,), place, [one, two]),
-                  "the array on device 0 has shape (2,); the shard of an array of shape (8,) "
-                  f"there has shape (4,), under {where}."),
-        "ragged": (ValueError, lambda: make((3,), place, [one, two]),
-                   "the array on device 1 has shape (2,); the shard of an array of shape (3,) "
-                   f"there has shape (1,), the end of an uneven dimension, under {where}."),
+        "tracer": (
+            ValueError,
+            lambda: sw.jit(lambda a: make((4,), place, [a, two]))(one),
+            "arrays[0] is a jit tracer f32[2]. Arrays are created from concrete values: "
+            "call it outside of jit, grad and vmap, or compute the parts with NumPy.",
+        ),
+        "no sequence": (
+            TypeError,
+            lambda: make((4,), place, one),
+            "arrays must be a list or tuple of arrays; got Array.",
+        ),
+        "no array": (
+            TypeError,
+            lambda: make((4,), place, [one, values[2:]]),
+            "arrays[1] is a ndarray, not an array on a device. Put it there with "
+            "`device_put`, or use make_array_from_callback.",
+        ),
+        "dtype": (
+            TypeError,
+            lambda: make((4,), place, [one, two.astype(np.int8)]),
+            "arrays[1] is i8[2], of dtype int8, but arrays[0] is float32. All parts of an "
+            "array must have the same dtype: convert them with `astype`.",
+        ),
+        "asked dtype": (
+            TypeError,
+            lambda: make((4,), place, [one, two], dtype=np.int8),
+            "arrays[0] is f32[2], of dtype float32, but dtype is int8. All parts "
+            "of an array must have the same dtype: convert them with `astype`.",
+        ),
+        "number": (
+            ValueError,
+            lambda: make((4,), place, [one]),
+            f"got 1 array for an array of shape (4,), but {where} has 2 devices of this "
+            "process. Pass one array for each.",
+        ),
+        "spread": (
+            ValueError,
+            lambda: make((4,), place, [one, sw.device_put(values[:2], place)]),
+            "arrays[1] of type f32[2] is on 2 devices; each part must be on one. Pass the "
+            "data of its `addressable_shards`.",
+        ),
+        "devices": (
+            ValueError,
+            lambda: make((4,), place, [one, sw.device_put(two, DEVICES[5])]),
+            f"the arrays are on devices [0, 5], but {where} has devices [0, 1] of this "
+            "process. Move them with `device_put`, one to each device.",
+        ),
+        "shape": (
+            ValueError,
+            lambda: make((8,), place, [one, two]),
+            "the array on device 0 has shape (2,); the shard of an array of shape (8,) "
+            f"there has shape (4,), under {where}.",
+        ),
+        "ragged": (
+            ValueError,
+            lambda: make((3,), place, [one, two]),
+            "the array on device 1 has shape (2,); the shard of an array of shape (3,) "
+            f"there has shape (1,), the end of an uneven dimension, under {where}.",
+        ),
     }
     error, fun, message = cases[wrong]
     assert refused(error, fun) == start + message
@@ -423,8 +478,10 @@ def test_put_on_each_device():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.tuples(st.integers(0, 9), st.integers(0, 9)), st.sampled_from(sorted(PLACES)),
-    st.sampled_from([np.float32, np.int8, bool]), st.booleans(),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.sampled_from(sorted(PLACES)),
+    st.sampled_from([np.float32, np.int8, bool]),
+    st.booleans(),
 )
 def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
     values, place = numbers(shape, dtype), PLACES[name]
@@ -432,9 +489,11 @@ def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
     x = sw.make_array_from_callback(shape, place, lambda i: source[i])
     pieces = [s.data for s in x.addressable_shards]
     made = [
-        x, sw.make_array_from_single_device_arrays(shape, place, pieces[::-1]),
+        x,
+        sw.make_array_from_single_device_arrays(shape, place, pieces[::-1]),
         sw.make_array_from_batched_callback(shape, place, lambda all: [source[i] for i in all]),
-        sw.make_array_from_process_local_data(place, source), sw.device_put(source, place),
+        sw.make_array_from_process_local_data(place, source),
+        sw.device_put(source, place),
     ]
     for y in made:
         assert y.aval is x.aval and y.sharding is place and y.committed

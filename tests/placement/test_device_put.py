@@ -46,8 +46,10 @@ def numbers(*shape):
 
 
 def pointer(x):
-    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else (
-        x.unsafe_buffer_pointer()
+    return (
+        x.__array_interface__["data"][0]
+        if isinstance(x, np.ndarray)
+        else (x.unsafe_buffer_pointer())
     )
 
 
@@ -86,6 +88,7 @@ def test_keys_and_gradients():
         np.testing.assert_array_equal(np.asarray(random.key_data(moved)), data)
     # Gradients and tangents.
     x = sw.device_put(numbers(4), DEVICES[3])
+
     def f(a):
         there = (sw.device_put(a, DEVICES[5]) ** 2).sum()
         return sw.device_put(there, DEVICES[3]) + a.sum()
@@ -121,9 +124,12 @@ def test_sharing_memory():
     source = sw.device_put(values, ROWS)
     free = lax.add(values, 1.0)
     cases = [
-        (source, ROWS), (source, NamedSharding(MESH, P("x", None))), (source, None),
+        (source, ROWS),
+        (source, NamedSharding(MESH, P("x", None))),
+        (source, None),
         (source, NamedSharding(Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y")), P())),
-        (free, None), (free, DEVICES[0]),
+        (free, None),
+        (free, DEVICES[0]),
     ]
     for x, place in cases:
         y = sw.device_put(x, place, may_alias=False)
@@ -160,9 +166,12 @@ def test_may_alias_lets_the_result_share_the_memory_of_numpy():
 @pytest.mark.parametrize("what", ["order", "alignment", "dtype", "uneven", "empty", "list"])
 def test_what_cannot_be_shared_is_copied(what):
     values = {
-        "order": aligned(numbers(8, 8)).T, "alignment": aligned(numbers(65))[1:],
-        "dtype": aligned(np.ones((8, 8))), "uneven": aligned(numbers(7, 8)),
-        "empty": np.ones((0, 8), np.float32), "list": numbers(8),
+        "order": aligned(numbers(8, 8)).T,
+        "alignment": aligned(numbers(65))[1:],
+        "dtype": aligned(np.ones((8, 8))),
+        "uneven": aligned(numbers(7, 8)),
+        "empty": np.ones((0, 8), np.float32),
+        "list": numbers(8),
     }[what]
     x = sw.device_put(values, NamedSharding(MESH, P("x")), may_alias=True)
     np.testing.assert_array_equal(np.asarray(x), values)
@@ -186,12 +195,19 @@ def test_donation():
         y = sw.device_put(x, place, donate=True)
         assert pointers(y) == held and x.is_deleted() and not y.is_deleted()
         message = "array of type f32[8,8] was donated to device_put. " + donated("device_put")
-        for use in (lambda x=x: x + 1, lambda x=x: np.asarray(x),
-                    lambda x=x: sw.jit(lambda a: a)(x), lambda x=x: sw.device_put(x, DEVICES[1])):
+        for use in (
+            lambda x=x: x + 1,
+            lambda x=x: np.asarray(x),
+            lambda x=x: sw.jit(lambda a: a)(x),
+            lambda x=x: sw.device_put(x, DEVICES[1]),
+        ):
             assert refused(RuntimeError, use).endswith(message)
     x, y, z = (sw.device_put(numbers(4), DEVICES[0]) for _ in range(3))
-    out = sw.device_put({"a": [x, y], "b": z, "c": numbers(2)}, DEVICES[2],
-                        donate={"a": [True, False], "b": True, "c": True})
+    out = sw.device_put(
+        {"a": [x, y], "b": z, "c": numbers(2)},
+        DEVICES[2],
+        donate={"a": [True, False], "b": True, "c": True},
+    )
     assert [a.is_deleted() for a in (x, y, z)] == [True, False, True]
     assert {d for a in (*out["a"], out["b"], out["c"]) for d in a.devices()} == {DEVICES[2]}
     x = sw.device_put(numbers(4), DEVICES[0])
@@ -222,20 +238,40 @@ def test_options_are_prefixes_and_mismatches_name_the_path(option):
         )
 
 
-@pytest.mark.parametrize(("options", "error", "message"), [
-    ({"donate": {"a": 1, "b": True}}, TypeError,
-     "device_put: donate must be True or False; got 1."),
-    ({"may_alias": "no"}, TypeError, "device_put: may_alias must be True or False; got 'no'."),
-    ({"donate": True, "may_alias": True}, ValueError,
-     "device_put: donate and may_alias are both True. Donated memory belongs to the result alone: "
-     "leave out may_alias."),
-    ({"device": "cpu"}, TypeError, "device_put takes shardings, devices, PartitionSpecs or None; "
-     "got 'cpu' of type str."),
-    ({"device": P("x")}, ValueError, "device_put: a bare P('x') needs a mesh in scope. Use "
-     "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`."),
-    ({"device": ROWS}, ValueError, "device_put: x['a']: P('x') over Mesh('x': 4, 'y': 2) has 1 "
-     "entry, but the array has only 0 dimensions. Remove entries from the end of the spec."),
-])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"donate": {"a": 1, "b": True}},
+            TypeError,
+            "device_put: donate must be True or False; got 1.",
+        ),
+        ({"may_alias": "no"}, TypeError, "device_put: may_alias must be True or False; got 'no'."),
+        (
+            {"donate": True, "may_alias": True},
+            ValueError,
+            "device_put: donate and may_alias are both True. Donated memory belongs to the result alone: "
+            "leave out may_alias.",
+        ),
+        (
+            {"device": "cpu"},
+            TypeError,
+            "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.",
+        ),
+        (
+            {"device": P("x")},
+            ValueError,
+            "device_put: a bare P('x') needs a mesh in scope. Use "
+            "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
+        ),
+        (
+            {"device": ROWS},
+            ValueError,
+            "device_put: x['a']: P('x') over Mesh('x': 4, 'y': 2) has 1 "
+            "entry, but the array has only 0 dimensions. Remove entries from the end of the spec.",
+        ),
+    ],
+)
 def test_other_mistakes(options, error, message):
     assert refused(error, lambda: sw.device_put(TREE, **options)) == message
 
@@ -243,13 +279,25 @@ def test_other_mistakes(options, error, message):
 NO_ARRAYS = {
     "text": ("abc", TypeError, "expected an array or a scalar, got 'abc' of type str."),
     "set": ({1}, TypeError, "expected an array or a scalar, got {1} of type set."),
-    "texts": (np.array(["a"]), TypeError, "dtype <U1 is not supported: it holds text. Arrays "
-              "hold booleans, integers, floating-point or complex numbers. Encode it as integers "
-              "first."),
-    "bytes": (np.arange(3, dtype=">f4"), TypeError, "dtype >f4 is not supported: its bytes are not "
-              "in this machine's order. Convert it with x.astype('float32')."),
-    "mask": (np.ma.masked_array([1.0, 2.0], [0, 1]), ValueError, "masked arrays cannot be put on a "
-             "device, where the mask would be lost. Use x.filled(value)."),
+    "texts": (
+        np.array(["a"]),
+        TypeError,
+        "dtype <U1 is not supported: it holds text. Arrays "
+        "hold booleans, integers, floating-point or complex numbers. Encode it as integers "
+        "first.",
+    ),
+    "bytes": (
+        np.arange(3, dtype=">f4"),
+        TypeError,
+        "dtype >f4 is not supported: its bytes are not "
+        "in this machine's order. Convert it with x.astype('float32').",
+    ),
+    "mask": (
+        np.ma.masked_array([1.0, 2.0], [0, 1]),
+        ValueError,
+        "masked arrays cannot be put on a "
+        "device, where the mask would be lost. Use x.filled(value).",
+    ),
 }
 
 
@@ -267,9 +315,15 @@ def test_host_values_of_any_kind(name):
     read_only = numbers(8, 8)
     read_only.flags.writeable = False
     sources = [
-        read_only, numbers(8, 8)[::-1, ::-1], numbers(16, 8)[::2], np.asfortranarray(numbers(8, 8)),
-        np.broadcast_to(np.float32(3), (8, 8)), np.ones((8, 8), bool), np.ones((0, 8), np.int8),
-        numbers(8, 8).astype(ml_dtypes.bfloat16), numbers(8, 8) * 1j,
+        read_only,
+        numbers(8, 8)[::-1, ::-1],
+        numbers(16, 8)[::2],
+        np.asfortranarray(numbers(8, 8)),
+        np.broadcast_to(np.float32(3), (8, 8)),
+        np.ones((8, 8), bool),
+        np.ones((0, 8), np.int8),
+        numbers(8, 8).astype(ml_dtypes.bfloat16),
+        numbers(8, 8) * 1j,
     ]
     for source in sources:
         x = sw.device_put(source, PLACES[name])

@@ -166,8 +166,10 @@ def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
 
 
 def test_reshard_takes_trees_and_refuses():
-    xs = reshard({"a": A, "b": (A[0], 1.0)}, {"a": NamedSharding(MESH, P("x")),
-                                              "b": NamedSharding(MESH, P())})
+    xs = reshard(
+        {"a": A, "b": (A[0], 1.0)},
+        {"a": NamedSharding(MESH, P("x")), "b": NamedSharding(MESH, P())},
+    )
     assert [shown(x) for x in (xs["a"], *xs["b"])] == ["float32[8@x,4]", "float32[4]", "~float32[]"]
     assert shown(reshard(xs["a"], P("y"))) == "float32[8@y,4]"  # over the mesh of its type
     # Reshard refuses.
@@ -303,6 +305,7 @@ def test_maps_and_scans(mesh: Mesh):
         "[reshard] under vmap cannot shard a value by P('x'): the mapped axis is already sharded "
         "over 'x'. Use other mesh axes inside, or map over an unsharded axis."
     )
+
     # Scan names the leaf.
     def step(c: Any, x: Any) -> tuple:
         return c + x["a"], c
@@ -333,17 +336,20 @@ def test_custom_rules(mesh: Mesh):
 
     g.defvjp(lambda x: (g(x), None), lambda _, ct: (reshard(5 * ct, P()),))
     for fun, slope in ((f, 3), (g, 5)):
-        for h in (sw.grad(lambda x, fun=fun: fun(x).sum()),
-                  sw.vmap(sw.grad(lambda x, fun=fun: fun(x).sum())),
-                  sw.jit(sw.grad(lambda x, fun=fun: sw.vmap(fun)(x).sum()))):
+        for h in (
+            sw.grad(lambda x, fun=fun: fun(x).sum()),
+            sw.vmap(sw.grad(lambda x, fun=fun: fun(x).sum())),
+            sw.jit(sw.grad(lambda x, fun=fun: sw.vmap(fun)(x).sum())),
+        ):
             out = h(put(A, "x", "y"))
             assert shown(out) == "float32[8@x,4@y]"
             np.testing.assert_array_equal(out, np.full_like(A, slope))
 
 
 def test_meshes_and_programs():
-    other = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
-                         devices=sw.devices()[::-1])
+    other = sw.make_mesh(
+        (4, 2), ("x", "y"), axis_types=AxisType.Explicit, devices=sw.devices()[::-1]
+    )
     traces: list[int] = []
 
     @sw.jit
@@ -356,8 +362,9 @@ def test_meshes_and_programs():
         assert out.sharding.mesh is m
     assert len(traces) == 1
     # A spec is over the mesh in scope when a function is called, not when it was staged.
-    turned = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
-                          devices=sw.devices()[::-1])
+    turned = sw.make_mesh(
+        (4, 2), ("x", "y"), axis_types=AxisType.Explicit, devices=sw.devices()[::-1]
+    )
     functions = {
         "reshard": lambda a: reshard(a, P("x")),
         "auto_axes": lambda a: auto_axes(lambda a: a * 1, out_sharding=P("x"))(a),
@@ -405,10 +412,14 @@ def test_the_text_of_addends():
     a = sw.device_put(np.ones((1, 4), np.float32), NamedSharding(mesh, P(None, "x")))
     b = sw.device_put(np.ones((4, 1), np.float32), NamedSharding(mesh, P("x")))
     u = jnp.dot(a, b, out_sharding=P(None, None, unreduced={"x"}))
-    assert repr(u) == str(u) == (
-        "Array(shape=(1, 1), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 2, "
-        "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), addressable shards:\n"
-        "  [0:1, 0:1] on cpu:0: [[2.]]"
+    assert (
+        repr(u)
+        == str(u)
+        == (
+            "Array(shape=(1, 1), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 2, "
+            "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), addressable shards:\n"
+            "  [0:1, 0:1] on cpu:0: [[2.]]"
+        )
     )
 
 

@@ -103,8 +103,21 @@ def test_types(name: str):
 
 
 UNEVEN = {2: 2, 3: 3, 4: 3, 8: 7, 16: 9}
-NAMED_SIZES = ("reshape", "merge", "split", "broadcast", "pad", "zeros to", "ravel", "jvp",
-               "dynamic_slice", "add at", "lax.reshape", "grad of reshape", "lax.reshape to")
+NAMED_SIZES = (
+    "reshape",
+    "merge",
+    "split",
+    "broadcast",
+    "pad",
+    "zeros to",
+    "ravel",
+    "jvp",
+    "dynamic_slice",
+    "add at",
+    "lax.reshape",
+    "grad of reshape",
+    "lax.reshape to",
+)
 
 
 @pytest.mark.parametrize("name", everyday([n for n in CASES if "scan" not in n], 2))
@@ -115,8 +128,10 @@ def test_values(name: str):
     if uneven:
         shapes = [tuple(UNEVEN[n] for n in s) for s in shapes]
     rng = np.random.default_rng(len(name))
-    values = [rng.standard_normal(s).astype(d) if d is F else rng.integers(0, 3, s).astype(d)
-              for s, d in zip(shapes, dtypes, strict=True)]
+    values = [
+        rng.standard_normal(s).astype(d) if d is F else rng.integers(0, 3, s).astype(d)
+        for s, d in zip(shapes, dtypes, strict=True)
+    ]
     works = [s for s in chosen(name, 8) if our_types(name, s) is not None]
     split = works[-1]
     with set_mesh(DEVICES):
@@ -137,7 +152,8 @@ def test_gradients_are_split_as_the_arguments(name: str):
         found = our_types(name, split)
         wanted = [
             str(array_type(s, np.dtype(d), spec=PartitionSpec(*p), mesh=MESH))
-            for s, d, p in zip(shapes, dtypes, split, strict=True) if d is F
+            for s, d, p in zip(shapes, dtypes, split, strict=True)
+            if d is F
         ]
         assert found is None or found == wanted
 

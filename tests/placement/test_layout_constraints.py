@@ -65,16 +65,22 @@ def test_instructions_in_order():
 
 
 def test_mistakes():
-    with pytest.raises(TypeError, match=re.escape(
-        "with_layout_constraint: layouts must have a `shardwise.experimental.layout.Layout` for "
-        "each array, or for pytrees of them; got 'rows'."
-    )):
+    with pytest.raises(
+        TypeError,
+        match=re.escape(
+            "with_layout_constraint: layouts must have a `shardwise.experimental.layout.Layout` for "
+            "each array, or for pytrees of them; got 'rows'."
+        ),
+    ):
         sw.jit(lambda x: with_layout_constraint([x], "rows"))(X)
     with pytest.raises(ValueError, match=r"is for 2 dimensions, but the array has 1"):
         sw.jit(lambda x: with_layout_constraint(x, TURNED))(X[0])
     placed = sw.device_put(X, sw.NamedSharding(mesh_of(4), sw.P("x")))
-    with pytest.raises(NotImplementedError, match=re.escape(
-        "control_dep: XLA orders instructions in single-device code only. Call it inside "
-        "of `shardwise.shard_map`."
-    )):
+    with pytest.raises(
+        NotImplementedError,
+        match=re.escape(
+            "control_dep: XLA orders instructions in single-device code only. Call it inside "
+            "of `shardwise.shard_map`."
+        ),
+    ):
         sw.jit(lambda x: control_dep(x + 1, x + 2))(placed)

@@ -29,8 +29,11 @@ COLUMNS = Layout((1, 0))
 ROWS = Layout((0, 1))
 ONE = SingleDeviceSharding(sw.devices()[0])
 PLACES = {
-    "one": ONE, "other": SingleDeviceSharding(sw.devices()[3]), "rows": sharding("x"),
-    "both": sharding("x", "y"), "replicated": sharding(),
+    "one": ONE,
+    "other": SingleDeviceSharding(sw.devices()[3]),
+    "rows": sharding("x"),
+    "both": sharding("x", "y"),
+    "replicated": sharding(),
     "host": sharding("x").with_memory_kind("pinned_host"),
 }
 
@@ -75,51 +78,62 @@ def test_text_of_layouts_is_that_of_the_runtime(order):
 
 WRONG = {
     "order": (
-        lambda: Layout((1, 1)), ValueError,
+        lambda: Layout((1, 1)),
+        ValueError,
         "Layout: major_to_minor=(1, 1) must name each of the dimensions 0 to 1 once.",
     ),
     "tiling": (
-        lambda: Layout((0,), [(0,)]), ValueError,
+        lambda: Layout((0,), [(0,)]),
+        ValueError,
         "Layout: tiling=((0,),) must be of positive sizes.",
     ),
     "no sharding": (
-        lambda: Format(COLUMNS), ValueError,
+        lambda: Format(COLUMNS),
+        ValueError,
         "Format: Layout(major_to_minor=(1, 0)) needs a sharding, got None: it specifies how each "
         "shard is laid out in memory. Pass a NamedSharding or a SingleDeviceSharding.",
     ),
     "no layout": (
-        lambda: Format((1, 0), ONE), TypeError,
+        lambda: Format((1, 0), ONE),
+        TypeError,
         "Format: layout must be a Layout, Layout.AUTO or None; got (1, 0) of type tuple.",
     ),
     "no sharding either": (
-        lambda: Format(COLUMNS, "x"), TypeError,
+        lambda: Format(COLUMNS, "x"),
+        TypeError,
         "Format: sharding must be a Sharding or None; got 'x' of type str.",
     ),
     "assigned": (
-        lambda: setattr(COLUMNS, "tiling", None), AttributeError,
+        lambda: setattr(COLUMNS, "tiling", None),
+        AttributeError,
         "cannot assign to 'tiling': a Layout is immutable; make a new one.",
     ),
     "rank": (
-        lambda: columns(np.ones(3)), ValueError,
+        lambda: columns(np.ones(3)),
+        ValueError,
         "device_put: x: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the array has 1.",
     ),
     "rank in a tree": (
-        lambda: sw.device_put({"a": X, "b": X[0]}, Format(COLUMNS, ONE)), ValueError,
+        lambda: sw.device_put({"a": X, "b": X[0]}, Format(COLUMNS, ONE)),
+        ValueError,
         "device_put: x['b']: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the array has "
         "1.",
     ),
     "bare": (
-        lambda: sw.device_put(X, COLUMNS), TypeError,
+        lambda: sw.device_put(X, COLUMNS),
+        TypeError,
         "device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine it "
         "with a sharding: Format(Layout(major_to_minor=(1, 0)), sharding).",
     ),
     "bare auto": (
-        lambda: sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X), TypeError,
+        lambda: sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X),
+        TypeError,
         "jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a "
         "sharding: Format(Layout.AUTO, sharding).",
     ),
     "auto": (
-        lambda: sw.device_put(X, Format(Layout.AUTO, ONE)), ValueError,
+        lambda: sw.device_put(X, Format(Layout.AUTO, ONE)),
+        ValueError,
         "device_put: Layout.AUTO lets the compiler choose the layout for a program, and there is "
         "no program here. Compile a program with it, and use its input_formats.",
     ),
@@ -131,7 +145,8 @@ WRONG = {
         "input_formats.",
     ),
     "result": (
-        lambda: sw.jit(lambda a: a[0], out_shardings=Format(COLUMNS, ONE))(X), ValueError,
+        lambda: sw.jit(lambda a: a[0], out_shardings=Format(COLUMNS, ONE))(X),
+        ValueError,
         "jit of <lambda>: out_shardings: result of type f32[4]: Layout(major_to_minor=(1, 0)) is "
         "for 2 dimensions, but the array has 1.",
     ),
@@ -262,9 +277,7 @@ def test_results_and_arguments_of_a_layout():
         np.testing.assert_array_equal(np.asarray(f(value)), X * 2)
     assert f.lower(X).compile().input_formats == ((Format(COLUMNS, sharding("x")),), {})
     # Auto arguments are brought to what was chosen.
-    f = sw.jit(
-        lambda a, b: a.T @ b, in_shardings=(Format(Layout.AUTO, sharding("x")), None),
-    )
+    f = sw.jit(lambda a, b: a.T @ b, in_shardings=(Format(Layout.AUTO, sharding("x")), None))
     compiled = f.lower(sw.ShapeDtypeStruct((8, 4), np.float32), X).compile()
     (chosen, second), named = compiled.input_formats
     assert named == {} and chosen.sharding is sharding("x") and second.layout is ROWS
@@ -277,9 +290,11 @@ def test_results_and_arguments_of_a_layout():
 
 def test_compiled_programs():
     there = Format(COLUMNS, sharding("x"))
-    compiled = sw.jit(lambda a: a * 2).lower(
-        sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there)
-    ).compile()
+    compiled = (
+        sw.jit(lambda a: a * 2)
+        .lower(sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there))
+        .compile()
+    )
     assert compiled.input_formats == ((there,), {})
     for value in (X, ours(X, "x"), columns(X, sharding("x"))):
         np.testing.assert_array_equal(np.asarray(compiled(value)), X * 2)
@@ -378,8 +393,9 @@ def test_kinds_of_memory():
     assert theirs.sharding.memory_kind == "pinned_host"
 
 
-@pytest.mark.parametrize("place", [HOST, ONE.with_memory_kind("pinned_host"),
-                                   ONE.with_memory_kind("unpinned_host")])
+@pytest.mark.parametrize(
+    "place", [HOST, ONE.with_memory_kind("pinned_host"), ONE.with_memory_kind("unpinned_host")]
+)
 def test_programs_write_to_host_memory(place):
     near = place.with_memory_kind(None)
     f = sw.jit(lambda a: (a * 2, a + 1), out_shardings=(place, near))
@@ -411,6 +427,7 @@ def test_programs_in_host_memory():
         f"jit of <lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings requires "
         f"{HOST}. Use `device_put` to move it, or None in in_shardings to accept it unchanged."
     )
+
     # Programs go to host memory and back.
     def update(state, x):
         state = sw.device_put(state, Space.Device)
@@ -423,6 +440,7 @@ def test_programs_in_host_memory():
     np.testing.assert_allclose(np.asarray(state), X * 4)
     one = sw.jit(STEPS["space"])(sw.device_put(X, sw.devices()[3]))
     assert one.devices() == {sw.devices()[3]} and host_kinds(one) == ("pinned_host",) * 2
+
     def loss(a):
         return (sw.device_put(sw.device_put(a, Space.Host), Space.Device) ** 2).sum()
 

@@ -60,6 +60,7 @@ def test_a_mesh_that_is_entered_inside_of_a_trace(name):
 
 def test_a_constraint_over_a_mesh_that_is_entered_inside_of_a_trace():
     for mesh in FIRST, LAST:
+
         @sw.jit
         def run(x, mesh=mesh):
             with mesh:

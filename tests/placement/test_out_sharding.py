@@ -26,7 +26,8 @@ CASES = {  # a function of arrays X and IDS, its out_sharding, and the type of t
     "asarray": (lambda x, i, **how: jnp.asarray(X, **how), P("x", "y"), "f32[8@x,4@y]"),
     "percentile": (lambda x, i, **how: jnp.percentile(x, 30.0, axis=1, **how), P("x"), "f32[8@x]"),
     "tensordot": (
-        lambda x, i, **how: jnp.linalg.tensordot(x, x, axes=((1,), (1,)), **how), P("x"),
+        lambda x, i, **how: jnp.linalg.tensordot(x, x, axes=((1,), (1,)), **how),
+        P("x"),
         "f32[8@x,8]",
     ),
     "segment_sum": (lambda x, i, **how: ops.segment_sum(x, i, **how), P("x"), "f32[4@x,4]"),
@@ -37,13 +38,18 @@ CASES = {  # a function of arrays X and IDS, its out_sharding, and the type of t
     "reduce_max": (lambda x, i, **how: lax.reduce_max(x, (1,), **how), P("y"), "f32[8@y]"),
     "reduce_min": (lambda x, i, **how: lax.reduce_min(x, (0,), **how), P("x"), "f32[4@x]"),
     "reduce": (
-        lambda x, i, **how: lax.reduce({"a": x}, {"a": 0.0},
-                                       lambda a, b: {"a": a["a"] + b["a"]}, (0,), **how)["a"],
-        P("x"), "f32[4@x]",
+        lambda x, i, **how: lax.reduce(
+            {"a": x}, {"a": 0.0}, lambda a, b: {"a": a["a"] + b["a"]}, (0,), **how
+        )["a"],
+        P("x"),
+        "f32[4@x]",
     ),
     **{
-        name: (lambda x, i, name=name, args=args, **how: initial(name, *args)(**how), P("x", "y"),
-               "f32[8@x,4@y]")
+        name: (
+            lambda x, i, name=name, args=args, **how: initial(name, *args)(**how),
+            P("x", "y"),
+            "f32[8@x,4@y]",
+        )
         for name, args in {"he_normal": (), "uniform": (), "constant": (2.0,)}.items()
     },
     "zeros": (lambda x, i, **how: nn.initializers.zeros(KEY, (8, 4), **how), P("x"), "f32[8@x,4]"),

@@ -115,8 +115,11 @@ def test_the_source():
 
 @pytest.mark.parametrize("order", ["F", "strided", "reversed"])
 def test_any_memory_layout_comes_in(order):
-    source = {"F": np.asfortranarray(VALUES), "strided": np.repeat(VALUES, 2, 1)[:, ::2],
-              "reversed": VALUES[::-1].copy()[::-1]}[order]
+    source = {
+        "F": np.asfortranarray(VALUES),
+        "strided": np.repeat(VALUES, 2, 1)[:, ::2],
+        "reversed": VALUES[::-1].copy()[::-1],
+    }[order]
     check(sw.device_put(source, TARGETS["both"]), TARGETS["both"])
 
 
@@ -188,11 +191,16 @@ def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
 
 
 OF_HOST_MEMORY = {  # whether results stay in host memory
-    "+": (lambda x: x + x, False), "sin": (jnp.sin, False), "sum": (jnp.sum, False),
-    "x[:2]": (lambda x: x[:2], False), "x[i]": (lambda x: x[np.array([0, 2])], False),
-    "jit": (sw.jit(lambda x: x), False), "x.T": (lambda x: x.T, False),
+    "+": (lambda x: x + x, False),
+    "sin": (jnp.sin, False),
+    "sum": (jnp.sum, False),
+    "x[:2]": (lambda x: x[:2], False),
+    "x[i]": (lambda x: x[np.array([0, 2])], False),
+    "jit": (sw.jit(lambda x: x), False),
+    "x.T": (lambda x: x.T, False),
     "beside": (lambda x: x + sw.device_put(x, TARGETS["rows"]), False),
-    "copy": (lambda x: x.copy(), True), "astype": (lambda x: x.astype(jnp.int32), True),
+    "copy": (lambda x: x.copy(), True),
+    "astype": (lambda x: x.astype(jnp.int32), True),
     "zeros_like": (jnp.zeros_like, True),
     "out_shardings": (lambda x: sw.jit(lambda x: x + 1, out_shardings=x.sharding)(x), True),
 }
@@ -303,8 +311,22 @@ def test_host_values():
 
 
 NAMES = [
-    "bool", "int4", "uint4", "int2", "uint2", "int8", "uint16", "int32", "float16", "bfloat16",
-    "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn",
+    "bool",
+    "int4",
+    "uint4",
+    "int2",
+    "uint2",
+    "int8",
+    "uint16",
+    "int32",
+    "float16",
+    "bfloat16",
+    "float32",
+    "complex64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e8m0fnu",
+    "float4_e2m1fn",
 ]
 
 
@@ -372,8 +394,11 @@ def test_a_deleted_array_says_so(target):
     assert x.is_deleted() and x.shape == (8, 8)
     message = "array of type f32[8,8] has been deleted: `delete()` was called on it. " + COPY
     uses = (
-        lambda: np.asarray(x), lambda: lax.add(x, 1.0), lambda: sw.jit(lambda a: a)(x),
-        lambda: x.addressable_shards, lambda: sw.device_put(x, DEVICES[4]),
+        lambda: np.asarray(x),
+        lambda: lax.add(x, 1.0),
+        lambda: sw.jit(lambda a: a)(x),
+        lambda: x.addressable_shards,
+        lambda: sw.device_put(x, DEVICES[4]),
         lambda: x.block_until_ready(),
     )
     for use in uses:
@@ -419,8 +444,11 @@ def test_pickles_keep_value_and_type_and_copies_the_sharding_too(target):
 
 
 def test_pickles_and_dlpack():
-    for x in (sw.device_put(2.5), sw.device_put(np.ones(3, ml_dtypes.bfloat16)),
-              sw.device_put(np.ones(3, ml_dtypes.int4))):
+    for x in (
+        sw.device_put(2.5),
+        sw.device_put(np.ones(3, ml_dtypes.bfloat16)),
+        sw.device_put(np.ones(3, ml_dtypes.int4)),
+    ):
         back = pickle.loads(pickle.dumps(x))
         assert back.aval is x.aval
         np.testing.assert_array_equal(np.asarray(back), np.asarray(x))

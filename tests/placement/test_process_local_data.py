@@ -75,14 +75,32 @@ def test_parts_of_this_process():
     assert isinstance(OTHERS, Sharding) and not OTHERS.is_fully_addressable
 
 
-@pytest.mark.parametrize(("sharding", "local", "asked", "message"), [
-    (HALVES, (3, 3), (8, 3), "dimension 0 has size 3; expected 8, the global size, or 4, what the "
-     "devices of this process hold under NamedSharding(mesh=Mesh('x': 4), spec=P('x'))."),
-    (HALVES, (4, 2), (8, 3), "dimension 1 has size 2; expected 3, the global size, or 3, what the "
-     "devices of this process hold under NamedSharding(mesh=Mesh('x': 4), spec=P('x'))."),
-    (HALVES, (4, 3), (8,), "global_shape (8,) has 1 dimension, the data 2 dimensions."),
-    (HALVES, (3, 3), None, "the global size of dimension 0 cannot be inferred from 3 elements on "
-     "2 of 4 shards: for size 6, these shards would have 4. Pass global_shape."),
-])
+@pytest.mark.parametrize(
+    ("sharding", "local", "asked", "message"),
+    [
+        (
+            HALVES,
+            (3, 3),
+            (8, 3),
+            "dimension 0 has size 3; expected 8, the global size, or 4, what the "
+            "devices of this process hold under NamedSharding(mesh=Mesh('x': 4), spec=P('x')).",
+        ),
+        (
+            HALVES,
+            (4, 2),
+            (8, 3),
+            "dimension 1 has size 2; expected 3, the global size, or 3, what the "
+            "devices of this process hold under NamedSharding(mesh=Mesh('x': 4), spec=P('x')).",
+        ),
+        (HALVES, (4, 3), (8,), "global_shape (8,) has 1 dimension, the data 2 dimensions."),
+        (
+            HALVES,
+            (3, 3),
+            None,
+            "the global size of dimension 0 cannot be inferred from 3 elements on "
+            "2 of 4 shards: for size 6, these shards would have 4. Pass global_shape.",
+        ),
+    ],
+)
 def test_local_data_of_no_possible_size_is_refused(sharding, local, asked, message):
     assert refused(ValueError, lambda: inferred(sharding, local, asked)) == message

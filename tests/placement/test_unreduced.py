@@ -42,13 +42,21 @@ def test_unreduced_products(mesh: Mesh):
 
 
 UNREDUCED = {
-    "add": lambda u, v: u + u, "neg": lambda u, v: -u, "scale": lambda u, v: u * 2,
-    "mul": lambda u, v: u * v, "div": lambda u, v: u / 4, "transpose": lambda u, v: u.T,
-    "sum": lambda u, v: u.sum(0), "reshape": lambda u, v: u.reshape(4, 12),
-    "slice": lambda u, v: u[:4], "concatenate": lambda u, v: jnp.concatenate([u, u]),
-    "pad": lambda u, v: jnp.pad(u, 1), "where": lambda u, v: jnp.where(v > 0, u, u + u),
+    "add": lambda u, v: u + u,
+    "neg": lambda u, v: -u,
+    "scale": lambda u, v: u * 2,
+    "mul": lambda u, v: u * v,
+    "div": lambda u, v: u / 4,
+    "transpose": lambda u, v: u.T,
+    "sum": lambda u, v: u.sum(0),
+    "reshape": lambda u, v: u.reshape(4, 12),
+    "slice": lambda u, v: u[:4],
+    "concatenate": lambda u, v: jnp.concatenate([u, u]),
+    "pad": lambda u, v: jnp.pad(u, 1),
+    "where": lambda u, v: jnp.where(v > 0, u, u + u),
     "dynamic_slice": lambda u, v: lax.dynamic_slice(u, (1, 0), (3, 6)),
-    "gather": lambda u, v: u[np.array([0, 2, 1])], "matmul": lambda u, v: u @ v.T,
+    "gather": lambda u, v: u[np.array([0, 2, 1])],
+    "matmul": lambda u, v: u @ v.T,
     "broadcast": lambda u, v: jnp.broadcast_to(u, (2, 8, 6)),
 }
 
@@ -72,11 +80,15 @@ def test_sums_are_taken_once(mesh: Mesh, name: str):
 
 
 REDUCED = {
-    "where": lambda w: jnp.where(w > 0, w, 0), "norm": lambda w: w / jnp.sqrt((w * w).sum(0)),
-    "mean": lambda w: w - w.mean(0), "transpose": lambda w: (w.T * 2).T,
+    "where": lambda w: jnp.where(w > 0, w, 0),
+    "norm": lambda w: w / jnp.sqrt((w * w).sum(0)),
+    "mean": lambda w: w - w.mean(0),
+    "transpose": lambda w: (w.T * 2).T,
     "parts": lambda w: jnp.concatenate([w[:, :3], w[:, 3:] * 2], 1),
-    "product": lambda w: w @ np.ones((6, 6), np.float32), "jit": lambda w: sw.jit(jnp.sin)(w),
-    "vmap": lambda w: sw.vmap(lambda r: r * r)(w), "max": lambda w: w.max(1, keepdims=True) * w,
+    "product": lambda w: w @ np.ones((6, 6), np.float32),
+    "jit": lambda w: sw.jit(jnp.sin)(w),
+    "vmap": lambda w: sw.vmap(lambda r: r * r)(w),
+    "max": lambda w: w.max(1, keepdims=True) * w,
 }
 
 

@@ -111,6 +111,7 @@ def test_programs_and_arithmetic():
     assert types.shape == (8, 8) and types.sharding.spec == P(None, "y")
     assert forward.flops == 2 * 8 * 16 * 4 and backward.flops == 2 * forward.flops
     assert forward.ici_bytes == {"x": 2 * (8 * 4 * 4 // 4) * 3}
+
     # Loops and branches.
     def body(c, x):
         return c @ c, x * 2
@@ -131,8 +132,10 @@ def test_programs_and_arithmetic():
     assert a + b == ours.RooflineResult(
         flops=3, ici_bytes={"x": 2, "y": 1}, peak_hbm_bytes=5, hbm_bytes=3
     )
-    assert 2 * a == a * 2 == ours.RooflineResult(
-        flops=2, ici_bytes={"x": 4}, peak_hbm_bytes=10, hbm_bytes=6
+    assert (
+        2 * a
+        == a * 2
+        == ours.RooflineResult(flops=2, ici_bytes={"x": 4}, peak_hbm_bytes=10, hbm_bytes=6)
     )
     assert a + ours.RooflineResult.zeros() == a
     with pytest.raises(TypeError, match=r"^RooflineShape.from_aval takes an array type"):

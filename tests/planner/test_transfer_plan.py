@@ -43,8 +43,9 @@ def kinds(found):
 def accelerators(monkeypatch):
     """Strategies are chosen as on accelerators, which do not share the host's memory."""
     monkeypatch.setattr(
-        transfer_cost, "reshard_steps",
-        lambda sig, to, on_cpu, ready: transfer.reshard_steps(sig, to, False, ready)
+        transfer_cost,
+        "reshard_steps",
+        lambda sig, to, on_cpu, ready: transfer.reshard_steps(sig, to, False, ready),
     )
 
 
@@ -92,9 +93,7 @@ def test_programs_that_gather(accelerators):
     assert step.kind == "program"
     (one,) = step.collectives
     assert (one.kind, one.group_size, one.bytes) == ("all-gather", 4, 4 * MIB)
-    assert step.text == (
-        "one program on 8 devices: all-gather(f32[1024,1024]) over 4 devices"
-    )
+    assert step.text == ("one program on 8 devices: all-gather(f32[1024,1024]) over 4 devices")
     machine = explain.machines["cpu"]
     link = machine.near
     took = 3 * MIB / link.bandwidth + 2 * link.latency + 5 * MIB / machine.memory_bandwidth
@@ -165,7 +164,17 @@ def test_long_trees_and_many_devices():
     layers = [shaped((4, 4), ROWS) for _ in range(40)]
     found = sw.plan(layers, COLUMNS)
     assert str(found).splitlines()[-1].split() == [
-        "x[*]", "(40", "times)", "f32[4,4]", "7.5", "KiB", "2.05", "µs", "copies", "on", "the",
+        "x[*]",
+        "(40",
+        "times)",
+        "f32[4,4]",
+        "7.5",
+        "KiB",
+        "2.05",
+        "µs",
+        "copies",
+        "on",
+        "the",
         "host",
     ]
     assert len(found.leaves) == len(found.to_dict()["leaves"]) == 40
@@ -257,8 +266,16 @@ def test_meshes_and_models():
 
 
 MEASURED = [
-    "host", "host, replicated", "program", "program, gathering", "program, permuting", "copy",
-    "pieces", "put", "put, replicated", "tree",
+    "host",
+    "host, replicated",
+    "program",
+    "program, gathering",
+    "program, permuting",
+    "copy",
+    "pieces",
+    "put",
+    "put, replicated",
+    "tree",
 ]
 
 
@@ -268,13 +285,23 @@ def test_measured_peaks(case):
     gc.collect()
     done = subprocess.run(
         [sys.executable, "-m", "tests.explain.programs.peaks", case],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=300,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["measured"] == pytest.approx(found["planned"], rel=0.1)
-    kind = {"host": "copies on the host", "put": "copies on the host", "tree": "program",
-            "copy": "copies between devices", "pieces": "slices on devices", "program": "program"}
+    kind = {
+        "host": "copies on the host",
+        "put": "copies on the host",
+        "tree": "program",
+        "copy": "copies between devices",
+        "pieces": "slices on devices",
+        "program": "program",
+    }
     assert kind[case.partition(",")[0]] in found["kinds"]
 
 

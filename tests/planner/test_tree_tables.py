@@ -73,14 +73,25 @@ def test_models_and_bytes():
 def test_every_kind_of_leaf():
     x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[3])
     whole = GSPMDSharding.get_replicated(tuple(DEVICES))
-    found = rows({
-        "array": x, "host": np.ones((3, 2)), "number": 3, "text": "gpt", "object": object(),
-        "key": sw.random.key(0), "shape": shaped((5,), np.int8), "ref": sw.ref.new_ref(x),
-        "whole": shaped((4,), place=whole), "scalar": np.float32(1),
-        "tiles": shaped((4, 4), place=GSPMDSharding(ROWS.devices, ROWS.tiling(2))),
-    })
-    text = {path[2:-2]: (row.shape, row.dtype, row.place, row.bytes, row.per_device)
-            for path, row in found.items()}
+    found = rows(
+        {
+            "array": x,
+            "host": np.ones((3, 2)),
+            "number": 3,
+            "text": "gpt",
+            "object": object(),
+            "key": sw.random.key(0),
+            "shape": shaped((5,), np.int8),
+            "ref": sw.ref.new_ref(x),
+            "whole": shaped((4,), place=whole),
+            "scalar": np.float32(1),
+            "tiles": shaped((4, 4), place=GSPMDSharding(ROWS.devices, ROWS.tiling(2))),
+        }
+    )
+    text = {
+        path[2:-2]: (row.shape, row.dtype, row.place, row.bytes, row.per_device)
+        for path, row in found.items()
+    }
     assert text == {
         "array": ((4, 4), "float32", "CPU 3", 64, 64),
         "host": ((3, 2), "float64", "host", 48, None),
@@ -109,13 +120,25 @@ def test_one_array_data_and_html():
     assert data["meshes"] == ["a mesh of 8 devices (x: 4, y: 2)"]
     assert data["dtypes"]["bfloat16"] == {"arrays": 2, "elements": 32_768, "bytes": 65_536}
     assert data["arrays"][0] == {
-        "path": "['embed']", "shape": [1000, 64], "dtype": "float32", "sharding": "P(None, 'y')",
-        "elements": 64_000, "bytes": 256_000, "bytes_per_device": 128_000,
+        "path": "['embed']",
+        "shape": [1000, 64],
+        "dtype": "float32",
+        "sharding": "P(None, 'y')",
+        "elements": 64_000,
+        "bytes": 256_000,
+        "bytes_per_device": 128_000,
     }
     found = Cells(explain.tree(MODEL)._repr_html_()).rows
     assert [len(row) for row in found] == [7] * 7
-    assert found[1] == ["['embed']", "(1000, 64)", "float32", "P(None, 'y')", "64,000",
-                        "250.0 KiB", "125.0 KiB"]
+    assert found[1] == [
+        "['embed']",
+        "(1000, 64)",
+        "float32",
+        "P(None, 'y')",
+        "64,000",
+        "250.0 KiB",
+        "125.0 KiB",
+    ]
     hostile = Cells(explain.tree({"<script>&": shaped((1,))})._repr_html_()).rows
     assert hostile[1][0] == "['<script>&']"
 

@@ -86,9 +86,7 @@ def test_what_the_coordinator_says_of_who_is_absent():
         first = join(0)
         made.exited(2, "process 2 (host h, pid 3)")
         found = json.loads(first.readline())
-        assert found == {
-            "op": "refused", "why": f"process 2 (host h, pid 3) {EARLY}", "ranks": [2]
-        }
+        assert found == {"op": "refused", "why": f"process 2 (host h, pid 3) {EARLY}", "ranks": [2]}
         later = json.loads(join(1).readline())
         why = (
             "process 1 (host h, pid 1) cannot join: the others have stopped waiting: process 2 "

@@ -52,9 +52,14 @@ except sw.errors.ProcessFailureError as error:
     print(error)
 """
 USES = {
-    "an argument": "f32[4]", "a scalar": "~f32[]", "an array of its own": "f32[4]",
-    "an operand": "f32[4]", "an index": "i32[]", "a constant": "f32[4]",
-    "a large one": "f32[4,100000]", "an array to put": "f32[4]",
+    "an argument": "f32[4]",
+    "a scalar": "~f32[]",
+    "an array of its own": "f32[4]",
+    "an operand": "f32[4]",
+    "an index": "i32[]",
+    "a constant": "f32[4]",
+    "a large one": "f32[4,100000]",
+    "an array to put": "f32[4]",
 }
 
 

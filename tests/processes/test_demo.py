@@ -48,7 +48,8 @@ def demo(path, *options, disturb="pass", words=()):
     env = {
         "SHARDWISE_ENABLE_COMPILATION_CACHE": "1",
         "SHARDWISE_COMPILATION_CACHE_DIR": str(path.parents[1] / "compiled"),
-        "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "COLUMNS": "200",
+        "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "COLUMNS": "200",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     return Launch(*words, source=PROGRAM.replace("DISTURB", disturb), env=env)
@@ -147,7 +148,8 @@ def interrupted(alone, path):
 
 
 @pytest.mark.parametrize(
-    "case", everyday([killed, unharmed, interrupted, terminated, killed_with_a_checkpoint], 1),
+    "case",
+    everyday([killed, unharmed, interrupted, terminated, killed_with_a_checkpoint], 1),
     ids=lambda case: case.__name__,
 )
 def test_the_numbers_are_those_of_one_process(alone, tmp_path, case):

@@ -35,7 +35,11 @@ DIFFERS = {"constants": "dense<2.0>", "devices": "over devices 0, 2048"}  # from
 def test_how_programs_differ(what, tmp_path):
     first, second, both = FOUND[what]
     results = run_processes(
-        ONE_LINE, 2, args=[what], expect=None, timeout=60,
+        ONE_LINE,
+        2,
+        args=[what],
+        expect=None,
+        timeout=60,
         env={"SHARDWISE_FLIGHT_RECORDER_DIR": str(tmp_path)},
     )
     line = r"\S+:\d+ \(<module>\)"

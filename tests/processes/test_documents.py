@@ -118,7 +118,10 @@ def in_one(tmp_path_factory):
 def test_a_document_gives_the_same_in_several_processes(name, count, in_one):
     path, printed_in_one = in_one(name)
     results = run_processes(
-        path, count, devices=DEVICES // count, timeout=100,
+        path,
+        count,
+        devices=DEVICES // count,
+        timeout=100,
         env={"PYTHONWARNINGS": "error", "COLUMNS": "80"},
     )
     blocks = [*blocks_of(name), ""]

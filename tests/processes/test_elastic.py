@@ -37,9 +37,11 @@ def program(steps, pause=0.0, holds=()):
     source = re.findall(r"^```python train\.py\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[0]
     for old, new in (
         ("400, 10", f"{steps}, {EVERY}"),
-        ("    report_progress(step + 1)\n",
-         f"    print('at step', step + 1, flush=True); time.sleep({pause})\n"
-         f"{hold}        time.sleep(10**4)\n"),
+        (
+            "    report_progress(step + 1)\n",
+            f"    print('at step', step + 1, flush=True); time.sleep({pause})\n"
+            f"{hold}        time.sleep(10**4)\n",
+        ),
         ("import sys\n", "import os, sys, time\n"),
     ):
         assert source.count(old) == 1
@@ -148,11 +150,13 @@ def test_as_many_processes_less_as_were_killed(tmp_path):
     assert len(said) == 2
     assert re.fullmatch(
         rf"shardwise launch: process [13] {host} {how}, process [13] {host} {how}; generation 1 "
-        r"starts with 2 processes \(restart 1 of 3\)", said[0]
+        r"starts with 2 processes \(restart 1 of 3\)",
+        said[0],
     )
     assert re.fullmatch(
         rf"shardwise launch: process 0 {host} {how}; generation 2 starts with 2 processes "
-        r"\(restart 2 of 3\)", said[1]
+        r"\(restart 2 of 3\)",
+        said[1],
     )
     state = checkpoints.restore(path)
     np.testing.assert_array_equal(state["w"], expected(60))

@@ -34,8 +34,11 @@ ENDED = (
 LATER = "shardwise.errors.ProcessFailureError: "
 AFTER_FAILURE = [
     LATER + "this process failed with KeyError: 'before', and the others exit without it.",
-    *[LATER + f"process {rank} is lost: it failed with KeyError: 'before'. Its last known line: "
-      "program.py:19 (<module>)." for rank in range(2)],
+    *[
+        LATER + f"process {rank} is lost: it failed with KeyError: 'before'. Its last known line: "
+        "program.py:19 (<module>)."
+        for rank in range(2)
+    ],
 ]
 CASES = {
     "all launch": (["28.0\n", "28.0\n"], [0, 0], ["", ""]),

@@ -49,13 +49,16 @@ def test_a_wait_is_reported_once_with_the_stacks_of_all():
         "  thread MainThread:\n    program.py:L (<module>): float(double(x)), float(triple(x))\n"
         "    … N frames in libraries, up to shardwise._src.distributed.watch.Watch.wait\n"
     )
-    assert re.sub(r":\d+ \(", ":L (", re.sub(r"… \d+", "… N", report)) == (
-        "program 'double' has waited for N s; missing: process 1 is at program.py:L (fail).\n"
-        f"process 0:\n{wait}\n"
-        "process 1:\n  thread MainThread:\n    program.py:L (<module>): fail()\n"
-        "    program.py:L (fail): time.sleep(10**4)  # for ever\n\n"
-        f"process 2:\n{wait}"
-    ).rstrip()
+    assert (
+        re.sub(r":\d+ \(", ":L (", re.sub(r"… \d+", "… N", report))
+        == (
+            "program 'double' has waited for N s; missing: process 1 is at program.py:L (fail).\n"
+            f"process 0:\n{wait}\n"
+            "process 1:\n  thread MainThread:\n    program.py:L (<module>): fail()\n"
+            "    program.py:L (fail): time.sleep(10**4)  # for ever\n\n"
+            f"process 2:\n{wait}"
+        ).rstrip()
+    )
 
 
 def test_what_takes_long_does_not_fail():
@@ -74,7 +77,12 @@ def test_what_takes_long_does_not_fail():
             return sw.lax.fori_loop(0, 300, lambda i, x: x + x.sum() * 0, x).sum()
         print(float(sw.jit(loop)(x)))
         """,
-        2, devices=2, heartbeat=1, patience=0.5, deadline=8, expect=None,
+        2,
+        devices=2,
+        heartbeat=1,
+        patience=0.5,
+        deadline=8,
+        expect=None,
     )
     assert [r.status for r in results] == [0, 0], results[0].err + results[1].err
     assert results[0].out == results[1].out
@@ -94,11 +102,14 @@ for x in arrays.values():  # compared: all in one order
 
 def test_orders_that_contradict_each_other_are_told_of():
     results = run_processes(
-        PAIRS + """
+        PAIRS
+        + """
 order = {0: [(0, 1), (0, 2)], 1: [(1, 2), (0, 1)], 2: [(0, 2), (1, 2)]}[rank]
 print([float(y) for y in [total(arrays[pair]) for pair in order]])
         """,
-        3, patience=1, expect=None,
+        3,
+        patience=1,
+        expect=None,
     )
     says = (
         "the processes wait for each other: process 0 launches '_lambda_' (launch 2 of processes "
@@ -124,7 +135,8 @@ def test_who_comes_in_another_order_is_told_so():
         found = (second(x), first(x)) if sw.process_index() else (first(x), second(x))
         print([float(y) for y in found])
         """,
-        2, expect=None,
+        2,
+        expect=None,
     )
     said = "\n".join(r.err for r in results)
     assert 75 in [r.status for r in results], said
@@ -140,7 +152,8 @@ def test_who_comes_in_another_order_is_told_so():
             f(x)
         g(x)
         """,
-        2, expect=None,
+        2,
+        expect=None,
     )
     says = (
         r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
@@ -159,7 +172,8 @@ def test_an_interrupt_shows_the_lines_of_the_program():
         if sw.process_index() == 1:
             sw.jit(step)(1.0)
         """,
-        2, expect=None,
+        2,
+        expect=None,
     )
     trace = re.fullmatch(
         r"Traceback \(most recent call last\):\n  File \S+program\.py\", line 5, in <module>\n"
@@ -184,7 +198,9 @@ def test_a_host_function_that_never_returns_is_shown():
         like = sw.ShapeDtypeStruct((), "f4")
         print(float(sw.jit(lambda x: sw.pure_callback(host, like, x.sum()))(x)))
         """,
-        2, patience=1, expect=None,
+        2,
+        patience=1,
+        expect=None,
     )
     ended(results, [(0, "6.0\n")] * 2)
     assert re.search(r"has waited for \d+ s; all processes have launched it\.", results[1].err)
@@ -211,7 +227,8 @@ def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
         except sw.errors.ProcessFailureError as error:
             print(error.processes)
         """,
-        3, expect=None,
+        3,
+        expect=None,
         env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
     ended(results, [(0, "(1,)\n"), (-9, ""), (0, "(1,)\n")])
@@ -243,7 +260,11 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
             pathlib.Path(sys.argv[1]).touch()
             time.sleep(0.1)
         """,
-        2, during=suspend, args=[str(begun)], heartbeat=beat, expect=None,
+        2,
+        during=suspend,
+        args=[str(begun)],
+        heartbeat=beat,
+        expect=None,
     )
     ended(results, [(0, "6.0\n" * 20)] * 2)
 
@@ -264,7 +285,8 @@ def test_a_line_that_somebody_types_fails_alone():
         multihost_utils.sync_global_devices("what process 1 said of it was heard")
         print(float(f(x)))
         """,
-        2, expect=None,
+        2,
+        expect=None,
     )
     ended(results, [(0, "15.0\n15.0\n")] * 2)
     assert last_line(results[1].err).startswith("NameError: name 'nmae' is not defined")
@@ -282,7 +304,9 @@ def test_a_program_that_nobody_waits_for_does_not_fail_unnoticed(way):
         y = f(x)
         {way}
         """,
-        2, devices=2, expect=None,
+        2,
+        devices=2,
+        expect=None,
     )
     told = ended(results, [1 if way else 75, -9])
     ends = "exits with status 75: a program that it launched and did not wait for has failed."

@@ -61,8 +61,11 @@ print(coordinator.pid, child, flush=True)
 os.kill(os.getpid(), 9)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
-        timeout=patience.seconds(60), start_new_session=True,
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=patience.seconds(60),
+        start_new_session=True,
     )
     coordinator, child = map(int, ended.stdout.split())
     try:

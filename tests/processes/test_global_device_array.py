@@ -1,6 +1,5 @@
 """`GlobalDeviceArray` over the devices of several processes."""
 
-
 from tests.helpers.programs import run_processes
 
 PROGRAM = """

@@ -89,7 +89,9 @@ def test_a_function_without_results_fails_where_it_is_called():
             print(str(error).partition(": ")[2])
         print(float(x.sum()))
         """,
-        2, devices=2, timeout=60,
+        2,
+        devices=2,
+        timeout=60,
     )
     failed = [r for r in results if "it raised ValueError: no\n" in r.out]
     assert len(failed) == 1 and failed[0].out == "it raised ValueError: no\n28.0\n"

@@ -72,7 +72,9 @@ def started(tmp_path, names, *arguments):
     return [
         subprocess.Popen(
             ["ip", "netns", "exec", name, sys.executable, str(path), str(rank), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"SHARDWISE_FLIGHT_RECORDER_DIR": str(tmp_path)},
         )
         for rank, name in enumerate(names)

@@ -17,7 +17,9 @@ TIMES = ("initialization_timeout", "heartbeat_timeout_seconds", "shutdown_timeou
 
 
 def test_arguments_that_cannot_be():
-    [result] = run(HEAD + f"""
+    [result] = run(
+        HEAD
+        + f"""
     for address in {ADDRESSES}:
         attempt(address, 1, 0)
     one = "127.0.0.1:1234", 1, 0
@@ -28,7 +30,8 @@ def test_arguments_that_cannot_be():
     attempt("127.0.0.1:1234", 2, 2)
     attempt("127.0.0.1:1234", 0, 0)
     attempt("127.0.0.1:1234", 2)
-    """)
+    """
+    )
     form = (
         "ValueError: initialize: {} must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with "
         "a port from 1 to 65535; got {!r}."
@@ -55,7 +58,9 @@ def test_files_for_tls_that_cannot_be(tmp_path):
     for name in ("cert", "key", "ca"):
         (tmp_path / name).touch()
     cert, key, ca = (str(tmp_path / name) for name in ("cert", "key", "ca"))
-    [result] = run(HEAD + f"""
+    [result] = run(
+        HEAD
+        + f"""
     one = "127.0.0.1:1234", 1, 0
     attempt(*one, mtls_cert_file={cert!r})
     attempt(*one, verify_secure_credentials=True)
@@ -67,7 +72,8 @@ def test_files_for_tls_that_cannot_be(tmp_path):
     files = dict(mtls_cert_file={cert!r}, mtls_ca_file={ca!r})
     attempt(*one, **files, mtls_key_file="nowhere.pem")
     attempt(*one, **files, mtls_peer_uri_prefix="spiffe://example.org")
-    """)
+    """
+    )
     missing = (
         "ValueError: initialize: {} missing: TLS needs the certificate of this process, its key, "
         "and the certificate authority of its peers."
@@ -85,23 +91,30 @@ def test_files_for_tls_that_cannot_be(tmp_path):
         unsafe,
         unsafe,
         missing.format("mtls_cert_file, mtls_ca_file"),
-        *([
-            "ValueError: initialize: mtls_key_file: there is no file 'nowhere.pem'.",
-            "ValueError: initialize: mtls_peer_uri_prefix must end with '/', because longer names "
-            "would match otherwise; got 'spiffe://example.org'.",
-        ] if HAS_TLS else [without, without]),
+        *(
+            [
+                "ValueError: initialize: mtls_key_file: there is no file 'nowhere.pem'.",
+                "ValueError: initialize: mtls_peer_uri_prefix must end with '/', because longer names "
+                "would match otherwise; got 'spiffe://example.org'.",
+            ]
+            if HAS_TLS
+            else [without, without]
+        ),
     ]
 
 
 def test_mpi_for_collectives_of_the_cpu_without_its_wrapper():
     """MPItrampoline itself would terminate the process."""
-    [result] = run(HEAD + """
+    [result] = run(
+        HEAD
+        + """
     import os
     sw.config.update("cpu_collectives_implementation", "mpi")
     attempt("127.0.0.1:1234", 1, 0)
     os.environ["MPITRAMPOLINE_LIB"] = "/nowhere/libmpiwrapper.so"
     attempt("127.0.0.1:1234", 1, 0)
-    """)
+    """
+    )
     text = (
         "RuntimeError: initialize: cpu_collectives_implementation is 'mpi', but {}. XLA calls MPI "
         "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with the "
@@ -116,7 +129,9 @@ def test_mpi_for_collectives_of_the_cpu_without_its_wrapper():
 
 def test_twice_and_too_late():
     port = free_port()
-    [result] = run(HEAD + f"""
+    [result] = run(
+        HEAD
+        + f"""
     one = "127.0.0.1:{port}", 1, 0
     attempt(*one)
     attempt(*one)
@@ -124,7 +139,8 @@ def test_twice_and_too_late():
     sw.distributed.shutdown()
     attempt(*one)
     print(sw.distributed.is_initialized())
-    """)
+    """
+    )
     assert lines(result) == [
         "joined",
         "RuntimeError: initialize was already called: this is process 0 of 1. Call it once, or "
@@ -140,14 +156,17 @@ def test_twice_and_too_late():
 def test_a_port_that_is_taken_and_an_address_where_nobody_is():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, free = taken.getsockname()[1], free_port()
-        [result] = run(HEAD + f"""
+        [result] = run(
+            HEAD
+            + f"""
     attempt("127.0.0.1:{port}", 1, 0)
     attempt("127.0.0.1:{free}", 2, 1, initialization_timeout=1)
     attempt("no-such-host.invalid:{free}", 2, 1, initialization_timeout=1)
     # Process 0 listens at its own machine, wherever that is.
     attempt("127.0.0.9:{free}", 1, 0, initialization_timeout=1,
             coordinator_bind_address="127.0.0.1:{free}")
-    """)
+    """
+        )
     found = lines(result)
     nobody = (
         "TimeoutError: initialize: process 1 of 2 did not reach the coordinator at {} within 1 s "
@@ -184,11 +203,14 @@ def test_a_stranger_at_the_port():
     threading.Thread(target=lambda: closing.accept()[0].close(), daemon=True).start()
     ports = [s.getsockname()[1] for s in (server.socket, silent, closing)]
     try:
-        [result] = run(HEAD + f"""
+        [result] = run(
+            HEAD
+            + f"""
     attempt("127.0.0.1:{ports[0]}", 2, 1)
     attempt("127.0.0.1:{ports[1]}", 2, 1, initialization_timeout=1)
     attempt("127.0.0.1:{ports[2]}", 2, 1)
-    """)
+    """
+        )
     finally:
         server.shutdown()
         server.server_close()
@@ -205,19 +227,22 @@ def test_a_stranger_at_the_port():
         "does another program use its port?"
     )
     assert closed.startswith(
-        f"RuntimeError: {where}{ports[2]}: the program listening there closed the "
-        "connection"
+        f"RuntimeError: {where}{ports[2]}: the program listening there closed the connection"
     )
 
 
 def test_proxies_and_addresses_beyond_loopback():
     port, dead = free_port(), free_port()
     proxy = f"http://127.0.0.1:{dead}"
-    [result] = run(HEAD + f"""
+    [result] = run(
+        HEAD
+        + f"""
     import logging
     logging.basicConfig(level="INFO", stream=sys.stdout, format="%(name)s: %(message)s")
     attempt("127.0.0.1:{port}", 1, 0)
-    """, env={"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"})
+    """,
+        env={"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"},
+    )
     noted, joined, done = [line for line in lines(result) if "jaxlib" not in line]
     assert noted == (
         "shardwise.distributed: the proxies of https_proxy, http_proxy are not used for 127.0.0.1"
@@ -226,9 +251,12 @@ def test_proxies_and_addresses_beyond_loopback():
     assert done == "joined"
     # A coordinator beyond loopback without tls warns once.
     port = free_port()
-    [(out, err)] = run(HEAD + f"""
+    [(out, err)] = run(
+        HEAD
+        + f"""
     attempt("127.0.0.1:{port}", 1, 0, coordinator_bind_address="0.0.0.0:{port}")
-    """)
+    """
+    )
     assert out.splitlines()[-1] == "joined"
     assert err.count("UserWarning") == 1
     assert (

@@ -23,10 +23,16 @@ VERSIONS = f"shardwise {__version__} on jaxlib {JAXLIB_VERSION}"
 
 def test_those_who_are_here_are_told_who_was_refused():
     port, limit = free_port(), seconds(3)
-    [right, wrong] = run(*[HEAD + f"""
+    [right, wrong] = run(
+        *[
+            HEAD
+            + f"""
     together(2)
     attempt("127.0.0.1:{port}", {count}, {rank}, initialization_timeout={limit})
-    """ for count, rank in [(2, 0), (3, 1)]])
+    """
+            for count, rank in [(2, 0), (3, 1)]
+        ]
+    )
     host = socket.gethostname()
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
     why = (
@@ -44,12 +50,17 @@ def test_those_who_are_here_are_told_who_was_refused():
 def test_who_contradicts_the_others_is_refused_and_may_come_again():
     port = free_port()
     head = HEAD + f"    at = '127.0.0.1:{port}'"
-    first = head + """
+    first = (
+        head
+        + """
     sw.distributed.initialize(at, 3, 0)
     print("there")
     """
+    )
     # Two processes claim to be process 1: the second to arrive is rejected.
-    twin = head + """
+    twin = (
+        head
+        + """
     attempt(at, 3, 1)
     if not sw.distributed.is_initialized():
         attempt(at, 4, 3)
@@ -60,6 +71,7 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
         sw.distributed.initialize(at, 3, 2)
         print("joined at last")
     """
+    )
     out = [lines(result) for result in run(first, twin, twin)]
     assert out[0] == ["there"]
     joined, refused = sorted(out[1:], key=len)
@@ -100,11 +112,17 @@ def test_a_process_that_never_arrives_is_named_by_the_others():
 
 def test_who_waits_less_than_the_others_is_told_who_is_missing():
     port, limits = free_port(), (seconds(6), seconds(2))
-    first, second = run(*[HEAD + f"""
+    first, second = run(
+        *[
+            HEAD
+            + f"""
     together(2)
     attempt("127.0.0.1:{port}", 3, {rank}, initialization_timeout={limit})
     print(time.monotonic())
-    """ for rank, limit in enumerate(limits)])
+    """
+            for rank, limit in enumerate(limits)
+        ]
+    )
     *first, late = lines(first)
     *second, early = lines(second)
     assert float(early) < float(late)
@@ -114,7 +132,8 @@ def test_who_waits_less_than_the_others_is_told_who_is_missing():
     here = [f"process {rank} (host {host}, pid N)" for rank in (0, 1)]
     assert texts == [
         f"{where}process 2 of 3 did not join within {n} s (`initialization_timeout`). Joined: "
-        f"{here[0]}, {here[1]}." for n in limits
+        f"{here[0]}, {here[1]}."
+        for n in limits
     ]
 
 
@@ -124,7 +143,8 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
     )
     place = {
         "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{coordinator.port}",
-        "SHARDWISE_COORDINATOR_STARTED": "1", "SHARDWISE_NUM_PROCESSES": "2",
+        "SHARDWISE_COORDINATOR_STARTED": "1",
+        "SHARDWISE_NUM_PROCESSES": "2",
     }
     with socket.create_connection(("127.0.0.1", coordinator.port)) as first:
         about = {"rank": 0, "count": 2, "host": "h", "pid": 7, "versions": "v"}
@@ -136,9 +156,13 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
             "(host h, pid 7)."
         )
         assert refused == {"op": "refused", "why": text, "ranks": []}
-        [late] = run(HEAD + """
+        [late] = run(
+            HEAD
+            + """
     attempt()
-    """, env=place | {"SHARDWISE_PROCESS_ID": "1"})
+    """,
+            env=place | {"SHARDWISE_PROCESS_ID": "1"},
+        )
     coordinator.stop()
     host = socket.gethostname()
     assert re.sub(r"pid \d+\) cannot", "pid N) cannot", lines(late)[0]) == (
@@ -164,7 +188,9 @@ def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
 
 def test_options_that_are_set_too_late():
     port = free_port()
-    [(out, _)] = run(HEAD + f"""
+    [(out, _)] = run(
+        HEAD
+        + f"""
     sw.config.update("wait_timeout_secs", 50.0)
     attempt("127.0.0.1:{port}", 1, 0)
     sw.config.update("wait_timeout_secs", 50.0)
@@ -173,19 +199,24 @@ def test_options_that_are_set_too_late():
             sw.config.update(name, value)
         except RuntimeError as error:
             print(error)
-    """)
+    """
+    )
     text = (
         "{} cannot be set to {} any more: this process has already joined others. Set it before "
         "`initialize` and the first use of a device, or with the environment variable SHARDWISE_{}."
     )
     assert out.splitlines() == [
-        "joined", text.format("wait_timeout_secs", "5.0", "WAIT_TIMEOUT_SECS"),
+        "joined",
+        text.format("wait_timeout_secs", "5.0", "WAIT_TIMEOUT_SECS"),
         text.format("compare_programs", "False", "COMPARE_PROGRAMS"),
     ]
-    results = run_processes("""
+    results = run_processes(
+        """
     import shardwise as sw
     sw.config.update("wait_timeout_secs", 5.0)
-    """, 1)
+    """,
+        1,
+    )
     assert (
         "UserWarning: wait_timeout_secs=5.0 has no effect: `shardwise launch` has started the "
         "coordinator with its own value. Pass --wait-timeout-secs there." in results[0].err
@@ -206,16 +237,26 @@ def test_addresses_of_ipv6():
 
 
 GARBAGE = (
-    b"GET / HTTP/1.1\r\n\r\n", b"\n", b"[]\n", b"1\n", b"null\n", b"{}\n",
-    b'{"op": "join"}\n', b'{"op": "join", "rank": "x", "count": 2}\n',
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\n",
+    b"[]\n",
+    b"1\n",
+    b"null\n",
+    b"{}\n",
+    b'{"op": "join"}\n',
+    b'{"op": "join", "rank": "x", "count": 2}\n',
     b'{"op": "join", "rank": [], "count": 2, "host": 1, "pid": 2, "versions": 3}\n',
     b'{"op": "join", "rank": -1, "count": 2, "host": 1, "pid": 2, "versions": 3}\n',
     b'{"op": "join", "rank": 1, "count": 2, "host": 1, "pid": 2, "versions": 3, "left": []}\n',
     b'{"op": "join", "rank": 0, "count": 2, "host": 1, "pid": 2, "versions": 3, "left": 1, '
     b'"timeout": 1}\n'
     b'{"op": "leave", "how": "failed", "text": "?", "line": ""}\n',
-    b'{"op": "leave", "how": "failed", "text": "?", "line": ""}\n', b'{"op": "_closed"}\n',
-    b"[" * 100_000 + b"\n", b"\xff\xfe\x00\n", b"x" * (1 << 16), os.urandom(1000) + b"\n",
+    b'{"op": "leave", "how": "failed", "text": "?", "line": ""}\n',
+    b'{"op": "_closed"}\n',
+    b"[" * 100_000 + b"\n",
+    b"\xff\xfe\x00\n",
+    b"x" * (1 << 16),
+    os.urandom(1000) + b"\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 )
 
@@ -238,7 +279,8 @@ def test_garbage_does_not_disturb_the_coordinator():
             time.sleep(0.05)
 
     counted = []
-    results = run_processes("""
+    results = run_processes(
+        """
     import numpy as np
     import shardwise as sw
     import shardwise.numpy as jnp
@@ -247,7 +289,10 @@ def test_garbage_does_not_disturb_the_coordinator():
         x = jnp.arange(8.0, device=sw.NamedSharding(mesh, sw.P("x")))
         assert float(jnp.sum(x + i)) == 28 + 8 * i
     print("done")
-    """, 2, during=disturb)
+    """,
+        2,
+        during=disturb,
+    )
     assert [r.out for r in results] == ["done\n"] * 2
     assert [r.err for r in results] == [""] * 2
     assert len(counted) > len(GARBAGE)
@@ -260,13 +305,19 @@ def test_a_worker_connects_once_its_coordinator_is_there():
         # In the meantime the worker waits and keeps trying.
         until_written(running[0], "trying")
         coordinator = Coordinator(
-            "127.0.0.1", port, 1, heartbeat=seconds(20), arrival=seconds(60), patience=30,
+            "127.0.0.1",
+            port,
+            1,
+            heartbeat=seconds(20),
+            arrival=seconds(60),
+            patience=30,
             deadline=60,
         )
         until(lambda: running[0].poll() is not None)
         coordinator.release()
 
-    [(out, err)] = run("""
+    [(out, err)] = run(
+        """
     import socket
     import shardwise as sw
     connect, refused = socket.create_connection, []
@@ -281,8 +332,13 @@ def test_a_worker_connects_once_its_coordinator_is_there():
     socket.create_connection = counted
     sw.distributed.initialize()
     print("joined")
-    """, during=start, env={
-        "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "SHARDWISE_COORDINATOR_STARTED": "1",
-        "SHARDWISE_NUM_PROCESSES": "1", "SHARDWISE_PROCESS_ID": "0",
-    })
+    """,
+        during=start,
+        env={
+            "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+            "SHARDWISE_COORDINATOR_STARTED": "1",
+            "SHARDWISE_NUM_PROCESSES": "1",
+            "SHARDWISE_PROCESS_ID": "0",
+        },
+    )
     assert (out, err) == ("trying\njoined\n", "")

@@ -83,9 +83,16 @@ def test_lines_colours_and_last_words():
 
 def gloo_lines(rank, ranks):
     """The pieces that one of Gloo's threads prints."""
-    words = (b"[Gloo] Rank ", b"%d" % rank, b" is connected to ", b"%d" % (ranks - 1),
-             b" peer ranks. ", b"Expected number of connected peer ranks is : ",
-             b"%d" % (ranks - 1), b"\n")
+    words = (
+        b"[Gloo] Rank ",
+        b"%d" % rank,
+        b" is connected to ",
+        b"%d" % (ranks - 1),
+        b" peer ranks. ",
+        b"Expected number of connected peer ranks is : ",
+        b"%d" % (ranks - 1),
+        b"\n",
+    )
     return list(words)
 
 
@@ -126,11 +133,15 @@ def test_logs(tmp_path):
     assert (done.status, done.left) == (0, [])
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     assert texts.keys() == {
-        "rank-0.log", "rank-1.log", "rank-0.generation-1.log", "rank-1.generation-1.log",
+        "rank-0.log",
+        "rank-1.log",
+        "rank-0.generation-1.log",
+        "rank-1.generation-1.log",
     }
     for rank in range(2):
         assert sorted(texts[f"rank-{rank}.generation-1.log"].splitlines()) == [
-            "err", f"out {rank} 1"
+            "err",
+            f"out {rank} 1",
         ]
 
 
@@ -138,8 +149,15 @@ def nobody_reads_the_output_any_more():
     source = "while True: print('a line of some length, again and again')"
     with Launch("-n", "2", source=source) as running:
         running.process.send_signal(signal.SIGKILL)  # only its program file is needed
-        line = [sys.executable, "-m", "shardwise", "launch", "-n", "2",
-                str(running.path / "program.py")]
+        line = [
+            sys.executable,
+            "-m",
+            "shardwise",
+            "launch",
+            "-n",
+            "2",
+            str(running.path / "program.py"),
+        ]
         with subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         ) as process:
@@ -164,7 +182,17 @@ PLACE = """
 def test_processes_know_their_place_and_get_the_arguments(separated):
     words = ["--"] if separated else []
     done = launch(
-        "-n", "2", "--devices-per-process", "3", *words, "{}", "-n", "5", "--", "-m", "x",
+        "-n",
+        "2",
+        "--devices-per-process",
+        "3",
+        *words,
+        "{}",
+        "-n",
+        "5",
+        "--",
+        "-m",
+        "x",
         source=PLACE,
     )
     rest = "1 ['-n', '5', '--', '-m', 'x']"
@@ -183,7 +211,10 @@ def test_modules(tmp_path, separated):
 def test_a_program_joins_by_itself():
     done = launch("-n", "2", "--devices-per-process", "2", source=SUM)
     assert (done.status, sorted(done.out), done.err, done.left) == (
-        0, ["[0] 0 2 4 28.0", "[1] 1 2 4 28.0"], [], []
+        0,
+        ["[0] 0 2 4 28.0", "[1] 1 2 4 28.0"],
+        [],
+        [],
     )
 
 
@@ -228,8 +259,11 @@ def test_the_first_failure_ends_all_and_is_shown_last():
     ("end", "status", "how"),
     [
         ("sys.exit(7)", 7, "failed with exit status 7"),
-        ("os.kill(os.getpid(), 9)", 137,
-         "was killed by SIGKILL (the kernel does this when memory runs out)"),
+        (
+            "os.kill(os.getpid(), 9)",
+            137,
+            "was killed by SIGKILL (the kernel does this when memory runs out)",
+        ),
     ],
 )
 def test_exit_statuses_are_kept(end, status, how):
@@ -307,8 +341,10 @@ def a_process_that_cannot_be_started():
 
 
 def test_which_failure_is_the_first():
-    told = [b"Traceback (most recent call last):\n",
-            b"shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.\n"]
+    told = [
+        b"Traceback (most recent call last):\n",
+        b"shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.\n",
+    ]
     follower = report(0, "process 0", 1, told)
     assert (follower.second, follower.named) == (True, (1,))
     assert report(0, "process 0", 75, []).second
@@ -329,7 +365,8 @@ def test_which_failure_is_the_first():
         "[0] shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.",
     )
     assert verdict([report(0, "process 0", -11, [])])[:2] == (
-        139, "process 0 was killed by SIGSEGV. It printed no error."
+        139,
+        "process 0 was killed by SIGSEGV. It printed no error.",
     )
     assert ending(-99) == "was killed by signal 99"
     assert Report.from_dict(follower._asdict()) == follower
@@ -437,38 +474,56 @@ def a_stopped_process_is_ended_with_the_others():
     [
         ([], "no program: pass a script.py, or a module with -m."),
         (["-n", "2", "nowhere.py"], "there is no file 'nowhere.py'."),
-        (["-n", "2", "python3.11", "x.py"],
-         "there is no file 'python3.11'. The launcher starts Python itself: pass only the script."),
-        (["--device_per_process", "2", "x.py"],
-         "unknown option '--device_per_process'. Did you mean '--devices-per-process'?"),
-        (["--nproc_per_node=2", "x.py"],
-         "unknown option '--nproc_per_node'. Did you mean '-n'?"),
+        (
+            ["-n", "2", "python3.11", "x.py"],
+            "there is no file 'python3.11'. The launcher starts Python itself: pass only the script.",
+        ),
+        (
+            ["--device_per_process", "2", "x.py"],
+            "unknown option '--device_per_process'. Did you mean '--devices-per-process'?",
+        ),
+        (["--nproc_per_node=2", "x.py"], "unknown option '--nproc_per_node'. Did you mean '-n'?"),
         (["--nnodes", "2", "x.py"], "unknown option '--nnodes'. Did you mean '--nodes'?"),
         (["--quite-another", "x.py"], "unknown option '--quite-another'."),
         (["-n", "0", "x.py"], "argument -n/--processes: it must be 1 or more; got 0."),
         (["-n", "two", "x.py"], "argument -n/--processes: it must be an integer; got 'two'."),
-        (["-n", "2:4", "x.py"],
-         "argument -n/--processes: it must be an integer; got '2:4'. If 2 are enough after a "
-         "failure, pass -n 4 --restarts N --min-processes 2."),
+        (
+            ["-n", "2:4", "x.py"],
+            "argument -n/--processes: it must be an integer; got '2:4'. If 2 are enough after a "
+            "failure, pass -n 4 --restarts N --min-processes 2.",
+        ),
         (["--restarts", "-1"], "argument --restarts: it must be an integer; got '-1'."),
-        (["-n", "4", "--restarts", "1", "--min-processes", "5", "x"],
-         "--min-processes must be from 1 to 4, the processes in all; got 5."),
-        (["-n", "4", "--min-processes", "2", "x"],
-         "--min-processes applies to restarts: it requires --restarts N."),
-        (["-n", "4", "--restarts", "1", "--min-np", "2", "x"],
-         "unknown option '--min-np'. Did you mean '--min-processes'?"),
-        (["--grace", "0", "x"],
-         "argument --grace: it must be a positive number of seconds; got '0'."),
+        (
+            ["-n", "4", "--restarts", "1", "--min-processes", "5", "x"],
+            "--min-processes must be from 1 to 4, the processes in all; got 5.",
+        ),
+        (
+            ["-n", "4", "--min-processes", "2", "x"],
+            "--min-processes applies to restarts: it requires --restarts N.",
+        ),
+        (
+            ["-n", "4", "--restarts", "1", "--min-np", "2", "x"],
+            "unknown option '--min-np'. Did you mean '--min-processes'?",
+        ),
+        (
+            ["--grace", "0", "x"],
+            "argument --grace: it must be a positive number of seconds; got '0'.",
+        ),
         (["-m"], "-m requires a module name."),
-        (["--node-rank", "1", "-m", "this"],
-         "--node-rank must be from 0 to --nodes - 1; got 1 with --nodes 1."),
-        (["--nodes", "2", "-m", "this"],
-         "--nodes requires --node-rank, and the same --coordinator HOST:PORT on all nodes."),
-        (["--coordinator", "here", "-m", "this"],
-         "--coordinator must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a port "
-         "from 1 to 65535; got 'here'."),
-        (["--log-dir", "/dev/null/x", "-m", "this"],
-         "--log-dir /dev/null/x: Not a directory."),
+        (
+            ["--node-rank", "1", "-m", "this"],
+            "--node-rank must be from 0 to --nodes - 1; got 1 with --nodes 1.",
+        ),
+        (
+            ["--nodes", "2", "-m", "this"],
+            "--nodes requires --node-rank, and the same --coordinator HOST:PORT on all nodes.",
+        ),
+        (
+            ["--coordinator", "here", "-m", "this"],
+            "--coordinator must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a port "
+            "from 1 to 65535; got 'here'.",
+        ),
+        (["--log-dir", "/dev/null/x", "-m", "this"], "--log-dir /dev/null/x: Not a directory."),
     ],
 )
 def test_bad_usage(arguments, told, capsys):

@@ -58,7 +58,8 @@ def test_all_are_started_again():
     ends = ["failed with exit status 137", "was killed by SIGABRT"]
     assert said_by_launcher(done.err) == [
         f"shardwise launch: process 1 (HERE) {ends[g]}; generation {g + 1} starts (restart "
-        f"{g + 1} of 3)" for g in range(2)
+        f"{g + 1} of 3)"
+        for g in range(2)
     ]
 
 
@@ -129,7 +130,8 @@ def test_nodes_compute_and_start_again():
     assert second.out == [f"[1] generation {g} of 2" for g in range(3)]
     assert said_by_launcher(first.err) == [
         "shardwise launch: process 1 (HERE) failed with exit status 3; generation "
-        f"{g} starts (restart {g} of 2)" for g in (1, 2)
+        f"{g} starts (restart {g} of 2)"
+        for g in (1, 2)
     ]
     assert said_by_launcher(second.err) == [
         f"shardwise launch: generation {g} starts" for g in (1, 2)
@@ -185,7 +187,8 @@ def test_without_node_0_all_end(number):
     assert (done.status, done.left) == (1 if killed else 143, [])
     assert said_by_launcher(done.err) == [
         "shardwise launch: the launcher of node 0 is gone: it exited, or its machine went down."
-        if killed else "shardwise launch: node 0 was stopped by SIGTERM"
+        if killed
+        else "shardwise launch: node 0 was stopped by SIGTERM"
     ]
 
 
@@ -285,10 +288,13 @@ def launchers_that_do_not_fit_are_refused():
         where = ["--coordinator", machines.address, "--node-rank", "1"]
         with Launch("-n", "3", "--nodes", "2", *where, source=SUM) as other:
             done = other.done()
-        assert (done.status, done.err) == (1, [
-            "shardwise launch: node 1 has -n 3, but node 0 has -n 1: they must be the same "
-            "on all nodes"
-        ])
+        assert (done.status, done.err) == (
+            1,
+            [
+                "shardwise launch: node 1 has -n 3, but node 0 has -n 1: they must be the same "
+                "on all nodes"
+            ],
+        )
         with Launch("-n", "1", "--nodes", "3", *where, source=SUM) as other:
             assert other.done().err == [
                 "shardwise launch: node 1 has --nodes 3, but node 0 has --nodes 2: they must be "
@@ -309,16 +315,22 @@ def a_port_that_is_taken():
         where = ["--coordinator", f"127.0.0.1:{port}"]
         alone = launch(*where, source=SUM)
         many = launch(*where, "--nodes", "2", "--node-rank", "0", source=SUM)
-    assert (alone.status, alone.err) == (1, [
-        f"shardwise launch: the coordinator cannot listen at 127.0.0.1:{port}: Address already in "
-        "use. Does another program use this port, or is another process also started as process 0, "
-        "or does the address belong to another machine?"
-    ])
-    assert (many.status, many.err) == (1, [
-        f"shardwise launch: the launcher cannot listen at 127.0.0.1:{port}: Address already in "
-        "use. Does another program use this port, or does the address belong to another machine? "
-        "--coordinator must name node 0."
-    ])
+    assert (alone.status, alone.err) == (
+        1,
+        [
+            f"shardwise launch: the coordinator cannot listen at 127.0.0.1:{port}: Address already in "
+            "use. Does another program use this port, or is another process also started as process 0, "
+            "or does the address belong to another machine?"
+        ],
+    )
+    assert (many.status, many.err) == (
+        1,
+        [
+            f"shardwise launch: the launcher cannot listen at 127.0.0.1:{port}: Address already in "
+            "use. Does another program use this port, or does the address belong to another machine? "
+            "--coordinator must name node 0."
+        ],
+    )
 
 
 OTHERS = [

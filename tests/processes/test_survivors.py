@@ -109,9 +109,7 @@ def test_training_goes_on_with_those_who_are_left(victim):
 
 @pytest.mark.sweep
 def test_what_is_not_whole_is_named():
-    results = run_processes(
-        TRAINING, 3, devices=2, args=["1", "across"], expect=None, timeout=60
-    )
+    results = run_processes(TRAINING, 3, devices=2, args=["1", "across"], expect=None, timeout=60)
     told = "\n".join(r.err for r in results)
     assert [r.out for r in results if r.rank != 1] == [
         "Survivors.arrays: incomplete without processes [1]: ['b'] (f32[4] lacks [2:4]); ['w'] "

@@ -24,7 +24,8 @@ def test_thread_guard_refuses_launches_of_other_threads():
             thread.start(), thread.join()
             print(float(f(x)))
         """,
-        2, devices=2,
+        2,
+        devices=2,
     )
     assert [r.out for r in results] == [
         "_lambda_: a program over several processes is launched by thread 'loader', while "

@@ -20,7 +20,9 @@ def test_tls_from_end_to_end(tmp_path):
     port, limit = free_port(), seconds(60)
 
     def program(rank, body=""):
-        return HEAD + f"""
+        return (
+            HEAD
+            + f"""
     import numpy as np
     import shardwise.numpy as jnp
     files = {{f"mtls_{{n}}_file": f"{tmp_path}/{{n}}.pem" for n in ("cert", "key", "ca")}}
@@ -30,8 +32,11 @@ def test_tls_from_end_to_end(tmp_path):
     x = jnp.arange(8.0, device=sw.NamedSharding(sw.make_mesh((2,), ("x",)), sw.P("x")))
     print(float(jnp.sum(x)))
     """
+        )
 
-    stranger = HEAD + f"""
+    stranger = (
+        HEAD
+        + f"""
     import ssl, socket, time
     def files(name):
         return {{f"mtls_{{n}}_file": f"{tmp_path}/{{name}}{{n}}.pem" for n in ("cert", "key")}}
@@ -54,7 +59,9 @@ def test_tls_from_end_to_end(tmp_path):
             print(sock.recv(100)[:1] != b"{{")
         except ConnectionResetError:
             print(True)
-    """ + textwrap.indent(textwrap.dedent(program(1)).partition("import sys\n")[2], "    ")
+    """
+        + textwrap.indent(textwrap.dedent(program(1)).partition("import sys\n")[2], "    ")
+    )
     first, second = [lines(result) for result in run(program(0), stranger)]
     assert first == ["28.0"]
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
@@ -87,18 +94,20 @@ def test_tls_by_uris_in_certificates(tmp_path):
     attempt(*at)
     print(sw.device_count())
     """
-    first = program.replace('attempt(*at, mtls', 'dict(')
+    first = program.replace("attempt(*at, mtls", "dict(")
     results = run(HEAD + first.format(port, 0), HEAD + program.format(port, 1), env=env)
     assert lines(results[0]) == ["joined", "2"]
     assert lines(results[1]) == [
         f"RuntimeError: initialize: the coordinator at 127.0.0.2:{port}: TLS: its certificate has "
         "no URI with the prefix 'spiffe://example.org/other/'",
-        "joined", "2",
+        "joined",
+        "2",
     ]
 
 
 def certificates(folder):
     """Writes cert.pem and key.pem, signed by ca.pem, for 127.0.0.1; foreign-* by another CA."""
+
     def openssl(*args):
         subprocess.run(
             ["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=seconds(30)
@@ -110,11 +119,45 @@ def certificates(folder):
     )
     for kind in ("", "foreign-"):
         curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        openssl("req", "-x509", *curve, "-keyout", f"{kind}ca.key", "-out", f"{kind}ca.pem",
-                "-days", "2", "-subj", f"/CN={kind}authority",
-                "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-        openssl("req", *curve, "-keyout", f"{kind}key.pem", "-out", f"{kind}request",
-                "-subj", f"/CN={kind}worker")
-        openssl("x509", "-req", "-in", f"{kind}request", "-CA", f"{kind}ca.pem", "-CAkey",
-                f"{kind}ca.key", "-CAcreateserial", "-out", f"{kind}cert.pem", "-days", "2",
-                "-extfile", "names")
+        openssl(
+            "req",
+            "-x509",
+            *curve,
+            "-keyout",
+            f"{kind}ca.key",
+            "-out",
+            f"{kind}ca.pem",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={kind}authority",
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
+        )
+        openssl(
+            "req",
+            *curve,
+            "-keyout",
+            f"{kind}key.pem",
+            "-out",
+            f"{kind}request",
+            "-subj",
+            f"/CN={kind}worker",
+        )
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{kind}request",
+            "-CA",
+            f"{kind}ca.pem",
+            "-CAkey",
+            f"{kind}ca.key",
+            "-CAcreateserial",
+            "-out",
+            f"{kind}cert.pem",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+        )

@@ -53,8 +53,11 @@ def place(tmp_path):
 
 def top(place, *words):
     done = subprocess.run(
-        [sys.executable, "-m", "shardwise", "top", *words], capture_output=True, text=True,
-        timeout=patience.seconds(60), env={**os.environ, **place},
+        [sys.executable, "-m", "shardwise", "top", *words],
+        capture_output=True,
+        text=True,
+        timeout=patience.seconds(60),
+        env={**os.environ, **place},
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -97,10 +100,14 @@ def test_steps_rates_and_memory(place):
     assert lines[2].endswith("512.0 KiB  loss 0.5")
     assert alone[1].splitlines()[1] == lines[1]
     assert none == (1, "", "shardwise top: no launch of this user has a launcher with pid 1.\n")
-    assert after == (1, "", (
-        "shardwise top: no launch of this user is running on this machine (none in "
-        f"{place['XDG_RUNTIME_DIR']}/shardwise). `shardwise launch -n 4 script.py` starts one.\n"
-    ))
+    assert after == (
+        1,
+        "",
+        (
+            "shardwise top: no launch of this user is running on this machine (none in "
+            f"{place['XDG_RUNTIME_DIR']}/shardwise). `shardwise launch -n 4 script.py` starts one.\n"
+        ),
+    )
 
 
 def test_all_machines_of_a_launch(tmp_path):
@@ -178,12 +185,18 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
     patience.until(lambda: (0, 1, "shown") in sent)
     os.utime(looked, (0, 0))  # a viewer that has ended
     # Launchers keep checking for a while after a viewer's request, and then stop.
-    patience.until(lambda: not any(
-        time.monotonic() - at < looking for end in ends for at in end._looks.values()
-    ))
+    patience.until(
+        lambda: (
+            not any(time.monotonic() - at < looking for end in ends for at in end._looks.values())
+        )
+    )
     after_turns(2)
     assert {*sent} == {
-        (1, 0, "look"), (0, 1, "look"), (0, 2, "look"), (1, 0, "shown"), (2, 0, "shown"),
+        (1, 0, "look"),
+        (0, 1, "look"),
+        (0, 2, "look"),
+        (1, 0, "shown"),
+        (2, 0, "shown"),
         (0, 1, "shown"),
     }
     sent.clear()
@@ -209,8 +222,16 @@ def test_rows_of_other_machines_are_only_numbers_and_plain_texts():
     assert "loss nan  norm inf" in table(Launched({"nodes": 2}, [lost]))
     (worker,) = Launched({"nodes": 2}, [lost]).record()["workers"]
     assert worker["facts"] == {"loss": "nan", "norm": "inf"}  # JSON has no such numbers
-    names = ("rank", "pid", "step", "steps_per_second", "tokens_per_second", "resident_bytes",
-             "device_bytes", "waited")
+    names = (
+        "rank",
+        "pid",
+        "step",
+        "steps_per_second",
+        "tokens_per_second",
+        "resident_bytes",
+        "device_bytes",
+        "waited",
+    )
     for wrong in [{name: value} for name in names for value in (nan, inf, -inf)]:
         with pytest.raises(ValueError, match=r"^a number that is not finite: (nan|-?inf)$"):
             Process.of_another({**row._asdict(), **wrong})
@@ -222,9 +243,9 @@ def test_rows_of_other_machines_are_only_numbers_and_plain_texts():
 def a_process_that_waits(place):
     with Launch("-n", "2", "{}", "waits", source=TRAINS, env=place) as running:
         running.until(lambda: len(running.lines()) == 2)
-        waits = running.until(lambda: [
-            p for p in record(place)["workers"] if p["state"] == "waits"
-        ])
+        waits = running.until(
+            lambda: [p for p in record(place)["workers"] if p["state"] == "waits"]
+        )
         table = top(place, "--once")[1]
     (process,) = waits
     assert process["rank"] == 1 and process["waited"] > 1
@@ -249,9 +270,9 @@ def restarts(place):
         table = top(place, "--once")[1]
         psutil.Process(running.pid(1)).kill()
         running.said("generation 2 starts with 1 process", "err")
-        fewer = running.until(lambda: [
-            line for line in top(place, "--once")[1].splitlines() if "restarts: 2" in line
-        ])
+        fewer = running.until(
+            lambda: [line for line in top(place, "--once")[1].splitlines() if "restarts: 2" in line]
+        )
     assert (launch["generation"], launch["restarts"]) == (1, 3)
     said = table.splitlines()[1]
     assert said.startswith("restarts: 1 of 3: process 1 (host ")
@@ -285,7 +306,10 @@ def a_launcher_that_was_killed(place):
 
 
 OTHERS = [
-    a_process_that_waits, a_process_that_is_stopped, restarts, programs_that_report_nothing,
+    a_process_that_waits,
+    a_process_that_is_stopped,
+    restarts,
+    programs_that_report_nothing,
     a_launcher_that_was_killed,
 ]
 

@@ -8,7 +8,9 @@ from tests.helpers.failures import last_line, plain
 from tests.helpers.processes import REPORTS
 from tests.helpers.programs import ended, run_processes
 
-BEGIN = REPORTS + """
+BEGIN = (
+    REPORTS
+    + """
 mesh, rank = Mesh(sw.devices(), ("x",)), sw.process_index()
 x = jnp.arange(8.0, device=NamedSharding(mesh, P("x")))
 f = sw.jit(lambda x, y: (x * y).sum())
@@ -22,26 +24,47 @@ one[-1, 4] = 7 * rank
 large = np.zeros(1 << 20, "f4")
 large[-1] = rank  # in a block that counts
 """
+)
 F = r"put at program\.py:\d+ \(<module>\)"
 FIRST = "a value is 0{} in process 0, AT, and 1{} in process 1, AT"
 WAYS = {
     "an index": ("x[rank]", "_row", FIRST.format("", "")),
     "an argument": ("f(x, np.float32(rank))", "_lambda_", FIRST.format(".0", ".0")),
-    "a value": ("sw.device_put(own, NamedSharding(mesh, P())) + 1", "add",
-                "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT"),
-    "one element": ("sw.device_put(one, NamedSharding(mesh, P())) + 1", "add",
-                    "element [299, 4] of i16[300,9] is 0 in process 0, AT, and 7 in process 1, AT"),
-    "parts": ("sw.device_put(own, NamedSharding(mesh, P('x'))) + 1", "add",
-              "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT"),
-    "an array": ("sw.device_put(jnp.asarray(own), NamedSharding(mesh, P())) + 1", "add",
-                 "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT"),
-    "a large array": ("sw.device_put(large, NamedSharding(mesh, P())) + 1", "add",
-                      "element [1048575] of f32[1048576] is 0.0 in process 0, AT, and 1.0 in "
-                      "process 1, AT"),
-    "a NaN": ("sw.device_put(np.float32('nan' if rank else 2), NamedSharding(mesh, P())) + 1",
-              "add", "a value is 2.0 in process 0, AT, and nan in process 1, AT"),
-    "several": ("f(x, np.float32(3)) + f(x, np.float32(rank)) + x[rank]", "_lambda_",
-                FIRST.format(".0", ".0")),
+    "a value": (
+        "sw.device_put(own, NamedSharding(mesh, P())) + 1",
+        "add",
+        "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT",
+    ),
+    "one element": (
+        "sw.device_put(one, NamedSharding(mesh, P())) + 1",
+        "add",
+        "element [299, 4] of i16[300,9] is 0 in process 0, AT, and 7 in process 1, AT",
+    ),
+    "parts": (
+        "sw.device_put(own, NamedSharding(mesh, P('x'))) + 1",
+        "add",
+        "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT",
+    ),
+    "an array": (
+        "sw.device_put(jnp.asarray(own), NamedSharding(mesh, P())) + 1",
+        "add",
+        "element [0] of f32[4] is 0.0 in process 0, AT, and 1.0 in process 1, AT",
+    ),
+    "a large array": (
+        "sw.device_put(large, NamedSharding(mesh, P())) + 1",
+        "add",
+        "element [1048575] of f32[1048576] is 0.0 in process 0, AT, and 1.0 in process 1, AT",
+    ),
+    "a NaN": (
+        "sw.device_put(np.float32('nan' if rank else 2), NamedSharding(mesh, P())) + 1",
+        "add",
+        "a value is 2.0 in process 0, AT, and nan in process 1, AT",
+    ),
+    "several": (
+        "f(x, np.float32(3)) + f(x, np.float32(rank)) + x[rank]",
+        "_lambda_",
+        FIRST.format(".0", ".0"),
+    ),
 }
 UNTIL_REPORTED = """
 from shardwise._src.distributed.start import here
@@ -82,7 +105,8 @@ def test_values_at_the_end_and_values_that_are_the_same():
     assert "exits with status 75: its last results may be wrong." in told
     # Values of some processes, and of all; including NaN.
     results = run_processes(
-        BEGIN + """
+        BEGIN
+        + """
 some = sw.devices()[:3]
 small = NamedSharding(Mesh(some, ("x",)), P())
 for n in range(16):
@@ -94,6 +118,8 @@ for n in range(16):
 reported()
 multihost_utils.sync_global_devices("the coordinator has compared them")
 print(float(z), float(f(x, 1)))
-        """, 4, expect=None,
+        """,
+        4,
+        expect=None,
     )
     ended(results, [(0, "7.0 28.0\n")] * 4)

@@ -61,37 +61,70 @@ def close(name, *args, ulps=1, **params):
 SAMPLERS = ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]
 DTYPES = ["float32", "float16", "bfloat16"]
 CLOSE = [  # in each run
-    *[("normal", s) for s in ((), (0, 3), (2, 3), 4)], ("normal", (3, 4), "complex64"),
-    ("uniform", (64,), "float8_e4m3fn"), ("uniform", (64,), "float8_e5m2"),
-    ("uniform", N, "float32", -2, 7.5), ("uniform", (3, 5), "float32", np.arange(5, dtype=F32), 10),
-    ("truncated_normal", -1.0, 2.0, N), ("truncated_normal", -1.0, 2.0, (40,), "bfloat16"),
+    *[("normal", s) for s in ((), (0, 3), (2, 3), 4)],
+    ("normal", (3, 4), "complex64"),
+    ("uniform", (64,), "float8_e4m3fn"),
+    ("uniform", (64,), "float8_e5m2"),
+    ("uniform", N, "float32", -2, 7.5),
+    ("uniform", (3, 5), "float32", np.arange(5, dtype=F32), 10),
+    ("truncated_normal", -1.0, 2.0, N),
+    ("truncated_normal", -1.0, 2.0, (40,), "bfloat16"),
     ("truncated_normal", np.linspace(-2, 0, 40, dtype=F32), 2.0),
     *[("gumbel", N, "float32", mode) for mode in ("low", "high", "highest")],
 ]
 EQUAL = [
-    ("bernoulli", 0.3, N), ("bernoulli", np.linspace(0, 1, 30, dtype=F32)), ("rademacher", N),
-    ("rademacher", N, "float32"), ("bernoulli", 0.3, N, "high"),
+    ("bernoulli", 0.3, N),
+    ("bernoulli", np.linspace(0, 1, 30, dtype=F32)),
+    ("rademacher", N),
+    ("rademacher", N, "float32"),
+    ("bernoulli", 0.3, N, "high"),
     ("randint", (2, 3), np.arange(3), 10),
     ("choice", 1000, (500,), True, np.random.default_rng(1).uniform(size=1000).astype(F32)),
 ]
 CHOSEN = {  # a table of arguments, and how many of them the everyday run takes
-    "randint": ([
-        ((40,), 0, 10, None), ((40,), -5, 7, None), ((40,), 3, 3, None),
-        ((40,), -(2**31), 2**31 - 1, None), ((40,), 0, 1000, "uint32"), ((40,), 0, 256, "uint8"),
-        ((40,), -128, 128, "int8"), ((40,), -300, 300, "int8"), ((40,), 3, 70, "uint16"),
-    ], 2),
-    "categorical": ([
-        (LOGITS, -1), (LOGITS, 0), (LOGITS, 1), (LOGITS, -1, (20, 5)), (LOGITS, -1, (3, 5), False),
-        (LOGITS, 0, (4, 7), False), (LOGITS, -1, None, True, "high"),
-    ], 3),
-    "choice": ([
-        (10,), (10, (5,)), (10, (5,), False), (10, (2, 3), True, WEIGHTS),
-        (10, (2, 3), False, WEIGHTS), (LOGITS, (3, 2)), (LOGITS, (3,), False, None, 1),
-        (LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), 1),
-    ], 8),
-    "permutation": ([
-        (10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True),
-    ], 6),
+    "randint": (
+        [
+            ((40,), 0, 10, None),
+            ((40,), -5, 7, None),
+            ((40,), 3, 3, None),
+            ((40,), -(2**31), 2**31 - 1, None),
+            ((40,), 0, 1000, "uint32"),
+            ((40,), 0, 256, "uint8"),
+            ((40,), -128, 128, "int8"),
+            ((40,), -300, 300, "int8"),
+            ((40,), 3, 70, "uint16"),
+        ],
+        2,
+    ),
+    "categorical": (
+        [
+            (LOGITS, -1),
+            (LOGITS, 0),
+            (LOGITS, 1),
+            (LOGITS, -1, (20, 5)),
+            (LOGITS, -1, (3, 5), False),
+            (LOGITS, 0, (4, 7), False),
+            (LOGITS, -1, None, True, "high"),
+        ],
+        3,
+    ),
+    "choice": (
+        [
+            (10,),
+            (10, (5,)),
+            (10, (5,), False),
+            (10, (2, 3), True, WEIGHTS),
+            (10, (2, 3), False, WEIGHTS),
+            (LOGITS, (3, 2)),
+            (LOGITS, (3,), False, None, 1),
+            (LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), 1),
+        ],
+        8,
+    ),
+    "permutation": (
+        [(10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True)],
+        6,
+    ),
 }
 
 
@@ -106,8 +139,16 @@ def test_values(call):
 
 
 @pytest.mark.parametrize(
-    "call", [*EQUAL, *[(name, *args) for name, (table, n) in CHOSEN.items()
-                       for args in everyday(table, n, name)]], ids=itemgetter(0),
+    "call",
+    [
+        *EQUAL,
+        *[
+            (name, *args)
+            for name, (table, n) in CHOSEN.items()
+            for args in everyday(table, n, name)
+        ],
+    ],
+    ids=itemgetter(0),
 )
 def test_equal_values(call):
     equal(*call)
@@ -240,15 +281,27 @@ def test_values_and_distribution(name, params, wanted):
 # -- without loops --
 
 APPROXIMATE = [  # from jax 0.12; older ones lack it
-    ("gamma", (F32([0.1, 1, 3, 50, 1e4]),), None,
-     [0.3773120045661926, 0.26290351152420044, 2.5986058712005615, 41.77281188964844,
-      10020.220703125]),
-    ("loggamma", (F32([1e-4, 0.5, 2]),), None,
-     [-265.0395202636719, -1.6334116458892822, 0.10797274112701416]),
+    (
+        "gamma",
+        (F32([0.1, 1, 3, 50, 1e4]),),
+        None,
+        [
+            0.3773120045661926,
+            0.26290351152420044,
+            2.5986058712005615,
+            41.77281188964844,
+            10020.220703125,
+        ],
+    ),
+    (
+        "loggamma",
+        (F32([1e-4, 0.5, 2]),),
+        None,
+        [-265.0395202636719, -1.6334116458892822, 0.10797274112701416],
+    ),
     ("beta", (2.0, 3.0), (3,), [0.6277937293052673, 0.29586732387542725, 0.7436784505844116]),
     ("chisquare", (2.5,), (3,), [1.269019603729248, 1.4905734062194824, 1.2238714694976807]),
-    ("poisson", (F32([0, 0.5, 3, 6.9, 7, 20, 1e3, 1e6]),), None,
-     [0, 2, 4, 13, 5, 21, 961, 999698]),
+    ("poisson", (F32([0, 0.5, 3, 6.9, 7, 20, 1e3, 1e6]),), None, [0, 2, 4, 13, 5, 21, 961, 999698]),
     ("poisson", (5.0,), (6,), [2, 9, 6, 10, 4, 5]),
 ]
 
@@ -281,8 +334,13 @@ def test_approximate_numbers_in_other_forms():
     with enable_x64(True):
         large = random.poisson(key, 1e12, (3,), method="approximate")
         assert large.dtype == np.int64 and (abs(np.asarray(large) - 1e12) < 1e7).all()
-    for name, params in (("gamma", (2.0,)), ("loggamma", (2.0,)), ("beta", (2.0, 3.0)),
-                         ("chisquare", (2.0,)), ("poisson", (2.0,))):
+    for name, params in (
+        ("gamma", (2.0,)),
+        ("loggamma", (2.0,)),
+        ("beta", (2.0, 3.0)),
+        ("chisquare", (2.0,)),
+        ("poisson", (2.0,)),
+    ):
         assert message(ValueError, getattr(random, name), key, *params, method="fast") == (
             f"{name}: method must be 'exact' or 'approximate'; got 'fast'."
         )
@@ -324,7 +382,8 @@ def test_samplers_under_jit_and_vmap():
     keys = random.split(random.key(0), 3)
     draws = [
         lambda k: random.randint(k, (4,), 0, 9),
-        lambda k: random.gamma(k, 0.7, (4,)), lambda k: random.permutation(k, 6),
+        lambda k: random.gamma(k, 0.7, (4,)),
+        lambda k: random.permutation(k, 6),
         lambda k: random.poisson(k, np.array([2, 30], F32)),
         lambda k: random.binomial(k, np.array([5, 50], F32), 0.4),
         lambda k: random.categorical(k, LOGITS),
@@ -353,8 +412,10 @@ def test_values_do_not_depend_on_the_sharding():
     split = NamedSharding(mesh, P("x"))
     key = device_put(random.key(4), whole)
     for draw in [
-        lambda k: random.normal(k, (16, 3)), lambda k: random.randint(k, (16,), 0, 100),
-        lambda k: random.gamma(k, 0.5, (16,)), lambda k: random.permutation(k, 16),
+        lambda k: random.normal(k, (16, 3)),
+        lambda k: random.randint(k, (16,), 0, 100),
+        lambda k: random.gamma(k, 0.5, (16,)),
+        lambda k: random.permutation(k, 16),
     ]:
         got = jit(draw, out_shardings=split)(key)
         assert got.sharding == split

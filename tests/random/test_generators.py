@@ -27,17 +27,31 @@ def data(keys, lib=random):
 
 # -- hashes: known answers of Random123 (kat_vectors), whose words are counters, then keys --
 
-PI = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344,
-      0xA4093822, 0x299F31D0, 0x082EFA98, 0xEC4E6C89]
+PI = [
+    0x243F6A88,
+    0x85A308D3,
+    0x13198A2E,
+    0x03707344,
+    0xA4093822,
+    0x299F31D0,
+    0x082EFA98,
+    0xEC4E6C89,
+]
 ANSWERS = {
     "threefry2x32": (2, "6b200159 99ba4efe", "1cb996fc bb002be7", "c4923a9c 483df7a0"),
     "threefry4x32": (
-        4, "9c6ca96a e17eae66 fc10ecd4 5256a7d8", "2a881696 57012287 f6c7446e a16a6732",
-        "59cd1dbb b8879579 86b5d00c ac8b6d84"
+        4,
+        "9c6ca96a e17eae66 fc10ecd4 5256a7d8",
+        "2a881696 57012287 f6c7446e a16a6732",
+        "59cd1dbb b8879579 86b5d00c ac8b6d84",
     ),
     "philox2x32": (2, "ff1dae59 6cd10df2", "2c3f628b ab4fd7ad", "dd7ce038 f62a4c12"),
-    "philox4x32": (4, "6627e8d5 e169c58d bc57ac4c 9b00dbd8", "408f276d 41c83b0e a20bc7c6 6d5451fd",
-                   "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    "philox4x32": (
+        4,
+        "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+        "408f276d 41c83b0e a20bc7c6 6d5451fd",
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ),
 }
 
 
@@ -63,21 +77,32 @@ def test_wrong_words():
 STREAMS = {
     "threefry4x32": (
         [2174137671, 3891451577, 4183534710, 1328945212],
-        [3226205006, 426663404, 856954887, 1401743151, 887023638, 2353902648, 1680016039,
-         1999934047],
+        [
+            3226205006,
+            426663404,
+            856954887,
+            1401743151,
+            887023638,
+            2353902648,
+            1680016039,
+            1999934047,
+        ],
         [1377818965, 1208608460, 2054780999, 1155814144],
         [3116194186, 345326354, 2693754811, 4146538306],
         [17536985377932491459, 12274356128112051919],
         [138, 18, 187],
     ),
     "philox2x32": (
-        [1812269945], [91599420, 2108851873], [1648672620],
+        [1812269945],
+        [91599420, 2108851873],
+        [1648672620],
         [2110370628, 2851583928, 945519527, 2143785610],
         [393416515258155384, 9057449830204649753],
         [68, 184, 167],
     ),
     "philox4x32": (
-        [541324533, 3803038970], [2700577604, 3840915109, 2226172475, 1259571508],
+        [541324533, 3803038970],
+        [2700577604, 3840915109, 2226172475, 1259571508],
         [1474699066, 846998923],
         [3753373293, 820688982, 825939627, 2060212251],
         [11598892493330953893, 17168237582130360112],
@@ -91,8 +116,11 @@ def test_streams_of_counters(impl):
     with sw.enable_x64(True):
         key = random.key(2**40 + 42, impl=impl)
         got = (
-            data(key), data(random.split(key, (1, 2))), data(random.fold_in(key, 9)),
-            random.bits(key, (2, 2), "uint32"), random.bits(key, (2,), "uint64"),
+            data(key),
+            data(random.split(key, (1, 2))),
+            data(random.fold_in(key, 9)),
+            random.bits(key, (2, 2), "uint32"),
+            random.bits(key, (2,), "uint64"),
             random.bits(key, (3,), "uint8"),
         )
     for found, wanted in zip(got, STREAMS[impl], strict=True):
@@ -103,9 +131,7 @@ def test_streams_of_counters(impl):
     ("impl", "partitionable"), everyday(itertools.product(SHARED, [True, False]), 1)
 )
 def test_streams_of_rbg(impl, partitionable):
-    with (
-        sw.threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable),
-    ):
+    with sw.threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable):
         ours, theirs = random.key(-7, impl=impl), jax.random.key(-7, impl=impl)
         assert str(ours.dtype) == str(theirs.dtype)
         for num in (2, 0, (2, 3)):
@@ -126,9 +152,14 @@ def mapped(lib, impl):
     return [
         lib.vmap(lambda k: r.uniform(k, (3,)))(keys),
         lib.vmap(lambda k: r.key_data(r.split(k, 3)))(keys),
-        *[r.key_data(lib.vmap(r.fold_in, axes)(
-            keys if axes[0] == 0 else key, numbers if axes[1] == 0 else np.uint32(5)
-        )) for axes in [(0, 0), (0, None), (None, 0)]],
+        *[
+            r.key_data(
+                lib.vmap(r.fold_in, axes)(
+                    keys if axes[0] == 0 else key, numbers if axes[1] == 0 else np.uint32(5)
+                )
+            )
+            for axes in [(0, 0), (0, None), (None, 0)]
+        ],
         r.key_data(lib.vmap(lib.vmap(r.fold_in, (None, 0)), (0, None))(keys, numbers[:3])),
         lib.vmap(lib.vmap(lambda k: r.bits(k, (2,), "uint32")))(r.split(key, (2, 3))),
     ]
@@ -216,11 +247,14 @@ def test_offset_of_seeds():
 
 def counting(tag="cnt", step=1):
     """A key is a number; the bits count up from it."""
+
     def ids(shape):
         return sw.numpy.arange(np.prod(shape, dtype=int), dtype="uint32").reshape(shape)
 
     return extend.define_prng_impl(
-        key_shape=(1,), name="counting", tag=tag,
+        key_shape=(1,),
+        name="counting",
+        tag=tag,
         seed=lambda seed: seed.astype("uint32")[None],
         split=lambda key, shape: (key[0] + 100 * (ids(shape) + step).astype("uint32"))[..., None],
         random_bits=lambda key, width, shape: (key[0] + ids(shape)).astype(f"uint{width}"),
@@ -238,7 +272,9 @@ def test_a_generator_of_ones_own():
     assert random.bits(random.fold_in(key, 3), (2, 2), "uint32").tolist() == [[8, 9], [10, 11]]
     keys = sw.jit(random.split, static_argnums=1)(key, 3)
     assert sw.vmap(lambda k: random.bits(k, (2,), "uint8"))(keys).tolist() == [
-        [105, 106], [205, 206], [49, 50]
+        [105, 106],
+        [205, 206],
+        [49, 50],
     ]
     folded = sw.vmap(random.fold_in)(keys, np.arange(3, dtype=np.uint32))
     assert data(folded).tolist() == [[105], [206], [307]]
@@ -249,29 +285,45 @@ def test_a_generator_of_ones_own():
 
 
 def test_wrong_definition():
-    assert message(TypeError, lambda: extend.define_prng_impl(
-        key_shape=(1,), seed=3, split=abs, random_bits=abs, fold_in=abs
-    )) == "define_prng_impl: seed must be a function; got 3."
+    assert (
+        message(
+            TypeError,
+            lambda: extend.define_prng_impl(
+                key_shape=(1,), seed=3, split=abs, random_bits=abs, fold_in=abs
+            ),
+        )
+        == "define_prng_impl: seed must be a function; got 3."
+    )
 
 
 def test_generators_of_the_library_as_records():
     for impl in (extend.threefry_prng_impl, extend.rbg_prng_impl, extend.unsafe_rbg_prng_impl):
-        theirs = getattr(jax.extend.random, {
-            "fry": "threefry_prng_impl", "rbg": "rbg_prng_impl", "urbg": "unsafe_rbg_prng_impl",
-        }[str(impl)])
+        theirs = getattr(
+            jax.extend.random,
+            {"fry": "threefry_prng_impl", "rbg": "rbg_prng_impl", "urbg": "unsafe_rbg_prng_impl"}[
+                str(impl)
+            ],
+        )
         assert (impl._fields, impl.name, impl.key_shape) == (
-            theirs._fields, theirs.name, theirs.key_shape)
+            theirs._fields,
+            theirs.name,
+            theirs.key_shape,
+        )
         key = impl.seed(3)
         np.testing.assert_array_equal(key, theirs.seed(jax.numpy.int32(3)))
-        np.testing.assert_array_equal(impl.random_bits(key, 32, (3,)), theirs.random_bits(
-            theirs.seed(jax.numpy.int32(3)), 32, (3,)))
-        np.testing.assert_array_equal(impl.fold_in(key, 1), data(random.fold_in(
-            random.key(3, impl=impl), 1)))
+        np.testing.assert_array_equal(
+            impl.random_bits(key, 32, (3,)),
+            theirs.random_bits(theirs.seed(jax.numpy.int32(3)), 32, (3,)),
+        )
+        np.testing.assert_array_equal(
+            impl.fold_in(key, 1), data(random.fold_in(random.key(3, impl=impl), 1))
+        )
         assert random.key(3, impl=impl).dtype is random.key_dtype(impl.name)
     seeds = np.array([1, 2], np.int32)
     assert extend.random_seed(seeds, extend.rbg_prng_impl).shape == (2,)
     np.testing.assert_array_equal(
-        data(extend.seed_with_impl(extend.threefry_prng_impl, 8)), data(random.key(8)))
+        data(extend.seed_with_impl(extend.threefry_prng_impl, 8)), data(random.key(8))
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5])
@@ -316,8 +368,9 @@ def test_wrong_normals():
         "multivariate_normal takes a mean (..., n) and a covariance (..., n, n); got f32[3] and "
         "f32[2,2]."
     )
-    assert message(ValueError, lambda: random.multivariate_normal(
-        key, np.zeros((3, 2), np.float32), cov, (4,))) == (
+    assert message(
+        ValueError, lambda: random.multivariate_normal(key, np.zeros((3, 2), np.float32), cov, (4,))
+    ) == (
         "multivariate_normal: f32[3,2] and f32[2,2] do not broadcast to vectors in an array of "
         "shape (4,)."
     )

@@ -57,9 +57,7 @@ def test_text():
     )
     text = str(jit(lambda k: random.split(k, 3)).trace(random.key(0)).program)
     assert text == (
-        "{ lambda ; a:key<fry>[]. let\n"
-        "    b:key<fry>[3] = random_split[shape=(3,)] a\n"
-        "  in (b,) }"
+        "{ lambda ; a:key<fry>[]. let\n    b:key<fry>[3] = random_split[shape=(3,)] a\n  in (b,) }"
     )
 
 
@@ -199,7 +197,14 @@ def test_no_elementwise_op_takes_keys():
     ops = every_op()
     moves = {n for n, op in ops.items() if op.pointwise and op.elements in takes}
     assert moves == {
-        "select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes", "todense",
+        "select_n",
+        "eq",
+        "ne",
+        "copy",
+        "stop_gradient",
+        "pcast",
+        "axes",
+        "todense",
         "xla_metadata_value",
     }
     keys = array_type((3,), KEYS.dtype)
@@ -223,8 +228,7 @@ def test_keys_do_not_become_host_values():
     assert message(TypeError, key.tolist) == cannot.format("a list")
     for kind in (int, float, bool):
         assert message(TypeError, lambda kind=kind: kind(key)) == (
-            f"only a 0-d array of numbers can be converted to {kind.__name__}; "
-            "got key<fry>[]."
+            f"only a 0-d array of numbers can be converted to {kind.__name__}; got key<fry>[]."
         )
 
 

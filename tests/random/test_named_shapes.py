@@ -53,8 +53,7 @@ SAMPLERS = {
     "geometric": lambda k, s: random.geometric(k, 0.1, s),
     "poisson": lambda k, s: random.poisson(k, 20.0, s),
     "binomial": lambda k, s: random.binomial(k, 30.0, 0.5, s),
-    "multivariate_normal": lambda k, s: random.multivariate_normal(
-        k, jnp.zeros(2), jnp.eye(2), s),
+    "multivariate_normal": lambda k, s: random.multivariate_normal(k, jnp.zeros(2), jnp.eye(2), s),
     "orthogonal": lambda k, s: random.orthogonal(k, 3, s),
 }
 
@@ -67,7 +66,8 @@ def wanted(draw, size, positional):
 def test_all_samplers_are_here():
     """Samplers that take a shape; for `multinomial`, the shape of the trials."""
     found = {
-        name for name in dir(random)
+        name
+        for name in dir(random)
         if inspect.isfunction(getattr(random, name))
         and "shape" in inspect.signature(getattr(random, name)).parameters
     }
@@ -94,7 +94,10 @@ def test_numbers_do_not_depend_on_what_an_axis_runs_over(name, resources):
     draw = SAMPLERS[name]
     with Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y")):
         f = xmap(
-            lambda: draw(KEY, NamedShape(3, i=8)), (), ["i", ...], axis_sizes={"i": 8},
+            lambda: draw(KEY, NamedShape(3, i=8)),
+            (),
+            ["i", ...],
+            axis_sizes={"i": 8},
             axis_resources=resources,
         )
         np.testing.assert_allclose(f(), wanted(draw, 8, (3,)), rtol=1e-5)
@@ -120,7 +123,8 @@ def test_over_axes_of_a_mesh(check_vma):
 @pytest.mark.sweep
 @settings(max_examples=8, deadline=None)
 @given(
-    shape=st.lists(st.integers(0, 4), max_size=2).map(tuple), size=st.sampled_from([1, 2, 4, 8]),
+    shape=st.lists(st.integers(0, 4), max_size=2).map(tuple),
+    size=st.sampled_from([1, 2, 4, 8]),
     over=st.sampled_from(["vmap", "shard_map", "pmap", "xmap", "xmap over x"]),
     name=st.sampled_from(["bits", "uniform", "normal", "truncated_normal"]),
 )
@@ -136,9 +140,9 @@ def test_any_shape_over_any_map(shape, size, over, name):
     elif over == "pmap":
         found = sw.pmap(one, axis_name="i")(xs)
     elif over == "shard_map":
-        found = sw.shard_map(
-            lambda x: one(x)[None], mesh=mesh, in_specs=P("i"), out_specs=P("i")
-        )(xs)
+        found = sw.shard_map(lambda x: one(x)[None], mesh=mesh, in_specs=P("i"), out_specs=P("i"))(
+            xs
+        )
     else:
         with Mesh(np.array(sw.devices()[:size]), ("x",)):
             resources = {"i": "x"} if over == "xmap over x" else {}
@@ -165,9 +169,9 @@ def test_numbers_are_the_same_for_equal_shapes():
     """The order of the names does not matter."""
 
     def f(shape):
-        return sw.vmap(
-            sw.vmap(lambda _: random.uniform(KEY, shape), axis_name="b"), axis_name="a"
-        )(np.zeros((2, 3)))
+        return sw.vmap(sw.vmap(lambda _: random.uniform(KEY, shape), axis_name="b"), axis_name="a")(
+            np.zeros((2, 3))
+        )
 
     np.testing.assert_array_equal(f(NamedShape(2, a=2, b=3)), f(NamedShape(2, b=3, a=2)))
     assert len(np.unique(f(NamedShape(a=2, b=3)))) == 6

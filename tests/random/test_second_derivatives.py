@@ -43,7 +43,8 @@ def test_of_quantiles():
         a, u = np.array([0.1, 0.7, 1.0, 2.5, 30.0]), np.array([0.5, 0.9, 0.3, 0.999, 0.5])
         x = scipy.special.gammaincinv(a, u)
         along = lambda a, x: sw.jvp(  # noqa: E731
-            lambda a, x: lax.random_gamma_grad(a, x), (a, x), (1.0, lax.random_gamma_grad(a, x)))
+            lambda a, x: lax.random_gamma_grad(a, x), (a, x), (1.0, lax.random_gamma_grad(a, x))
+        )
         got = sw.vmap(along)(a, x)[1]
         h = 1e-3 * a
         ends = [scipy.special.gammaincinv(a + d, u) for d in (-h, 0, h)]
@@ -84,7 +85,8 @@ def test_of_dirichlet_vectors():
 
     found = sw.hessian(lambda a: loss(random, a))(alpha)
     np.testing.assert_allclose(
-        found, jax.jacfwd(jax.jacfwd(lambda a: loss(jax.random, a)))(alpha), 1e-3, 1e-4)
+        found, jax.jacfwd(jax.jacfwd(lambda a: loss(jax.random, a)))(alpha), 1e-3, 1e-4
+    )
 
 
 @pytest.mark.sweep

@@ -14,9 +14,14 @@ F32 = np.float32
 
 def drawn(rng):
     return [
-        rng.uniform(), rng.random(3), rng.normal(np.array([1, 2], F32), 2.0, (3, 2)),
-        rng.uniform(-1, np.array([1, 5], F32)), rng.integers(7), rng.integers(3, 9, (2, 2)),
-        rng.normal(dtype="float16"), rng.spawn(2)[1].random(2),
+        rng.uniform(),
+        rng.random(3),
+        rng.normal(np.array([1, 2], F32), 2.0, (3, 2)),
+        rng.uniform(-1, np.array([1, 5], F32)),
+        rng.integers(7),
+        rng.integers(3, 9, (2, 2)),
+        rng.normal(dtype="float16"),
+        rng.spawn(2)[1].random(2),
     ]
 
 
@@ -25,10 +30,14 @@ def test_draws_are_those_of_jax():
     for got, wanted in zip(drawn(ours), drawn(theirs), strict=True):
         assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(
-            np.asarray(got, F32), np.asarray(wanted, F32), rtol=1e-3 if got.dtype == "float16"
-            else 3e-6)
-    keys = [np.asarray(lib.key_data(rng.key((2,)))) for lib, rng in [
-        (random, ours), (jax.random, theirs)]]
+            np.asarray(got, F32),
+            np.asarray(wanted, F32),
+            rtol=1e-3 if got.dtype == "float16" else 3e-6,
+        )
+    keys = [
+        np.asarray(lib.key_data(rng.key((2,))))
+        for lib, rng in [(random, ours), (jax.random, theirs)]
+    ]
     np.testing.assert_array_equal(*keys)
     assert str(stateful_rng(0, impl="rbg").key().dtype) == "key<rbg>"
 

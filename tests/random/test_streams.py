@@ -46,8 +46,10 @@ def test_bits(partitionable, width):
 @FORMS
 def test_bits_of_64(partitionable):
     with (
-        threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable),
-        enable_x64(True), jax.enable_x64(True),
+        threefry_partitionable(partitionable),
+        jax.threefry_partitionable(partitionable),
+        enable_x64(True),
+        jax.enable_x64(True),
     ):
         for shape in [(), (0,), (5,), (3, 2)]:
             same(random.bits(random.key(2), shape), jax.random.bits(jax.random.key(2), shape))
@@ -66,8 +68,22 @@ def test_split_and_fold_in(partitionable, make):
 
 
 SEEDS = [
-    0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**40 + 1, -(2**40) - 3, 2**63 - 1, -(2**63), True,
-    np.int8(-3), np.int16(-9), np.int64(2**40 + 1), np.uint32(2**32 - 1), np.uint64(2**63 + 5),
+    0,
+    1,
+    -1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40 + 1,
+    -(2**40) - 3,
+    2**63 - 1,
+    -(2**63),
+    True,
+    np.int8(-3),
+    np.int16(-9),
+    np.int64(2**40 + 1),
+    np.uint32(2**32 - 1),
+    np.uint64(2**63 + 5),
 ]
 
 
@@ -99,8 +115,10 @@ def test_under_jit_and_vmap(partitionable):
         nested = vmap(vmap(draw, in_axes=0, out_axes=1), in_axes=1)(keys.reshape(2, 3))
         same(nested, np.stack(wanted).reshape(2, 3, 5).transpose(1, 2, 0))
         folded = vmap(random.fold_in, in_axes=(None, 0))(random.key(1), np.arange(3))
-        same(random.key_data(folded), [jax.random.fold_in(jax.random.PRNGKey(1), i)
-                                       for i in range(3)])
+        same(
+            random.key_data(folded),
+            [jax.random.fold_in(jax.random.PRNGKey(1), i) for i in range(3)],
+        )
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
@@ -128,10 +146,7 @@ def test_the_index_of_an_element_has_64_bits():
 
 
 def test_the_older_form_has_its_limit():
-    with (
-        threefry_partitionable(False),
-        pytest.raises(NotImplementedError) as error,
-    ):
+    with threefry_partitionable(False), pytest.raises(NotImplementedError) as error:
         jit(lambda key: random.bits(key, (1 << 16, 1 << 16))).lower(random.key(0))
     assert str(error.value) == (
         "random bits of shape (65536, 65536) and 32 bits need 2**32 counters or more. Set "
@@ -140,13 +155,16 @@ def test_the_older_form_has_its_limit():
 
 
 def test_ops_say_what_they_take():
-    assert message(
-        TypeError, random_bits, np.zeros(2, np.uint32), shape=(), bit_width=32
-    ) == "[random_bits] takes an array of keys; got u32[2]."
-    assert message(
-        TypeError, random_bits, random.key(0), shape=(), bit_width=7
-    ) == "[random_bits] bit_width must be 8, 16, 32 or 64; got 7."
-    assert message(
-        ValueError, random_split, random.key(0), shape=(-1,)
-    ) == "[random_split] sizes must not be negative; got shape (-1,)."
+    assert (
+        message(TypeError, random_bits, np.zeros(2, np.uint32), shape=(), bit_width=32)
+        == "[random_bits] takes an array of keys; got u32[2]."
+    )
+    assert (
+        message(TypeError, random_bits, random.key(0), shape=(), bit_width=7)
+        == "[random_bits] bit_width must be 8, 16, 32 or 64; got 7."
+    )
+    assert (
+        message(ValueError, random_split, random.key(0), shape=(-1,))
+        == "[random_split] sizes must not be negative; got shape (-1,)."
+    )
     assert THREEFRY.name == "key<fry>"

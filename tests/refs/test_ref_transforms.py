@@ -21,8 +21,7 @@ from tests.helpers.refs import X, both, here, same
 
 
 def rematted(lib, xp, wrap):
-    """A function of x with refs that are local, from outside the checkpoint, and an argument of it.
-    """
+    """A function of x with refs that are local, from outside the checkpoint, and an argument of it."""
 
     def f(x):
         outer, passed = lib.new_ref(x), lib.new_ref(x * 2)
@@ -353,11 +352,13 @@ def program(steps, lib, xp):
                 wrap = lib.checkpoint if kind == "checkpoint" and lib is sw else lib.jit
                 wrap(lambda t, i=i: lib.ref.set(r, i, t * r[i]))(total)
             elif kind == "cond":
+
                 def write(t, i=i):
                     r[i] = t
 
                 lib.lax.cond(total > r[i], write, lambda t: None, total)
             else:
+
                 def body(c, _, i=i):
                     r[i] = xp.sin(r[i]) + c
                     return c * 0.5, r[i]

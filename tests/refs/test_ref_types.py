@@ -26,9 +26,10 @@ def test_the_type_of_a_ref():
     found = []
     sw.jit(lambda: found.append(sw.typeof(sw.new_ref(np.zeros(4, np.int32)))))()
     assert found == [AbstractRef(ShapedArray((4,), np.int32))]
-    with pytest.raises(NotImplementedError, match=re.escape(
-        "AbstractRef: memory_space applies only to refs in kernels; got 'vmem'."
-    )):
+    with pytest.raises(
+        NotImplementedError,
+        match=re.escape("AbstractRef: memory_space applies only to refs in kernels; got 'vmem'."),
+    ):
         AbstractRef(other, "vmem")
 
 

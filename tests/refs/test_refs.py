@@ -296,7 +296,8 @@ def test_known_integers_out_of_bounds_are_refused(index, jitted):
             text = refused(IndexError, use)
             assert re.fullmatch(
                 r"Ref\{f32\[2,3\]\} has no element \[[-0-9:, ]+\]: an integer of the index is out "
-                r"of bounds\.", text
+                r"of bounds\.",
+                text,
             )
 
     r = sw.new_ref(X)

@@ -56,8 +56,10 @@ def use():
 
 def run(code, seconds=100):
     env = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "error",
     }
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=seconds

@@ -106,8 +106,9 @@ TWICE = {
     "parts and whole": parts_and_whole,
     "another shape": another_shape,
     "scan": lambda: (lambda k: summed(lambda _: random.normal(k), 0.0, None, 3))(key()),
-    "fori_loop": lambda: (lambda k: lax.fori_loop(
-        0, 3, lambda i, c: c + random.normal(k), 0.0))(key()),
+    "fori_loop": lambda: (lambda k: lax.fori_loop(0, 3, lambda i, c: c + random.normal(k), 0.0))(
+        key()
+    ),
     "test of a loop": in_a_test,
     "after a loop": after_a_loop,
     "after a branch": after_a_branch,
@@ -175,14 +176,17 @@ ONCE = {
     "parts": lambda: (lambda ks: [random.normal(ks[i]) for i in (0, 1, -1)])(keys(3)),
     "parts in jit": lambda: sw.jit(lambda ks: both(ks[0], ks[1]))(keys(2)),
     "slices": lambda: (lambda ks: [sw.vmap(random.normal)(ks[a:b]) for a, b in [(0, 2), (2, 4)]])(
-        keys(4)),
+        keys(4)
+    ),
     "fold_in": lambda: (lambda k: [random.normal(random.fold_in(k, i)) for i in range(3)])(key()),
     "carried": carried,
     "rows": lambda: summed(random.normal, 0.0, keys(4)),
-    "folded in a loop": lambda: (lambda k: lax.fori_loop(
-        0, 3, lambda i, c: c + random.normal(random.fold_in(k, i)), 0.0))(key()),
-    "places in a loop": lambda: (lambda ks: lax.fori_loop(
-        0, 3, lambda i, c: c + random.normal(ks[i]), 0.0))(keys(3)),
+    "folded in a loop": lambda: (
+        lambda k: lax.fori_loop(0, 3, lambda i, c: c + random.normal(random.fold_in(k, i)), 0.0)
+    )(key()),
+    "places in a loop": lambda: (
+        lambda ks: lax.fori_loop(0, 3, lambda i, c: c + random.normal(ks[i]), 0.0)
+    )(keys(3)),
     "branches": branches,
     "gradient": lambda: sw.grad(lambda x, k: (x * random.normal(k, (3,))).sum())(ONES, key()),
     "again in reverse": again_in_reverse,
@@ -198,14 +202,26 @@ def test_used_once(name):
     ONCE[name]()
 
 
-@pytest.mark.parametrize("draw", everyday([
-    lambda k: random.gamma(k, 1.0, (3,)), lambda k: random.poisson(k, 3.0),
-    lambda k: random.permutation(k, 5), lambda k: random.dirichlet(k, ONES),
-    lambda k: random.choice(k, 5), lambda k: random.multinomial(k, 5, ONES / 3),
-    lambda k: random.binomial(k, 5, 0.5), lambda k: random.ball(k, 3),
-    lambda k: random.t(k, 3.0), lambda k: random.randint(k, (3,), 0, 5),
-    lambda k: random.orthogonal(k, 3), lambda k: random.categorical(k, ONES),
-], 2))
+@pytest.mark.parametrize(
+    "draw",
+    everyday(
+        [
+            lambda k: random.gamma(k, 1.0, (3,)),
+            lambda k: random.poisson(k, 3.0),
+            lambda k: random.permutation(k, 5),
+            lambda k: random.dirichlet(k, ONES),
+            lambda k: random.choice(k, 5),
+            lambda k: random.multinomial(k, 5, ONES / 3),
+            lambda k: random.binomial(k, 5, 0.5),
+            lambda k: random.ball(k, 3),
+            lambda k: random.t(k, 3.0),
+            lambda k: random.randint(k, (3,), 0, 5),
+            lambda k: random.orthogonal(k, 3),
+            lambda k: random.categorical(k, ONES),
+        ],
+        2,
+    ),
+)
 def test_samplers_use_keys_once(draw):
     k = key()
     draw(k)

@@ -68,9 +68,10 @@ def test_functions_that_make_arrays():
     assert x.sum() == 4
 
 
-@pytest.mark.parametrize("read", [
-    lambda y: y.block_until_ready(), lambda y: sw.block_until_ready([y, y]), np.asarray, repr,
-])
+@pytest.mark.parametrize(
+    "read",
+    [lambda y: y.block_until_ready(), lambda y: sw.block_until_ready([y, y]), np.asarray, repr],
+)
 def test_results_that_were_not_computed_say_so_when_they_are_read(read):
     x = jnp.ones(N)
     assert text_of(read, outer(x)) == (
@@ -80,15 +81,29 @@ def test_results_that_were_not_computed_say_so_when_they_are_read(read):
     )
 
 
-@pytest.mark.parametrize("put, where, size", [
-    (lambda x: jnp.asarray(x), "device 0 (cpu)", "16.0 TiB (17592186044416 bytes)"),
-    (lambda x: sw.device_put(x), "device 0 (cpu)", "16.0 TiB (17592186044416 bytes)"),
-    (lambda x: sw.device_put(x, ROWS), "one of 8 devices (cpu)", "2.0 TiB (2199023255552 bytes)"),
-    (lambda x: sw.make_array_from_callback(x.shape, ROWS, lambda i: x[i]),
-     "one of 8 devices (cpu)", "2.0 TiB (2199023255552 bytes)"),
-    (lambda x: sw.make_array_from_process_local_data(ROWS, x),
-     "one of 8 devices (cpu)", "2.0 TiB (2199023255552 bytes)"),
-], ids=["asarray", "device_put", "sharded", "callback", "process_local"])
+@pytest.mark.parametrize(
+    "put, where, size",
+    [
+        (lambda x: jnp.asarray(x), "device 0 (cpu)", "16.0 TiB (17592186044416 bytes)"),
+        (lambda x: sw.device_put(x), "device 0 (cpu)", "16.0 TiB (17592186044416 bytes)"),
+        (
+            lambda x: sw.device_put(x, ROWS),
+            "one of 8 devices (cpu)",
+            "2.0 TiB (2199023255552 bytes)",
+        ),
+        (
+            lambda x: sw.make_array_from_callback(x.shape, ROWS, lambda i: x[i]),
+            "one of 8 devices (cpu)",
+            "2.0 TiB (2199023255552 bytes)",
+        ),
+        (
+            lambda x: sw.make_array_from_process_local_data(ROWS, x),
+            "one of 8 devices (cpu)",
+            "2.0 TiB (2199023255552 bytes)",
+        ),
+    ],
+    ids=["asarray", "device_put", "sharded", "callback", "process_local"],
+)
 def test_arrays_that_are_put_on_devices(put, where, size):
     assert text_of(put, np.broadcast_to(np.float32(1), (1 << 42,))) == (
         "RESOURCE_EXHAUSTED: an array of type f32[4398046511104] could not be created: out of "

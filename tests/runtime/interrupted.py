@@ -28,7 +28,9 @@ class Event(ctypes.Structure):
     """`struct sigevent` on Linux."""
 
     _fields_ = [
-        ("value", ctypes.c_void_p), ("number", ctypes.c_int), ("kind", ctypes.c_int),
+        ("value", ctypes.c_void_p),
+        ("number", ctypes.c_int),
+        ("kind", ctypes.c_int),
         ("rest", ctypes.c_char * 48),
     ]
 

@@ -83,8 +83,9 @@ def test_every_kind_of_dtype_comes_back(name):
 
 def test_a_program_runs_and_survives_serialization():
     program = compiled()
-    again = load(backend.client(), program.serialize(), program.devices,
-                 compile_options(program.devices))
+    again = load(
+        backend.client(), program.serialize(), program.devices, compile_options(program.devices)
+    )
     for each in (program, again):
         (raw,) = each.launch([put(np.arange(4, dtype=np.float32))], [one_device().handler])
         np.testing.assert_array_equal(buffers.fetch_one(raw, F32), [0, 2, 4, 6])
@@ -155,8 +156,12 @@ SHOW = "import shardwise as sw; {0}; print(sw.device_count(), end='')"
 def test_number_of_virtual_devices(environment, code, count):
     env = {**os.environ, **environment}
     run = subprocess.run(
-        [sys.executable, "-c", SHOW.format(code or "pass")], env=env, capture_output=True,
-        text=True, timeout=seconds(60), check=False,
+        [sys.executable, "-c", SHOW.format(code or "pass")],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+        check=False,
     )
     assert run.stdout == count, run.stderr
     assert not re.search(r"pjrt_client|PjRt", run.stderr)

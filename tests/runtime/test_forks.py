@@ -73,12 +73,18 @@ WARNED = (
 def run(code):
     """The output of a program, which must end in time and with status 0."""
     env = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT), "TEST_SECONDS": str(seconds(60)),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "TEST_SECONDS": str(seconds(60)),
     }
     done = subprocess.run(
         [sys.executable, "-c", PREAMBLE + textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=seconds(120), env=env, check=False,
+        capture_output=True,
+        text=True,
+        timeout=seconds(120),
+        env=env,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -121,7 +127,9 @@ def test_types_can_be_read_and_other_work_done():
         print(in_child(lambda: sw.tree.map(lambda a: a + 1, {"a": 1})))
     """
     assert run(code).splitlines() == [
-        "((8,), 'float32', P('x'), 8, False)", "np.float64(48.0)", "{'a': 2}",
+        "((8,), 'float32', P('x'), 8, False)",
+        "np.float64(48.0)",
+        "{'a': 2}",
     ]
 
 
@@ -157,13 +165,15 @@ def test_a_warning_where_it_happens_and_once():
 
 @pytest.mark.parametrize("method", everyday(["fork", "spawn", "forkserver"], 1))
 def test_multiprocessing(method, tmp_path):
-    (tmp_path / "work.py").write_text(textwrap.dedent("""
+    (tmp_path / "work.py").write_text(
+        textwrap.dedent("""
         def double(n):
             import shardwise.numpy as jnp
             return float(jnp.asarray(float(n)) * 2)
         def plain(n):
             return n + 1
-    """))
+    """)
+    )
     code = f"""
         sys.path.insert(0, {str(tmp_path)!r})
         import multiprocessing, work
@@ -181,11 +191,17 @@ def test_multiprocessing(method, tmp_path):
     script = tmp_path / "main.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
     env = os.environ | {
-        "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "TEST_SECONDS": str(seconds(60))
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "TEST_SECONDS": str(seconds(60)),
     }
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=seconds(120),
-        env=env, check=False,
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=seconds(120),
+        env=env,
+        check=False,
     )
     last = "this process," if method == "fork" else "[2.0, 4.0]"
     assert done.stdout.splitlines() == ["[2, 3]", last], done.stderr

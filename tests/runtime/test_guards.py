@@ -54,25 +54,29 @@ def test_implicit_transfers_to_devices_are_refused():
 ALLOW = '`with shardwise.transfer_guard_host_to_device("allow"):`.'
 GUARDED = {
     "argument": (
-        lambda: sw.jit(lambda state: state["w"] * 2)({"w": X}), "disallow",
+        lambda: sw.jit(lambda state: state["w"] * 2)({"w": X}),
+        "disallow",
         "state['w'] of <lambda>, of type f32[3], was to go from the host to device 0, and the flag "
         "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x)`, which is "
         f"explicit, or allow it: {ALLOW}",
     ),
     "operand": (
-        lambda: snp.sin(X), "disallow",
+        lambda: snp.sin(X),
+        "disallow",
         "a value of type f32[3] was to go from the host to device 0, and the flag "
         "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x)`, which is "
         f"explicit, or allow it: {ALLOW}",
     ),
     "callback": (
-        lambda: sw.make_array_from_callback((3,), REPLICATED, lambda i: X[i]), "disallow",
+        lambda: sw.make_array_from_callback((3,), REPLICATED, lambda i: X[i]),
+        "disallow",
         "a value of type f32[3] was to go from the host to {there}, and the flag "
         "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x, sharding)`, "
         f"which is explicit, or allow it: {ALLOW}",
     ),
     "device_put": (
-        lambda: sw.device_put({"w": X, "b": X}, REPLICATED), "disallow_explicit",
+        lambda: sw.device_put({"w": X, "b": X}, REPLICATED),
+        "disallow_explicit",
         "x['b'] of device_put, of type f32[3], was to go from the host to {there}, and the flag "
         "transfer_guard_host_to_device is 'disallow_explicit'. That value rejects explicit "
         f"transfers, too. Allow it: {ALLOW}",
@@ -85,8 +89,7 @@ def test_messages_name_value_places_and_flag(case):
     work, level, text = GUARDED[case]
     with sw.transfer_guard(level):
         assert message(sw.errors.JaxRuntimeError, work) == (
-            "INVALID_ARGUMENT: Disallowed host-to-device transfer: "
-            + text.format(there=REPLICATED)
+            "INVALID_ARGUMENT: Disallowed host-to-device transfer: " + text.format(there=REPLICATED)
         )
     work()
 
@@ -117,7 +120,8 @@ def test_arrays_that_go_over_the_host_are_copied_between_devices():
     spread = sw.device_put(snp.arange(8.0), PARTED)
     add = sw.jit(lambda a, b: a + b)
     moves = {
-        "jit": lambda: add(held, spread), "op": lambda: held + spread,
+        "jit": lambda: add(held, spread),
+        "op": lambda: held + spread,
         "in_shardings": lambda: sw.jit(lambda a: a, in_shardings=PARTED)(held),
         "device_put": lambda: sw.device_put(held, PARTED),
     }
@@ -146,8 +150,10 @@ def test_arrays_that_go_over_the_host_are_copied_between_devices():
 def test_host_operands_are_copied_from_the_host():
     spread = sw.device_put(snp.arange(8.0), PARTED)
     works = [
-        lambda: spread + np.ones(8, np.float32), lambda: spread[np.array([1, 2])],
-        lambda: spread.at[np.array([1])].set(3), lambda: sw.jit(snp.add)(spread, np.ones(8)),
+        lambda: spread + np.ones(8, np.float32),
+        lambda: spread[np.array([1, 2])],
+        lambda: spread.at[np.array([1])].set(3),
+        lambda: sw.jit(snp.add)(spread, np.ones(8)),
     ]
     for work in works:
         wanted = np.asarray(work())
@@ -229,7 +235,6 @@ def test_guards_from_the_environment():
         "try: sw.jit(lambda x: x)(np.ones(3))\n"
         "except sw.errors.JaxRuntimeError as error: print(error)\n"
     )
-
 
     env = {**os.environ, "JAX_TRANSFER_GUARD": "disallow"}
     run = subprocess.run(

@@ -33,8 +33,12 @@ def in_child(*arguments, code=None):
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     program = ["-c", code] if code else [interrupted.__file__]
     return subprocess.run(
-        [sys.executable, *program, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-        env=env, timeout=600,
+        [sys.executable, *program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=env,
+        timeout=600,
     )
 
 
@@ -82,8 +86,10 @@ def test_imports_that_extension_modules_make(names):
 
 def test_an_interrupt_that_is_not_caught_ends_the_process_as_by_the_signal():
     """Importing a module with a dataclass at exit makes Python forget that it must end this way."""
-    done = in_child(code="import signal, sys, shardwise.numpy as jnp; jnp.arange(3) + 1\n"
-                    "signal.raise_signal(signal.SIGINT)")
+    done = in_child(
+        code="import signal, sys, shardwise.numpy as jnp; jnp.arange(3) + 1\n"
+        "signal.raise_signal(signal.SIGINT)"
+    )
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
     assert done.stderr.endswith("\nKeyboardInterrupt\n")
 
@@ -129,6 +135,7 @@ def at_call(which, f):
 
     Returns whether the call was interrupted.
     """
+
     def hook(frame, event, _):
         if event == "call" and which(frame.f_code):
             sys.setprofile(before)
@@ -181,7 +188,8 @@ def test_functions_that_the_partitioner_calls():
         return mesh, lambda x: x * 2, shardings[0], tuple(shardings)
 
     double.def_partition(
-        partition=partition, infer_sharding_from_operands=lambda mesh, args, out: args[0].sharding,
+        partition=partition,
+        infer_sharding_from_operands=lambda mesh, args, out: args[0].sharding,
         sharding_rule="i j -> i j",
     )
     x = sharded()

@@ -87,9 +87,7 @@ def test_what_was_collected_is_written_later(tmp_path: Path):
     session = profiler.ProfileSession(profiler_options=options())
     with pytest.raises(ValueError) as error:
         profiler.export_profile_data(session, tmp_path)
-    assert str(error.value) == (
-        "export_profile_data: the session has no data yet: stop it first."
-    )
+    assert str(error.value) == ("export_profile_data: the session has no data yet: stop it first.")
     with session:
         work()
     session.export_profile_data(tmp_path, session_id="mine")

@@ -84,8 +84,7 @@ def _paths(node: ast.AST, scope: Mapping[str, str]) -> list[str]:
         case ast.Attribute():
             return _dotted(node, scope)
         case ast.Call(
-            func=ast.Name(id="getattr" | "hasattr"),
-            args=[owner, ast.Constant(value=str(name)), *_],
+            func=ast.Name(id="getattr" | "hasattr"), args=[owner, ast.Constant(value=str(name)), *_]
         ):
             return [f"{path}.{name}" for path in _dotted(owner, scope)]
         case ast.Import(names=names):
@@ -180,16 +179,20 @@ def test_the_installed_jaxlib_has_the_listed_names():
     ("source", "names"),
     [
         ("from jaxlib import _jax\n_jax.Client.compile()", {"_jax.Client.compile"}),
-        ("from jaxlib import xla_client as xc\nf = xc.a\ng = xc.b(1)",
-         {"xla_client.a", "xla_client.b"}),
+        (
+            "from jaxlib import xla_client as xc\nf = xc.a\ng = xc.b(1)",
+            {"xla_client.a", "xla_client.b"},
+        ),
         ("import jaxlib.xla_client as xc\nxc.ops", {"xla_client.ops"}),
         ("import jaxlib.mlir.ir\njaxlib.mlir.ir.Context", {"mlir.ir.Context"}),
         ("from jaxlib._jax import ArrayImpl", {"_jax.ArrayImpl"}),
         ("def f():\n    from jaxlib import lapack\n    return lapack.x()", {"lapack.x"}),
         ("from jaxlib import _jax\nDef = _jax.pytree.Def\nDef.make()", {"_jax.pytree.Def.make"}),
         ("from jaxlib import _jax\nx: object = _jax.Device", {"_jax.Device"}),
-        ("from jaxlib import _jax\nif hasattr(_jax, 'new'):\n    getattr(_jax, 'old')()",
-         {"_jax.new", "_jax.old"}),
+        (
+            "from jaxlib import _jax\nif hasattr(_jax, 'new'):\n    getattr(_jax, 'old')()",
+            {"_jax.new", "_jax.old"},
+        ),
         ("from numpy import array\narray.shape", set()),
     ],
 )

@@ -48,20 +48,27 @@ launched = time.process_time()
 def run(program, devices=1):
     env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return subprocess.run(
-        [sys.executable, "-c", START + program], capture_output=True, text=True,
-        timeout=seconds(60), cwd=ROOT, env=env,
+        [sys.executable, "-c", START + program],
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+        cwd=ROOT,
+        env=env,
     )
 
 
 @pytest.mark.parametrize(
     ("program", "devices"),
-    everyday([
-        ("y = long(on[0])", 1),
-        ("long(on[0])", 1),
-        ("long(on[0]); del long; sw.clear_caches()", 1),
-        ("long(on[1])", 8),
-        ("kept = []; threading.Thread(target=lambda: kept.append(long(on[1]))).start()", 8),
-    ], 1),
+    everyday(
+        [
+            ("y = long(on[0])", 1),
+            ("long(on[0])", 1),
+            ("long(on[0]); del long; sw.clear_caches()", 1),
+            ("long(on[1])", 8),
+            ("kept = []; threading.Thread(target=lambda: kept.append(long(on[1]))).start()", 8),
+        ],
+        1,
+    ),
 )
 def test_the_end_waits(program, devices):
     done = run(program, devices)
@@ -169,8 +176,11 @@ shutdown.drain = lambda client: (print("waits", flush=True), drain(client))
 sw.jit(lambda x: sw.lax.fori_loop(0, 10**9, lambda i, x: jnp.sin(x @ x) + i, x))(on[0])
 """
     with subprocess.Popen(
-        [sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, cwd=ROOT,
+        [sys.executable, "-c", START + program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     ) as process:
         assert process.stdout.readline() == "waits\n"
         process.send_signal(signal.SIGINT)

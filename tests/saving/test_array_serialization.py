@@ -9,18 +9,10 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.saving.arrays import LimitInFlightBytes
-from shardwise.experimental.array_serialization import (
-    pytree_serialization as trees,
-)
-from shardwise.experimental.array_serialization import (
-    pytree_serialization_utils as utils,
-)
-from shardwise.experimental.array_serialization import (
-    serialization,
-)
-from shardwise.experimental.array_serialization import (
-    tensorstore_impl as impl,
-)
+from shardwise.experimental.array_serialization import pytree_serialization as trees
+from shardwise.experimental.array_serialization import pytree_serialization_utils as utils
+from shardwise.experimental.array_serialization import serialization
+from shardwise.experimental.array_serialization import tensorstore_impl as impl
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.processes import run_processes

@@ -218,8 +218,10 @@ def test_values_that_do_not_fit(tmp_path):
     checkpoints.save(tmp_path / "t", {"n": wide, "z": np.ones(2, np.complex64)})
     back = checkpoints.restore(tmp_path / "t")
     assert back["n"].dtype == np.int64 and back["n"][1] == 2**40
-    why = ("tree['n'] was saved as i64, and has values that i32 cannot represent. Restore it in "
-           "its own dtype, given by `like`; 64-bit arrays on devices need the flag enable_x64.")
+    why = (
+        "tree['n'] was saved as i64, and has values that i32 cannot represent. Restore it in "
+        "its own dtype, given by `like`; 64-bit arrays on devices need the flag enable_x64."
+    )
     says(CheckpointError, f"restore: {why}", checkpoints.restore, tmp_path / "t", whole())
     like = {"n": np.ones(2), "z": np.ones(2, np.float32)}
     says(CheckpointError, "restore: tree['z'] was saved as c64, and has values that f32 cannot "

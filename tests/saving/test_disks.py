@@ -115,8 +115,10 @@ def test_files_may_not_be_long(tmp_path):
     cases = [
         ({"w": np.ones(1000), "n": 2}, "tree['w'] could not be written"),
         ({"w": np.ones(1 << 19), "n": 2}, "tree['w'] could not be written"),  # past the memory
-        ({"text": "x" * 5000},
-         f"{at} could not be written: it could not be moved to its final location"),
+        (
+            {"text": "x" * 5000},
+            f"{at} could not be written: it could not be moved to its final location",
+        ),
     ]
     for tree, what in cases:
         with longest_file(1 << 12):

@@ -32,8 +32,10 @@ class Refusing:
         self._store, self._name = store, name
 
     def write(self, name, value, **more):
-        return refused() if (name, value) == (self._name, None) else (
-            self._store.write(name, value, **more)
+        return (
+            refused()
+            if (name, value) == (self._name, None)
+            else (self._store.write(name, value, **more))
         )
 
     def __getattr__(self, name):

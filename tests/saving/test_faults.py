@@ -183,9 +183,7 @@ def test_two_writers(tmp_path, monkeypatch):
             checkpoints.save(at, {"n": 2})
         monkeypatch.undo()
         if at.startswith("memory"):
-            assert str(error.value).startswith(
-                f"save: another writer is writing to {at}, since 20"
-            )
+            assert str(error.value).startswith(f"save: another writer is writing to {at}, since 20")
             assert str(error.value).endswith(f". If that writer is dead, remove the files at {at}.")
         else:
             assert str(error.value) == (

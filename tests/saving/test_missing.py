@@ -26,14 +26,12 @@ alone = sw.process_index() == 0
 CALLS = {
     "checkpoint save 0/same": 'checkpoints.save(folder + "/a", {"x": x})',
     "checkpoint save 0/same, later": 'checkpoints.save_async(folder + "/a", {"x": x}).wait()',
-    "checkpoint restore 0/found": (
-        'checkpoints.restore(folder + "/none", {"x": x.sharding})'
-    ),
+    "checkpoint restore 0/found": ('checkpoints.restore(folder + "/none", {"x": x.sharding})'),
     "save_safetensors 0/same": 'checkpoints.save_safetensors(folder + "/a.safetensors", {"x": x})',
     "checkpoint commit 0/written": (
-        'm = s.GlobalAsyncCheckpointManager()\n'
+        "m = s.GlobalAsyncCheckpointManager()\n"
         '    m.serialize_with_paths([x], [folder + "/a"], on_commit_callback=print)\n'
-        '    m.wait_until_finished()'
+        "    m.wait_until_finished()"
     ),
 }
 
@@ -70,8 +68,10 @@ def test_a_process_that_has_ended_comes_to_no_checkpoint(tmp_path, name):
 
 
 def test_a_process_that_is_elsewhere_is_named(tmp_path):
-    source = HEAD + f"if alone:\n    {CALLS['checkpoint save 0/same']}\n" + (
-        'multihost_utils.sync_global_devices("after")\n'
+    source = (
+        HEAD
+        + f"if alone:\n    {CALLS['checkpoint save 0/same']}\n"
+        + ('multihost_utils.sync_global_devices("after")\n')
     )
     first, second = run_processes(
         source, 2, devices=1, args=[str(tmp_path)], expect=None, patience=1, deadline=3
@@ -87,7 +87,9 @@ def test_a_process_that_is_elsewhere_is_named(tmp_path):
 
 def test_who_comes_too_late_is_named_and_the_program_goes_on(tmp_path):
     """A wait for a checkpoint has its own timeout, independent of other timeouts."""
-    source = HEAD + """
+    source = (
+        HEAD
+        + """
 if alone:
     manager = s.GlobalAsyncCheckpointManager(timeout_secs=2)
     manager.serialize_with_paths([x], [folder + "/a"], on_commit_callback=print)
@@ -98,6 +100,7 @@ if alone:
 multihost_utils.sync_global_devices("after")
 print("both")
 """
+    )
     first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
     message, both = first.out.splitlines()
     assert (both, second.out) == ("both", "both\n")
@@ -111,7 +114,9 @@ print("both")
 
 
 def test_a_save_in_the_background_ends_where_its_process_leaves(tmp_path):
-    source = HEAD + """
+    source = (
+        HEAD
+        + """
 if alone:
     saving = checkpoints.save_async(folder + "/a", {"x": x})
 multihost_utils.sync_global_devices("begun")
@@ -122,15 +127,19 @@ if alone:
     except RuntimeError as error:
         print(error)
 """
+    )
     first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
     assert (first.out, second.out) == (
         "checkpoint save 0/same: this process has left the others "
-        "(`shardwise.distributed.shutdown`), and no longer waits for them.\n", ""
+        "(`shardwise.distributed.shutdown`), and no longer waits for them.\n",
+        "",
     )
 
 
 def test_a_save_in_the_background_hides_no_stuck_launch(tmp_path):
-    source = HEAD + """
+    source = (
+        HEAD
+        + """
 import time
 x.sum().block_until_ready()
 if alone:
@@ -139,6 +148,7 @@ if alone:
 while True:
     time.sleep(0.1)  # for ever
 """
+    )
     first, second = run_processes(
         source, 2, devices=1, args=[str(tmp_path)], expect=None, patience=1, deadline=3
     )
@@ -152,7 +162,9 @@ while True:
 
 
 def test_safetensors_of_different_arrays_or_paths_raise_in_all_processes(tmp_path):
-    source = HEAD + """
+    source = (
+        HEAD
+        + """
 y = sw.device_put(np.arange(4.0), x.sharding)
 for trees, names in (
     (({"a": x, "b": y}, {"a": y, "b": x}), ("t", "t")), (({"a": x}, {"c": x}), ("t", "t")),
@@ -166,6 +178,7 @@ for trees, names in (
         print(str(error).replace(folder, "FOLDER"))
 print(np.asarray(checkpoints.load_safetensors(folder + "/t")["a"]).tolist())
 """
+    )
     differs = (
         "save_safetensors: the arrays of process 1 differ from those of process 0: names, shapes, "
         "dtypes and metadata must be the same in all processes."

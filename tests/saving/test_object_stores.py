@@ -12,7 +12,7 @@ from tests.helpers.object_store import object_store
 
 pytest.importorskip("tensorstore")
 
-PROGRAM = '''
+PROGRAM = """
 import sys
 import numpy as np
 import shardwise as sw
@@ -52,14 +52,19 @@ print("done", flush=True)
 input()  # until files have been damaged
 error(checkpoints.restore, at)
 error(checkpoints.restore, at + "-2")
-'''
+"""
+
 
 def started(program, store, *args):
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     env = {**os.environ, **store.environment, **devices}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", program, *args], env=env, stdin=pipe, stdout=pipe, stderr=pipe,
+        [sys.executable, "-c", program, *args],
+        env=env,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
         text=True,
     )
 

@@ -45,9 +45,11 @@ def laid_out(path, ocdbt, zarr3):
               "l.1.0": np.asarray(2.5)}  # fmt: skip
     for name, value in values.items():
         base = {"driver": "file", "path": f"{path}/"}
-        store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if ocdbt else {
-            **base, "path": f"{path}/{name}/"
-        }
+        store = (
+            {"driver": "ocdbt", "base": base, "path": f"{name}/"}
+            if ocdbt
+            else {**base, "path": f"{path}/{name}/"}
+        )
         spec = {"driver": "zarr3" if zarr3 else "zarr", "kvstore": store,
                 "store_data_equal_to_fill_value": True}  # fmt: skip
         chunk = ts.ChunkLayout(chunk_shape=[max(1, -(-n // 2)) for n in value.shape])

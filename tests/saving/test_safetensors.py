@@ -139,6 +139,7 @@ VALUES = [
 
 def hostile(rng):
     """A file whose header has invalid parts."""
+
     def one_of(options):
         return options[rng.integers(len(options))]
 

@@ -13,8 +13,28 @@ from shardwise.scipy import special
 from tests.helpers.everyday import everyday
 
 # Numbers of float32; those between -1 and 1 have inverses in it.
-POINTS = np.float32([3e38, -3e38, 1e20, 1e10, 1e6, -1e6, -1e6 - 0.5, -100.5, -2.5, -2, -1.5, -0.5,
-                     1e-30, -1e-30, 0.5, 2, 2.5, 100])
+POINTS = np.float32(
+    [
+        3e38,
+        -3e38,
+        1e20,
+        1e10,
+        1e6,
+        -1e6,
+        -1e6 - 0.5,
+        -100.5,
+        -2.5,
+        -2,
+        -1.5,
+        -0.5,
+        1e-30,
+        -1e-30,
+        0.5,
+        2,
+        2.5,
+        100,
+    ]
+)
 TOL = {np.float32: 1e-4, np.float64: 1e-9}
 
 
@@ -54,8 +74,9 @@ def test_beta(dtype: type):
 @pytest.mark.parametrize("dtype", everyday(TOL, 1))
 def test_limits_of_beta(dtype: type):
     """At integers up to -a the value is the limit, which is finite; others are poles."""
-    a = np.array([[-1, 1], [-2, 1], [-2, 2], [-7, 3], [3, -7], [-2, 3], [0, 1], [-3, -2],
-                  [-3, 0.5]])
+    a = np.array(
+        [[-1, 1], [-2, 1], [-2, 2], [-7, 3], [3, -7], [-2, 3], [0, 1], [-3, -2], [-3, 0.5]]
+    )
     compared(special.beta, lambda a, b: mp.inf if b == -2 else mp.beta(a, b), a.T, dtype)
     inf, nan = np.inf, np.nan
     a = np.array([inf, inf, inf, inf, -2.5, inf, -inf, nan], dtype)
@@ -95,8 +116,10 @@ def test_poch(dtype: type):
 def test_zeta(dtype: type):
     x = [1.0000001, 1.5, 2, 3, 10, 41, 1e10, 3e38]
     q = [1e-30, 0.1, 0.5, 1, 2.5, 10, 1e4, 1e10, 3e38, -0.5, -2.5, -100.25, -30000.5]
-    args = np.array([(a, b) for a, b in itertools.product(x, q)
-                     if a == int(a) or b > 0 if (a, b) != (10, 1e4)], np.float32).T
+    args = np.array(
+        [(a, b) for a, b in itertools.product(x, q) if a == int(a) or b > 0 if (a, b) != (10, 1e4)],
+        np.float32,
+    ).T
 
     def sum_of_powers(x, q):
         if x > 100:

@@ -57,8 +57,13 @@ def test_solutions():
     with sw.enable_x64(True):
         found = odeint(swing, np.array([1.0, 0.5]), times, 2.0, 0.5)
         wanted = scipy.integrate.solve_ivp(
-            lambda t, y: np.asarray(swing(y, t, 2.0, 0.5)), (0, 3), [1, 0.5], t_eval=times,
-            rtol=1e-10, atol=1e-12)
+            lambda t, y: np.asarray(swing(y, t, 2.0, 0.5)),
+            (0, 3),
+            [1, 0.5],
+            t_eval=times,
+            rtol=1e-10,
+            atol=1e-12,
+        )
         close(found, wanted.y.T, 1e-7)
         z = odeint(lambda y, t: 2j * y, np.array([1 + 0j]), times)
         close(z[:, 0], np.exp(2j * times), 1e-6)
@@ -67,8 +72,12 @@ def test_solutions():
 @pytest.mark.sweep
 def test_trees_that_are_split_and_single_precision():
     x = sw.device_put(np.ones((8, 3), np.float32), NamedSharding(MESH, P("x")))
-    found = odeint(lambda y, t, k: {"a": -k * y["a"], "b": y["a"].sum()},
-                   {"a": x, "b": np.float32(0)}, np.float32([0, 1, 2]), np.float32(0.5))
+    found = odeint(
+        lambda y, t, k: {"a": -k * y["a"], "b": y["a"].sum()},
+        {"a": x, "b": np.float32(0)},
+        np.float32([0, 1, 2]),
+        np.float32(0.5),
+    )
     np.testing.assert_allclose(found["a"][:, 3, 1], np.exp([0, -0.5, -1]), 1e-4)
     np.testing.assert_allclose(found["b"], 48 * (1 - np.exp([0, -0.5, -1])), 1e-4, 1e-4)
     assert found["a"].shape == (3, 8, 3)
@@ -98,6 +107,7 @@ def test_derivatives(case):
                 slope = (f(1e-5) - f(-1e-5)) / 2e-5
                 np.testing.assert_allclose(np.sum(found[i]), slope, 1e-5, 1e-5)
         elif case == 1:
+
             def loss(k, n):
                 return (odeint(lambda y, t, n: -k * y * n, y0, times, n, **tight)[-1] ** 2).sum()
 
@@ -108,33 +118,62 @@ def test_derivatives(case):
             close(ys[1], odeint(swing, 2 * y0, times, 2.0, 0.5), 1e-7)
 
 
-test_messages = messages([
-    (lambda: RegularGridInterpolator(GRID, VALUES, "cubic"), ValueError,
-     "RegularGridInterpolator: method must be one of ('linear', 'nearest'); got 'cubic'."),
-    (lambda: RegularGridInterpolator(GRID, VALUES, bounds_error=True), NotImplementedError,
-     "RegularGridInterpolator: bounds_error must be False; points outside get the fill_value."),
-    (lambda: RegularGridInterpolator(GRID, VALUES[0]), ValueError,
-     "RegularGridInterpolator: points must be vectors with the sizes of values, at least 2 each; "
-     "got shapes ((3,), (4,)) for values of shape (4, 2)."),
-    (lambda: RegularGridInterpolator(GRID, VALUES)(np.ones((2, 3))), ValueError,
-     "RegularGridInterpolator takes points of 2 coordinates along the last dimension; got shape "
-     "(2, 3)."),
-    (lambda: odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0), TypeError,
-     "odeint: t must be a vector of floats; got i32[3]."),
-    (lambda: odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0)), TypeError,
-     "odeint: func must return an array or pytree of arrays like y0, f32[2]; it returned f32[3]."),
-    (lambda: sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,)),
-     TypeError,
-     "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
-     "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
-     "custom_jvp instead, which supports both."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: RegularGridInterpolator(GRID, VALUES, "cubic"),
+            ValueError,
+            "RegularGridInterpolator: method must be one of ('linear', 'nearest'); got 'cubic'.",
+        ),
+        (
+            lambda: RegularGridInterpolator(GRID, VALUES, bounds_error=True),
+            NotImplementedError,
+            "RegularGridInterpolator: bounds_error must be False; points outside get the fill_value.",
+        ),
+        (
+            lambda: RegularGridInterpolator(GRID, VALUES[0]),
+            ValueError,
+            "RegularGridInterpolator: points must be vectors with the sizes of values, at least 2 each; "
+            "got shapes ((3,), (4,)) for values of shape (4, 2).",
+        ),
+        (
+            lambda: RegularGridInterpolator(GRID, VALUES)(np.ones((2, 3))),
+            ValueError,
+            "RegularGridInterpolator takes points of 2 coordinates along the last dimension; got shape "
+            "(2, 3).",
+        ),
+        (
+            lambda: odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0),
+            TypeError,
+            "odeint: t must be a vector of floats; got i32[3].",
+        ),
+        (
+            lambda: odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0)),
+            TypeError,
+            "odeint: func must return an array or pytree of arrays like y0, f32[2]; it returned f32[3].",
+        ),
+        (
+            lambda: sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,)),
+            TypeError,
+            "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
+            "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
+            "custom_jvp instead, which supports both.",
+        ),
+    ]
+)
 
 
-@pytest.mark.parametrize("slope", everyday([
-    lambda y, t: [y[1], -y[0]], lambda y, t: (y[1], -y[0][None]),
-    lambda y, t: {"a": y[::-1] * SIGNS},
-], 1))
+@pytest.mark.parametrize(
+    "slope",
+    everyday(
+        [
+            lambda y, t: [y[1], -y[0]],
+            lambda y, t: (y[1], -y[0][None]),
+            lambda y, t: {"a": y[::-1] * SIGNS},
+        ],
+        1,
+    ),
+)
 def test_slopes_are_of_as_many_elements(slope):
     times = np.linspace(0, 1, 4, dtype=np.float32)
     found = odeint(slope, np.float32([1, 0]), times)

@@ -28,7 +28,8 @@ def results(module: Any, array: Any) -> dict[str, Any]:
     new, last, error, ks = module.runge_kutta_step(slope, y, f, t, dt)
     ratio = module.mean_error_ratio(error, 1e-4, 1e-5, y, new)
     return {
-        "step": (new, last, error, ks), "ratio": ratio,
+        "step": (new, last, error, ks),
+        "ratio": ratio,
         "curve": module.interp_fit_dopri(y, new, ks, dt),
         "polynomial": module.fit_4th_order_polynomial(y, new, (y + new) / 2, f, last, dt),
         "first": [module.initial_step_size(slope, t, y, n, 1e-4, 1e-5, f) for n in (3, 4)],
@@ -39,9 +40,9 @@ def results(module: Any, array: Any) -> dict[str, Any]:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", everyday([
-    "step", "ratio", "curve", "polynomial", "first", "next", "other", "abs2",
-], 2))
+@pytest.mark.parametrize(
+    "name", everyday(["step", "ratio", "curve", "polynomial", "first", "next", "other", "abs2"], 2)
+)
 def test_steps(name: str):
     ours, wanted = results(ode, sw.numpy.asarray)[name], results(theirs, jax.numpy.asarray)[name]
     for x, y in zip(sw.tree.leaves(ours), jax.tree.leaves(wanted), strict=True):

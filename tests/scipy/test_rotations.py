@@ -28,8 +28,11 @@ def test_forms_and_products():
         ]
         m = s.as_matrix()
         for ours, wanted in (
-            (r.as_matrix(), m), (r.as_rotvec(), s.as_rotvec()), (r.as_mrp(), s.as_mrp()),
-            (r.magnitude(), s.magnitude()), (r.inv().quat, s.inv().as_quat()),
+            (r.as_matrix(), m),
+            (r.as_rotvec(), s.as_rotvec()),
+            (r.as_mrp(), s.as_mrp()),
+            (r.magnitude(), s.magnitude()),
+            (r.inv().quat, s.inv().as_quat()),
             (r.as_rotvec(True), s.as_rotvec(degrees=True)),
             (r.as_quat(True), s.as_quat(canonical=True)),
             (r.as_quat(scalar_first=True), np.roll(s.as_quat(), 1, -1)),
@@ -43,7 +46,8 @@ def test_forms_and_products():
             (r.mean(np.arange(7.0)).as_matrix(), s.mean(np.arange(7.0)).as_matrix()),
             (Rotation.concatenate([r, other[0]]).as_matrix(), [*m, others[0].as_matrix()]),
             (Rotation.from_euler("z", 90, True).quat, [0, 0, 0.5**0.5, 0.5**0.5]),
-            (r[2:4].quat, s[2:4].as_quat()), (Rotation.identity(2).as_rotvec(), np.zeros((2, 3))),
+            (r[2:4].quat, s[2:4].as_quat()),
+            (Rotation.identity(2).as_rotvec(), np.zeros((2, 3))),
         ):
             close(ours, np.asarray(wanted))
         assert len(r) == 7 and r[0].single and not r.single
@@ -97,23 +101,46 @@ def test_derivatives_where_nothing_turns():
 
 
 ONE = Rotation(np.float32([0, 0, 0, 1]))
-test_messages = messages([
-    (lambda: Rotation.from_euler("xx", Q[0, :2]), ValueError, "Rotation: axes must be 1 or 2 or 3 "
-     "of 'xyz' (extrinsic) or of 'XYZ' (intrinsic), with adjacent ones different; got 'xx'."),
-    (lambda: ONE.as_euler("xy"), ValueError, "Rotation: axes must be 3 of 'xyz' (extrinsic) or of "
-     "'XYZ' (intrinsic), with adjacent ones different; got 'xy'."),
-    (lambda: Rotation.from_euler("xy", Q), ValueError,
-     "Rotation takes 2 angles along the last dimension; got shape (7, 4)."),
-    (lambda: ONE[0], TypeError, "Rotation: a single rotation cannot be indexed."),
-    (lambda: len(ONE), TypeError, "Rotation: a single rotation has no length."),
-    (lambda: Rotation.from_quat(Q).mean(Q), ValueError,
-     "Rotation: weights must be a vector of 7 elements; got shape (7, 4)."),
-    (lambda: Slerp.init(Q[:2, 0], Rotation.from_quat(Q)), ValueError, "Slerp takes two or more "
-     "rotations, and a vector of as many times; got shapes (7,) and (2,)."),
-    (lambda: Slerp.init(Q[:, 0], Q), TypeError, "Slerp takes a Rotation; got ndarray."),
-    (lambda: Slerp.init(Q[:, 0], Rotation.from_quat(Q))(Q), ValueError,
-     "Slerp: times must be a scalar or a vector; got shape (7, 4)."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: Rotation.from_euler("xx", Q[0, :2]),
+            ValueError,
+            "Rotation: axes must be 1 or 2 or 3 "
+            "of 'xyz' (extrinsic) or of 'XYZ' (intrinsic), with adjacent ones different; got 'xx'.",
+        ),
+        (
+            lambda: ONE.as_euler("xy"),
+            ValueError,
+            "Rotation: axes must be 3 of 'xyz' (extrinsic) or of "
+            "'XYZ' (intrinsic), with adjacent ones different; got 'xy'.",
+        ),
+        (
+            lambda: Rotation.from_euler("xy", Q),
+            ValueError,
+            "Rotation takes 2 angles along the last dimension; got shape (7, 4).",
+        ),
+        (lambda: ONE[0], TypeError, "Rotation: a single rotation cannot be indexed."),
+        (lambda: len(ONE), TypeError, "Rotation: a single rotation has no length."),
+        (
+            lambda: Rotation.from_quat(Q).mean(Q),
+            ValueError,
+            "Rotation: weights must be a vector of 7 elements; got shape (7, 4).",
+        ),
+        (
+            lambda: Slerp.init(Q[:2, 0], Rotation.from_quat(Q)),
+            ValueError,
+            "Slerp takes two or more "
+            "rotations, and a vector of as many times; got shapes (7,) and (2,).",
+        ),
+        (lambda: Slerp.init(Q[:, 0], Q), TypeError, "Slerp takes a Rotation; got ndarray."),
+        (
+            lambda: Slerp.init(Q[:, 0], Rotation.from_quat(Q))(Q),
+            ValueError,
+            "Slerp: times must be a scalar or a vector; got shape (7, 4).",
+        ),
+    ]
+)
 
 
 def test_names_and_signatures_are_those_of_jax():

@@ -25,7 +25,9 @@ RNG = np.random.default_rng(7)
 A = RNG.standard_normal((9, 9))
 POSITIVE, GENERAL, B = A @ A.T + np.eye(9), A + 6 * np.eye(9), RNG.standard_normal(9)
 WAYS = [
-    (linalg.cg, POSITIVE, {}), (linalg.bicgstab, GENERAL, {}), (linalg.gmres, GENERAL, {}),
+    (linalg.cg, POSITIVE, {}),
+    (linalg.bicgstab, GENERAL, {}),
+    (linalg.gmres, GENERAL, {}),
     (linalg.gmres, GENERAL, {"solve_method": "incremental"}),
     (linalg.gmres, GENERAL, {"restart": 4}),
     (linalg.gmres, GENERAL, {"restart": 4, "solve_method": "incremental"}),
@@ -33,8 +35,9 @@ WAYS = [
 LIMITED = "l-bfgs-experimental-do-not-rely-on-this"
 
 
-@pytest.mark.parametrize(("way", "conditioned"), everyday(
-    [*itertools.product(range(len(WAYS)), (False, True))], 1 / 6))
+@pytest.mark.parametrize(
+    ("way", "conditioned"), everyday([*itertools.product(range(len(WAYS)), (False, True))], 1 / 6)
+)
 def test_solutions(way, conditioned):
     fun, a, p = WAYS[way]
     b, M = B, None
@@ -104,14 +107,19 @@ def test_minima(method):
     starts = np.array([[-1.2, 1, 0.5, 2], [0, 0, 0, 0.0]])
     with sw.enable_x64(True):
         options = {"ftol": -1.0} if method == LIMITED else None
-        found = sw.jit(sw.vmap(
-            lambda x: minimize(rosenbrock, x, method=method, tol=1e-7, options=options)))(starts)
+        found = sw.jit(
+            sw.vmap(lambda x: minimize(rosenbrock, x, method=method, tol=1e-7, options=options))
+        )(starts)
         assert found.success.all() and (found.status == 0).all()
         assert (abs(found.jac) < 1e-7).all() and (found.nfev == found.njev).all()
         for x, start in zip(found.x, starts, strict=True):
             wanted = scipy.optimize.minimize(
-                lambda v: float(rosenbrock(v)), start, method="BFGS",
-                jac=lambda v: np.asarray(sw.grad(rosenbrock)(v)), tol=1e-7)
+                lambda v: float(rosenbrock(v)),
+                start,
+                method="BFGS",
+                jac=lambda v: np.asarray(sw.grad(rosenbrock)(v)),
+                tol=1e-7,
+            )
             close(x, wanted.x, 1e-6)
         if method == "BFGS":
             exact = np.linalg.inv(sw.hessian(rosenbrock)(found.x[1]))
@@ -122,8 +130,13 @@ def test_minima(method):
 def test_minimum_of_a_quadratic_form_and_its_arguments():
     x0 = np.ones(9, np.float32)
     for method in everyday(("bfgs", LIMITED), 1):
-        found = minimize(lambda x, b: 0.5 * x @ POSITIVE.astype("f4") @ x - b @ x, x0,
-                         (B.astype("f4"),), method=method, options={"gtol": 1e-3})
+        found = minimize(
+            lambda x, b: 0.5 * x @ POSITIVE.astype("f4") @ x - b @ x,
+            x0,
+            (B.astype("f4"),),
+            method=method,
+            options={"gtol": 1e-3},
+        )
         np.testing.assert_allclose(found.x, np.linalg.solve(POSITIVE, B), 0.02, 0.02)
     stopped = minimize(rosenbrock, x0[:3] * 3, method="BFGS", options={"maxiter": 2})
     assert (stopped.status, stopped.nit, stopped.success) == (1, 2, False)
@@ -134,28 +147,58 @@ def test_minimum_of_a_quadratic_form_and_its_arguments():
     assert OptimizeResults._fields == jax.scipy.optimize.OptimizeResults._fields
 
 
-test_messages = messages([
-    (lambda: linalg.cg(A[:2], B), ValueError, "cg: A must be a square matrix; got shape (2, 9)."),
-    (lambda: linalg.cg(3, B), TypeError, "cg: A must be a function or a matrix; got int."),
-    (lambda: linalg.gmres(A, B, M=B), ValueError,
-     "gmres: M must be a square matrix; got shape (9,)."),
-    (lambda: linalg.cg(A, B, B[:2]), ValueError,
-     "cg: x0 must have the shapes of b; got (2,) for (9,)."),
-    (lambda: linalg.gmres(A, B, solve_method="whole"), ValueError,
-     "gmres: solve_method must be 'batched' or 'incremental'; got 'whole'."),
-    (lambda: minimize(rosenbrock, B, [1], method="BFGS"), TypeError,
-     "minimize: args must be a tuple; got list."),
-    (lambda: minimize(rosenbrock, B, method="CG"), ValueError,
-     f"minimize: method must be one of ['bfgs', '{LIMITED}']; got 'CG'."),
-    (lambda: minimize(rosenbrock, A, method="BFGS"), ValueError,
-     "minimize: x0 must be a vector of real values; got shape (9, 9) of float32."),
-    (lambda: minimize(rosenbrock, {"a": B}, method="BFGS"), TypeError,
-     "minimize: x0 must be a vector of real values; got a dict. "
-     "`shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back."),
-    (lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}), ValueError,
-     "minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol, "
-     "line_search_maxiter."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: linalg.cg(A[:2], B),
+            ValueError,
+            "cg: A must be a square matrix; got shape (2, 9).",
+        ),
+        (lambda: linalg.cg(3, B), TypeError, "cg: A must be a function or a matrix; got int."),
+        (
+            lambda: linalg.gmres(A, B, M=B),
+            ValueError,
+            "gmres: M must be a square matrix; got shape (9,).",
+        ),
+        (
+            lambda: linalg.cg(A, B, B[:2]),
+            ValueError,
+            "cg: x0 must have the shapes of b; got (2,) for (9,).",
+        ),
+        (
+            lambda: linalg.gmres(A, B, solve_method="whole"),
+            ValueError,
+            "gmres: solve_method must be 'batched' or 'incremental'; got 'whole'.",
+        ),
+        (
+            lambda: minimize(rosenbrock, B, [1], method="BFGS"),
+            TypeError,
+            "minimize: args must be a tuple; got list.",
+        ),
+        (
+            lambda: minimize(rosenbrock, B, method="CG"),
+            ValueError,
+            f"minimize: method must be one of ['bfgs', '{LIMITED}']; got 'CG'.",
+        ),
+        (
+            lambda: minimize(rosenbrock, A, method="BFGS"),
+            ValueError,
+            "minimize: x0 must be a vector of real values; got shape (9, 9) of float32.",
+        ),
+        (
+            lambda: minimize(rosenbrock, {"a": B}, method="BFGS"),
+            TypeError,
+            "minimize: x0 must be a vector of real values; got a dict. "
+            "`shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back.",
+        ),
+        (
+            lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}),
+            ValueError,
+            "minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol, "
+            "line_search_maxiter.",
+        ),
+    ]
+)
 
 
 def test_signatures_are_those_of_jax():

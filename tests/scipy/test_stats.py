@@ -24,16 +24,27 @@ CHANCES = [0.0, 1e-12, 0.1, 0.4, 0.5, 0.8, 1 - 1e-9, 1.0, -0.1, 1.1, np.nan]
 CIRCLE = [-3.0, -0.5, 0.0, 0.2, 1.7, 3.1, 6.2, np.nan]
 # The points where each is evaluated, and shape parameters.
 SHAPES = {
-    **dict.fromkeys("norm cauchy expon gumbel_l gumbel_r laplace logistic uniform".split(),
-                    (REAL, [()])),
+    **dict.fromkeys(
+        "norm cauchy expon gumbel_l gumbel_r laplace logistic uniform".split(), (REAL, [()])
+    ),
     "gamma": (REAL, [(0.5,), (1.0,), (7.0,), (-1.0,), (np.nan,)]),
     "chi2": (REAL, [(0.5,), (2.0,), (7.0,), (-1.0,)]),
     "beta": (REAL, [(0.5, 2.0), (1.0, 1.0), (3.0, 7.5), (-1.0, 1.0)]),
     "t": (REAL, [(0.5,), (3.0,), (1e6,), (np.inf,), (-1.0,)]),
     "pareto": (REAL, [(0.5,), (3.0,), (-1.0,)]),
     "gennorm": (REAL, [(0.5,), (3.0,), (-1.0,)]),
-    "truncnorm": (REAL, [(-1.0, 2.0), (2.0, 5.0), (-9.0, -0.6), (-np.inf, 0.5), (0.5, np.inf),
-                         (-np.inf, np.inf), (2.0, 1.0)]),
+    "truncnorm": (
+        REAL,
+        [
+            (-1.0, 2.0),
+            (2.0, 5.0),
+            (-9.0, -0.6),
+            (-np.inf, 0.5),
+            (0.5, np.inf),
+            (-np.inf, np.inf),
+            (2.0, 1.0),
+        ],
+    ),
     "vonmises": (CIRCLE, [(0.5,), (300.0,), (-1.0,)]),
     "wrapcauchy": (CIRCLE, [(0.3,), (0.99,), (1.5,)]),
     "bernoulli": (COUNTS, [(0.3,), (0.0,), (1.0,), (-0.5,)]),
@@ -44,8 +55,10 @@ SHAPES = {
     "poisson": (COUNTS, [(0.3,), (30.0,), (0.0,), (-1.0,)]),
 }
 CASES = [
-    (name, kind) for name in SHAPES for kind in dir(importlib.import_module(
-        f"shardwise.scipy.stats.{name}")) if not kind.startswith("_")
+    (name, kind)
+    for name in SHAPES
+    for kind in dir(importlib.import_module(f"shardwise.scipy.stats.{name}"))
+    if not kind.startswith("_")
 ]
 
 
@@ -80,8 +93,9 @@ def test_values(name: str, kind: str):
             keep = np.ones(x.shape, bool)
             if (name, shape) == ("t", (np.inf,)):
                 keep = np.isfinite(x)
-            np.testing.assert_allclose(found[keep], wanted[keep], 1e-9, 1e-300,
-                                       err_msg=f"{shape} {place}")
+            np.testing.assert_allclose(
+                found[keep], wanted[keep], 1e-9, 1e-300, err_msg=f"{shape} {place}"
+            )
 
 
 @pytest.mark.sweep
@@ -91,11 +105,14 @@ def test_tails():
         for found, wanted in (
             (stats.norm.logcdf(-1e3), -500007.82669481218),
             (stats.norm.sf(37.0), 5.7255712225e-300),
-            (stats.cauchy.cdf(-1e30), 3.1830988618e-31), (stats.cauchy.isf(1e-30), 3.1830988618e29),
-            (stats.logistic.sf(700.0), np.exp(-700.0)), (stats.gumbel_r.logsf(50.0), -50.0),
-            (stats.expon.logcdf(1e-20), np.log(1e-20)), (stats.pareto.logcdf(1e30, 1.0), -1e-30),
-            (stats.truncnorm.logsf(30.0, 20.0, 40.0), -253.0), (stats.t.logpdf(0.0, 1e12),
-                                                               -0.9189385332046728),
+            (stats.cauchy.cdf(-1e30), 3.1830988618e-31),
+            (stats.cauchy.isf(1e-30), 3.1830988618e29),
+            (stats.logistic.sf(700.0), np.exp(-700.0)),
+            (stats.gumbel_r.logsf(50.0), -50.0),
+            (stats.expon.logcdf(1e-20), np.log(1e-20)),
+            (stats.pareto.logcdf(1e30, 1.0), -1e-30),
+            (stats.truncnorm.logsf(30.0, 20.0, 40.0), -253.0),
+            (stats.t.logpdf(0.0, 1e12), -0.9189385332046728),
         ):
             rough = 3e-2 if wanted == -253.0 else 1e-8
             np.testing.assert_allclose(found, wanted, rough)
@@ -111,13 +128,30 @@ def test_entropy_of_counts():
 
 # -- derivatives, shardings --
 
-SMOOTH = {"gamma": (2.5,), "chi2": (3.0,), "beta": (2.5, 1.5), "t": (3.5,), "pareto": (1.5,),
-          "gennorm": (1.5,), "truncnorm": (-1.0, 4.0), "vonmises": (1.5,), "wrapcauchy": (0.4,)}
+SMOOTH = {
+    "gamma": (2.5,),
+    "chi2": (3.0,),
+    "beta": (2.5, 1.5),
+    "t": (3.5,),
+    "pareto": (1.5,),
+    "gennorm": (1.5,),
+    "truncnorm": (-1.0, 4.0),
+    "vonmises": (1.5,),
+    "wrapcauchy": (0.4,),
+}
 
 
-@pytest.mark.parametrize(("name", "kind"), everyday(
-    [(n, k) for n, k in CASES if isinstance(getattr(scipy.stats, n), scipy.stats.rv_continuous)],
-    1 / 24))
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    everyday(
+        [
+            (n, k)
+            for n, k in CASES
+            if isinstance(getattr(scipy.stats, n), scipy.stats.rv_continuous)
+        ],
+        1 / 24,
+    ),
+)
 def test_derivatives(name: str, kind: str):
     x = 0.4 if kind in ("ppf", "isf") or name in ("beta", "uniform") else 1.3
     f, rest = ours(name, kind), SMOOTH.get(name, ())
@@ -149,10 +183,12 @@ def test_places_and_dtypes(name: str, kind: str):
 
 def test_arguments_by_name_and_defaults():
     x = np.array([0.2, 3.0], np.float32)
-    np.testing.assert_allclose(stats.norm.cdf(x=x, scale=2.0), scipy.stats.norm.cdf(x, scale=2),
-                               1e-6)
-    np.testing.assert_allclose(stats.gamma.pdf(x, a=2.0, loc=-1), scipy.stats.gamma.pdf(x, 2, -1),
-                               5e-6)
+    np.testing.assert_allclose(
+        stats.norm.cdf(x=x, scale=2.0), scipy.stats.norm.cdf(x, scale=2), 1e-6
+    )
+    np.testing.assert_allclose(
+        stats.gamma.pdf(x, a=2.0, loc=-1), scipy.stats.gamma.pdf(x, 2, -1), 5e-6
+    )
     assert stats.norm.pdf(x[:, None], np.zeros(3, np.float32)).shape == (2, 3)
     for call, message in (
         (lambda: stats.norm.pdf(), "missing a required argument: 'x'"),
@@ -196,8 +232,11 @@ def test_vectors():
 # -- samples --
 
 SAMPLES = [
-    np.array([3.0, 1, 2, 3, 1, 3, 2]), np.array([[2, 4, 1, 1], [3, 4, 4, 2], [1, 1, 2, 2]]),
-    np.array([[1.5, np.nan, 1.5], [0, 2, np.nan]]), np.array([5]), np.array([True, False, True]),
+    np.array([3.0, 1, 2, 3, 1, 3, 2]),
+    np.array([[2, 4, 1, 1], [3, 4, 4, 2], [1, 1, 2, 2]]),
+    np.array([[1.5, np.nan, 1.5], [0, 2, np.nan]]),
+    np.array([5]),
+    np.array([True, False, True]),
 ]
 
 
@@ -235,8 +274,12 @@ def test_density_estimates():
     data, points = rng.standard_normal((2, 30)), rng.standard_normal((2, 6))
     weights = rng.uniform(0.5, 2, 30)
     with sw.enable_x64(True):
-        for options in ({}, {"bw_method": "silverman"}, {"bw_method": 0.3, "weights": weights},
-                        {"bw_method": lambda kde: kde.neff**-0.2}):
+        for options in (
+            {},
+            {"bw_method": "silverman"},
+            {"bw_method": 0.3, "weights": weights},
+            {"bw_method": lambda kde: kde.neff**-0.2},
+        ):
             f, g = stats.gaussian_kde(data, **options), scipy.stats.gaussian_kde(data, **options)
             assert (f.d, f.n) == (2, 30) and float(f.neff) == pytest.approx(g.neff)
             np.testing.assert_allclose(f.covariance, g.covariance, 1e-12)
@@ -244,11 +287,15 @@ def test_density_estimates():
                 found, wanted = [getattr(kde, kind)(points) for kde in (f, g)]
                 np.testing.assert_allclose(found, wanted, 1e-11)
             mean, cov = np.array([0.1, 0.2]), np.array([[2.0, 0.3], [0.3, 1.0]])
-            np.testing.assert_allclose(f.integrate_gaussian(mean, cov),
-                                       g.integrate_gaussian(mean, cov), 1e-11)
+            np.testing.assert_allclose(
+                f.integrate_gaussian(mean, cov), g.integrate_gaussian(mean, cov), 1e-11
+            )
             other = data[:, :20] * 2
-            np.testing.assert_allclose(f.integrate_kde(stats.gaussian_kde(other)),
-                                       g.integrate_kde(scipy.stats.gaussian_kde(other)), 1e-11)
+            np.testing.assert_allclose(
+                f.integrate_kde(stats.gaussian_kde(other)),
+                g.integrate_kde(scipy.stats.gaussian_kde(other)),
+                1e-11,
+            )
         f, g = stats.gaussian_kde(data[0]), scipy.stats.gaussian_kde(data[0])
         found, wanted = [kde.integrate_box_1d(-0.5, 1.0) for kde in (f, g)]
         np.testing.assert_allclose(found, wanted, 1e-11)
@@ -257,45 +304,87 @@ def test_density_estimates():
         np.testing.assert_allclose(sw.jit(lambda kde, x: kde(x))(f, points[:1]), f(points[:1]))
 
 
-test_messages = messages([
-    (lambda: stats.rankdata(SAMPLES[0], "first"), ValueError,
-     "rankdata: method must be one of ('average', 'min', 'max', 'dense', 'ordinal'); got 'first'."),
-    (lambda: stats.mode(SAMPLES[0], nan_policy="omit"), NotImplementedError,
-     "mode: nan_policy='omit' is not supported: use 'propagate'."),
-    (lambda: stats.sem(SAMPLES[0], nan_policy="raise"), NotImplementedError,
-     "sem: nan_policy='raise' is not supported: whether there are NaNs is unknown at trace time."),
-    (lambda: stats.sem(SAMPLES[0], nan_policy="no"), ValueError,
-     "sem: nan_policy must be one of ('propagate', 'omit'); got 'no'."),
-    (lambda: stats.multivariate_normal.logpdf(1.0, 0.0, 1.0, True), NotImplementedError,
-     "multivariate_normal.logpdf: allow_singular must be None: covariances must be positive "
-     "definite; got True."),
-    (lambda: stats.multivariate_normal.pdf(np.ones(2), np.ones(2), np.eye(3)), ValueError,
-     "multivariate_normal_pdf: cov must be of shape (…, 2, 2), for a mean of size 2; got "
-     "f32[3,3]."),
-    (lambda: stats.multinomial.pmf(np.ones(2), 2, np.ones(2)), ValueError,
-     "multinomial_pmf: x must be integers; got f32[2]."),
-    (lambda: stats.dirichlet.pdf(np.ones(4), np.ones(2)), ValueError,
-     "dirichlet_pdf: x must be of shape (k, …) or (k - 1, …) and alpha of shape (k,); got "
-     "f32[4] and f32[2]."),
-    (lambda: stats.gaussian_kde(np.ones(1)), ValueError,
-     "gaussian_kde: dataset must have several elements, in one or two dimensions; got f32[1]."),
-    (lambda: stats.gaussian_kde(np.ones(3), "wide"), ValueError,
-     "gaussian_kde: bw_method must be 'scott', 'silverman', a number or a function; got 'wide'."),
-    (lambda: stats.gaussian_kde(np.ones(3), weights=np.ones(2)), ValueError,
-     "gaussian_kde: weights must be of shape (3,), one for each point; got f32[2]."),
-    (lambda: stats.gaussian_kde(np.eye(2, 5)).pdf(np.ones((3, 1))), ValueError,
-     "gaussian_kde: points must be of shape (2, m), as the dataset has 2 dimensions; got "
-     "f32[3,1]."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: stats.rankdata(SAMPLES[0], "first"),
+            ValueError,
+            "rankdata: method must be one of ('average', 'min', 'max', 'dense', 'ordinal'); got 'first'.",
+        ),
+        (
+            lambda: stats.mode(SAMPLES[0], nan_policy="omit"),
+            NotImplementedError,
+            "mode: nan_policy='omit' is not supported: use 'propagate'.",
+        ),
+        (
+            lambda: stats.sem(SAMPLES[0], nan_policy="raise"),
+            NotImplementedError,
+            "sem: nan_policy='raise' is not supported: whether there are NaNs is unknown at trace time.",
+        ),
+        (
+            lambda: stats.sem(SAMPLES[0], nan_policy="no"),
+            ValueError,
+            "sem: nan_policy must be one of ('propagate', 'omit'); got 'no'.",
+        ),
+        (
+            lambda: stats.multivariate_normal.logpdf(1.0, 0.0, 1.0, True),
+            NotImplementedError,
+            "multivariate_normal.logpdf: allow_singular must be None: covariances must be positive "
+            "definite; got True.",
+        ),
+        (
+            lambda: stats.multivariate_normal.pdf(np.ones(2), np.ones(2), np.eye(3)),
+            ValueError,
+            "multivariate_normal_pdf: cov must be of shape (…, 2, 2), for a mean of size 2; got "
+            "f32[3,3].",
+        ),
+        (
+            lambda: stats.multinomial.pmf(np.ones(2), 2, np.ones(2)),
+            ValueError,
+            "multinomial_pmf: x must be integers; got f32[2].",
+        ),
+        (
+            lambda: stats.dirichlet.pdf(np.ones(4), np.ones(2)),
+            ValueError,
+            "dirichlet_pdf: x must be of shape (k, …) or (k - 1, …) and alpha of shape (k,); got "
+            "f32[4] and f32[2].",
+        ),
+        (
+            lambda: stats.gaussian_kde(np.ones(1)),
+            ValueError,
+            "gaussian_kde: dataset must have several elements, in one or two dimensions; got f32[1].",
+        ),
+        (
+            lambda: stats.gaussian_kde(np.ones(3), "wide"),
+            ValueError,
+            "gaussian_kde: bw_method must be 'scott', 'silverman', a number or a function; got 'wide'.",
+        ),
+        (
+            lambda: stats.gaussian_kde(np.ones(3), weights=np.ones(2)),
+            ValueError,
+            "gaussian_kde: weights must be of shape (3,), one for each point; got f32[2].",
+        ),
+        (
+            lambda: stats.gaussian_kde(np.eye(2, 5)).pdf(np.ones((3, 1))),
+            ValueError,
+            "gaussian_kde: points must be of shape (2, m), as the dataset has 2 dimensions; got "
+            "f32[3,1].",
+        ),
+    ]
+)
 
 
 @pytest.mark.parametrize("space", everyday([n for n in dir(stats) if n[0] != "_"], 7))
 def test_signatures_are_those_of_jax(space: str):
     module, known = getattr(stats, space), getattr(theirs, space)
-    pairs = [(module, known)] if callable(module) else [
-        (getattr(module, n), getattr(known, n)) for n in dir(known) if n[0] != "_"]
+    pairs = (
+        [(module, known)]
+        if callable(module)
+        else [(getattr(module, n), getattr(known, n)) for n in dir(known) if n[0] != "_"]
+    )
     assert callable(module) or len(pairs) == len([n for n in dir(module) if n[0] != "_"])
     for f, g in pairs:
         mine, others = [inspect.signature(x).parameters.values() for x in (f, g)]
         assert [(p.name, p.kind, p.default) for p in mine] == [
-            (p.name, p.kind, p.default) for p in others]
+            (p.name, p.kind, p.default) for p in others
+        ]

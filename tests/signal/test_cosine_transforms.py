@@ -18,9 +18,12 @@ from tests.helpers.everyday import everyday
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((3, 4, 5))
 CASES = [
-    (name, *rest) for rest in itertools.product(
-        (1, 2, 3, 4), (None, "backward", "ortho", "forward"), (1, 2, 3, 4, 5, 9, 16))
-    for name in ("dct", "idct") if rest[0] != 1 or rest[2] > 1
+    (name, *rest)
+    for rest in itertools.product(
+        (1, 2, 3, 4), (None, "backward", "ortho", "forward"), (1, 2, 3, 4, 5, 9, 16)
+    )
+    for name in ("dct", "idct")
+    if rest[0] != 1 or rest[2] > 1
 ]
 
 
@@ -33,10 +36,17 @@ def test_values(name, kind, norm, n):
 
 def test_along_several_axes():
     with sw.enable_x64(True):
-        for p in everyday([
-            {}, {"s": (6, 2), "axes": (0, 1)}, {"s": (7,)}, {"axes": (-1, 0), "type": 3},
-            {"type": 4, "norm": "ortho"}, {"type": 1, "norm": "forward"},
-        ], 1):
+        for p in everyday(
+            [
+                {},
+                {"s": (6, 2), "axes": (0, 1)},
+                {"s": (7,)},
+                {"axes": (-1, 0), "type": 3},
+                {"type": 4, "norm": "ortho"},
+                {"type": 1, "norm": "forward"},
+            ],
+            1,
+        ):
             for name in ("dctn", "idctn"):
                 close(getattr(fft, name)(X, **p), getattr(scipy.fft, name)(X, **p))
                 z = X + 1j * X[::-1]
@@ -45,8 +55,13 @@ def test_along_several_axes():
 
 
 def test_dtypes():
-    for dtype, wanted in ((np.int32, "f4"), (np.float16, "f4"), (np.float32, "f4"),
-                          (np.complex64, "c8"), (bool, "f4")):
+    for dtype, wanted in (
+        (np.int32, "f4"),
+        (np.float16, "f4"),
+        (np.float32, "f4"),
+        (np.complex64, "c8"),
+        (bool, "f4"),
+    ):
         assert fft.dct(np.ones(4, dtype)).dtype == np.dtype(wanted)
     assert fft.dct(np.ones((0, 4), np.float32)).shape == (0, 4)
 
@@ -57,15 +72,26 @@ def test_places_and_derivatives(kind):
     everywhere(lambda x: fft.idct(x, kind), RNG.standard_normal((7, 6)))
 
 
-test_messages = messages([
-    (lambda: fft.dct(X, 5), ValueError, "dct: type must be 1, 2, 3 or 4; got 5."),
-    (lambda: fft.idct(X, norm="none"), ValueError,
-     "idct: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'none'."),
-    (lambda: fft.dct(X[..., :1], 1), ValueError,
-     "dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2."),
-    (lambda: fft.dctn(X, axes=(0, 0)), ValueError,
-     "dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s None."),
-])
+test_messages = messages(
+    [
+        (lambda: fft.dct(X, 5), ValueError, "dct: type must be 1, 2, 3 or 4; got 5."),
+        (
+            lambda: fft.idct(X, norm="none"),
+            ValueError,
+            "idct: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'none'.",
+        ),
+        (
+            lambda: fft.dct(X[..., :1], 1),
+            ValueError,
+            "dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2.",
+        ),
+        (
+            lambda: fft.dctn(X, axes=(0, 0)),
+            ValueError,
+            "dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s None.",
+        ),
+    ]
+)
 
 
 def test_signatures_are_those_of_jax():

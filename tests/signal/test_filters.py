@@ -17,8 +17,16 @@ from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.standard_normal((2, 300)), RNG.standard_normal((2, 280))
-SHAPES = [((5,), (3,)), ((3,), (6,)), ((4,), (4,)), ((5, 4), (2, 3)), ((2, 3), (5, 4)),
-          ((5, 2), (2, 4)), ((4, 4), (2, 2)), ((3, 2, 4), (2, 2, 2))]
+SHAPES = [
+    ((5,), (3,)),
+    ((3,), (6,)),
+    ((4,), (4,)),
+    ((5, 4), (2, 3)),
+    ((2, 3), (5, 4)),
+    ((5, 2), (2, 4)),
+    ((4, 4), (2, 2)),
+    ((3, 2, 4), (2, 2, 2)),
+]
 MODES = ("full", "same", "valid")
 
 
@@ -27,9 +35,17 @@ def values(shape, dtype="f8"):
     return x + 1j * RNG.standard_normal(shape) if dtype == "c16" else (8 * x).astype(dtype)
 
 
-@pytest.mark.parametrize(("shapes", "mode", "dtype"), everyday(
-    [c for c in itertools.product(SHAPES, MODES, ("f8", "c16")) if c[:2] != (SHAPES[5], "valid")],
-    2))
+@pytest.mark.parametrize(
+    ("shapes", "mode", "dtype"),
+    everyday(
+        [
+            c
+            for c in itertools.product(SHAPES, MODES, ("f8", "c16"))
+            if c[:2] != (SHAPES[5], "valid")
+        ],
+        2,
+    ),
+)
 def test_convolutions(shapes, mode, dtype):
     x, y = [values(s, dtype) for s in shapes]
     with sw.enable_x64(True):
@@ -71,8 +87,11 @@ def test_trends():
 
 
 SPECTRA = [
-    {}, {"nperseg": 64}, {"nperseg": 33, "noverlap": 20, "nfft": 40},
-    {"nperseg": 64, "window": "blackman", "detrend": "linear"}, {"window": np.hamming(50)},
+    {},
+    {"nperseg": 64},
+    {"nperseg": 33, "noverlap": 20, "nfft": 40},
+    {"nperseg": 64, "window": "blackman", "detrend": "linear"},
+    {"window": np.hamming(50)},
     {"nperseg": 64, "return_onesided": False, "scaling": "spectrum"},
     {"nperseg": 64, "average": "median"},
     {"nperseg": 50, "noverlap": 0, "detrend": False, "average": "median", "fs": 10.0},
@@ -93,8 +112,11 @@ def test_power_of_nothing():
     for x64, dtype in ((False, "float32"), (True, "float64"), (True, "float32")):
         none = np.zeros((3, 0), dtype)
         with sw.enable_x64(x64):
-            for found, last in ((signal.csd(none, none), np.result_type(dtype, np.complex64)),
-                                (signal.csd(none, None), dtype), (signal.welch(none), dtype)):
+            for found, last in (
+                (signal.csd(none, none), np.result_type(dtype, np.complex64)),
+                (signal.csd(none, None), dtype),
+                (signal.welch(none), dtype),
+            ):
                 assert [x.shape for x in found] == [(3, 0), (3, 0)]
                 assert [x.dtype for x in found] == [np.dtype(dtype), last]
             found = signal.stft(none)
@@ -110,16 +132,22 @@ def test_power_of_complex_values_and_along_other_axes():
     with pytest.warns(UserWarning) as caught:
         signal.welch(z, nperseg=20)
     assert str(caught[0].message) == (
-        "welch: spectra of complex signals are two-sided; return_onesided is ignored.")
+        "welch: spectra of complex signals are two-sided; return_onesided is ignored."
+    )
     assert [x.shape for x in signal.welch(np.ones((2, 0), np.float32))] == [(2, 0)] * 2
 
 
 TRANSFORMS = [
-    {}, {"nperseg": 64}, {"nperseg": 33, "noverlap": 20, "nfft": 40},
-    {"nperseg": 60, "boundary": None}, {"nperseg": 60, "boundary": "even", "padded": False},
-    {"nperseg": 60, "boundary": "odd"}, {"nperseg": 60, "boundary": "constant", "detrend":
-    "constant"}, {"nperseg": 20, "noverlap": 0, "window": "boxcar"},
-    {"nperseg": 20, "return_onesided": False, "fs": 3.0}, {"nperseg": 21, "window": ("kaiser", 2)},
+    {},
+    {"nperseg": 64},
+    {"nperseg": 33, "noverlap": 20, "nfft": 40},
+    {"nperseg": 60, "boundary": None},
+    {"nperseg": 60, "boundary": "even", "padded": False},
+    {"nperseg": 60, "boundary": "odd"},
+    {"nperseg": 60, "boundary": "constant", "detrend": "constant"},
+    {"nperseg": 20, "noverlap": 0, "window": "boxcar"},
+    {"nperseg": 20, "return_onesided": False, "fs": 3.0},
+    {"nperseg": 21, "window": ("kaiser", 2)},
 ]
 
 
@@ -145,7 +173,8 @@ def test_segments_longer_than_the_signal():
     with pytest.warns(UserWarning) as caught:
         found = signal.stft(np.ones(40, np.float32), nperseg=64)
     assert str(caught[0].message) == (
-        "stft: nperseg is 64, more than the signal's length, and is reduced to 40.")
+        "stft: nperseg is 64, more than the signal's length, and is reduced to 40."
+    )
     assert found[2].shape == (21, 3)
 
 
@@ -168,40 +197,79 @@ def test_places_and_derivatives(case):
 
 
 MESSAGES = [
-    (lambda: signal.convolve(X, X[0]), "convolve: in1 and in2 must be nonempty, with the same "
-     "number of dimensions; got shapes (2, 300) and (300,)."),
-    (lambda: signal.convolve(X, Y, "some"),
-     "convolve: mode must be one of ('full', 'same', 'valid'); got 'some'."),
-    (lambda: signal.correlate(X, X.T, "valid"), "correlate: in mode 'valid' one must be at least "
-     "as large as the other in every dimension; got shapes (2, 300) and (300, 2)."),
-    (lambda: signal.convolve(X, Y, method="fast"),
-     "convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'."),
-    (lambda: signal.convolve2d(X[0], Y[0]),
-     "convolve2d takes matrices; got f32[300] and f32[280]."),
-    (lambda: signal.convolve2d(X, Y, boundary="none"),
-     "convolve2d: boundary must be one of ('fill', 'wrap', 'symm'); got 'none'."),
-    (lambda: signal.fftconvolve(X, Y, axes=0), "fftconvolve: shapes must broadcast along axes that "
-     "are not convolved; got (2, 300) and (2, 280) with axes (0,)."),
-    (lambda: signal.detrend(X, type="cubic"),
-     "detrend: type must be 'linear' or 'constant'; got 'cubic'."),
-    (lambda: signal.detrend(X, bp=301),
-     "detrend: bp must be within the length 300 of the axis; got 301."),
-    (lambda: signal.stft(X, nperseg=20, noverlap=20), "stft: nfft must be at least nperseg, and "
-     "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20."),
-    (lambda: signal.stft(X, nperseg=20, boundary="far"), "stft: boundary must be one of ('even', "
-     "'odd', 'constant', 'zeros', None); got 'far'."),
-    (lambda: signal.welch(X, scaling="loud"),
-     "welch: scaling must be 'density' or 'spectrum'; got 'loud'."),
-    (lambda: signal.welch(X, average="mode"),
-     "welch: average must be 'mean' or 'median'; got 'mode'."),
-    (lambda: signal.welch(X, window=np.ones(20), nperseg=10), "welch: a window must be a vector of "
-     "nperseg elements, not longer than the signal; got shape (20,)."),
-    (lambda: signal.csd(X, Y[0]), "csd: x and y must have the same number of dimensions; got "
-     "shapes (2, 300) and (280,)."),
-    (lambda: signal.istft(X, time_axis=0, freq_axis=0),
-     "istft: freq_axis and time_axis must differ; got 0 for both."),
-    (lambda: signal.istft(X[0]), "istft takes at least two dimensions, of frequencies and "
-     "segments; got f32[300]."),
+    (
+        lambda: signal.convolve(X, X[0]),
+        "convolve: in1 and in2 must be nonempty, with the same "
+        "number of dimensions; got shapes (2, 300) and (300,).",
+    ),
+    (
+        lambda: signal.convolve(X, Y, "some"),
+        "convolve: mode must be one of ('full', 'same', 'valid'); got 'some'.",
+    ),
+    (
+        lambda: signal.correlate(X, X.T, "valid"),
+        "correlate: in mode 'valid' one must be at least "
+        "as large as the other in every dimension; got shapes (2, 300) and (300, 2).",
+    ),
+    (
+        lambda: signal.convolve(X, Y, method="fast"),
+        "convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'.",
+    ),
+    (
+        lambda: signal.convolve2d(X[0], Y[0]),
+        "convolve2d takes matrices; got f32[300] and f32[280].",
+    ),
+    (
+        lambda: signal.convolve2d(X, Y, boundary="none"),
+        "convolve2d: boundary must be one of ('fill', 'wrap', 'symm'); got 'none'.",
+    ),
+    (
+        lambda: signal.fftconvolve(X, Y, axes=0),
+        "fftconvolve: shapes must broadcast along axes that "
+        "are not convolved; got (2, 300) and (2, 280) with axes (0,).",
+    ),
+    (
+        lambda: signal.detrend(X, type="cubic"),
+        "detrend: type must be 'linear' or 'constant'; got 'cubic'.",
+    ),
+    (
+        lambda: signal.detrend(X, bp=301),
+        "detrend: bp must be within the length 300 of the axis; got 301.",
+    ),
+    (
+        lambda: signal.stft(X, nperseg=20, noverlap=20),
+        "stft: nfft must be at least nperseg, and "
+        "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20.",
+    ),
+    (
+        lambda: signal.stft(X, nperseg=20, boundary="far"),
+        "stft: boundary must be one of ('even', 'odd', 'constant', 'zeros', None); got 'far'.",
+    ),
+    (
+        lambda: signal.welch(X, scaling="loud"),
+        "welch: scaling must be 'density' or 'spectrum'; got 'loud'.",
+    ),
+    (
+        lambda: signal.welch(X, average="mode"),
+        "welch: average must be 'mean' or 'median'; got 'mode'.",
+    ),
+    (
+        lambda: signal.welch(X, window=np.ones(20), nperseg=10),
+        "welch: a window must be a vector of "
+        "nperseg elements, not longer than the signal; got shape (20,).",
+    ),
+    (
+        lambda: signal.csd(X, Y[0]),
+        "csd: x and y must have the same number of dimensions; got shapes (2, 300) and (280,).",
+    ),
+    (
+        lambda: signal.istft(X, time_axis=0, freq_axis=0),
+        "istft: freq_axis and time_axis must differ; got 0 for both.",
+    ),
+    (
+        lambda: signal.istft(X[0]),
+        "istft takes at least two dimensions, of frequencies and segments; got f32[300].",
+    ),
 ]
 
 

@@ -46,10 +46,17 @@ def test_donation_leaves_views_as_they_are():
 
 
 @NEW
-@pytest.mark.parametrize("dtype, format", [
-    ("float32", "f"), ("float16", "e"), ("int8", "b"), ("uint16", "H"), ("bool", "?"),
-    ("complex64", "Zf"),
-])
+@pytest.mark.parametrize(
+    "dtype, format",
+    [
+        ("float32", "f"),
+        ("float16", "e"),
+        ("int8", "b"),
+        ("uint16", "H"),
+        ("bool", "?"),
+        ("complex64", "Zf"),
+    ],
+)
 def test_formats(dtype, format):
     view = memoryview(jnp.ones((2, 0), dtype))
     assert (view.format, view.shape) == (format, (2, 0))
@@ -66,9 +73,11 @@ def test_numpy_reads_what_has_no_format(dtype):
     bits = {"bfloat16": 16, "float8_e5m2": 8}.get(x.dtype.name)
     assert str(caught.value) == (
         "the buffer protocol does not support elements of int4, of less than a byte. Convert the "
-        "array with `astype` first." if bits is None else
-        f"the buffer protocol has no format for elements of {x.dtype}. Use `x.view('uint{bits}')` "
-        "for their bits, or `numpy.asarray(x)`.")
+        "array with `astype` first."
+        if bits is None
+        else f"the buffer protocol has no format for elements of {x.dtype}. Use `x.view('uint{bits}')` "
+        "for their bits, or `numpy.asarray(x)`."
+    )
     assert np.asarray(x).dtype == dtype
     if bits is not None:
         assert memoryview(x.view(f"uint{bits}")).itemsize == bits // 8
@@ -78,23 +87,35 @@ def test_numpy_reads_what_has_no_format(dtype):
 def test_what_has_no_buffer():
     count = len(sw.devices())
     mesh = sw.make_mesh((count,), ("x",))
-    spread = sw.device_put(np.arange(2.0 * count, dtype=np.float32),
-                           sw.sharding.NamedSharding(mesh, sw.sharding.PartitionSpec("x")))
+    spread = sw.device_put(
+        np.arange(2.0 * count, dtype=np.float32),
+        sw.sharding.NamedSharding(mesh, sw.sharding.PartitionSpec("x")),
+    )
     gone = jnp.ones(3)
     gone.delete()
     rows = [
-        (sw.random.key(0), BufferError,
-         "the buffer protocol does not support keys; got an array of type key<fry>[]. Use "
-         "shardwise.random.key_data(x) for the underlying integers."),
-        (gone, RuntimeError,
-         "array of type f32[3] has been deleted: `delete()` was called on it. To use it longer, "
-         "make a copy beforehand: `x.copy()`."),
+        (
+            sw.random.key(0),
+            BufferError,
+            "the buffer protocol does not support keys; got an array of type key<fry>[]. Use "
+            "shardwise.random.key_data(x) for the underlying integers.",
+        ),
+        (
+            gone,
+            RuntimeError,
+            "array of type f32[3] has been deleted: `delete()` was called on it. To use it longer, "
+            "make a copy beforehand: `x.copy()`.",
+        ),
     ]
     if count > 1:
-        rows.append((
-            spread, BufferError,
-            f"array of type f32[{2 * count}@x] is sharded over {count} devices, so it has no "
-            "single buffer. Take one of its `addressable_shards`, or gather it with `device_put`."))
+        rows.append(
+            (
+                spread,
+                BufferError,
+                f"array of type f32[{2 * count}@x] is sharded over {count} devices, so it has no "
+                "single buffer. Take one of its `addressable_shards`, or gather it with `device_put`.",
+            )
+        )
     for x, kind, message in rows:
         with pytest.raises(kind) as caught:
             memoryview(x)

@@ -31,7 +31,8 @@ else:
 """
 DIFFER = "exits with status 75: its last results may be wrong."
 ENDS = {
-    "end": (0, "", "28.0\nTrue\n"), "differ": (75, DIFFER, None),
+    "end": (0, "", "28.0\nTrue\n"),
+    "differ": (75, DIFFER, None),
     "fail": (1, "KeyError: 'bad'", "True\n"),
 }
 

@@ -61,7 +61,8 @@ def test_layouts(layout):
         found += [
             sparse.bcoo_slice(m, **cut),
             sparse.bcoo_dynamic_slice(m, (jnp.int32(1), 2, -1), (1, 2, 3)),
-            sparse.bcoo_rev(m, (0, 2)), sparse.bcoo_squeeze(one, dimensions=(1,)),
+            sparse.bcoo_rev(m, (0, 2)),
+            sparse.bcoo_squeeze(one, dimensions=(1,)),
             sparse.bcoo_broadcast_in_dim(m, shape=(2, 3, 4), broadcast_dimensions=(0, 1, 2)),
         ]
         return [x.todense() for x in found]
@@ -76,11 +77,15 @@ def test_layouts(layout):
 def test_shapes_of_batches(n_batch):
     m, big = BCOO.fromdense(B, n_batch=n_batch), some(2, 2, 3, 4)
     if n_batch < 2:
-        equal(sparse.bcoo_broadcast_in_dim(m, shape=(2, 5, 3, 4), broadcast_dimensions=(0, 2, 3)),
-              np.broadcast_to(B[:, None], (2, 5, 3, 4)))
+        equal(
+            sparse.bcoo_broadcast_in_dim(m, shape=(2, 5, 3, 4), broadcast_dimensions=(0, 2, 3)),
+            np.broadcast_to(B[:, None], (2, 5, 3, 4)),
+        )
     for axis in range(3):
-        equal(sparse.bcoo_concatenate([m, m, BCOO.fromdense(-B, n_batch=n_batch)], dimension=axis),
-              np.concatenate([B, B, -B], axis))
+        equal(
+            sparse.bcoo_concatenate([m, m, BCOO.fromdense(-B, n_batch=n_batch)], dimension=axis),
+            np.concatenate([B, B, -B], axis),
+        )
     wide = BCOO.fromdense(big, n_batch=n_batch + 1)
     sizes = {0: (2, 2, 12), 1: (4, 3, 2, 2), 2: (4, 3, 2, 2)}[n_batch]
     equal(sparse.bcoo_reshape(wide, new_sizes=sizes), big.reshape(sizes))
@@ -89,9 +94,12 @@ def test_shapes_of_batches(n_batch):
 
 
 NUMBERS = {
-    "matmul": (((2,), (1,)), ((0,), (0,))), "outer": (((), ()), ((), ())),
-    "both": (((1, 2), (2, 1)), ((0,), (0,))), "of batches": (((0,), (0,)), ((), ())),
-    "all": (((0, 1, 2), (0, 2, 1)), ((), ())), "rows": (((1,), (2,)), ((), ())),
+    "matmul": (((2,), (1,)), ((0,), (0,))),
+    "outer": (((), ()), ((), ())),
+    "both": (((1, 2), (2, 1)), ((0,), (0,))),
+    "of batches": (((0,), (0,)), ((), ())),
+    "all": (((0, 1, 2), (0, 2, 1)), ((), ())),
+    "rows": (((1,), (2,)), ((), ())),
 }
 
 
@@ -156,15 +164,36 @@ def test_operators():
 
 def all_of(m, k, y, v):
     return [
-        (m @ v, X @ v), (m @ Y, X @ Y), (X.T @ m, X.T @ X), (jnp.asarray(X.T) @ m, X.T @ X),
-        (m @ y, X @ Y), (m * 2, X * 2), (2 * m, X * 2), (m * v, X * v),
-        (m * k, X * X[::-1]), (m + k, X + X[::-1]), (m - k, X - X[::-1]), (m - m, 0 * X),
-        (-m, -X), (+m, X), (abs(m + m), abs(2 * X)), (m / 2, X / 2), (m / v, X / v), (m**2, X**2),
-        (m[1], X[1]), (m[1:, ::2], X[1:, ::2]), (m[:, ::-1], X[:, ::-1]),
+        (m @ v, X @ v),
+        (m @ Y, X @ Y),
+        (X.T @ m, X.T @ X),
+        (jnp.asarray(X.T) @ m, X.T @ X),
+        (m @ y, X @ Y),
+        (m * 2, X * 2),
+        (2 * m, X * 2),
+        (m * v, X * v),
+        (m * k, X * X[::-1]),
+        (m + k, X + X[::-1]),
+        (m - k, X - X[::-1]),
+        (m - m, 0 * X),
+        (-m, -X),
+        (+m, X),
+        (abs(m + m), abs(2 * X)),
+        (m / 2, X / 2),
+        (m / v, X / v),
+        (m**2, X**2),
+        (m[1], X[1]),
+        (m[1:, ::2], X[1:, ::2]),
+        (m[:, ::-1], X[:, ::-1]),
         (m[None, :, 1], X[None, :, 1]),
-        (m[jnp.array([2, 0])], X[[2, 0]]), (m[jnp.int32(1)], X[1]), (m.sum(), X.sum()),
-        (m.sum(0), X.sum(0)), (m.reshape(2, 6), X.reshape(2, 6)), (m.astype(int), X.astype(int)),
-        (m.T, X.T), ((m + k).sum_duplicates(nse=12), X + X[::-1]),
+        (m[jnp.array([2, 0])], X[[2, 0]]),
+        (m[jnp.int32(1)], X[1]),
+        (m.sum(), X.sum()),
+        (m.sum(0), X.sum(0)),
+        (m.reshape(2, 6), X.reshape(2, 6)),
+        (m.astype(int), X.astype(int)),
+        (m.T, X.T),
+        ((m + k).sum_duplicates(nse=12), X + X[::-1]),
         (m.T.sort_indices(), X.T),
         ((m + k).sort_indices(), X + X[::-1]),
     ]
@@ -270,8 +299,11 @@ def test_sampled_products_and_more():
     for pads in ([(0, 0)], [(1, 2)], "SAME", "VALID"):
         options = dict(window_strides=(1,), padding=pads)
         want = jax.lax.conv_general_dilated(v, w, **options)
-        for args in ((BCOO.fromdense(v), w), (v, BCOO.fromdense(w)),
-                     (BCOO.fromdense(v), BCOO.fromdense(w))):
+        for args in (
+            (BCOO.fromdense(v), w),
+            (v, BCOO.fromdense(w)),
+            (BCOO.fromdense(v), BCOO.fromdense(w)),
+        ):
             equal(sparse.bcoo_conv_general_dilated(*args, **options), want)
     numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
     at = jnp.array([[2], [0]])
@@ -416,10 +448,17 @@ def test_mistakes():
         sparse.random_bcoo(sw.random.key(0), (4,), nse=4)
 
 
-@pytest.mark.parametrize("name", [
-    n for n in dir(theirs) if callable(getattr(theirs, n)) and not n.endswith("_p")
-    and n[0] != "_" and not inspect.isclass(getattr(theirs, n))
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in dir(theirs)
+        if callable(getattr(theirs, n))
+        and not n.endswith("_p")
+        and n[0] != "_"
+        and not inspect.isclass(getattr(theirs, n))
+    ],
+)
 def test_arguments_have_the_names_of_jaxs(name):
     ours = inspect.signature(getattr(sparse, name)).parameters
     wanted = inspect.signature(getattr(theirs, name)).parameters

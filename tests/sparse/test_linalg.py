@@ -19,9 +19,7 @@ def system(n=6, dtype=np.float64):
     return a.astype(dtype), RNG.normal(size=n).astype(dtype)
 
 
-@pytest.mark.parametrize(
-    "dtype", everyday(["float32", "float64", "complex64", "complex128"], 1)
-)
+@pytest.mark.parametrize("dtype", everyday(["float32", "float64", "complex64", "complex128"], 1))
 def test_solutions(dtype):
     with sw.enable_x64(True):
         a, b = system(dtype=dtype)

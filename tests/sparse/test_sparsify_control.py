@@ -82,8 +82,14 @@ def test_cond_and_switch():
         (out,) = same(lambda p, m: lax.cond(p, lambda m: m * 2, lambda m: -m, m), yes, m)
         assert isinstance(out, BCOO)
     for which in range(3):
-        same(lambda i, m, v: lax.switch(i, [lambda m, v: m @ v, lambda m, v: 2 * m @ v,
-                                            lambda m, v: jnp.ones(3)], m, v), which, m, V)
+        same(
+            lambda i, m, v: lax.switch(
+                i, [lambda m, v: m @ v, lambda m, v: 2 * m @ v, lambda m, v: jnp.ones(3)], m, v
+            ),
+            which,
+            m,
+            V,
+        )
     turned = lambda p, m: lax.cond(p, lambda m: m[::-1], lambda m: m, m)  # noqa: E731
     (out,) = same(turned, True, m)
     assert not out.indices_sorted

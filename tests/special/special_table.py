@@ -15,8 +15,9 @@ import numpy as np
 
 
 def owens_t(h, a):
-    return mp.quad(lambda t: mp.exp(-h * h * (1 + t * t) / 2) / (1 + t * t),
-                   [k * a / 4 for k in range(5)]) / (2 * mp.pi)
+    return mp.quad(
+        lambda t: mp.exp(-h * h * (1 + t * t) / 2) / (1 + t * t), [k * a / 4 for k in range(5)]
+    ) / (2 * mp.pi)
 
 
 def inverse(f, start):
@@ -55,14 +56,30 @@ TABLE = {
     "poch": (mp.rf, [(1e-4, 30, "log"), (0, 10)], 70, 70),
     "poch 1": (mp.rf, [(1e2, 6e4, "log"), (-4, 4)], 150, 150),
     "poch 2": (mp.rf, [(-300, -1), (-6, 6)], 150, 150),
-    "gammainc": (lambda a, x: mp.gammainc(a, 0, x, regularized=True),
-                 [(0.1, 50, "log")] * 2, 400, 400),
-    "gammaincc": (lambda a, x: mp.gammainc(a, x, regularized=True),
-                  [(0.1, 50, "log")] * 2, 400, 400),
-    "betainc": (lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
-                [(0.1, 20, "log")] * 2 + [UNIT], 250, 250),
-    "betainc 1": (lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
-                  [(1e-10, 1e3, "log")] * 2 + [(0.05, 0.9)], 900, 900),
+    "gammainc": (
+        lambda a, x: mp.gammainc(a, 0, x, regularized=True),
+        [(0.1, 50, "log")] * 2,
+        400,
+        400,
+    ),
+    "gammaincc": (
+        lambda a, x: mp.gammainc(a, x, regularized=True),
+        [(0.1, 50, "log")] * 2,
+        400,
+        400,
+    ),
+    "betainc": (
+        lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
+        [(0.1, 20, "log")] * 2 + [UNIT],
+        250,
+        250,
+    ),
+    "betainc 1": (
+        lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
+        [(1e-10, 1e3, "log")] * 2 + [(0.05, 0.9)],
+        900,
+        900,
+    ),
     "zeta": (mp.zeta, [(1.1, 30), (0.1, 20, "log")], 6, 6),
     "zeta 1": (mp.zeta, [(-8, 30)], 30, 30),
     "zeta 2": (mp.zeta, [(-50, 0.9)], 150, 150),
@@ -107,8 +124,18 @@ TABLE = {
     "boxcox": (lambda x, k: (x**k - 1) / k, [(1e-3, 10, "log"), (-3, 3)], 40, 40),
     "boxcox1p": (lambda x, k: ((1 + x) ** k - 1) / k, [(1e-3, 10, "log"), (-3, 3)], 40, 40),
 }
-FLOORS = {"gammaln": 1, "loggamma": 1, "gamma 1": 0, "digamma": 0.1, "betaln": 1, "sici 1": 0.1,
-          "expi": 0.1, "bessel_jn 2": 0.1, "bessel_jn 3": 0.01, "expi 2": 1e-4}
+FLOORS = {
+    "gammaln": 1,
+    "loggamma": 1,
+    "gamma 1": 0,
+    "digamma": 0.1,
+    "betaln": 1,
+    "sici 1": 0.1,
+    "expi": 0.1,
+    "bessel_jn 2": 0.1,
+    "bessel_jn 3": 0.01,
+    "expi 2": 1e-4,
+}
 
 
 def drawn(rng: np.random.Generator, bounds: tuple, count: int) -> np.ndarray:
@@ -124,8 +151,12 @@ def drawn(rng: np.random.Generator, bounds: tuple, count: int) -> np.ndarray:
 def arguments(name: str, dtype: type, count: int) -> list[np.ndarray]:
     rng = np.random.default_rng(len(name) + 7 * count)
     found = [drawn(rng, bounds, count) for bounds in TABLE[name][1]]
-    return [x if x.dtype.kind == "i" else x.astype(
-        np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype) for x in found]
+    return [
+        x
+        if x.dtype.kind == "i"
+        else x.astype(np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype)
+        for x in found
+    ]
 
 
 def exact(x):

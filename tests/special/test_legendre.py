@@ -35,8 +35,13 @@ def test_values_in_double_precision():
     with sw.enable_x64():
         got = lpmn_values(30, 30, Z.astype(np.float64), True)
         assert got.dtype == np.float64
-        wanted = [[scipy.special.sph_harm_y(n, m, np.arccos(Z.astype(float)), 0).real * (m <= n)
-                   for n in range(31)] for m in range(31)]
+        wanted = [
+            [
+                scipy.special.sph_harm_y(n, m, np.arccos(Z.astype(float)), 0).real * (m <= n)
+                for n in range(31)
+            ]
+            for m in range(31)
+        ]
     np.testing.assert_allclose(got, wanted, 1e-9, 1e-12)
 
 
@@ -46,15 +51,24 @@ def test_derivatives():
         np.testing.assert_allclose(a, b, 2e-4, 1e-4)
 
 
-@pytest.mark.parametrize("args, error, message", [
-    ((2, 3, Z, True), NotImplementedError,
-     "lpmn_values: m and n must be equal; got 2 and 3. Pass the larger for both, and slice the "
-     "result."),
-    ((-1, -1, Z, True), ValueError, "lpmn_values: n must be at least 0; got -1."),
-    ((2, 2, Z[None], True), ValueError, "lpmn_values: z must be a vector; got f32[1,5]."),
-    ((2, 2, np.arange(3), True), TypeError,
-     "lpmn_values: z must be float32 or float64; got i32[3]."),
-])
+@pytest.mark.parametrize(
+    "args, error, message",
+    [
+        (
+            (2, 3, Z, True),
+            NotImplementedError,
+            "lpmn_values: m and n must be equal; got 2 and 3. Pass the larger for both, and slice the "
+            "result.",
+        ),
+        ((-1, -1, Z, True), ValueError, "lpmn_values: n must be at least 0; got -1."),
+        ((2, 2, Z[None], True), ValueError, "lpmn_values: z must be a vector; got f32[1,5]."),
+        (
+            (2, 2, np.arange(3), True),
+            TypeError,
+            "lpmn_values: z must be float32 or float64; got i32[3].",
+        ),
+    ],
+)
 def test_messages(args, error, message):
     with pytest.raises(error) as caught:
         lpmn_values(*args)

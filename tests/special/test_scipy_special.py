@@ -88,8 +88,7 @@ def test_edges_of_pairs():
             for found, wanted in zip(f(x), g(x), strict=True):
                 np.testing.assert_allclose(found, wanted, 1e-14)
         for n in (-1, 0, 1, 2, 3):
-            np.testing.assert_allclose(
-                special.expn(n, x), scipy.special.expn(n, x), 1e-14)
+            np.testing.assert_allclose(special.expn(n, x), scipy.special.expn(n, x), 1e-14)
 
 
 LARGE = [(a, a * r) for a in (25.0, 3e2, 1e4) for r in (0.69, 0.71, 0.99, 1.0, 1.02, 1.31)]
@@ -102,8 +101,11 @@ def test_incomplete_gamma_of_large_parameters(dtype: type):
         for name, bounds in (("gammainc", (0, "x")), ("gammaincc", ("x", mp.inf))):
             found = np.asarray(getattr(special, name)(a, x))
             wanted = [
-                float(mp.gammainc(float(p), *[float(q) if b == "x" else b for b in bounds],
-                                  regularized=True))
+                float(
+                    mp.gammainc(
+                        float(p), *[float(q) if b == "x" else b for b in bounds], regularized=True
+                    )
+                )
                 for p, q in zip(a, x, strict=True)
             ]
             tiny = 1e-18 if dtype is np.float32 else 1e-150
@@ -151,8 +153,9 @@ def test_rising_factorials_and_choices():
     with sw.enable_x64(True):
         np.testing.assert_allclose(special.poch(z, m), scipy.special.poch(z, m), 1e-13)
         for repetition in (False, True):
-            found, wanted = [f(n, k, repetition=repetition)
-                             for f in (special.comb, scipy.special.comb)]
+            found, wanted = [
+                f(n, k, repetition=repetition) for f in (special.comb, scipy.special.comb)
+            ]
             np.testing.assert_allclose(found, wanted, 1e-13)
     assert special.comb(44, 6) == 7059052 and special.factorial(13) == np.float32(6227020800)
 
@@ -168,30 +171,62 @@ def test_numbers_of_bernoulli():
 def test_multivariate_gamma():
     a = np.array([2.5, 3.0, 40.0])
     with sw.enable_x64(True):
-        np.testing.assert_allclose(special.multigammaln(a, 4), scipy.special.multigammaln(a, 4),
-                                   1e-13)
+        np.testing.assert_allclose(
+            special.multigammaln(a, 4), scipy.special.multigammaln(a, 4), 1e-13
+        )
 
 
-@pytest.mark.parametrize("case", everyday([
-    (0.5, 1.0, 1.7, 1.0), (0.5, 1.0, 1.7, 1.5), (-2.0, 1.0, 1.7, 3.0), (1.0, 1.0, -1.0, 0.5),
-    (-1.0, 1.0, -1.0, 0.5), (1.0, 1.0, 1.0, 1.0), (0.5, 0.7, 2.2, 0.9999), (1.0, 2.0, 3.0, 0.99),
-    (3.0, 2.0, 1.5, 0.95), (0.3, -0.4, 1.1, -50.0), (1.0, 1.0, 2.0, -1e4), (2.5, 1.5, 1.0, -0.5),
-], 4))
+@pytest.mark.parametrize(
+    "case",
+    everyday(
+        [
+            (0.5, 1.0, 1.7, 1.0),
+            (0.5, 1.0, 1.7, 1.5),
+            (-2.0, 1.0, 1.7, 3.0),
+            (1.0, 1.0, -1.0, 0.5),
+            (-1.0, 1.0, -1.0, 0.5),
+            (1.0, 1.0, 1.0, 1.0),
+            (0.5, 0.7, 2.2, 0.9999),
+            (1.0, 2.0, 3.0, 0.99),
+            (3.0, 2.0, 1.5, 0.95),
+            (0.3, -0.4, 1.1, -50.0),
+            (1.0, 1.0, 2.0, -1e4),
+            (2.5, 1.5, 1.0, -0.5),
+        ],
+        4,
+    ),
+)
 def test_gauss_beyond_the_plain_series(case):
     with sw.enable_x64(True):
         found = special.hyp2f1(*case)
     # At a = c, a negative integer, SciPy has the limit of equal parameters.
-    known = {(-1.0, 1.0, -1.0, 0.5): 2, (0.5, 1.0, 1.7, 1.5): np.inf,
-             (1.0, 1.0, 1.0, 1.0): np.inf}
+    known = {(-1.0, 1.0, -1.0, 0.5): 2, (0.5, 1.0, 1.7, 1.5): np.inf, (1.0, 1.0, 1.0, 1.0): np.inf}
     wanted = known[case] if case in known else float(mp.hyp2f1(*case))
     np.testing.assert_allclose(found, wanted, 1e-11)
 
 
-@pytest.mark.parametrize("case", everyday([
-    (1.0, 0.0, 1.0), (-1.0, -2.0, 2.0), (1.0, 2.0, np.inf), (1.0, 2.0, -np.inf), (0.0, 0.5, 3.0),
-    (1.5, 1.5, 2.0), (0.7, 2.3, 300.0), (0.7, 2.3, -300.0), (-4.0, 1.5, -20.0), (-4.0, 1.5, 9.0),
-    (2.0, 3.0, -900.0), (30.0, 2.0, 3.0), (30.0, 2.5, -30.0), (30.5, 0.3, -90.0),
-], 3))
+@pytest.mark.parametrize(
+    "case",
+    everyday(
+        [
+            (1.0, 0.0, 1.0),
+            (-1.0, -2.0, 2.0),
+            (1.0, 2.0, np.inf),
+            (1.0, 2.0, -np.inf),
+            (0.0, 0.5, 3.0),
+            (1.5, 1.5, 2.0),
+            (0.7, 2.3, 300.0),
+            (0.7, 2.3, -300.0),
+            (-4.0, 1.5, -20.0),
+            (-4.0, 1.5, 9.0),
+            (2.0, 3.0, -900.0),
+            (30.0, 2.0, 3.0),
+            (30.0, 2.5, -30.0),
+            (30.5, 0.3, -90.0),
+        ],
+        3,
+    ),
+)
 def test_confluent_beyond_the_plain_series(case):
     with sw.enable_x64(True):
         found = special.hyp1f1(*case)
@@ -213,14 +248,21 @@ def test_spherical_harmonics():
         step = [special.sph_harm_y(5, 2, 0.7 + d, 0.3).real for d in (1e-6, -1e-6)]
         np.testing.assert_allclose(slope, (step[0] - step[1]) / 2e-6, 1e-7)
         assert special.sph_harm_y(1, 2, 0.3, 0.3) == 0 and special.sph_harm_y(3, -2, 0.3, 0.3) == (
-            sw.numpy.conj(special.sph_harm_y(3, 2, 0.3, 0.3)))
+            sw.numpy.conj(special.sph_harm_y(3, 2, 0.3, 0.3))
+        )
     assert special.sph_harm_y(2, 1, 0.3, 0.3).dtype == np.complex64
 
 
 # -- derivatives --
 
-FIXED = {"polygamma": (0,), "betainc": (0, 1), "expn": (0,), "comb": (0, 1),
-         "betainc 1": (0, 1), "hyp1f1 2": (0, 1)}
+FIXED = {
+    "polygamma": (0,),
+    "betainc": (0, 1),
+    "expn": (0,),
+    "comb": (0, 1),
+    "betainc 1": (0, 1),
+    "hyp1f1 2": (0, 1),
+}
 
 
 @pytest.mark.parametrize("name", everyday([n for n in TABLE if "comb" not in n], 3))
@@ -308,8 +350,10 @@ def test_places_and_maps(name: str):
 
 def test_softmax_and_its_kin():
     x = np.array([[1.0, 2, -3], [0, 5, 700]], np.float32)
-    for f, g in ((special.softmax, scipy.special.softmax),
-                 (special.log_softmax, scipy.special.log_softmax)):
+    for f, g in (
+        (special.softmax, scipy.special.softmax),
+        (special.log_softmax, scipy.special.log_softmax),
+    ):
         for axis in (None, 0, -1, (0, 1)):
             np.testing.assert_allclose(f(x, axis=axis), g(x, axis=axis), 1e-5)
     assert special.logsumexp is sw.nn.logsumexp
@@ -333,23 +377,47 @@ def test_complex_numbers():
 
 MESSAGES = [
     (lambda: special.ndtr(np.complex64(1j)), TypeError, "ndtr takes real numbers; got c64[]."),
-    (lambda: special.bessel_jn(np.complex64(1j), v=1), TypeError,
-     "bessel_jn takes real numbers; got c64[]."),
-    (lambda: special.polygamma(np.float32(1), 2.0), ValueError,
-     "polygamma: n must be of an integer dtype; got f32[]."),
-    (lambda: special.factorial(3, exact=True), NotImplementedError,
-     "factorial: exact=True needs integers of arbitrary size; leave it out."),
+    (
+        lambda: special.bessel_jn(np.complex64(1j), v=1),
+        TypeError,
+        "bessel_jn takes real numbers; got c64[].",
+    ),
+    (
+        lambda: special.polygamma(np.float32(1), 2.0),
+        ValueError,
+        "polygamma: n must be of an integer dtype; got f32[].",
+    ),
+    (
+        lambda: special.factorial(3, exact=True),
+        NotImplementedError,
+        "factorial: exact=True needs integers of arbitrary size; leave it out.",
+    ),
     (lambda: special.bernoulli(-1), ValueError, "bernoulli: n must be at least 0; got -1."),
-    (lambda: special.bessel_jn(1.0, v=50), ValueError,
-     "bessel_jn: v must be at least 0 and below n_iter; got v=50, n_iter=50."),
-    (lambda: special.log_ndtr(1.0, 31), ValueError,
-     "log_ndtr: series_order must be an integer from 0 to 30; got 31."),
-    (lambda: special.sph_harm_y(1, 1, 0.1, 0.1, diff_n=1), NotImplementedError,
-     "sph_harm_y: diff_n must be None; got 1. Use jvp or grad for derivatives."),
-    (lambda: special.sph_harm_y(np.float32(1.5), 1, 0.1, 0.1), TypeError,
-     "sph_harm_y: n must be integers; got f32[]."),
-    (lambda: sw.grad(special.expn)(1.0, 2.0), NotImplementedError,
-     "expn has no derivative with respect to n. Use stop_gradient on it if it is a constant."),
+    (
+        lambda: special.bessel_jn(1.0, v=50),
+        ValueError,
+        "bessel_jn: v must be at least 0 and below n_iter; got v=50, n_iter=50.",
+    ),
+    (
+        lambda: special.log_ndtr(1.0, 31),
+        ValueError,
+        "log_ndtr: series_order must be an integer from 0 to 30; got 31.",
+    ),
+    (
+        lambda: special.sph_harm_y(1, 1, 0.1, 0.1, diff_n=1),
+        NotImplementedError,
+        "sph_harm_y: diff_n must be None; got 1. Use jvp or grad for derivatives.",
+    ),
+    (
+        lambda: special.sph_harm_y(np.float32(1.5), 1, 0.1, 0.1),
+        TypeError,
+        "sph_harm_y: n must be integers; got f32[].",
+    ),
+    (
+        lambda: sw.grad(special.expn)(1.0, 2.0),
+        NotImplementedError,
+        "expn has no derivative with respect to n. Use stop_gradient on it if it is a constant.",
+    ),
 ]
 
 

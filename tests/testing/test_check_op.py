@@ -162,9 +162,7 @@ def test_wrong_batch():
     op = copy_of(mul, batch=batch_at_front)
     square = np.arange(9, dtype=np.float32).reshape(3, 3)  # so that no shape reveals it
     found = checks_of(op, [Sample((square, square + 1))])
-    assert found == {
-        "batch dimensions", "batch of batch"
-    }
+    assert found == {"batch dimensions", "batch of batch"}
 
 
 def test_batch_that_is_wrong_only_when_the_dimension_is_last():
@@ -185,8 +183,14 @@ def test_dims_that_share_what_is_not_shared():
         return e.let(f"stablehlo.reverse {x}, dims = [0] : {e.ty(outs[0])}")
 
     with removed_after():
-        op = families.unary("wrong", families.INEXACT, lower=lower, jvp="linear",
-                            transpose=lambda ct, x: op(ct), batch=None)
+        op = families.unary(
+            "wrong",
+            families.INEXACT,
+            lower=lower,
+            jvp="linear",
+            transpose=lambda ct, x: op(ct),
+            batch=None,
+        )
     report = report_of(op, [Sample((np.arange(8, dtype=np.float32),), batched=False, why="-")])
     assert "factor 'a' needs communication: sample 0 (f32[8])" in report
     assert "got:      all-to-all" in report or "got:      collective-permute" in report
@@ -241,8 +245,10 @@ def test_missing_dims():
 
 @pytest.mark.parametrize(
     "rule",
-    [lambda op, x: array_type(x.shape[::-1], x.dtype),
-     lambda op, x: array_type(x.shape, np.dtype("i4"))],
+    [
+        lambda op, x: array_type(x.shape[::-1], x.dtype),
+        lambda op, x: array_type(x.shape, np.dtype("i4")),
+    ],
 )
 def test_wrong_type(rule: Callable):
     """Inference and lowering disagree: nothing compiles."""

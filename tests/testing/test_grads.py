@@ -46,16 +46,22 @@ def test_complex():
 @pytest.fixture
 def wrong():
     """The sine with a wrong derivative: of the right sign, but too large."""
-    op = Op("wrong", type_rule=sin.type_rule, lower=sin.lower,
-            jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], add(cos(*ps), np.float32(1)))))
+    op = Op(
+        "wrong",
+        type_rule=sin.type_rule,
+        lower=sin.lower,
+        jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], add(cos(*ps), np.float32(1)))),
+    )
     yield op
     del OPS["wrong"]
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("fwd", "jvp of f, result 0: derivatives differ from finite differences.\n  got:      "),
-     ("rev", "vjp of f, inner product: derivatives differ from finite differences.\n  got:")],
+    [
+        ("fwd", "jvp of f, result 0: derivatives differ from finite differences.\n  got:      "),
+        ("rev", "vjp of f, inner product: derivatives differ from finite differences.\n  got:"),
+    ],
 )
 def test_wrong_derivatives(wrong: Op, mode: str, message: str):
     with pytest.raises(AssertionError) as caught:
@@ -65,8 +71,12 @@ def test_wrong_derivatives(wrong: Op, mode: str, message: str):
 
 
 def test_wrong_second_derivative(wrong: Op):
-    op = Op("outer", type_rule=sin.type_rule, lower=sin.lower,
-            jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], wrong(add(*ps, np.float32(np.pi / 2))))))
+    op = Op(
+        "outer",
+        type_rule=sin.type_rule,
+        lower=sin.lower,
+        jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], wrong(add(*ps, np.float32(np.pi / 2))))),
+    )
     try:
         check_grads(op, (X,), order=1)
         with pytest.raises(AssertionError, match=r"^(jvp|vjp) of (jvp|vjp) of f, "):
@@ -97,10 +107,13 @@ def test_given_functions_of_tangents_and_cotangents_are_checked():
     check_vjp(held, functools.partial(sw.vjp, held), (X, ints))
 
 
-@pytest.mark.parametrize(("factor", "shift", "what"), [
-    (2.0, 0.0, "tangent of f_jvp, result 0: derivatives differ from finite differences."),
-    (1.0, 1.0, "value of f_jvp, result 0: it differs from f's value."),
-])
+@pytest.mark.parametrize(
+    ("factor", "shift", "what"),
+    [
+        (2.0, 0.0, "tangent of f_jvp, result 0: derivatives differ from finite differences."),
+        (1.0, 1.0, "value of f_jvp, result 0: it differs from f's value."),
+    ],
+)
 def test_a_wrong_tangent_or_value_is_named(factor: float, shift: float, what: str):
     def wrong(args: tuple, tangents: tuple) -> tuple:
         value, moved = sw.jvp(sin, args, tangents)

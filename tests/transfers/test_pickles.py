@@ -39,14 +39,23 @@ DEVICES = np.array(sw.devices()[:4]).reshape(2, 2)
 MESH = Mesh(DEVICES, ("a", "b"), (AxisType.Auto, AxisType.Explicit))
 NAMED = sw.NamedSharding(MESH, PartitionSpec("a", PartitionSpec.UNCONSTRAINED))
 VALUES = {
-    "array": jnp.arange(6.0), "weak": jnp.asarray(2), "bf16": jnp.ones(3, jnp.bfloat16),
-    "keys": sw.random.split(sw.random.key(1), 3), "mesh": MESH, "abstract": MESH.abstract_mesh,
-    "spec": PartitionSpec(("a", "b"), None, unreduced={"c"}), "named": NAMED,
+    "array": jnp.arange(6.0),
+    "weak": jnp.asarray(2),
+    "bf16": jnp.ones(3, jnp.bfloat16),
+    "keys": sw.random.split(sw.random.key(1), 3),
+    "mesh": MESH,
+    "abstract": MESH.abstract_mesh,
+    "spec": PartitionSpec(("a", "b"), None, unreduced={"c"}),
+    "named": NAMED,
     "tiling": NAMED.tiling(2),
     "gspmd": GSPMDSharding(sw.devices()[:4], NAMED.tiling(2)),
-    "single": SingleDeviceSharding(sw.devices()[1]), "device": sw.devices()[2],
-    "layout": Layout((1, 0)), "format": Format(Layout((0, 1)), NAMED), "auto": AUTO,
-    "type": sw.typeof(jnp.arange(6.0)), "key dtype": sw.random.key(0).dtype,
+    "single": SingleDeviceSharding(sw.devices()[1]),
+    "device": sw.devices()[2],
+    "layout": Layout((1, 0)),
+    "format": Format(Layout((0, 1)), NAMED),
+    "auto": AUTO,
+    "type": sw.typeof(jnp.arange(6.0)),
+    "key dtype": sw.random.key(0).dtype,
     "pmap": PmapSharding.default((4, 2)),
     "positional": PositionalSharding(sw.devices()[:4]).reshape(2, 2).replicate(1),
     "op": sw.make_jaxpr(jnp.sin)(1.0).eqns[0].op,
@@ -82,8 +91,12 @@ def test_pickles_name_no_module_of_the_machine(name, protocol):
 
 
 def test_only_one_place_is_named():
-    ours = {m for n, v in VALUES.items() for m in named_modules(pickle.dumps(v))
-            if "shardwise" in m and n != "pmap"}
+    ours = {
+        m
+        for n, v in VALUES.items()
+        for m in named_modules(pickle.dumps(v))
+        if "shardwise" in m and n != "pmap"
+    }
     assert ours == {"shardwise._pickles"}
     inside = {m for m in named_modules(pickle.dumps(VALUES["pmap"])) if "shardwise" in m}
     assert inside == {"shardwise._pickles", "shardwise.compat"}
@@ -134,9 +147,16 @@ def test_the_context_is_that_of_whoever_reads():
 RECORDS = ("shardwise.example_libraries.", "shardwise.extend.random")
 # The state of the process.
 NOT_PICKLED = {
-    "upstream_dialects", "default_registry", "axis_primitive_batchers", "primitive_batchers",
-    "primitive_jvps", "primitive_transposes", "fancy_primitive_batchers", "TS_CONTEXT",
-    "custom_partial_eval_rules", "partial_eval_jaxpr_custom_rules",
+    "upstream_dialects",
+    "default_registry",
+    "axis_primitive_batchers",
+    "primitive_batchers",
+    "primitive_jvps",
+    "primitive_transposes",
+    "fancy_primitive_batchers",
+    "TS_CONTEXT",
+    "custom_partial_eval_rules",
+    "partial_eval_jaxpr_custom_rules",
 }
 
 
@@ -179,8 +199,9 @@ def test_members_of_public_enumerations_are_pickled_by_public_names():
 
 
 def test_parts_of_older_shardings():
-    spec = ShardingSpec([NoSharding(), Chunked([2]), Unstacked(2)],
-                        [ShardedAxis(0), ShardedAxis(1), Replicated(2)])
+    spec = ShardingSpec(
+        [NoSharding(), Chunked([2]), Unstacked(2)], [ShardedAxis(0), ShardedAxis(1), Replicated(2)]
+    )
     for x in (spec, *spec.sharding, *spec.mesh_mapping):
         pickled = pickle.dumps(x)
         assert b"shardwise._src" not in pickled and pickle.loads(pickled) == x
@@ -208,7 +229,10 @@ def test_another_process_reads_them():
     code += "; print(*late)"
     code += "\nfrom shardwise._src.base import pickles; print(*sorted(pickles._readers), sep=',')"
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60),
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
         check=True,
     )
     first, second, kinds = run.stdout.splitlines()

@@ -191,9 +191,12 @@ def test_addends_are_added_up_on_the_way():
 def test_what_is_chosen():
     small, large = numbers((8, 8)), np.ones((512, 512), np.float32)
     expected = {
-        ("rows", "columns"): "host", ("rows", "reversed"): "host", ("half", "back"): "host",
+        ("rows", "columns"): "host",
+        ("rows", "reversed"): "host",
+        ("half", "back"): "host",
         ("replicated", "whole"): "program",  # which has no work
-        ("one", "another"): "copy", ("rows", "one"): "host",
+        ("one", "another"): "copy",
+        ("rows", "one"): "host",
     }
     for (source, target), way in expected.items():
         for values in (small, large):
@@ -243,7 +246,8 @@ def test_copies_between_devices_are_what_is_lacking(monkeypatch):
     sent = []
     real = buffers.copy_each
     monkeypatch.setattr(
-        buffers, "copy_each",
+        buffers,
+        "copy_each",
         lambda raws, *to: sent.extend(r.aval.shape for r in raws) or real(raws, *to),
     )
     for source, target in [("one", "rows"), ("both", "half"), ("three", "columns")]:
@@ -376,7 +380,9 @@ def test_memory_of_a_dropped_array_is_used_again(pool):
 
 
 READS = {
-    "nothing": lambda x: None, "all of it": np.asarray, "views of its shards": addresses,
+    "nothing": lambda x: None,
+    "all of it": np.asarray,
+    "views of its shards": addresses,
     "a shard": lambda x: np.asarray(x.addressable_shards[0].data),
     "a shard of a shard": lambda x: np.asarray(x.addressable_data(0).addressable_data(0)),
 }
@@ -502,9 +508,7 @@ def test_fetching_starts_all_copies_before_it_waits(monkeypatch):
     monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
     real = buffers.fetch_one
     monkeypatch.setattr(buffers, "start_fetch", lambda raw: steps.append("start"))
-    monkeypatch.setattr(
-        buffers, "fetch_one", lambda *a: steps.append("wait") or real(*a)
-    )
+    monkeypatch.setattr(buffers, "fetch_one", lambda *a: steps.append("wait") or real(*a))
     np.testing.assert_array_equal(np.asarray(x), BIG)
     assert steps == ["start"] * 4 + ["wait"] * 4
 

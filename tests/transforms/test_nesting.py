@@ -292,7 +292,11 @@ def test_nestings(base, names, kind, staged):
 @pytest.mark.parametrize("group", everyday(range(4), 1))
 def test_nestings_at_random(group):
     searched(
-        group, 8, check, st.sampled_from(sorted(BASES)),
+        group,
+        8,
+        check,
+        st.sampled_from(sorted(BASES)),
         st.lists(st.sampled_from(sorted(LAYERS)), min_size=2, max_size=3),
-        st.sampled_from(sorted(VALUES)), st.booleans(),
+        st.sampled_from(sorted(VALUES)),
+        st.booleans(),
     )

@@ -49,9 +49,9 @@ def lines(fun):
     return range(first, first + len(rows))
 
 
-@pytest.mark.parametrize("fun, reverse", [
-    (scanned, True), (branched, True), (counted, True), (repeated, False),
-])
+@pytest.mark.parametrize(
+    "fun, reverse", [(scanned, True), (branched, True), (counted, True), (repeated, False)]
+)
 def test_every_equation_has_a_line_of_the_function(fun, reverse):
     made = {
         "jvp": lambda x: sw.jvp(fun, (x,), (x,)),
@@ -59,8 +59,11 @@ def test_every_equation_has_a_line_of_the_function(fun, reverse):
         "jvp of jvp": lambda x: sw.jvp(lambda x: sw.jvp(fun, (x,), (x,)), (x,), (x,)),
     }
     if reverse:
-        made |= {"grad": sw.grad(fun), "grad of grad": sw.grad(lambda x: sw.grad(fun)(x)[1]),
-                 "vmap of grad": lambda x: sw.vmap(sw.grad(fun))(swnp.stack([x, -x]))}
+        made |= {
+            "grad": sw.grad(fun),
+            "grad of grad": sw.grad(lambda x: sw.grad(fun)(x)[1]),
+            "vmap of grad": lambda x: sw.vmap(sw.grad(fun))(swnp.stack([x, -x])),
+        }
     for name, transformed in made.items():
         found = list(sites(sw.jit(transformed).trace(X).program))
         own = [line for _, (file, line, _) in found if file == __file__ and line in lines(fun)]

@@ -22,7 +22,6 @@ from tests.ops.samples import SAMPLES
 OPS = every_op()
 
 
-
 def linear_parts(op, sample, forward):
     """Values, and the tangents along random directions, under one of the two interpreters."""
     args = [EAGER.array(a) for a in sample.args]
@@ -42,8 +41,9 @@ def linear_parts(op, sample, forward):
 
 
 NAMES = [
-    n for n in sorted(SAMPLES) if n in OPS
-    and OPS[n].jvp is not None and not OPS[n].user_code and not OPS[n].programs
+    n
+    for n in sorted(SAMPLES)
+    if n in OPS and OPS[n].jvp is not None and not OPS[n].user_code and not OPS[n].programs
 ]
 
 
@@ -70,8 +70,11 @@ def test_every_op_gives_what_its_rule_gives(group):
                     continue
                 assert (a.shape, a.dtype) == (b.shape, b.dtype), name
                 np.testing.assert_allclose(
-                    np.asarray(a, complex), np.asarray(b, complex), 2e-2 if a.dtype == "bfloat16"
-                    else 1e-4, 1e-5, err_msg=name,
+                    np.asarray(a, complex),
+                    np.asarray(b, complex),
+                    2e-2 if a.dtype == "bfloat16" else 1e-4,
+                    1e-5,
+                    err_msg=name,
                 )
             taken += 1
     assert taken > 20
@@ -110,9 +113,7 @@ def test_scalars_that_change_compile_nothing_new(make):
     sw.grad(f)(x, make(3))
     before = len(tape._locals), len(EAGER.cache)
     for k in range(4, 12):
-        np.testing.assert_allclose(
-            sw.grad(f)(x, make(k)), np.cos(np.asarray(x) * k), 1e-5, 1e-5
-        )
+        np.testing.assert_allclose(sw.grad(f)(x, make(k)), np.cos(np.asarray(x) * k), 1e-5, 1e-5)
     assert (len(tape._locals), len(EAGER.cache)) == before
 
 
@@ -161,9 +162,7 @@ def test_what_holds_programs_or_users_functions_takes_its_own_way():
 
     x = jnp.asarray([1.5, 2.0, 3.0])
     found = sw.grad(f)(x)
-    np.testing.assert_allclose(
-        found, [6 + 100 + np.exp(1.5), 4.5 + np.cos(2.0), 3.0], 1e-5
-    )
+    np.testing.assert_allclose(found, [6 + 100 + np.exp(1.5), 4.5 + np.cos(2.0), 3.0], 1e-5)
 
 
 def test_gradients_stay_where_the_arguments_are():

@@ -43,7 +43,8 @@ CALLS = {
     "tree.map": (lambda: sw.tree.map(lambda x: x, TREE), "tree['x'][0]['y']"),
     "tree.leaves": (lambda: sw.tree.leaves(TREE), "tree['x'][0]['y']"),
     "tree.leaves_with_path": (
-        lambda: sw.tree_util.tree_leaves_with_path(TREE), "tree['x'][0]['y']"
+        lambda: sw.tree_util.tree_leaves_with_path(TREE),
+        "tree['x'][0]['y']",
     ),
     "tree.map is_leaf": (
         lambda: sw.tree.map(lambda x: x, [BAD, {"z": {**BAD}}], is_leaf=lambda x: x is BAD),
@@ -59,9 +60,7 @@ CALLS = {
     "jit": (lambda: jitted(TREE), "x['x'][0]['y']"),
     "jit rest": (lambda: jitted(X, 3, [BAD]), "args[2][0]"),
     "jit named": (lambda: jitted(X, z={"p": BAD}), "z['p']"),
-    "jit static": (
-        lambda: sw.jit(lambda n, x: x, static_argnums=0)(3, TREE), "x['x'][0]['y']"
-    ),
+    "jit static": (lambda: sw.jit(lambda n, x: x, static_argnums=0)(3, TREE), "x['x'][0]['y']"),
     "jit result": (lambda: sw.jit(lambda x: [BAD])(X), "tree[0]"),
     "lower": (lambda: jitted.lower(TREE), "x['x'][0]['y']"),
     "grad": (lambda: sw.grad(lambda x: 0.0)(BAD), "tree[0]"),
@@ -71,7 +70,8 @@ CALLS = {
     "device_put": (lambda: sw.device_put(TREE), "tree['x'][0]['y']"),
     "defaultdict": (lambda: sw.tree.leaves([defaultdict(int, BAD)]), "tree[0]"),
     "class": (
-        lambda: sw.tree.leaves(Pair(1, Pair([BAD], 2))), "tree[<flat index 1>][<flat index 0>][0]"
+        lambda: sw.tree.leaves(Pair(1, Pair([BAD], 2))),
+        "tree[<flat index 1>][<flat index 0>][0]",
     ),
 }
 
@@ -117,6 +117,7 @@ def test_errors_of_users_are_as_they_were():
 
 def depth():
     """The recursion depth that remains from here."""
+
     def down(n):
         try:
             return down(n + 1)
@@ -149,15 +150,22 @@ LOOP = [X, {"y": ()}]
 LOOP[1]["y"] = (LOOP,)
 
 
-@pytest.mark.parametrize(("call", "inner", "outer"), [
-    (lambda: sw.tree.map(lambda x: x, {"a": LOOP}), "tree['a'][1]['y'][0]", "tree['a']"),
-    (lambda: sw.tree_util.tree_leaves_with_path(LOOP), "tree[1]['y'][0]", "tree"),
-    (lambda: jitted(X, LOOP), "args[1][1]['y'][0]", "args[1]"),
-    (lambda: jitted(X, more=LOOP), "more[1]['y'][0]", "more"),
-    (lambda: sw.grad(lambda x: x[0])(LOOP), "tree[0][1]['y'][0]", "tree[0]"),
-    (lambda: sw.device_put(LOOP), "tree[1]['y'][0]", "tree"),
-], ids="map paths jit keyword grad put".split())
+@pytest.mark.parametrize(
+    ("call", "inner", "outer"),
+    [
+        (lambda: sw.tree.map(lambda x: x, {"a": LOOP}), "tree['a'][1]['y'][0]", "tree['a']"),
+        (lambda: sw.tree_util.tree_leaves_with_path(LOOP), "tree[1]['y'][0]", "tree"),
+        (lambda: jitted(X, LOOP), "args[1][1]['y'][0]", "args[1]"),
+        (lambda: jitted(X, more=LOOP), "more[1]['y'][0]", "more"),
+        (lambda: sw.grad(lambda x: x[0])(LOOP), "tree[0][1]['y'][0]", "tree[0]"),
+        (lambda: sw.device_put(LOOP), "tree[1]['y'][0]", "tree"),
+    ],
+    ids="map paths jit keyword grad put".split(),
+)
 def test_a_tree_that_contains_itself(call, inner, outer):
     for _ in range(3):  # which does not reduce the depth for later calls
-        fails(ValueError, f"{inner} is {outer} itself: the pytree contains itself. Leave that "
-              "entry out.", call)
+        fails(
+            ValueError,
+            f"{inner} is {outer} itself: the pytree contains itself. Leave that entry out.",
+            call,
+        )

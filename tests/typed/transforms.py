@@ -39,6 +39,7 @@ named.checked(loss)(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIs
 assert_type(named.einsum("i j, j -> i", x, x), Array)
 assert_type(named.axes({"x": x}, "i"), dict[str, Array])
 
+
 # Control flow returns what its functions return.
 def step(total: Array, row: Array) -> tuple[Array, Array]:
     return total + row, row

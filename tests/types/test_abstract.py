@@ -36,9 +36,10 @@ def test_kinds_of_devices():
         "AbstractDevice(device_kind='TPU v6 lite', num_cores=1, platform='tpu'))"
     )
     assert mesh_of(2, 4).abstract_mesh.abstract_device is None
-    with pytest.raises(TypeError, match=re.escape(
-        "AbstractMesh: abstract_device must be an AbstractDevice; got 'tpu'."
-    )):
+    with pytest.raises(
+        TypeError,
+        match=re.escape("AbstractMesh: abstract_device must be an AbstractDevice; got 'tpu'."),
+    ):
         AbstractMesh((2,), ("x",), abstract_device="tpu")  # pyright: ignore[reportArgumentType]
     device = sw.devices()[1]
     assert make_single_device_sharding(device) is SingleDeviceSharding(device)
@@ -53,10 +54,13 @@ def test_programs_are_lowered_for_the_kind_in_scope():
         assert "stablehlo.add" in f.trace(1.0).lower().as_text()
     with use_abstract_mesh(AbstractMesh((2,), ("x",), abstract_device=TPU)):
         traced = f.trace(1.0)
-        with pytest.raises(ValueError, match=re.escape(
-            "<lambda> is lowered for the devices of its arguments, of platform 'cpu'; "
-            "lowering_platforms requests 'tpu'."
-        )):
+        with pytest.raises(
+            ValueError,
+            match=re.escape(
+                "<lambda> is lowered for the devices of its arguments, of platform 'cpu'; "
+                "lowering_platforms requests 'tpu'."
+            ),
+        ):
             traced.lower()
         assert "stablehlo.add" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
@@ -70,16 +74,23 @@ def test_manual_axes_of_types():
         dict.fromkeys("xy", sw.sharding.AxisType.Manual)
     )
     assert ManualAxisType(varying=frozenset("x")).invarying(manual) == {"y"}
-    with pytest.raises(ValueError, match=re.escape(
-        "ManualAxisType: varying and reduced must have no axis in common; got ['a'] in both."
-    )):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "ManualAxisType: varying and reduced must have no axis in common; got ['a'] in both."
+        ),
+    ):
         ManualAxisType(varying=frozenset("a"), reduced=frozenset("a"))
     # Types say their manual axes.
     found = []
-    sw.jit(sw.shard_map(
-        lambda x: found.append(sw.typeof(x)) or x, mesh=mesh_of(2, 4), in_specs=sw.P("x"),
-        out_specs=sw.P("x"),
-    ))(np.ones(4, np.float32))
+    sw.jit(
+        sw.shard_map(
+            lambda x: found.append(sw.typeof(x)) or x,
+            mesh=mesh_of(2, 4),
+            in_specs=sw.P("x"),
+            out_specs=sw.P("x"),
+        )
+    )(np.ones(4, np.float32))
     assert found[0].manual_axis_type == found[0].mat == ManualAxisType(varying=frozenset("x"))
     again = ShapedArray((2,), np.float32, manual_axis_type=found[0].mat)
     assert again is ShapedArray((2,), np.float32, vma={"x"}) is found[0]

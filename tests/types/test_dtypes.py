@@ -78,6 +78,7 @@ def test_canonicalize():
         with enable_x64(False):
             assert canonicalize("float64") == np.float32
     assert canonicalize("float64") == np.float32
+
     # Canonicalize takes classes and objects with a dtype.
     class Like:
         dtype = np.dtype("int16")
@@ -225,8 +226,17 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
 # -------------------------------------------------------------------------------------- kinds
 
 CLASSES = [
-    np.generic, np.number, np.integer, np.signedinteger, np.unsignedinteger, np.inexact,
-    np.floating, np.complexfloating, np.bool_, np.void, np.character,
+    np.generic,
+    np.number,
+    np.integer,
+    np.signedinteger,
+    np.unsignedinteger,
+    np.inexact,
+    np.floating,
+    np.complexfloating,
+    np.bool_,
+    np.void,
+    np.character,
 ]
 TO_JAX = {extended: jax_dtypes.extended, prng_key: jax_dtypes.prng_key}
 
@@ -274,7 +284,11 @@ def test_kinds_and_classes():
     assert not issubdtype(KEY, KeyDType("rbg", (4,)))
     assert not issubdtype(np.float32, KEY)
     assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
-        "int", "uint", "float", "bool", "complex",
+        "int",
+        "uint",
+        "float",
+        "bool",
+        "complex",
     ]
     assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
     assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
@@ -389,8 +403,20 @@ def test_extended_dtypes():
     assert canonicalize(pair) is pair and short_name(pair) == repr(pair) == "pair"
 
 
-@pytest.mark.parametrize("name", ["bool", "int4", "uint8", "int64", "bfloat16", "float64",
-                                  "complex64", "complex128", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bool",
+        "int4",
+        "uint8",
+        "int64",
+        "bfloat16",
+        "float64",
+        "complex64",
+        "complex128",
+        "float8_e4m3fn",
+    ],
+)
 def test_bits_of_dtypes_are_those_of_jax(name):
     assert dtypes.itemsize_bits(name) == jax.dtypes.itemsize_bits(jax.numpy.dtype(name))
     assert dtypes.canonicalize_dtype(name) == jax.dtypes.canonicalize_dtype(name)

@@ -139,11 +139,36 @@ def test_result_types_and_their_errors():
 
 
 ARGUMENTS = [
-    True, 1, 1.5, 2j, np.bool_(True), np.int8(1), np.float64(1.0), np.complex64(1), BF16.type(1),
-    np.ones(2, "uint8"), np.ones(2), np.zeros((), "float16"), np.ones(3, "int64"),
-    bool, int, float, complex, None, np.float32, np.float64, BF16.type, "int16", "bfloat16", "f8",
-    np.dtype("complex128"), np.dtype("uint64"),
-    Operand(I64, False), Operand(F16, True), Operand(I8, True), Operand(BF16, True),
+    True,
+    1,
+    1.5,
+    2j,
+    np.bool_(True),
+    np.int8(1),
+    np.float64(1.0),
+    np.complex64(1),
+    BF16.type(1),
+    np.ones(2, "uint8"),
+    np.ones(2),
+    np.zeros((), "float16"),
+    np.ones(3, "int64"),
+    bool,
+    int,
+    float,
+    complex,
+    None,
+    np.float32,
+    np.float64,
+    BF16.type,
+    "int16",
+    "bfloat16",
+    "f8",
+    np.dtype("complex128"),
+    np.dtype("uint64"),
+    Operand(I64, False),
+    Operand(F16, True),
+    Operand(I8, True),
+    Operand(BF16, True),
 ]
 
 
@@ -231,10 +256,19 @@ def test_what_is_no_value_and_scalar_types():
         assert str(info.value) == f"expected an array or a Python or NumPy scalar, {message}"
     # Scalar types.
     assert [scalar_type_of(d) for d in ("bool", "int4", np.uint8, BF16, "complex64")] == [
-        bool, int, int, float, complex,
+        bool,
+        int,
+        int,
+        float,
+        complex,
     ]
     assert [scalar_type_of(x) for x in (True, 1, 1.0, 1j, np.ones(2), np.uint8(1))] == [
-        bool, int, float, complex, float, int,
+        bool,
+        int,
+        float,
+        complex,
+        float,
+        int,
     ]
     for dtype in ALL:
         assert scalar_type_of(dtype) is jax_dtypes.scalar_type_of(np.zeros((), dtype))

@@ -19,9 +19,13 @@ from tests.helpers.meshes import mesh_of
 EIGHT = mesh_of(8)
 GRID = mesh_of(4, 2)
 SHARDINGS = [
-    NamedSharding(EIGHT, P("x")), NamedSharding(GRID, P("x")), NamedSharding(GRID, P("x", "y")),
-    NamedSharding(GRID, P(("y", "x"))), NamedSharding(GRID, P(None, "x")),
-    NamedSharding(mesh_of(3), P("x")), NamedSharding(mesh_of(5), P(None, "x")),
+    NamedSharding(EIGHT, P("x")),
+    NamedSharding(GRID, P("x")),
+    NamedSharding(GRID, P("x", "y")),
+    NamedSharding(GRID, P(("y", "x"))),
+    NamedSharding(GRID, P(None, "x")),
+    NamedSharding(mesh_of(3), P("x")),
+    NamedSharding(mesh_of(5), P(None, "x")),
 ]
 SHAPES = [(10, 3), (9, 8), (1, 1), (3, 5), (17, 2), (0, 3), (8, 0)]
 
@@ -52,10 +56,25 @@ def test_shards_are_those_of_the_logical_array(shape, sharding):
     assert (covered == 1).all()
 
 
-@pytest.mark.parametrize("dtype", everyday([
-    bool, np.int8, np.uint16, np.int32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
-    ml_dtypes.int4, np.complex64, np.float32,
-], 3), ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "dtype",
+    everyday(
+        [
+            bool,
+            np.int8,
+            np.uint16,
+            np.int32,
+            np.float16,
+            ml_dtypes.bfloat16,
+            ml_dtypes.float8_e4m3fn,
+            ml_dtypes.int4,
+            np.complex64,
+            np.float32,
+        ],
+        3,
+    ),
+    ids=lambda d: np.dtype(d).name,
+)
 def test_every_dtype(dtype):
     v = values((5, 3), dtype)
     x = sw.device_put(v, NamedSharding(GRID, P("x", "y")))
@@ -120,19 +139,22 @@ def kinds(f, *args):
     return found
 
 
-@pytest.mark.parametrize("f, wanted", [
-    (lambda x, w: x + x, {}),
-    (lambda x, w: jnp.sin(x) * 2 + jnp.exp(x), {}),
-    (lambda x, w: x.sum(), {"all-reduce": 1}),
-    (lambda x, w: x.sum(axis=1), {}),
-    (lambda x, w: x @ w, {}),
-    (lambda x, w: sw.nn.softmax(x, axis=1) @ w, {}),
-    (lambda x, w: x.T, {}),
-    (lambda x, w: jnp.cumsum(x, axis=1), {}),
-    (lambda x, w: x[:-1] + x[1:], {"collective-permute": 1}),
-    (lambda x, w: x.T @ x, {"all-reduce": 1}),
-    (lambda x, w: sw.grad(lambda x: jnp.sum(jnp.tanh(x @ w)))(x), {}),
-])
+@pytest.mark.parametrize(
+    "f, wanted",
+    [
+        (lambda x, w: x + x, {}),
+        (lambda x, w: jnp.sin(x) * 2 + jnp.exp(x), {}),
+        (lambda x, w: x.sum(), {"all-reduce": 1}),
+        (lambda x, w: x.sum(axis=1), {}),
+        (lambda x, w: x @ w, {}),
+        (lambda x, w: sw.nn.softmax(x, axis=1) @ w, {}),
+        (lambda x, w: x.T, {}),
+        (lambda x, w: jnp.cumsum(x, axis=1), {}),
+        (lambda x, w: x[:-1] + x[1:], {"collective-permute": 1}),
+        (lambda x, w: x.T @ x, {"all-reduce": 1}),
+        (lambda x, w: sw.grad(lambda x: jnp.sum(jnp.tanh(x @ w)))(x), {}),
+    ],
+)
 def test_padding_adds_no_communication(f, wanted):
     x = sw.device_put(values((10, 8)), NamedSharding(EIGHT, P("x")))
     w = sw.device_put(values((8, 4)), NamedSharding(EIGHT, P()))
@@ -243,9 +265,7 @@ PROGRAMS = {  # with the spec for Explicit axes, where ops do not work along sha
 BOTH = [AxisType.Auto, AxisType.Explicit]
 
 
-@pytest.mark.parametrize(
-    ("types", "name"), everyday(itertools.product(BOTH, PROGRAMS), 1), ids=str
-)
+@pytest.mark.parametrize(("types", "name"), everyday(itertools.product(BOTH, PROGRAMS), 1), ids=str)
 def test_the_same_on_any_number_of_devices(name, types):
     v = values((9, 5)) / 10
     f, explicit_spec = PROGRAMS[name]

@@ -181,8 +181,10 @@ def roll(p: Draft, x: str, shape: Shape) -> Made:
 def rotation(p: Draft, x: str, shape: Shape) -> Made:
     d = p.dim(shape)
     k = shape[d] - p.cut(shape[d])
-    parts = [(f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)),
-             (f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k))]
+    parts = [
+        (f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)),
+        (f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)),
+    ]
     texts = [p.maybe_placed(*part) for part in parts]
     return f"jnp.concatenate([{', '.join(texts)}], {d})", shape
 
@@ -192,8 +194,10 @@ def halves(p: Draft, x: str, shape: Shape) -> Made:
     d = p.dim(shape, 3)
     end = shape[d] - p.rng.randint(0, min(3, shape[d] - 2))
     k = p.rng.randint(1, end - 1)
-    parts = [(f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)),
-             (f"{x}{at_dim(shape, d, f'{k}:{end}')}", sized(shape, d, end - k))]
+    parts = [
+        (f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)),
+        (f"{x}{at_dim(shape, d, f'{k}:{end}')}", sized(shape, d, end - k)),
+    ]
     if p.rng.random() < 0.2:
         parts.reverse()
     texts = [p.maybe_placed(*part) for part in parts]
@@ -212,8 +216,11 @@ def longer(p: Draft, x: str, shape: Shape) -> Made:
 def joined(p: Draft, x: str, shape: Shape) -> Made:
     y = p.value()
     other = p.shapes[y]
-    same = [d for d in range(len(shape)) if len(other) == len(shape)
-            and sized(shape, d, 0) == sized(other, d, 0)]
+    same = [
+        d
+        for d in range(len(shape))
+        if len(other) == len(shape) and sized(shape, d, 0) == sized(other, d, 0)
+    ]
     unfit_if(not same)
     d = p.rng.choice(same)
     return f"jnp.concatenate([{x}, {y}], {d})", sized(shape, d, shape[d] + other[d])
@@ -225,8 +232,10 @@ def combined(p: Draft, x: str, shape: Shape) -> Made:
     other = p.shapes[y]
     unfit_if(len(other) != len(shape) or not shape)
     out = tuple(map(min, shape, other))
-    cut = [v if s == out else f"{v}[{', '.join(f':{n}' for n in out)}]"
-           for v, s in ((x, shape), (y, other))]
+    cut = [
+        v if s == out else f"{v}[{', '.join(f':{n}' for n in out)}]"
+        for v, s in ((x, shape), (y, other))
+    ]
     return f"{cut[0]} {p.rng.choice('+-')} {cut[1]}", out
 
 
@@ -319,13 +328,15 @@ def body(p: Draft, shape: Shape) -> str:
     one, two, three = (p.maybe_placed(*part) for part in (first, last, rest))
     rows = [(0, 0)] * len(shape)
     rows[d] = (0, k)
-    return p.rng.choice((
-        f"jnp.concatenate([{two}, {three}], {d})",
-        f"jnp.pad({one} - {two}, {rows})",
-        f"v.at{at_dim(shape, d, f':{shape[d] - k}')}.add({two})",
-        f"jnp.roll(v, {k}, {d}) - jnp.concatenate([{three}, {one}], {d})",
-        f"(2 * jnp.gradient(v, axis={d})).astype(v.dtype)",
-    ))
+    return p.rng.choice(
+        (
+            f"jnp.concatenate([{two}, {three}], {d})",
+            f"jnp.pad({one} - {two}, {rows})",
+            f"v.at{at_dim(shape, d, f':{shape[d] - k}')}.add({two})",
+            f"jnp.roll(v, {k}, {d}) - jnp.concatenate([{three}, {one}], {d})",
+            f"(2 * jnp.gradient(v, axis={d})).astype(v.dtype)",
+        )
+    )
 
 
 def looped(p: Draft, x: str, shape: Shape) -> Made:
@@ -352,8 +363,27 @@ def over_rows(p: Draft, x: str, shape: Shape) -> Made:
 
 SLICES: list[Step] = [head, head, head, heads, heads, tail, middle, strided, element]
 MOVES: list[Step] = [
-    *SLICES, difference, difference, diff, gradient, pad, pad, pad_like, roll, rotation, halves,
-    halves, longer, joined, combined, reshaped, turned, reversed_, repeated, window, written,
+    *SLICES,
+    difference,
+    difference,
+    diff,
+    gradient,
+    pad,
+    pad,
+    pad_like,
+    roll,
+    rotation,
+    halves,
+    halves,
+    longer,
+    joined,
+    combined,
+    reshaped,
+    turned,
+    reversed_,
+    repeated,
+    window,
+    written,
     transposed,
 ]
 FOLDS: list[Step] = [folded, folded, scanned]
@@ -387,8 +417,10 @@ AFTERWARDS: list[Step] = [computed, pad, longer, reversed_, scanned, folded, tur
 
 def beginning(p: Draft, x: str, shape: Shape, dims: list[int]) -> tuple[str, Shape]:
     """The first elements along dimensions, nearly all."""
-    ends = [n if d not in dims else max(1, n - p.rng.randint(1, min(3, p.devices - 1)))
-            for d, n in enumerate(shape)]
+    ends = [
+        n if d not in dims else max(1, n - p.rng.randint(1, min(3, p.devices - 1)))
+        for d, n in enumerate(shape)
+    ]
     texts = [":" if k == n else f":{k}" for k, n in zip(ends, shape, strict=True)]
     return f"{x}[{', '.join(texts)}]", tuple(ends)
 

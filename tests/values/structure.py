@@ -72,8 +72,9 @@ class Case:
 
     @staticmethod
     def read(fields: dict) -> Case:
-        inputs = [Input(tuple(i["shape"]), i["spec"], i["dtype"], i["holds"])
-                  for i in fields["inputs"]]
+        inputs = [
+            Input(tuple(i["shape"]), i["spec"], i["dtype"], i["holds"]) for i in fields["inputs"]
+        ]
         return Case(**{**fields, "inputs": tuple(inputs), "mesh": tuple(fields["mesh"])})
 
 
@@ -92,8 +93,10 @@ class Report:
         more = [f"… and {len(self.faults) - most} more"] if len(self.faults) > most else []
         counts = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
         zeros = f", zeros in {self.zeros}" if self.zeros else ""
-        head = (f"{self.cases} cases, {self.shardings} shardings, {self.modules} modules{zeros}: "
-                f"{counts or 'all right'}")
+        head = (
+            f"{self.cases} cases, {self.shardings} shardings, {self.modules} modules{zeros}: "
+            f"{counts or 'all right'}"
+        )
         return "\n".join([head, *self.faults[:most], *more])
 
     def add(self, kind: str, text: str) -> None:
@@ -157,17 +160,27 @@ def _run(
 def _child(groups: list[list[Case]], library: str) -> tuple[list[list[tuple[str, str]]], str]:
     """The answers of a child, one for each group that it ended, and how it ended itself."""
     environment = {
-        **os.environ, "JAX_PLATFORMS": "cpu", "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
         "XLA_FLAGS": FLAGS,
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as answers, \
-            tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryFile("w+") as asked,
+        tempfile.TemporaryFile("w+") as answers,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
         json.dump([[dataclasses.asdict(c) for c in group] for group in groups], asked)
         asked.seek(0)
         child = subprocess.Popen(
-            [sys.executable, "-m", "tests.values.structure_child", library], cwd=ROOT,
-            env=environment, stdin=asked, stdout=answers, stderr=errors, text=True,
+            [sys.executable, "-m", "tests.values.structure_child", library],
+            cwd=ROOT,
+            env=environment,
+            stdin=asked,
+            stdout=answers,
+            stderr=errors,
+            text=True,
         )
         ending = _ending(child, answers.fileno())
         for file in (answers, errors):
@@ -208,14 +221,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="programs that contain this text")
     options = parser.parse_args()
     for name in options.families or FAMILIES:
-        cases = [c for c in cases_of(name, None if options.all else MOST)
-                 if options.only in str(c)]
+        cases = [c for c in cases_of(name, None if options.all else MOST) if options.only in str(c)]
         cases = cases[: round(len(cases) * options.share)]
         before, start = os.times(), time.perf_counter()
         report = sweep(cases, options.library)
         cost = sum(os.times()[:4]) - sum(before[:4])
-        print(f"{name}: {cost:.0f} s of CPU, {time.perf_counter() - start:.0f} s:",
-              report.told(options.most), flush=True)
+        print(
+            f"{name}: {cost:.0f} s of CPU, {time.perf_counter() - start:.0f} s:",
+            report.told(options.most),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ def specs(ndim: int, mesh: tuple[int, ...]) -> list[str]:
     axes = "xyz"[: len(mesh)]
     found = []
     for where in itertools.product(range(-1, ndim), repeat=len(axes)):
-        parts = ["".join(a for a, w in zip(axes, where, strict=True) if w == d) or "-"
-                 for d in range(ndim)]
+        parts = [
+            "".join(a for a, w in zip(axes, where, strict=True) if w == d) or "-"
+            for d in range(ndim)
+        ]
         found.append(",".join(parts))
     return sorted(set(found), reverse=True)
 
@@ -52,8 +54,12 @@ class Draw:
         return self.random.randint(low, high)
 
     def case(
-        self, program: str, shapes: Sequence[Input | tuple[int, ...]], outs: Sequence[int] | int,
-        wanted: str = "", close: float = 0.0,
+        self,
+        program: str,
+        shapes: Sequence[Input | tuple[int, ...]],
+        outs: Sequence[int] | int,
+        wanted: str = "",
+        close: float = 0.0,
     ) -> Case:
         """The program over a random mesh, under random specs.
 
@@ -61,8 +67,9 @@ class Draw:
         """
         mesh = self.of(MESHES)
         given = [x if isinstance(x, Input) else Input(x) for x in shapes]
-        inputs = tuple(Input(x.shape, self.of(specs(len(x.shape), mesh)), x.dtype, x.holds)
-                       for x in given)
+        inputs = tuple(
+            Input(x.shape, self.of(specs(len(x.shape), mesh)), x.dtype, x.holds) for x in given
+        )
         ranks = [outs] if isinstance(outs, int) else outs
         out = ";".join(self.of([*specs(n, mesh), "?"]) for n in ranks)
         return Case(program, inputs, mesh, out, wanted, close)

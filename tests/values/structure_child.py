@@ -71,7 +71,8 @@ class Library:
             "lax": importlib.import_module(f"{name}.lax"),
             "jnp": importlib.import_module(f"{name}.numpy"),
             "nn": importlib.import_module(f"{name}.nn"),
-            "sw": self.module, "np": np,
+            "sw": self.module,
+            "np": np,
         }
 
     def place(self, mesh: tuple[int, ...], spec: str) -> Any:
@@ -85,6 +86,7 @@ class Library:
 
     def functions(self, case: Case) -> Callable:
         """The program of a case. `at(value, "x,-")` in it is a constraint."""
+
         def at(value: Any, spec: str) -> Any:
             if case.mesh == (1,):
                 return value
@@ -105,12 +107,18 @@ class Library:
         args = [[array(x, i) for i, x in enumerate(c.inputs)] for c in cases]
         options = {}
         if sharded and self.uneven:
-            args = [[self.module.device_put(x, self.place(mesh, i.spec))
-                     for x, i in zip(xs, c.inputs, strict=True)]
-                    for xs, c in zip(args, cases, strict=True)]
+            args = [
+                [
+                    self.module.device_put(x, self.place(mesh, i.spec))
+                    for x, i in zip(xs, c.inputs, strict=True)
+                ]
+                for xs, c in zip(args, cases, strict=True)
+            ]
             options["out_shardings"] = [
-                tuple(self.place(mesh, s) for s in c.out.split(";")) if ";" in c.out
-                else self.place(mesh, c.out) for c in cases
+                tuple(self.place(mesh, s) for s in c.out.split(";"))
+                if ";" in c.out
+                else self.place(mesh, c.out)
+                for c in cases
             ]
         elif sharded:
             funs = [self._inside(f, c) for f, c in zip(funs, cases, strict=True)]
@@ -119,6 +127,7 @@ class Library:
 
     def _inside(self, fun: Callable, case: Case) -> Callable:
         """A program that shards its own arguments and results."""
+
         def placed(x: Any, spec: str) -> Any:
             place = self.place(case.mesh, spec)
             return x if place is None else self.module.lax.with_sharding_constraint(x, place)
@@ -243,10 +252,15 @@ def _difference(got: np.ndarray, want: np.ndarray, close: float) -> str:
     if got.size <= 12:
         return f"got {_shown(got)}, want {_shown(want)}"
     want = want.astype(got.dtype)
-    places = [p for p in np.ndindex(*got.shape)
-              if not _same(np.asarray(got[p]), np.asarray(want[p]), close)]
-    return (f"{len(places)} of {got.size} elements of shape {got.shape} differ; at {places[0]}: "
-            f"got {got[places[0]]}, want {want[places[0]]}")
+    places = [
+        p
+        for p in np.ndindex(*got.shape)
+        if not _same(np.asarray(got[p]), np.asarray(want[p]), close)
+    ]
+    return (
+        f"{len(places)} of {got.size} elements of shape {got.shape} differ; at {places[0]}: "
+        f"got {got[places[0]]}, want {want[places[0]]}"
+    )
 
 
 def _shown(x: np.ndarray) -> str:

@@ -69,20 +69,27 @@ def windows(x: np.ndarray, at: np.ndarray, size: int, mode: str) -> np.ndarray:
     n = len(x)
     rows = [x[k : k + size] for k in np.clip(at[:, 0], 0, n - size)]
     if mode == "fill":
-        rows = [r if 0 <= k <= n - size else np.full_like(r, np.nan)
-                for k, r in zip(at[:, 0], rows, strict=True)]
+        rows = [
+            r if 0 <= k <= n - size else np.full_like(r, np.nan)
+            for k, r in zip(at[:, 0], rows, strict=True)
+        ]
     return np.stack(rows)
 
 
-UFUNCS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min": np.minimum,
-          "max": np.maximum}
+UFUNCS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 def written(x: np.ndarray, at: object, values: np.ndarray, method: str, mode: str) -> np.ndarray:
     """`x.at[at].method(values)`, one position after the other."""
     x = x.copy()
     rows = at if isinstance(at, tuple) else (at,)
-    values = np.broadcast_to(values, (len(rows[0]), *x.shape[len(rows):]))
+    values = np.broadcast_to(values, (len(rows[0]), *x.shape[len(rows) :]))
     for place, value in zip(zip(*rows, strict=True), values, strict=True):
         spot = tuple(int(k) + (n if k < 0 else 0) for k, n in zip(place, x.shape, strict=False))
         inside = all(0 <= k < n for k, n in zip(spot, x.shape, strict=False))

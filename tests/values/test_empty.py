@@ -25,9 +25,20 @@ N = 16
 BATCH = "batch of "
 LABELS = {
     **dict.fromkeys(("x", "y", "z", "i", "j", "b"), "n"),
-    "matrix": "rc", "turned": "cr", "square": "ss", "row": "c", "column": "r", "pairs": "p2",
-    "u": "q3", "v": "q3", "cube": "knn", "matrices": "mtt", "positive": "mtt", "heads": "hgde",
-    "few": "f", "sorted": "o",
+    "matrix": "rc",
+    "turned": "cr",
+    "square": "ss",
+    "row": "c",
+    "column": "r",
+    "pairs": "p2",
+    "u": "q3",
+    "v": "q3",
+    "cube": "knn",
+    "matrices": "mtt",
+    "positive": "mtt",
+    "heads": "hgde",
+    "few": "f",
+    "sorted": "o",
 }
 MEANT = {  # deviations from jax: globs of `name way`
     "jax fails while compiling": ["numpy.fft.*rfft* grad"],
@@ -35,14 +46,18 @@ MEANT = {  # deviations from jax: globs of `name way`
         f"numpy.{name} jvp" for name in ("nanmean", "nanstd", "nanvar", "var", "cov")
     ],
     "jax's is NaN, though nothing moves": [
-        "nn.logsumexp jvp", "scipy.special.logsumexp jvp", "nn.logmeanexp jvp",
+        "nn.logsumexp jvp",
+        "scipy.special.logsumexp jvp",
+        "nn.logmeanexp jvp",
         "numpy.linalg.lstsq jvp",
     ],
     "there is no derivative of factors that are not unique": [
-        "scipy.linalg.rsf2csf *", "scipy.linalg.hessenberg *",
+        "scipy.linalg.rsf2csf *",
+        "scipy.linalg.hessenberg *",
     ],
     "an error says that there are no elements, as in SciPy": [
-        "scipy.signal.fftconvolve *", "scipy.ndimage.map_coordinates *",
+        "scipy.signal.fftconvolve *",
+        "scipy.ndimage.map_coordinates *",
         "image.scale_and_translate *",
     ],
     "jax's results are weakly typed in some places": ["lax.linalg.qdwh *", "lax.scan *"],
@@ -68,12 +83,17 @@ def bound(lib: Lib, name: str, call: str, empty: str) -> tuple[Callable, list[st
     """The call as a function of its arrays, their names, and these."""
     names = arrays_in(call)
     shapes = label_sizes([n for n in names if n != "key"], empty)
-    sizes = {d: size for n, shape in shapes.items()
-             for d, size in zip(LABELS[n], shape, strict=True)}
+    sizes = {
+        d: size for n, shape in shapes.items() for d, size in zip(LABELS[n], shape, strict=True)
+    }
     rows, columns = ARRAYS["matrix"][0](N).shape
     static = {
-        "lib": lib, "numpy": np, "n": sizes.get("n", N), "rows": sizes.get("r", rows),
-        "columns": sizes.get("c", columns), "f": find(lib, name),
+        "lib": lib,
+        "numpy": np,
+        "n": sizes.get("n", N),
+        "rows": sizes.get("r", rows),
+        "columns": sizes.get("c", columns),
+        "f": find(lib, name),
     }
     run = eval(compile(f"lambda {', '.join(names)}: {call}", "<call>", "eval"), static)
     return run, names, [lib.random.key(0) if n == "key" else operand(n, shapes[n]) for n in names]
@@ -102,8 +122,10 @@ def cases(lib: Lib, name: str, call: str, empty: str) -> dict[str, tuple[Callabl
     if empty != "batch":
         return {way: (fun, args) for way, fun in found.items()}
     axes = [None if n == "key" else 0 for n in names]
-    wide = [x if d is None else np.zeros((0, *x.shape), x.dtype)
-            for x, d in zip(args, axes, strict=True)]
+    wide = [
+        x if d is None else np.zeros((0, *x.shape), x.dtype)
+        for x, d in zip(args, axes, strict=True)
+    ]
     if all(d is None for d in axes):
         return {}
     return {way: (lib.root.vmap(fun, axes), wide) for way, fun in found.items()}
@@ -163,12 +185,14 @@ def differences(name: str) -> Iterator[str]:
 X = np.ones((0, 3), np.float32)
 AT = np.zeros((0,), np.int32)
 ROWS = {
-    "sort": lambda m, lax, x: m.sort(x), "top_k": lambda m, lax, x: lax.top_k(x, 2)[0],
+    "sort": lambda m, lax, x: m.sort(x),
+    "top_k": lambda m, lax, x: lax.top_k(x, 2)[0],
     "median": lambda m, lax, x: m.median(x, axis=-1),
     "quantile": lambda m, lax, x: m.quantile(x, 0.3, axis=-1),
     "approx_max_k": lambda m, lax, x: lax.approx_max_k(x, 2)[0],
     "take_along_axis": lambda m, lax, x: m.take_along_axis(x, AT[:, None], -1),
-    "gather": lambda m, lax, x: x[AT], "scatter": lambda m, lax, x: x.at[AT].add(1.0),
+    "gather": lambda m, lax, x: x[AT],
+    "scatter": lambda m, lax, x: x.at[AT].add(1.0),
     "fft2": lambda m, lax, x: m.abs(m.fft.fft2(x)),
 }
 
@@ -207,10 +231,12 @@ def test_transforms_of_empty_signals():
     assert sw.numpy.fft.fft(np.ones((2, 0)), norm="ortho").shape == (2, 0)
     for length in ((0,), (2,)):  # terms are empty sums
         x = np.ones(0, np.float32) if length == (0,) else np.ones((0, 2), np.float32)
-        np.testing.assert_array_equal(sw.lax.fft(x, "rfft", length),
-                                      np.zeros((*x.shape[:-1], length[0] // 2 + 1)))
+        np.testing.assert_array_equal(
+            sw.lax.fft(x, "rfft", length), np.zeros((*x.shape[:-1], length[0] // 2 + 1))
+        )
     assert message(ValueError, sw.numpy.fft.rfft, np.ones((2, 0))) == (
-        "rfft: signals must have at least one element; got lengths (0,) along axes (1,).")
+        "rfft: signals must have at least one element; got lengths (0,) along axes (1,)."
+    )
 
 
 def test_values_of_empty_operands():

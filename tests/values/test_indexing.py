@@ -127,16 +127,55 @@ def check_random_indices(case):
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 ROWS, COLUMNS = np.array([2, 0, -1]), np.array([[1], [3]])
 FORMS = [
-    0, -1, slice(1, 3), slice(None), slice(None, None, -1), slice(5, None, -2), slice(2, 1), ...,
-    None, (), (0, 1, 2), (..., -1), (None, 1, None), (slice(None), 2), (1, slice(1, 4, 2)),
-    (slice(None, None, -1), slice(3, 0, -2)), ROWS, (ROWS, 1), (1, ROWS), (slice(None), ROWS),
-    (ROWS, COLUMNS), (ROWS, slice(None), ROWS), (ROWS, None, ROWS), (0, slice(None), ROWS),
-    (slice(1, 3), ROWS), (slice(None, None, 2), ROWS), (ROWS, slice(None, None, -2)),
-    (slice(0, 2), ROWS, slice(4, 0, -2)), (None, ROWS, 1), (ROWS[0], ROWS), np.int64(2),
-    np.array(1), np.uint8(2), np.array([0, 2], np.uint8), np.array([-1], np.int8), True, False,
-    np.True_, (True, ROWS), X > 30, X[:, 0, 0] > 10, (slice(None), X[0, :, 0] > 7),
-    (X[:, :, 0] > 20, 2), (X[:, 0, 0] > -1, ROWS), np.zeros(0, np.int32), (slice(3, 3), ROWS),
-    ([0, 2],), (slice(None), [0, 1]), (slice(None), [True, False, True, True]),
+    0,
+    -1,
+    slice(1, 3),
+    slice(None),
+    slice(None, None, -1),
+    slice(5, None, -2),
+    slice(2, 1),
+    ...,
+    None,
+    (),
+    (0, 1, 2),
+    (..., -1),
+    (None, 1, None),
+    (slice(None), 2),
+    (1, slice(1, 4, 2)),
+    (slice(None, None, -1), slice(3, 0, -2)),
+    ROWS,
+    (ROWS, 1),
+    (1, ROWS),
+    (slice(None), ROWS),
+    (ROWS, COLUMNS),
+    (ROWS, slice(None), ROWS),
+    (ROWS, None, ROWS),
+    (0, slice(None), ROWS),
+    (slice(1, 3), ROWS),
+    (slice(None, None, 2), ROWS),
+    (ROWS, slice(None, None, -2)),
+    (slice(0, 2), ROWS, slice(4, 0, -2)),
+    (None, ROWS, 1),
+    (ROWS[0], ROWS),
+    np.int64(2),
+    np.array(1),
+    np.uint8(2),
+    np.array([0, 2], np.uint8),
+    np.array([-1], np.int8),
+    True,
+    False,
+    np.True_,
+    (True, ROWS),
+    X > 30,
+    X[:, 0, 0] > 10,
+    (slice(None), X[0, :, 0] > 7),
+    (X[:, :, 0] > 20, 2),
+    (X[:, 0, 0] > -1, ROWS),
+    np.zeros(0, np.int32),
+    (slice(3, 3), ROWS),
+    ([0, 2],),
+    (slice(None), [0, 1]),
+    (slice(None), [True, False, True, True]),
 ]
 
 
@@ -163,9 +202,15 @@ def test_forms(name):
 
 @pytest.mark.parametrize("i", everyday([0, 2, -1, -3, 7, -9], 1))
 def test_traced_scalars(i):
-    forms = [lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, 1:3],
-             lambda x, i: x[::2, i], lambda x, i: x[i, i], lambda x, i: x[..., i],
-             lambda x, i: x[[0, 1], i]]
+    forms = [
+        lambda x, i: x[i],
+        lambda x, i: x[:, i],
+        lambda x, i: x[i, 1:3],
+        lambda x, i: x[::2, i],
+        lambda x, i: x[i, i],
+        lambda x, i: x[..., i],
+        lambda x, i: x[[0, 1], i],
+    ]
     for f in forms:
         wanted = jax.jit(f)(X, np.int32(i))
         found = staged(f, array(X), array(np.int32(i)))
@@ -197,8 +242,11 @@ def test_masks_need_no_program():
 
 
 PROGRAMS = [
-    (lambda x: x[0], ["slice", "reshape"]), (lambda x: x[1:2], ["slice"]),
-    (lambda x: x[:, ::-1], ["rev"]), (lambda x: x[None], ["reshape"]), (lambda x: x[...], []),
+    (lambda x: x[0], ["slice", "reshape"]),
+    (lambda x: x[1:2], ["slice"]),
+    (lambda x: x[:, ::-1], ["rev"]),
+    (lambda x: x[None], ["reshape"]),
+    (lambda x: x[...], []),
     (lambda x: x[ROWS], ["broadcast_in_dim", "gather"]),
     (lambda x: x.at[0].set(x[1]), ["slice", "reshape", "reshape", "dynamic_update_slice"]),
 ]
@@ -217,9 +265,7 @@ PLACES = [10, -10, -1, OUT, (0, 1, 7), (OUT, slice(1, 3)), (slice(1, 3), OUT, 0)
 MODES = [None, "clip", "fill", "drop", "promise_in_bounds"]
 
 
-@pytest.mark.parametrize(
-    ("idx", "mode"), everyday(itertools.product(PLACES, MODES), 2), ids=repr
-)
+@pytest.mark.parametrize(("idx", "mode"), everyday(itertools.product(PLACES, MODES), 2), ids=repr)
 def test_modes(idx, mode):
     for x in (X, X.astype(np.int32)):
         a, j = array(x), jnp.asarray(x)
@@ -267,9 +313,18 @@ def test_apply():
     )
 
 
-CASTS = [("int32", 1.5), ("int32", np.float32(1.5)), ("float16", np.float32(2)), ("bool", 2),
-         ("float32", 1), ("int8", 3), ("float32", np.float64(2)), ("complex64", 1.0),
-         ("float32", np.int32(3)), ("uint8", np.int32(3))]
+CASTS = [
+    ("int32", 1.5),
+    ("int32", np.float32(1.5)),
+    ("float16", np.float32(2)),
+    ("bool", 2),
+    ("float32", 1),
+    ("int8", 3),
+    ("float32", np.float64(2)),
+    ("complex64", 1.0),
+    ("float32", np.int32(3)),
+    ("uint8", np.int32(3)),
+]
 
 
 @pytest.mark.parametrize("dtype, value", CASTS)
@@ -306,11 +361,18 @@ def test_tangents_of_what_is_filled_are_zero():
 
 
 DIFFERENTIABLE = [
-    lambda x, y: x[1] * y[0], lambda x, y: x[::2, ::-1], lambda x, y: x[ROWS, 1:3] * 2,
-    lambda x, y: x.at[1].set(y), lambda x, y: x.at[ROWS].add(y), lambda x, y: x.at[ROWS].set(y),
-    lambda x, y: x.at[:, 1].multiply(y[:, 0].sum()), lambda x, y: x.at[0].max(y + 10),
-    lambda x, y: x.at[::2].min(y), lambda x, y: x.at[1, 2].divide(y[0, 0] + 2),
-    lambda x, y: x.at[OUT].get(mode="fill", fill_value=0), lambda x, y: x.at[OUT].set(y[0, 0]),
+    lambda x, y: x[1] * y[0],
+    lambda x, y: x[::2, ::-1],
+    lambda x, y: x[ROWS, 1:3] * 2,
+    lambda x, y: x.at[1].set(y),
+    lambda x, y: x.at[ROWS].add(y),
+    lambda x, y: x.at[ROWS].set(y),
+    lambda x, y: x.at[:, 1].multiply(y[:, 0].sum()),
+    lambda x, y: x.at[0].max(y + 10),
+    lambda x, y: x.at[::2].min(y),
+    lambda x, y: x.at[1, 2].divide(y[0, 0] + 2),
+    lambda x, y: x.at[OUT].get(mode="fill", fill_value=0),
+    lambda x, y: x.at[OUT].set(y[0, 0]),
 ]
 
 
@@ -329,11 +391,17 @@ def test_gradients(f):
 
 
 BATCHED = [
-    (lambda x, i: x[i], (0, 0)), (lambda x, i: x[i], (None, 0)), (lambda x, i: x[:, i], (0, None)),
-    (lambda x, i: x[i, ::2], (0, 0)), (lambda x, i: x[[0, 1], i], (0, 0)),
-    (lambda x, i: x.at[i].set(3), (0, 0)), (lambda x, i: x.at[i].add(x[0]), (None, 0)),
-    (lambda x, i: x.at[:, i].max(2), (2, None)), (lambda x, i: x.at[i, 1:].mul(x[0, 1:]), (0, 0)),
-    (lambda x, i: snp.take(x, i, axis=1), (0, 0)), (lambda x, i: x[1, :2], (0, None)),
+    (lambda x, i: x[i], (0, 0)),
+    (lambda x, i: x[i], (None, 0)),
+    (lambda x, i: x[:, i], (0, None)),
+    (lambda x, i: x[i, ::2], (0, 0)),
+    (lambda x, i: x[[0, 1], i], (0, 0)),
+    (lambda x, i: x.at[i].set(3), (0, 0)),
+    (lambda x, i: x.at[i].add(x[0]), (None, 0)),
+    (lambda x, i: x.at[:, i].max(2), (2, None)),
+    (lambda x, i: x.at[i, 1:].mul(x[0, 1:]), (0, 0)),
+    (lambda x, i: snp.take(x, i, axis=1), (0, 0)),
+    (lambda x, i: x[1, :2], (0, None)),
 ]
 
 
@@ -387,42 +455,69 @@ def test_a_committed_array_stays_where_it_is():
 # -- messages --
 
 ERRORS = [
-    ([0, 1], TypeError,
-     "arrays cannot be indexed by a list; use x[array(sequence)] to pick elements of one "
-     "dimension, or x[tuple(sequence)] for an index per dimension."),
+    (
+        [0, 1],
+        TypeError,
+        "arrays cannot be indexed by a list; use x[array(sequence)] to pick elements of one "
+        "dimension, or x[tuple(sequence)] for an index per dimension.",
+    ),
     ("a", TypeError, "arrays cannot be indexed by strings; got 'a'."),
     (1.0, TypeError, "an index must be of integer or boolean type; got 1.0."),
-    (np.array([1.0], np.float32), TypeError,
-     "an index must be of integer or boolean type; got f32[1]."),
-    ((0, 0, 0, 0), IndexError,
-     "too many indices: the array is 3-dimensional, but 4 were given."),
+    (
+        np.array([1.0], np.float32),
+        TypeError,
+        "an index must be of integer or boolean type; got f32[1].",
+    ),
+    ((0, 0, 0, 0), IndexError, "too many indices: the array is 3-dimensional, but 4 were given."),
     ((..., ...), IndexError, "an index can only have a single ellipsis ('...')"),
-    (object, IndexError,
-     "an index must consist of integers, slices, ..., None and arrays of integers or booleans; got "
-     "<class 'object'>."),
-    (np.array([True, False]), IndexError,
-     "a boolean index must have the shape of what it indexes; got bool[2] at position 0 for "
-     "dimensions of sizes (3,)."),
-    ((ROWS, ROWS[:2]), IndexError,
-     "the arrays of an index must broadcast together; got shapes [(3,), (2,)]."),
+    (
+        object,
+        IndexError,
+        "an index must consist of integers, slices, ..., None and arrays of integers or booleans; got "
+        "<class 'object'>.",
+    ),
+    (
+        np.array([True, False]),
+        IndexError,
+        "a boolean index must have the shape of what it indexes; got bool[2] at position 0 for "
+        "dimensions of sizes (3,).",
+    ),
+    (
+        (ROWS, ROWS[:2]),
+        IndexError,
+        "the arrays of an index must broadcast together; got shapes [(3,), (2,)].",
+    ),
     (slice(None, None, 0), ValueError, "slice step cannot be zero"),
 ]
 
 
 test_errors = messages([(lambda i=i: array(X)[i], *error) for i, *error in ERRORS])
 NOTHING = array(np.zeros((0, 3)))
-test_errors_of_writes = messages([
-    *[(lambda i=i: array(X).at[i].set(0), kind, f".at[...].set: {text}")
-      for i, kind, text in ERRORS],
-    (lambda: array(X).at[0].set(np.zeros(3)), ValueError,
-     ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
-     "elements that the index selects."),
-    (lambda: NOTHING[0], IndexError, "index 0 is out of bounds for dimension 0 with size 0."),
-    (lambda: NOTHING[np.array([0])], IndexError,
-     "an index is out of bounds for dimension 0 with size 0."),
-    (lambda: array(np.zeros(2, bool)).at[0].add(True), TypeError,
-     ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2]."),
-])
+test_errors_of_writes = messages(
+    [
+        *[
+            (lambda i=i: array(X).at[i].set(0), kind, f".at[...].set: {text}")
+            for i, kind, text in ERRORS
+        ],
+        (
+            lambda: array(X).at[0].set(np.zeros(3)),
+            ValueError,
+            ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
+            "elements that the index selects.",
+        ),
+        (lambda: NOTHING[0], IndexError, "index 0 is out of bounds for dimension 0 with size 0."),
+        (
+            lambda: NOTHING[np.array([0])],
+            IndexError,
+            "an index is out of bounds for dimension 0 with size 0.",
+        ),
+        (
+            lambda: array(np.zeros(2, bool)).at[0].add(True),
+            TypeError,
+            ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2].",
+        ),
+    ]
+)
 
 
 def test_errors_of_traced_indices():
@@ -446,8 +541,10 @@ def test_errors_of_traced_indices():
 def test_fill_values_that_are_zeros_of_either_sign():
     x, out = snp.ones(3), snp.array([7])
     for value in (0.0, -0.0, 0.0):
-        for found in (x.at[out].get(mode="fill", fill_value=value),
-                      snp.take(x, out, mode="fill", fill_value=value)):
+        for found in (
+            x.at[out].get(mode="fill", fill_value=value),
+            snp.take(x, out, mode="fill", fill_value=value),
+        ):
             assert np.signbit(np.asarray(found)).tolist() == [bool(np.signbit(value))]
 
 

@@ -41,12 +41,18 @@ DEVICES = np.array(sw.devices()[:8])
 EXPLICIT = Mesh(DEVICES.reshape(4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 FIXED = {"few", "sorted", "positive"}  # operands that must not change
 POINTWISE = {"unary", "binary", "activation", "special", "distributions"}
-SPECIAL = np.array([
-    np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -3e38, 1e-40, -1, 1, 0.5, 2.5, -2.5, -0.3, 7, 30,
-], np.float32)
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -3e38, 1e-40, -1, 1, 0.5, 2.5, -2.5, -0.3, 7, 30],
+    np.float32,
+)
 OF_DTYPES = {
-    "whole": np.int32, "bytes": np.uint8, "truths": np.bool_, "half": np.float16,
-    "brain": ml_dtypes.bfloat16, "complex": np.complex64, "double": np.float64,
+    "whole": np.int32,
+    "bytes": np.uint8,
+    "truths": np.bool_,
+    "half": np.float16,
+    "brain": ml_dtypes.bfloat16,
+    "complex": np.complex64,
+    "double": np.float64,
 }
 WIDTHS = ("half", "brain", "double")
 VALUES = ("plain", "signed", "nan")
@@ -174,8 +180,12 @@ def mapped(lib: Lib, run: Callable, names: list[str], args: list[Any]) -> Any:
 # -- comparison --
 
 ELSEWHERE = {
-    "lax.lgamma": "gammaln", "lax.igamma": "gammainc", "lax.igammac": "gammaincc",
-    "lax.betainc": "betainc", "lax.digamma": "digamma", "lax.zeta": "zeta",
+    "lax.lgamma": "gammaln",
+    "lax.igamma": "gammainc",
+    "lax.igammac": "gammaincc",
+    "lax.betainc": "betainc",
+    "lax.digamma": "digamma",
+    "lax.zeta": "zeta",
 }
 
 
@@ -281,8 +291,15 @@ def shared() -> dict[str, Call]:
 
 
 def meant(name: str, way: str) -> str | None:
-    return next((reason for reason, globs in DIFFERENT.items()
-                 for glob in globs if fnmatch(f"{name} {way}", glob)), None)
+    return next(
+        (
+            reason
+            for reason, globs in DIFFERENT.items()
+            for glob in globs
+            if fnmatch(f"{name} {way}", glob)
+        ),
+        None,
+    )
 
 
 def ways(name: str, call: Call, some: tuple[str, ...]) -> Iterator[str]:
@@ -310,14 +327,18 @@ def difference(name: str, call: Call, way: str) -> str | None:
             return f"{type(error).__name__}: {error}"
     if len(got) != len(wanted):
         return f"{len(got)} results, jax: {len(wanted)}"
-    how = {"loose": 50 if way in DERIVED else 3 if way in PLACED else 1,
-           "signs": way == "special" and call.kind in ("unary", "binary")}
+    how = {
+        "loose": 50 if way in DERIVED else 3 if way in PLACED else 1,
+        "signs": way == "special" and call.kind in ("unary", "binary"),
+    }
     said = [unlike(x, y, [], **how) for x, y in zip(got, wanted, strict=True)]
     if any(said):
         others = [elsewhere(name, call, way, flush) for flush in {False, way == "special"}]
         others = [o for o in others if len(o) == len(got)]
-        said = [unlike(x, y, [o[k] for o in others], **how)
-                for k, (x, y) in enumerate(zip(got, wanted, strict=True))]
+        said = [
+            unlike(x, y, [o[k] for o in others], **how)
+            for k, (x, y) in enumerate(zip(got, wanted, strict=True))
+        ]
     return next((f"result {k}: {line}" for k, line in enumerate(said) if line), None)
 
 
@@ -344,7 +365,8 @@ def differences(name: str, some: tuple[str, ...]) -> list[str]:
         warnings.simplefilter("ignore")  # both libraries warn, such as about disabled x64
         return [
             f"{name}, {way}: {call.eager}: {said}"
-            for way in ways(name, call, some) if (said := difference(name, call, way))
+            for way in ways(name, call, some)
+            if (said := difference(name, call, way))
         ]
 
 

@@ -46,8 +46,13 @@ def test_arithmetic_operators(name: str) -> None:
     fun = getattr(operator, name)
     x, y = both(X)
     other, their = both(np.abs(X) + 1)
-    for a, b in ((other, their), (2, 2), (0.5, 0.5), (np.float32(3), np.float32(3)),
-                 (np.abs(X), np.abs(X))):
+    for a, b in (
+        (other, their),
+        (2, 2),
+        (0.5, 0.5),
+        (np.float32(3), np.float32(3)),
+        (np.abs(X), np.abs(X)),
+    ):
         same(fun(x, a), fun(y, b), f"x {name} {a!r}", 5.0)
         if name != "pow" or a is other:
             same(fun(a, x), fun(b, y), f"{a!r} {name} x", 5.0)
@@ -65,8 +70,17 @@ def test_bit_operators(name: str) -> None:
 def test_other_operators() -> None:
     x, y = both(X)
     i, j = both(I)
-    for a, b in ((-x, -y), (+x, +y), (abs(x), abs(y)), (~i, ~j), (x @ x.T, y @ y.T),
-                 (X @ x.T, X @ y.T), (round(x, 1), round(y, 1)), (x**2, y**2), (2**i, 2**j)):
+    for a, b in (
+        (-x, -y),
+        (+x, +y),
+        (abs(x), abs(y)),
+        (~i, ~j),
+        (x @ x.T, y @ y.T),
+        (X @ x.T, X @ y.T),
+        (round(x, 1), round(y, 1)),
+        (x**2, y**2),
+        (2**i, 2**j),
+    ):
         same(a, b)
     for a, b in zip(divmod(i, 4), divmod(j, 4), strict=True):
         same(a, b)
@@ -114,9 +128,10 @@ def test_strangers_are_given_way() -> None:
             snp.ones(2) + other
         kind = type(other).__name__
         assert str(caught.value) == f"unsupported operand type(s) for +: 'Array' and '{kind}'"
-    assert message(
-        TypeError, lambda: -snp.ones(2, bool)
-    ) == "negative: takes numeric operands; got bool[2]."
+    assert (
+        message(TypeError, lambda: -snp.ones(2, bool))
+        == "negative: takes numeric operands; got bool[2]."
+    )
     with pytest.raises(TypeError) as caught:
         snp.ones(2) + snp.ones(3)
     assert str(caught.value) == (
@@ -174,41 +189,81 @@ def test_scalars() -> None:
     assert type(half.item(0)) is float
 
 
-test_messages = messages([
-    (lambda: bool(snp.ones(2)), ValueError,
-     "the truth value of an array of type f32[2], with 2 elements, is ambiguous. Use x.any() or "
-     "x.all(), or x.size > 0."),
-    (lambda: bool(snp.ones(0)), ValueError,
-     "the truth value of an array of type f32[0], with 0 elements, is ambiguous. Use x.any() or "
-     "x.all(), or x.size > 0."),
-    (lambda: int(snp.ones(1)), TypeError,
-     "only a 0-d array of numbers can be converted to int; got f32[1]."),
-    (lambda: float(snp.asarray(1j)), TypeError,
-     "a complex array cannot be converted to float; use x.real."),
-    (lambda: [1][snp.asarray(0.0)], TypeError,
-     "only a 0-d integer array can be used as an index; got ~f32[]."),
-    (lambda: hash(snp.ones(1)), TypeError, "unhashable type: 'Array'"),
-    (lambda: len(snp.asarray(1)), TypeError,
-     "len() of a 0-d array; its size is 1."),
-    (lambda: iter(snp.asarray(1)), TypeError,
-     "iteration over a 0-d array. Use x.item() or x[()]."),
-    (lambda: operator.setitem(snp.ones(2), 0, 1), TypeError,
-     "Array cannot be changed in place. For a new array with the elements changed, write "
-     "x = x.at[idx].set(value)."),
-    (lambda: operator.delitem(snp.ones(2), 0), TypeError,
-     "elements of Array cannot be deleted in place. For a new array without them, write "
-     "x = shardwise.numpy.delete(x, idx)."),
-])
+test_messages = messages(
+    [
+        (
+            lambda: bool(snp.ones(2)),
+            ValueError,
+            "the truth value of an array of type f32[2], with 2 elements, is ambiguous. Use x.any() or "
+            "x.all(), or x.size > 0.",
+        ),
+        (
+            lambda: bool(snp.ones(0)),
+            ValueError,
+            "the truth value of an array of type f32[0], with 0 elements, is ambiguous. Use x.any() or "
+            "x.all(), or x.size > 0.",
+        ),
+        (
+            lambda: int(snp.ones(1)),
+            TypeError,
+            "only a 0-d array of numbers can be converted to int; got f32[1].",
+        ),
+        (
+            lambda: float(snp.asarray(1j)),
+            TypeError,
+            "a complex array cannot be converted to float; use x.real.",
+        ),
+        (
+            lambda: [1][snp.asarray(0.0)],
+            TypeError,
+            "only a 0-d integer array can be used as an index; got ~f32[].",
+        ),
+        (lambda: hash(snp.ones(1)), TypeError, "unhashable type: 'Array'"),
+        (lambda: len(snp.asarray(1)), TypeError, "len() of a 0-d array; its size is 1."),
+        (
+            lambda: iter(snp.asarray(1)),
+            TypeError,
+            "iteration over a 0-d array. Use x.item() or x[()].",
+        ),
+        (
+            lambda: operator.setitem(snp.ones(2), 0, 1),
+            TypeError,
+            "Array cannot be changed in place. For a new array with the elements changed, write "
+            "x = x.at[idx].set(value).",
+        ),
+        (
+            lambda: operator.delitem(snp.ones(2), 0),
+            TypeError,
+            "elements of Array cannot be deleted in place. For a new array without them, write "
+            "x = shardwise.numpy.delete(x, idx).",
+        ),
+    ]
+)
 
 
 # -- repr: as in jax --
 
 SHOWN = [
-    1.0, 3, True, 2 - 1j, np.float32(0.1), X, I, X > 0, X.astype(np.float16), X.astype(complex),
-    X.astype(ml_dtypes.bfloat16), np.zeros((0,), np.float32), np.zeros((2, 0, 3), np.int8),
-    np.arange(30, dtype=np.float32), np.arange(23, dtype=np.float32), np.arange(24),
-    np.arange(2000, dtype=np.float32), np.arange(24.0, dtype=np.float32).reshape(2, 3, 4),
-    np.array([np.nan, np.inf, -0.0, 1e-20], np.float32), np.linspace(0, 1, 9, dtype=np.float32),
+    1.0,
+    3,
+    True,
+    2 - 1j,
+    np.float32(0.1),
+    X,
+    I,
+    X > 0,
+    X.astype(np.float16),
+    X.astype(complex),
+    X.astype(ml_dtypes.bfloat16),
+    np.zeros((0,), np.float32),
+    np.zeros((2, 0, 3), np.int8),
+    np.arange(30, dtype=np.float32),
+    np.arange(23, dtype=np.float32),
+    np.arange(24),
+    np.arange(2000, dtype=np.float32),
+    np.arange(24.0, dtype=np.float32).reshape(2, 3, 4),
+    np.array([np.nan, np.inf, -0.0, 1e-20], np.float32),
+    np.linspace(0, 1, 9, dtype=np.float32),
 ]
 
 
@@ -239,8 +294,9 @@ def test_tracers_have_operators_too() -> None:
 
     program, _ = stage(fun, [type_of(X)])
     found = program(EAGER.array(X))
-    expected = jax.jit(lambda x: [(2.0 - x) @ x.T + x.sum(), x[0], x.at[0].set(1),
-                                  x.reshape(-1).T, *x])(X)
+    expected = jax.jit(
+        lambda x: [(2.0 - x) @ x.T + x.sum(), x[0], x.at[0].set(1), x.reshape(-1).T, *x]
+    )(X)
     for a, b in zip(found, expected, strict=True):
         same(a, b)
 

@@ -27,8 +27,12 @@ def types(lib: Lib, name: str, call: str, weak: bool) -> dict[str, Any]:
     found = {}
     for way, (fun, args) in cases(lib, name, call, "").items():
         struct = lib.root.ShapeDtypeStruct
-        given = [struct(x.shape, x.dtype, weak_type=weak and x.dtype == np.float32)
-                 if isinstance(x, np.ndarray) else x for x in args]
+        given = [
+            struct(x.shape, x.dtype, weak_type=weak and x.dtype == np.float32)
+            if isinstance(x, np.ndarray)
+            else x
+            for x in args
+        ]
         try:
             types = lib.root.eval_shape(fun, *given)
             leaves = lib.root.tree.leaves(types[1] if way == "jvp" else types)
@@ -57,10 +61,14 @@ def differences(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("weak", [False, True])
-@pytest.mark.parametrize("f", [
-    lambda x: sw.numpy.maximum(x, 0.0), lambda x: sw.scipy.special.multigammaln(x, 2),
-    lambda x: sw.scipy.special.bessel_jn(x, v=2)[1],
-])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: sw.numpy.maximum(x, 0.0),
+        lambda x: sw.scipy.special.multigammaln(x, 2),
+        lambda x: sw.scipy.special.bessel_jn(x, v=2)[1],
+    ],
+)
 def test_some(f: Any, weak: bool):
     x = sw.ShapeDtypeStruct((), np.float32, weak_type=weak)
     for way in (sw.grad(f), sw.jacfwd(f), sw.grad(sw.grad(f)), lambda x: sw.vjp(f, x)[1](1.0)[0]):

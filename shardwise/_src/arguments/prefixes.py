@@ -12,8 +12,7 @@ from shardwise._src.runtime.pytree import flatten
 
 
 def broadcast_prefix(
-    prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None,
-    root: str = "x",
+    prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None, root: str = "x"
 ) -> list[Any]:
     """One entry of `prefix` for every leaf of `tree`.
 
@@ -42,7 +41,10 @@ def broadcast_prefix(
 
 
 def broadcast_to_arguments(
-    prefix: Any, args: tuple, what: str, parameters: Sequence[str],
+    prefix: Any,
+    args: tuple,
+    what: str,
+    parameters: Sequence[str],
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> list[Any]:
     """`broadcast_prefix` for the positional arguments of a call, which messages name.

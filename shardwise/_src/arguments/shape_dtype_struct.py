@@ -31,10 +31,12 @@ class ShapeDtypeStruct:
 
     __slots__ = ("_type", "dtype", "sharding", "layout")
 
-    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
-                 weak_type: bool = False):
+    def __init__(
+        self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False
+    ):
         self._type: ArrayType = array_type(
-            tuple(n if isinstance(n, Symbolic) else int(n) for n in shape), canonicalize(dtype),
+            tuple(n if isinstance(n, Symbolic) else int(n) for n in shape),
+            canonicalize(dtype),
             weak_type,
         )
         extended = dtype is None or isinstance(dtype, ExtendedDType)

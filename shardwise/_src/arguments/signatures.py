@@ -70,9 +70,7 @@ def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
             )
 
 
-def _check_range(
-    fun: Callable, found: dict[str, Any], nums: tuple, count: int, kind: str
-) -> None:
+def _check_range(fun: Callable, found: dict[str, Any], nums: tuple, count: int, kind: str) -> None:
     if inspect.Parameter.VAR_POSITIONAL in found.values():
         return
     for n in nums:

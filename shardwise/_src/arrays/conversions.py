@@ -163,5 +163,6 @@ def _distributed_text(x: Any, kind: str) -> str:
         lines.append(start + (values if shard.data.size else "no elements"))
     if len(here) > SHARDS_SHOWN:
         lines.append(f"  and {len(here) - SHARDS_SHOWN} more shards")
-    return "\n".join(lines if here else [lines[0].replace(", addressable shards:", ", no "
-                                                          "addressable shards")])
+    return "\n".join(
+        lines if here else [lines[0].replace(", addressable shards:", ", no addressable shards")]
+    )

@@ -86,8 +86,12 @@ class Interchange(Concrete):
         return (_KINDS[device.platform], device.local_hardware_id) if not self._is_on_cpu() else CPU
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
     ) -> Any:
         """The array for another library, without a copy unless `copy` or `dl_device` requires one.
 
@@ -199,8 +203,13 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
 
 
 # Sub-byte dtypes, which are packed on devices, and the dtypes that carry their values.
-SUBBYTE = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
-          "float4_e2m1fn": "float32"}
+SUBBYTE = {
+    "int2": "int8",
+    "int4": "int8",
+    "uint2": "uint8",
+    "uint4": "uint8",
+    "float4_e2m1fn": "float32",
+}
 
 
 def is_subbyte(x: Interchange) -> bool:

@@ -98,8 +98,13 @@ def _alive(devices: Sequence[Any]) -> str:
         return ""
     largest = sorted(arrays, key=lambda x: -x.nbytes)[:MOST]
     texts = joined([typed(x._sig.type) for x in largest])
-    most = "it is" if len(arrays) == 1 else "the largest is" if len(largest) == 1 else (
-        "the largest are")
+    most = (
+        "it is"
+        if len(arrays) == 1
+        else "the largest is"
+        if len(largest) == 1
+        else ("the largest are")
+    )
     total = in_bytes(sum([x.nbytes for x in arrays]))
     count = f"{len(arrays)} array" + ("s" if len(arrays) > 1 else "")
     return f" Live there: {count}, {total} in all; {most} {texts}."

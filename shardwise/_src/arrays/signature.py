@@ -41,8 +41,19 @@ class Signature:
     """
 
     __slots__ = (
-        "type", "sharding", "committed", "layout", "stored", "physical", "even", "placement",
-        "handler", "devices", "ints", "stacked", "__weakref__",
+        "type",
+        "sharding",
+        "committed",
+        "layout",
+        "stored",
+        "physical",
+        "even",
+        "placement",
+        "handler",
+        "devices",
+        "ints",
+        "stacked",
+        "__weakref__",
     )
     type: ArrayType
     sharding: Any

@@ -82,12 +82,25 @@ class VJP:
     """
 
     __slots__ = (
-        "fun", "in_tree", "out_tree", "opaque_residuals", "_kept", "_args", "_places", "_refs",
+        "fun",
+        "in_tree",
+        "out_tree",
+        "opaque_residuals",
+        "_kept",
+        "_args",
+        "_places",
+        "_refs",
     )
 
     def __init__(
-        self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, kept: list[Any],
-        opaque_residuals: list[Any], places: tuple[tuple[bool, int], ...], refs: Refs,
+        self,
+        fun: Callable[..., Any],
+        in_tree: Any,
+        out_tree: Any,
+        kept: list[Any],
+        opaque_residuals: list[Any],
+        places: tuple[tuple[bool, int], ...],
+        refs: Refs,
     ):
         self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
         self.opaque_residuals = opaque_residuals
@@ -150,9 +163,9 @@ class VJP:
                 if ref is not None:
                     put(ref, found[i])
             rows = enumerate(zip(wanted, found, strict=True))
-            return tree.unflatten([
-                GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows
-            ])
+            return tree.unflatten(
+                [GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows]
+            )
 
         return accumulate
 
@@ -189,8 +202,12 @@ _NOT_NEEDED = NotNeeded()
 
 
 def vjp_of(
-    fun: Callable[..., Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
-    residuals: Sequence[Any], refs: Refs,
+    fun: Callable[..., Any],
+    in_tree: Any,
+    out_tree: Any,
+    primals: Sequence[Any],
+    residuals: Sequence[Any],
+    refs: Refs,
 ) -> VJP:
     """The `VJP` of these residuals, some of which are leaves of the primals."""
     own = {id(x): i for i, x in enumerate(primals)}

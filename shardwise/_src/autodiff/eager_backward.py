@@ -52,6 +52,8 @@ def _is_short(program: Program) -> bool:
     It must have no constants: its structure has only their addresses, which keep nothing alive.
     """
     equations = program.eqns
-    return 1 < len(equations) <= SHORT and not program.consts and all(
-        e.op.eager is None and not e.op.effects and not e.op.user_code for e in equations
+    return (
+        1 < len(equations) <= SHORT
+        and not program.consts
+        and all(e.op.eager is None and not e.op.effects and not e.op.user_code for e in equations)
     )

@@ -53,7 +53,11 @@ def argument_path(fun: Callable, places: Sequence[int], tree: Any, i: int) -> st
 
 
 def _flat_function(
-    fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool, what: str,
+    fun: Callable,
+    trees: list[Any],
+    rebuild: Callable,
+    has_aux: bool,
+    what: str,
     kwargs: dict[str, Any] | None = None,
 ) -> Callable:
     """`fun` on flat leaves. `trees` receives the pytrees of the result and of the aux value."""
@@ -98,8 +102,12 @@ def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], A
 
 
 def value_and_grad(
-    fun: Callable[P, T], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+    fun: Callable[P, T],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> Callable[P, tuple[T, Any]]:
     """A function that returns the value of `fun` and its gradient.
@@ -144,7 +152,11 @@ def value_and_grad(
         if shared_over:
             flat = sharing(flat, "grad", shared_over)
         outs, linear = _linearize(
-            flat, values, "grad", name, differentiated=lambda: trees[0].num_leaves,
+            flat,
+            values,
+            "grad",
+            name,
+            differentiated=lambda: trees[0].num_leaves,
             forward=_forward(),
         )
         out_tree, aux_tree = trees
@@ -163,17 +175,19 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+    fun: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> Callable[P, Any]:
     """A function that returns the gradient of a scalar function; with `has_aux`, (gradient, aux).
 
     See `value_and_grad` for the arguments and errors.
     """
-    both = value_and_grad(
-        fun, argnums, has_aux, holomorphic, allow_int, reduce_axes, axis_name
-    )
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes, axis_name)
 
     @functools.wraps(fun)
     @hides_frames
@@ -185,8 +199,7 @@ def grad(
 
 
 def _check_inputs(
-    name: str, path: Callable[[int], str], values: Sequence[Any], holomorphic: bool,
-    allow_int: bool,
+    name: str, path: Callable[[int], str], values: Sequence[Any], holomorphic: bool, allow_int: bool
 ) -> None:
     for i, value in enumerate(values):
         t = type_of(value)
@@ -229,12 +242,16 @@ def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) 
 
 @overload
 def jvp(
-    fun: Callable[..., T], primals: Sequence[Any], tangents: Sequence[Any],
+    fun: Callable[..., T],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
     has_aux: Literal[False] = False,
 ) -> tuple[T, T]: ...
 @overload
 def jvp(
-    fun: Callable[..., tuple[T, Aux]], primals: Sequence[Any], tangents: Sequence[Any],
+    fun: Callable[..., tuple[T, Aux]],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
     has_aux: Literal[True],
 ) -> tuple[T, T, Aux]: ...
 @hides_frames
@@ -277,8 +294,9 @@ def jvp(
     with held([*leaves, *tangent_leaves], what, name_at) as given:
         values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(given[:n])]
         pairs = enumerate(zip(values, given[n:], strict=True))
-        tangents = [checked_tangent(what, type_of(x), t, lambda i=i: path(i))
-                    for i, (x, t) in pairs]
+        tangents = [
+            checked_tangent(what, type_of(x), t, lambda i=i: path(i)) for i, (x, t) in pairs
+        ]
         outs, moved = push_forward(flat, values, tangents, current().interpreter, "jvp", name)
     count = trees[0].num_leaves
     last = count + len(at)
@@ -293,7 +311,10 @@ def jvp(
 
 
 def linear_parts(
-    fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str,
+    fun: Callable,
+    primals: Sequence[Any],
+    has_aux: bool,
+    transform: str,
     path: Callable[[Any, int], str] | None = None,
 ) -> tuple:
     """path: of a leaf of the pytree of primals, for messages. The results of the linear part are
@@ -309,8 +330,12 @@ def linear_parts(
     with held(leaves, what, lambda i: named(tree, i)) as given:
         values = [as_input(x, what, lambda i=i: named(tree, i)) for i, x in enumerate(given)]
         outs, linear = _linearize(
-            flat, values, transform, name_of(fun),
-            differentiated=lambda: trees[0].num_leaves + len(at), forward=_forward(),
+            flat,
+            values,
+            transform,
+            name_of(fun),
+            differentiated=lambda: trees[0].num_leaves + len(at),
+            forward=_forward(),
         )
     count = trees[0].num_leaves
     last = count + len(at)
@@ -323,17 +348,26 @@ def linear_parts(
 
 @overload
 def vjp(
-    fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False,
-    reduce_axes: Sequence[Any] = (), axis_name: Any = None,
+    fun: Callable[..., T],
+    *primals: Any,
+    has_aux: Literal[False] = False,
+    reduce_axes: Sequence[Any] = (),
+    axis_name: Any = None,
 ) -> tuple[T, VJP]: ...
 @overload
 def vjp(
-    fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True],
-    reduce_axes: Sequence[Any] = (), axis_name: Any = None,
+    fun: Callable[..., tuple[T, Aux]],
+    *primals: Any,
+    has_aux: Literal[True],
+    reduce_axes: Sequence[Any] = (),
+    axis_name: Any = None,
 ) -> tuple[T, VJP, Aux]: ...
 @hides_frames
 def vjp(
-    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = (),
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> tuple[Any, ...]:
     """`fun(*primals)` and its vjp function, which pulls cotangents back.
@@ -374,17 +408,21 @@ def vjp(
             )
         types = linear.out_types
         pairs = enumerate(zip(cts, types, strict=False))
-        given = [checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
-                 for i, (x, t) in pairs]
+        given = [
+            checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
+            for i, (x, t) in pairs
+        ]
         with in_mesh(mesh):
-            given += [zeros(t) if x is None else x
-                      for x, t in zip(last, types[len(cts) :], strict=False)]
+            given += [
+                zeros(t) if x is None else x for x, t in zip(last, types[len(cts) :], strict=False)
+            ]
             return tree.unflatten(pull_back(linear.at(residuals), given, split))
 
     backwards.__name__ = f"vjp of {name}"
     names = range(len(primals))
-    refs = tuple([(i, argument_path(fun, names, tree, i), linear.in_types[i])
-                  for i in places(leaves)])
+    refs = tuple(
+        [(i, argument_path(fun, names, tree, i), linear.in_types[i]) for i in places(leaves)]
+    )
     back = vjp_of(backwards, tree, out_tree, leaves, found.captured, refs)
     return (result, back, aux) if has_aux else (result, back)
 

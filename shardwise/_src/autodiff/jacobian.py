@@ -26,7 +26,9 @@ from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 
 def jacfwd(
-    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, Any]:
     """The Jacobian of `fun`, column by column: for functions with few inputs.
@@ -48,8 +50,11 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-    holomorphic: bool = False, allow_int: bool = False,
+    fun: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[P, Any]:
     """The Jacobian of `fun`, row by row: for functions with few outputs.
 
@@ -63,7 +68,9 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, Any]:
     """The second derivatives of `fun`, as the Jacobian of its Jacobian."""
@@ -73,8 +80,13 @@ def hessian(
 
 
 def _jacobian(
-    fun: Callable, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool,
-    transform: str, parts_of: Callable,
+    fun: Callable,
+    argnums: Any,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    transform: str,
+    parts_of: Callable,
 ) -> Callable:
     check_function(transform, fun)
     what = f"{transform} of {name_of(fun)}"
@@ -131,10 +143,12 @@ def _columns(linear: LinearFunction) -> list[list[Any]]:
             table.append([zeros(t.update(shape=t.shape + u.shape)) for u in linear.in_types])
             continue
         pieces = _pieces(found[i], linear.in_types)
-        table.append([
-            reshape(moveaxis(x, 0, -1), t.shape + u.shape)
-            for x, u in zip(pieces, linear.in_types, strict=True)
-        ])
+        table.append(
+            [
+                reshape(moveaxis(x, 0, -1), t.shape + u.shape)
+                for x, u in zip(pieces, linear.in_types, strict=True)
+            ]
+        )
     return table
 
 
@@ -188,8 +202,12 @@ def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
 
 
 def _check_inputs(
-    what: str, path: Callable[[int], str], types: Sequence[ArrayType], holomorphic: bool,
-    allow_int: bool, reverse: bool,
+    what: str,
+    path: Callable[[int], str],
+    types: Sequence[ArrayType],
+    holomorphic: bool,
+    allow_int: bool,
+    reverse: bool,
 ) -> None:
     for i, t in enumerate(types):
         if is_complex(t.dtype) and (holomorphic or reverse):
@@ -203,9 +221,7 @@ def _check_inputs(
         )
 
 
-def _check_outputs(
-    what: str, types: Sequence[ArrayType], holomorphic: bool, reverse: bool
-) -> None:
+def _check_outputs(what: str, types: Sequence[ArrayType], holomorphic: bool, reverse: bool) -> None:
     for t in types:
         wanted = is_complex(t.dtype) if holomorphic else is_float(t.dtype) or not reverse
         if not wanted:

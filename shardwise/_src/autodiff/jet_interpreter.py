@@ -137,15 +137,22 @@ class Jet(Interpreter):
             later = [self._quotient(op, args, params, found[0])]
         elif linear:
             later = self._linear(op, args, params, values, len(marks))
-        elif sum(active) == 2 and not op.multiple and all(
-            tangent_program(op, types, tuple([i == j for j in range(len(args))]), params)[2]
-            for i, moves in enumerate(active) if moves
+        elif (
+            sum(active) == 2
+            and not op.multiple
+            and all(
+                tangent_program(op, types, tuple([i == j for j in range(len(args))]), params)[2]
+                for i, moves in enumerate(active)
+                if moves
+            )
         ):
             later = [self._bilinear(op, args, params)]
         else:
             later = self._integrated(lambda: self._tangents(program, marks, args), marks)
-        return [Series(self, order, out, get) if moves else out
-                for out, get, moves in zip(found, later, marks, strict=True)]
+        return [
+            Series(self, order, out, get) if moves else out
+            for out, get, moves in zip(found, later, marks, strict=True)
+        ]
 
     # -- coefficients of results, by kinds of ops --
 
@@ -239,8 +246,10 @@ class Jet(Interpreter):
         marks = tuple([t is not None for t in tangents])
         later = self._integrated(lambda: tangents, marks)
         values = [x.terms[0] if self._owns(x) else x for x in found]
-        return [Series(self, order, x, get) if m else x
-                for x, get, m in zip(values, later, marks, strict=True)]
+        return [
+            Series(self, order, x, get) if m else x
+            for x, get, m in zip(values, later, marks, strict=True)
+        ]
 
     def _by_own_rule(
         self, rule: Callable[..., Any], op: Op, args: tuple, params: dict[str, Any], order: int
@@ -262,9 +271,15 @@ class Jet(Interpreter):
         elif later is zero_series:
             later = [later] * len(found)
         return [
-            x if terms is zero_series else Series(self, order, x, lambda k, terms=terms: (
-                None if terms[k - 1] is zero_term else terms[k - 1]
-            )) for x, terms in zip(found, later, strict=True)
+            x
+            if terms is zero_series
+            else Series(
+                self,
+                order,
+                x,
+                lambda k, terms=terms: None if terms[k - 1] is zero_term else terms[k - 1],
+            )
+            for x, terms in zip(found, later, strict=True)
         ]
 
     # -- series of series --
@@ -338,8 +353,12 @@ def tangent_program(
 
 
 def push_series(
-    fun: Callable, primals: Sequence[Any], terms: Sequence[Sequence[Any]], order: int,
-    parent: Interpreter, name: str,
+    fun: Callable,
+    primals: Sequence[Any],
+    terms: Sequence[Sequence[Any]],
+    order: int,
+    parent: Interpreter,
+    name: str,
 ) -> tuple[list[Any], list[list[Any]]]:
     """Runs `fun(*primals) → list` and the coefficients 1 to `order` of its results; None is zero.
 
@@ -347,13 +366,19 @@ def push_series(
     """
     jet = Jet(parent, "jet", name)
     with jet.entered():
-        given = [Series(jet, order, x, lambda k, ts=ts: ts[k - 1]) if order and ts else x
-                 for x, ts in zip(primals, terms, strict=True)]
+        given = [
+            Series(jet, order, x, lambda k, ts=ts: ts[k - 1]) if order and ts else x
+            for x, ts in zip(primals, terms, strict=True)
+        ]
         outs = fun(*given)
         token = CURRENT.set(jet.parent_context())
         try:
-            pairs = [(x.terms[0], [x.term(k) for k in range(1, order + 1)]) if jet._owns(x)
-                     else (x, [None] * order) for x in outs]
+            pairs = [
+                (x.terms[0], [x.term(k) for k in range(1, order + 1)])
+                if jet._owns(x)
+                else (x, [None] * order)
+                for x in outs
+            ]
         finally:
             CURRENT.reset(token)
     reject_leaks(jet)

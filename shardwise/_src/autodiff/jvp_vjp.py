@@ -185,7 +185,9 @@ def _as_staged(x: Any, t: ArrayType) -> Any:
 
 
 def fwd_and_bwd(
-    fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool = False,
     jitted: bool = True,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The forward and the backward pass of `fun`, as two functions that are compiled once.

@@ -98,8 +98,11 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
 
 
 def save_and_offload_only_these_names(
-    *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
-    offload_src: str, offload_dst: str,
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
 ) -> Policy:
     """Saves values with some names in place, and values with other names in another memory kind.
 

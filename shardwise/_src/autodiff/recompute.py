@@ -123,9 +123,7 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
             if isinstance(answer, Space):
                 held = Var(v.aval)
                 first.append(Equation(to_memory, (v,), (held,), {"space": answer}, eqn.site))
-                again.append(
-                    Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site)
-                )
+                again.append(Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site))
                 v = held
             saved.append(v)
         first.append(eqn)
@@ -179,9 +177,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
     inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
-    rest = known.replace(
-        inputs=inputs, outvars=outputs, eqns=new.eqns, consts=constants.values()
-    )
+    rest = known.replace(inputs=inputs, outvars=outputs, eqns=new.eqns, consts=constants.values())
     first = known.replace(outvars=[*known.outvars[:count], *parts.saved], eqns=parts.first)
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)
@@ -204,8 +200,15 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, prevent_cse: bool,
-    policy: Policy | None, differentiated: bool,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    *xs: str,
+    program: Program,
+    prevent_cse: bool,
+    policy: Policy | None,
+    differentiated: bool,
 ) -> list[str]:
     if not (differentiated and prevent_cse and outs):
         return e.call(program, *xs)

@@ -20,9 +20,7 @@ def sharing_axes(axis_name: Any, reduce_axes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(rows[0] + rows[1]))
 
 
-def sharing(
-    fun: Callable[..., Any], who: str, names: tuple[Any, ...]
-) -> Callable[..., Any]:
+def sharing(fun: Callable[..., Any], who: str, names: tuple[Any, ...]) -> Callable[..., Any]:
     """The function, with the cotangents of its arguments summed over the axes along which they do
     not vary. who: the transform, for messages.
     """
@@ -31,8 +29,12 @@ def sharing(
     def shared(*args: Any) -> Any:
         scope = current()
         axes = [scope.axis(name, f"shardwise.{who}: ") for name in names]
-        pairs = [(pair, unit) for unit, axis in enumerate(axes) if not axis.tracked
-                 for pair in axis.parts or ((axis.name, axis.size),)]
+        pairs = [
+            (pair, unit)
+            for unit, axis in enumerate(axes)
+            if not axis.tracked
+            for pair in axis.parts or ((axis.name, axis.size),)
+        ]
         if not pairs:  # if types track varying axes, derivatives are already summed
             return fun(*args)
         params = {

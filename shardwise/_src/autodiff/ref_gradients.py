@@ -77,7 +77,10 @@ def write_moved(tangents: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def check_tangents(
-    what: str, at: Sequence[int], types: Sequence[ArrayType], tangents: Sequence[Any],
+    what: str,
+    at: Sequence[int],
+    types: Sequence[ArrayType],
+    tangents: Sequence[Any],
     path: Callable[[int], str],
 ) -> None:
     """Raises if the tangent of a ref (`at`) is not a matching ref, or is the ref of another."""

@@ -32,9 +32,13 @@ WHO = "checkpoint"
 
 
 def checkpoint(
-    fun: Callable[P, T], *, prevent_cse: bool | Sequence[bool] = True,
-    policy: Callable[..., Any] | None = None, static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Iterable[str] = (), concrete: bool = False,
+    fun: Callable[P, T],
+    *,
+    prevent_cse: bool | Sequence[bool] = True,
+    policy: Callable[..., Any] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    concrete: bool = False,
 ) -> Callable[P, T]:
     """`fun`, with intermediate values that reverse mode recomputes instead of storing them.
 
@@ -186,8 +190,9 @@ def checkpoint_name(x: T, name: str) -> T:
     leaves, tree = flatten(x)
     if CURRENT.get().interpreter.eager and all(map(is_array, leaves)):
         return x
-    return tree.unflatten([named(leaf(x, "checkpoint_name", "x", tree, i), name=name)
-                           for i, x in enumerate(leaves)])
+    return tree.unflatten(
+        [named(leaf(x, "checkpoint_name", "x", tree, i), name=name) for i, x in enumerate(leaves)]
+    )
 
 
 def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:

@@ -25,8 +25,11 @@ from shardwise._src.values.convert import cast
 
 @hides_frames
 def jet(
-    fun: Callable, primals: Sequence[Any], series: Sequence[Sequence[Any]],
-    factorial_scaled: bool = True, **_: Any,
+    fun: Callable,
+    primals: Sequence[Any],
+    series: Sequence[Sequence[Any]],
+    factorial_scaled: bool = True,
+    **_: Any,
 ) -> tuple[Any, Any]:
     """The value and the derivatives up to order n of `fun` along a curve (Taylor mode).
 
@@ -69,8 +72,12 @@ def jet(
             )
         found = [_array(what, f"series[{i}][{j}]", y) for j, y in enumerate(given)]
         found = [cast(broadcast_to(y, t.shape), t.dtype) for y in found]
-        terms.append([_scaled(y, 1 / factorial(k)) if factorial_scaled else y
-                      for k, y in enumerate(found, 1)])
+        terms.append(
+            [
+                _scaled(y, 1 / factorial(k)) if factorial_scaled else y
+                for k, y in enumerate(found, 1)
+            ]
+        )
     trees: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
@@ -83,10 +90,13 @@ def jet(
     rows = []
     for out, coefficients in zip(outs, moved, strict=True):
         t = type_of(out)
-        whole = [as_tangent(c, t if is_inexact(t.dtype) else t.update(dtype=to_inexact(t.dtype)))
-                 for c in coefficients]
-        rows.append([_scaled(c, factorial(k)) if factorial_scaled else c
-                     for k, c in enumerate(whole, 1)])
+        whole = [
+            as_tangent(c, t if is_inexact(t.dtype) else t.update(dtype=to_inexact(t.dtype)))
+            for c in coefficients
+        ]
+        rows.append(
+            [_scaled(c, factorial(k)) if factorial_scaled else c for k, c in enumerate(whole, 1)]
+        )
     return trees[0].unflatten(outs), trees[0].unflatten(rows)
 
 

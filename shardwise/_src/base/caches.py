@@ -63,7 +63,10 @@ _registered: list[tuple[Callable[[], CacheInfo], Callable[[], None]]] = []
 
 
 def register(
-    module: str, name: str, entries: Callable[[], int], clear: Callable[[], None],
+    module: str,
+    name: str,
+    entries: Callable[[], int],
+    clear: Callable[[], None],
     limit: int | None = None,
 ) -> None:
     """Registers a cache. module, name: where it is, and what it contains."""

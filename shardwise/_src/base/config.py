@@ -24,70 +24,100 @@ _log = logging.getLogger("shardwise.config")
 
 
 enable_x64 = Flag(
-    "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.",
-    parse=parse_bool, trace=True,
+    "enable_x64",
+    False,
+    "Keep 64-bit types instead of narrowing them to 32 bits.",
+    parse=parse_bool,
+    trace=True,
 )
 default_matmul_precision = Flag(
-    "default_matmul_precision", None,
+    "default_matmul_precision",
+    None,
     "Precision of matrix products on devices that have several: default, high or highest.",
     choices=(None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
     trace=True,
 )
 numpy_rank_promotion = Flag(
-    "numpy_rank_promotion", "allow",
+    "numpy_rank_promotion",
+    "allow",
     "What to do when broadcasting increases the rank of an array: allow, warn or raise.",
-    choices=("allow", "warn", "raise"), trace=True,
+    choices=("allow", "warn", "raise"),
+    trace=True,
 )
 numpy_dtype_promotion = Flag(
-    "numpy_dtype_promotion", "standard",
+    "numpy_dtype_promotion",
+    "standard",
     "standard, or strict: mixing dtypes is an error.",
-    choices=("standard", "strict"), trace=True,
+    choices=("standard", "strict"),
+    trace=True,
 )
 num_cpu_devices = Flag(
-    "num_cpu_devices", -1,
-    "Number of virtual CPU devices; -1 means one, or the number in XLA_FLAGS.", parse=int,
+    "num_cpu_devices",
+    -1,
+    "Number of virtual CPU devices; -1 means one, or the number in XLA_FLAGS.",
+    parse=int,
 )
 platforms = Flag(
-    "platforms", None, "Comma-separated platforms, e.g. 'cuda,cpu'; the first one is the default.",
+    "platforms",
+    None,
+    "Comma-separated platforms, e.g. 'cuda,cpu'; the first one is the default.",
     parse=str,
 )
 default_device = Flag(
     "default_device", None, "Where uncommitted values go; None means the first device.", trace=True
 )
 check_tracer_leaks = Flag(
-    "check_tracer_leaks", False,
+    "check_tracer_leaks",
+    False,
     "Raise an error if a traced value is still referenced after its function has returned.",
-    parse=parse_bool, trace=True,
+    parse=parse_bool,
+    trace=True,
 )
 checking_leaks = check_tracer_leaks  # the name for `with`
 disallow_mesh_context_manager = Flag(
-    "disallow_mesh_context_manager", False,
+    "disallow_mesh_context_manager",
+    False,
     "Make `with mesh:` an error, so that only `with set_mesh(mesh):` is used.",
     parse=parse_bool,
 )
 disable_jit = Flag(
-    "disable_jit", False, "Run jitted functions op by op, for debugging.",
-    parse=parse_bool, trace=True,
+    "disable_jit",
+    False,
+    "Run jitted functions op by op, for debugging.",
+    parse=parse_bool,
+    trace=True,
 )
 eager_pmap = Flag(
-    "eager_pmap", True, "Under `disable_jit`, run functions of `pmap` op by op, too.",
-    parse=parse_bool, trace=True,
+    "eager_pmap",
+    True,
+    "Under `disable_jit`, run functions of `pmap` op by op, too.",
+    parse=parse_bool,
+    trace=True,
 )
 debug_nans = Flag(
-    "debug_nans", False, "Check results for NaN, and find the op that returned one; for debugging.",
-    parse=parse_bool, trace=True,
+    "debug_nans",
+    False,
+    "Check results for NaN, and find the op that returned one; for debugging.",
+    parse=parse_bool,
+    trace=True,
 )
 debug_infs = Flag(
-    "debug_infs", False,
+    "debug_infs",
+    False,
     "Check results for infinities, as `debug_nans` does for NaN; for debugging.",
-    parse=parse_bool, trace=True,
+    parse=parse_bool,
+    trace=True,
 )
 debug_key_reuse = Flag(
-    "debug_key_reuse", False, "Raise an error if a random key is used twice; for debugging.",
-    parse=parse_bool, trace=True,
+    "debug_key_reuse",
+    False,
+    "Raise an error if a random key is used twice; for debugging.",
+    parse=parse_bool,
+    trace=True,
 )
 traceback_filtering = Flag(
-    "traceback_filtering", "auto",
+    "traceback_filtering",
+    "auto",
     "off: tracebacks through a transform include the frames of the library, too.",
     choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 )
@@ -95,62 +125,78 @@ log_compiles = Flag(
     "log_compiles", False, "Log each trace and compilation with its time.", parse=parse_bool
 )
 compare_programs = Flag(
-    "compare_programs", True,
+    "compare_programs",
+    True,
     "Before the first launch of a program over several processes, check that all run the same.",
     parse=parse_bool,
 )
 wait_report_secs = Flag(
-    "wait_report_secs", 30.0,
+    "wait_report_secs",
+    30.0,
     "Seconds of waiting after which the missing processes are reported, with their stacks. Set it "
     "before processes join.",
     parse=float,
 )
 wait_timeout_secs = Flag(
-    "wait_timeout_secs", 600.0,
+    "wait_timeout_secs",
+    600.0,
     "Seconds of waiting for missing processes after which the wait fails. Set it before processes "
     "join.",
     parse=float,
 )
 store_timeout_secs = Flag(
-    "store_timeout_secs", 30.0,
+    "store_timeout_secs",
+    30.0,
     "Seconds in which an object store (s3://, gs://) must answer a checkpoint request; large "
     "objects get more time.",
     parse=float,
 )
 thread_guard = ThreadFlag(
-    "thread_guard", False,
+    "thread_guard",
+    False,
     "Let only the thread that sets this launch programs over several processes.",
     parse=parse_bool,
 )
 _GUARDED = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 transfer_guard_host_to_device = GuardFlag(
-    "transfer_guard_host_to_device", "allow",
+    "transfer_guard_host_to_device",
+    "allow",
     "What to do when values are copied from the host to devices: implicitly, or at all.",
     choices=_GUARDED,
 )
 transfer_guard_device_to_device = GuardFlag(
-    "transfer_guard_device_to_device", "allow",
-    "What to do when values are copied between devices.", choices=_GUARDED,
+    "transfer_guard_device_to_device",
+    "allow",
+    "What to do when values are copied between devices.",
+    choices=_GUARDED,
 )
 transfer_guard_device_to_host = GuardFlag(
-    "transfer_guard_device_to_host", "allow",
-    "What to do when values are copied to the host; on CPU, none are.", choices=_GUARDED,
+    "transfer_guard_device_to_host",
+    "allow",
+    "What to do when values are copied to the host; on CPU, none are.",
+    choices=_GUARDED,
 )
 transfer_guard = GuardFlag(
     "transfer_guard", "allow", "Sets all three transfer guards.", choices=_GUARDED
 )
 transfer_guard.parts = (
-    transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host,
+    transfer_guard_host_to_device,
+    transfer_guard_device_to_device,
+    transfer_guard_device_to_host,
 )
 array_garbage_collection_guard = GuardFlag(
-    "array_garbage_collection_guard", "allow",
+    "array_garbage_collection_guard",
+    "allow",
     "What to do about arrays in reference cycles, whose memory is freed only by the garbage "
     "collector.",
     choices=("allow", "log", "fatal"),
 )
 enable_checks = Flag(
-    "enable_checks", False, "Check each staged program, to find bugs in the library.",
-    parse=parse_bool, trace=True,
+    "enable_checks",
+    False,
+    "Check each staged program, to find bugs in the library.",
+    parse=parse_bool,
+    trace=True,
 )
 no_tracing = Flag(
     "no_tracing", False, "Make tracing a function for `jit` an error.", parse=parse_bool
@@ -159,17 +205,22 @@ no_execution = Flag(
     "no_execution", False, "Make running a program an error.", parse=parse_bool, trace=True
 )
 flight_recorder_size = Flag(
-    "flight_recorder_size", 1000,
-    "Number of launches, meetings and waits over several processes that are recorded.", parse=int,
+    "flight_recorder_size",
+    1000,
+    "Number of launches, meetings and waits over several processes that are recorded.",
+    parse=int,
 )
 flight_recorder_dir = Flag(
-    "flight_recorder_dir", None,
+    "flight_recorder_dir",
+    None,
     "Folder for the record when a process fails; None means the folder for temporary files.",
     parse=str,
 )
 cpu_collectives_implementation = Flag(
-    "cpu_collectives_implementation", "gloo",
-    "Transport between CPU devices of several processes: gloo or mpi.", choices=("gloo", "mpi"),
+    "cpu_collectives_implementation",
+    "gloo",
+    "Transport between CPU devices of several processes: gloo or mpi.",
+    choices=("gloo", "mpi"),
 )
 mtls_cert_file = Flag[Any](
     "mtls_cert_file", None, "`initialize`: the certificate of this process, a PEM file.", parse=str
@@ -178,40 +229,56 @@ mtls_key_file = Flag[Any](
     "mtls_key_file", None, "`initialize`: the key of that certificate, a PEM file.", parse=str
 )
 mtls_ca_file = Flag[Any](
-    "mtls_ca_file", None, "`initialize`: the certificate authority of all processes, a PEM file.",
+    "mtls_ca_file",
+    None,
+    "`initialize`: the certificate authority of all processes, a PEM file.",
     parse=str,
 )
 mtls_peer_uri_prefix = Flag[Any](
-    "mtls_peer_uri_prefix", None,
-    "`initialize`: the prefix of a URI in the certificates of peers.", parse=str,
+    "mtls_peer_uri_prefix",
+    None,
+    "`initialize`: the prefix of a URI in the certificates of peers.",
+    parse=str,
 )
 distributed_verify_secure_credentials = Flag(
-    "distributed_verify_secure_credentials", False,
-    "Make `initialize` an error without TLS.", parse=parse_bool,
+    "distributed_verify_secure_credentials",
+    False,
+    "Make `initialize` an error without TLS.",
+    parse=parse_bool,
 )
 threefry_partitionable = Flag(
-    "threefry_partitionable", True,
+    "threefry_partitionable",
+    True,
     "Generate random bits in a way that can be sharded without communication.",
-    parse=parse_bool, trace=True,
+    parse=parse_bool,
+    trace=True,
 )
 default_prng_impl = Flag(
-    "default_prng_impl", "threefry2x32",
+    "default_prng_impl",
+    "threefry2x32",
     "The default generator of keys, and the generator of all raw keys.",
     choices=("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg", "unsafe_rbg"),
     trace=True,
 )
 enable_custom_prng = Flag(
-    "enable_custom_prng", False,
+    "enable_custom_prng",
+    False,
     "Make `shardwise.random.PRNGKey` return typed keys, and warn about raw keys.",
-    parse=parse_bool, trace=True,
+    parse=parse_bool,
+    trace=True,
 )
 legacy_prng_key = Flag(
-    "legacy_prng_key", "allow", "What to do when a raw key is passed to `random`.",
+    "legacy_prng_key",
+    "allow",
+    "What to do when a raw key is passed to `random`.",
     choices=("allow", "warn", "error"),
 )
 random_seed_offset = Flag(
-    "random_seed_offset", 0, "Offset added to every seed of `shardwise.random.key`.",
-    parse=int, trace=True,
+    "random_seed_offset",
+    0,
+    "Offset added to every seed of `shardwise.random.key`.",
+    parse=int,
+    trace=True,
 )
 
 
@@ -231,38 +298,47 @@ allow_f16_reductions = _fixed(
     "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are allowed."
 )
 auto_pcast = _fixed(
-    "auto_pcast", True,
+    "auto_pcast",
+    True,
     "Always on: operands of an op inside `shard_map` are cast to vary over the same axes.",
 )
 jax2tf_associative_scan_reductions = _fixed(
-    "jax2tf_associative_scan_reductions", False,
-    "Always off: programs are not converted to TensorFlow."
+    "jax2tf_associative_scan_reductions",
+    False,
+    "Always off: programs are not converted to TensorFlow.",
 )
 remove_size_one_mesh_axis_from_type = _fixed(
-    "remove_size_one_mesh_axis_from_type", False,
+    "remove_size_one_mesh_axis_from_type",
+    False,
     "Always off: types name every mesh axis that a dimension is sharded over, also those of "
     "size 1.",
 )
 softmax_custom_jvp = _fixed(
-    "softmax_custom_jvp", False,
+    "softmax_custom_jvp",
+    False,
     "Always off: `shardwise.nn.softmax` is differentiated through its exponentials.",
 )
 
 divided_matrix_min_size_bytes = Flag(
-    "divided_matrix_min_size_bytes", 2**24,
+    "divided_matrix_min_size_bytes",
+    2**24,
     "Linear algebra gathers sharded matrices smaller than this: its sharded programs take long to "
     "compile, and communicate often.",
-    parse=int, trace=True,
+    parse=int,
+    trace=True,
 )
 poison_padding = Flag(
-    "poison_padding", False,
+    "poison_padding",
+    False,
     "Fill the padding of uneven shards with NaN, or the largest integer, to test that it is "
     "unused.",
-    parse=parse_bool, trace=True,
+    parse=parse_bool,
+    trace=True,
 )
 
 check_replicas = Flag(
-    "check_replicas", False,
+    "check_replicas",
+    False,
     "Check that processes put equal values into replicas of an array, and pass equal host values "
     "to their programs; for debugging.",
     parse=parse_bool,
@@ -272,32 +348,45 @@ check_replicas = Flag(
 # Compiled programs are cached on disk: see `compiling.disk_cache`.
 
 enable_compilation_cache = Flag(
-    "enable_compilation_cache", True, "Cache compiled programs on disk, for other processes.",
+    "enable_compilation_cache",
+    True,
+    "Cache compiled programs on disk, for other processes.",
     parse=parse_bool,
 )
 compilation_cache_dir = Flag[Any](
-    "compilation_cache_dir", None,
-    "Folder of that cache; None means `shardwise` in the user's cache directory.", parse=str,
+    "compilation_cache_dir",
+    None,
+    "Folder of that cache; None means `shardwise` in the user's cache directory.",
+    parse=str,
 )
 compilation_cache_max_size = Flag(
-    "compilation_cache_max_size", 2 << 30,
-    "Maximum size of that cache in bytes; -1 means no limit.", parse=int,
+    "compilation_cache_max_size",
+    2 << 30,
+    "Maximum size of that cache in bytes; -1 means no limit.",
+    parse=int,
 )
 persistent_cache_min_compile_time_secs = Flag(
-    "persistent_cache_min_compile_time_secs", 0.05,
-    "Programs that compile faster are not cached on disk.", parse=float,
+    "persistent_cache_min_compile_time_secs",
+    0.05,
+    "Programs that compile faster are not cached on disk.",
+    parse=float,
 )
 persistent_cache_min_entry_size_bytes = Flag(
-    "persistent_cache_min_entry_size_bytes", 0, "Smaller programs are not cached on disk.",
+    "persistent_cache_min_entry_size_bytes",
+    0,
+    "Smaller programs are not cached on disk.",
     parse=int,
 )
 explain_cache_misses = Flag(
-    "explain_cache_misses", False,
-    "Log why a call of a jitted function did not find a compiled program.", parse=parse_bool,
+    "explain_cache_misses",
+    False,
+    "Log why a call of a jitted function did not find a compiled program.",
+    parse=parse_bool,
 )
 
 show_progress = Flag(
-    "show_progress", True,
+    "show_progress",
+    True,
     "Show the progress of compilations, copies and checkpoints over two seconds on a terminal.",
     parse=parse_bool,
 )
@@ -330,8 +419,10 @@ HISTORIC: dict[str, tuple[Any, str]] = {
     "enable_mlir": (True, "programs are lowered to StableHLO"),
     "use_shardy_partitioner": (True, "Shardy partitions all programs"),
     "dynamic_shapes": (False, "shapes are static"),
-    "enable_custom_prng": (True, "`shardwise.random.key` returns typed keys, "
-    "`shardwise.random.PRNGKey` raw ones"),
+    "enable_custom_prng": (
+        True,
+        "`shardwise.random.key` returns typed keys, `shardwise.random.PRNGKey` raw ones",
+    ),
     "use_direct_linearize": (True, "there is only one implementation of linearize"),
     "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
@@ -430,9 +521,15 @@ def mind_unknown_variables() -> None:
 _OF_TOOLS = (
     "SHARDWISE_UPDATE_GOLDENS",  # of the tests
     # of `shardwise launch`
-    "SHARDWISE_BOARD", "SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_COORDINATOR_STARTED",
+    "SHARDWISE_BOARD",
+    "SHARDWISE_COORDINATOR_ADDRESS",
+    "SHARDWISE_COORDINATOR_STARTED",
     "SHARDWISE_GENERATION",
-    "SHARDWISE_INITIALIZATION_TIMEOUT", "SHARDWISE_LAUNCH", "SHARDWISE_LOCAL_DEVICE_IDS",
-    "SHARDWISE_LOCAL_PROCESS_ID", "SHARDWISE_NUM_PROCESSES", "SHARDWISE_PROCESS_ID",
+    "SHARDWISE_INITIALIZATION_TIMEOUT",
+    "SHARDWISE_LAUNCH",
+    "SHARDWISE_LOCAL_DEVICE_IDS",
+    "SHARDWISE_LOCAL_PROCESS_ID",
+    "SHARDWISE_NUM_PROCESSES",
+    "SHARDWISE_PROCESS_ID",
 )
 mind_unknown_variables()

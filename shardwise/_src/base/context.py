@@ -78,7 +78,11 @@ class Context:
     __slots__ = ("interpreter", "mesh", "axes", "flags", "exact", "key", "trace_key")
 
     def __init__(
-        self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any],
+        self,
+        interpreter: Any,
+        mesh: Any,
+        axes: tuple[Any, ...],
+        flags: dict[str, Any],
         exact: bool = False,
     ):
         self.interpreter = interpreter
@@ -150,9 +154,11 @@ class Context:
         names = dict.fromkeys(repr(axis.name) for axis in self.mapped_axes)
         bound = " and ".join(names) or "none"
         of_mesh = name in getattr(self.mesh, "axis_names", ())
-        hint = (f" {name!r} is an axis of the mesh, which is only bound inside "
-                "`shardwise.shard_map`."
-                if of_mesh else "")
+        hint = (
+            f" {name!r} is an axis of the mesh, which is only bound inside `shardwise.shard_map`."
+            if of_mesh
+            else ""
+        )
         raise NameError(
             f"{who}unbound axis name: {name}. The axes in scope are: {bound}.{hint} To bind an "
             f"axis name, wrap the call in a map: `shardwise.vmap(f, axis_name={name!r})` or "

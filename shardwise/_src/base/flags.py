@@ -246,9 +246,9 @@ class UserContext(Generic[T]):
 def make_user_context(default_value: Any = None) -> UserContext[Any]:
     """A context for values that traced Python code reads, and that jit's cache keys must include.
 
-        layout = make_user_context("rows")
-        with layout("columns"):     # functions are retraced, and see the new `layout.value`
-            f(x)
+    layout = make_user_context("rows")
+    with layout("columns"):     # functions are retraced, and see the new `layout.value`
+        f(x)
     """
     return UserContext(default_value)
 

@@ -110,8 +110,7 @@ def _hold(cancel: Callable[[], object] | None) -> None:
 
 
 def _hold_handlers(held: list[int], is_all: bool) -> None:
-    """Defers the handlers of all signals, or Python's own of Ctrl-C. Adds their signals to `held`.
-    """
+    """Defers the handlers of all signals, or Python's own of Ctrl-C; adds signals to `held`."""
     for number in _NUMBERS:
         handler = signal.getsignal(number)
         waits = callable(handler) if is_all else handler is signal.default_int_handler

@@ -43,8 +43,7 @@ def defining_module(x: Any) -> str:
 
 
 def public(package: str) -> Callable[[_T], _T]:
-    """Declares the public package of a class whose objects users get without accessing the class.
-    """
+    """Declares the public package of a class whose objects users get without the class itself."""
 
     def published(x: _T) -> _T:
         _publish(x, package, x.__qualname__)

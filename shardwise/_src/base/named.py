@@ -1,10 +1,10 @@
 """Functions made by a factory, with the name and documentation of functions that are written out.
 
-    def unary(op, name, doc):
-        def fun(x):
-            return op(x)
+def unary(op, name, doc):
+    def fun(x):
+        return op(x)
 
-        return named(fun, name, doc)
+    return named(fun, name, doc)
 """
 
 from __future__ import annotations

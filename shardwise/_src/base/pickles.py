@@ -19,8 +19,11 @@ from shardwise._src.base.interrupts import import_module
 FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
 _LATER = {  # public names of rarely imported modules that register their readers on import
-    "PmapSharding": "shardwise.sharding", "PositionalSharding": "shardwise.sharding",
-    "Ref": "shardwise", "jit": "shardwise", "thread_resources": "shardwise.experimental.maps",
+    "PmapSharding": "shardwise.sharding",
+    "PositionalSharding": "shardwise.sharding",
+    "Ref": "shardwise",
+    "jit": "shardwise",
+    "thread_resources": "shardwise.experimental.maps",
 }
 _ADVICE = (
     "Read it with the version that wrote it, and save the values with shardwise.numpy.save, whose "

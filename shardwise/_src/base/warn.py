@@ -1,6 +1,6 @@
 """Warnings that point at the user's line, regardless of the number of library frames.
 
-    warn("... is narrowed to float32.")
+warn("... is narrowed to float32.")
 """
 
 from __future__ import annotations

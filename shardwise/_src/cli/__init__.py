@@ -41,21 +41,42 @@ RUN, LOOK, HELP = "run programs", "inspect", "get help"
 COMMANDS = {
     command.name: command
     for command in (
-        Command("launch", RUN, "start a program in several processes, on one or more machines",
-                ("run", "start", "exec", "spawn", "mpirun", "mpiexec", "srun", "torchrun")),
-        Command("top", RUN, "watch running launches: steps, tokens/s, memory, waits",
-                ("monitor", "watch", "status", "ps", "htop")),
-        Command("demo", RUN, "train a small transformer on eight virtual devices",
-                ("example", "examples", "tutorial")),
-        Command("explain", LOOK, "what a program's functions communicate, store and compute",
-                ("analyze", "profile", "plan")),
+        Command(
+            "launch",
+            RUN,
+            "start a program in several processes, on one or more machines",
+            ("run", "start", "exec", "spawn", "mpirun", "mpiexec", "srun", "torchrun"),
+        ),
+        Command(
+            "top",
+            RUN,
+            "watch running launches: steps, tokens/s, memory, waits",
+            ("monitor", "watch", "status", "ps", "htop"),
+        ),
+        Command(
+            "demo",
+            RUN,
+            "train a small transformer on eight virtual devices",
+            ("example", "examples", "tutorial"),
+        ),
+        Command(
+            "explain",
+            LOOK,
+            "what a program's functions communicate, store and compute",
+            ("analyze", "profile", "plan"),
+        ),
         Command("describe", LOOK, "what a checkpoint contains", ("show", "inspect", "ls")),
-        Command("doctor", LOOK, "check versions, devices, clusters and speed of this machine",
-                ("check", "diagnose", "info", "env", "devices")),
+        Command(
+            "doctor",
+            LOOK,
+            "check versions, devices, clusters and speed of this machine",
+            ("check", "diagnose", "info", "env", "devices"),
+        ),
         Command("explain-error", HELP, "what an error means, and how to fix it", ("error", "why")),
         Command("completion", HELP, "print a completion script for bash, zsh or fish"),
     )
 }
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
@@ -79,8 +100,10 @@ def _run(words: list[str]) -> int:
     if first not in COMMANDS:
         kind = "option" if first.startswith("-") else "command"
         near = _nearest(first)
-        print(f"shardwise: unknown {kind} {first!r}.{near} `shardwise --help` lists all.",
-              file=sys.stderr)
+        print(
+            f"shardwise: unknown {kind} {first!r}.{near} `shardwise --help` lists all.",
+            file=sys.stderr,
+        )
         return 2
     try:
         return COMMANDS[first].module.run(words[1:])
@@ -98,8 +121,11 @@ def _nearest(word: str) -> str:
 
 def overview() -> str:
     """The commands, in their groups, and examples."""
-    lines = ["usage: shardwise COMMAND [options]", "",
-             "NumPy-style programs over global, sharded arrays."]
+    lines = [
+        "usage: shardwise COMMAND [options]",
+        "",
+        "NumPy-style programs over global, sharded arrays.",
+    ]
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {c.name:<15} {c.about}" for c in COMMANDS.values() if c.group == group]

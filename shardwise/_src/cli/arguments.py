@@ -20,16 +20,24 @@ def command_parser(command: str, **options: Any) -> argparse.ArgumentParser:
     """A parser whose description and examples are the paragraphs of `help/COMMAND.txt`."""
     about, _, examples = data_file("help", f"{command}.txt").partition("\n\n")
     return argparse.ArgumentParser(
-        prog=f"shardwise {command}", description=about, epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter, **options,
+        prog=f"shardwise {command}",
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
     )
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for a program to run: a file or a module, and its arguments."""
     add = parser.add_argument_group("program").add_argument
-    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
-        help="a module to run, as with `python -m`")
+    add(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="module",
+        help="a module to run, as with `python -m`",
+    )
     add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
 
 

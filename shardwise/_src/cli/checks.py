@@ -43,9 +43,14 @@ def versions() -> Iterator[Line]:
     found = [(name, version) for name in plugins if (version := _version(name))]
     for name, version in found:
         same = version == backend.JAXLIB_VERSION
-        yield Line(same, name, version if same else (
-            f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"
-        ), "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}")
+        yield Line(
+            same,
+            name,
+            version
+            if same
+            else (f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"),
+            "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}",
+        )
     if not found:
         yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
 
@@ -78,22 +83,34 @@ def devices(clock: Clock) -> Iterator[Line]:
         yield Line(None, "XLA_FLAGS", os.environ["XLA_FLAGS"])
     here = os.path.exists("/dev/nvidiactl") and asked != ""
     usable = cuda.available()
-    yield Line(None, "NVIDIA GPUs", "visible" if usable else "none that can be used",
-               "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
-               if here and not usable else "")
+    yield Line(
+        None,
+        "NVIDIA GPUs",
+        "visible" if usable else "none that can be used",
+        "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
+        if here and not usable
+        else "",
+    )
     ran = run_program(DEVICES, [sys.executable], [], clock.left(20.0))
     if not ran.ok:
         yield Line(False, "devices", ran.text, "the last lines show why the start failed")
         return
     rows = [tuple(row) for row in json.loads(ran.text.splitlines()[-1])]
-    text = "\n".join([
-        f"{rows.count(row)} x {row[0]}: {row[1]}" + (f", {row[2] / GIB:.1f} GiB" if row[2] else "")
-        for row in dict.fromkeys(rows)
-    ])
+    text = "\n".join(
+        [
+            f"{rows.count(row)} x {row[0]}: {row[1]}"
+            + (f", {row[2] / GIB:.1f} GiB" if row[2] else "")
+            for row in dict.fromkeys(rows)
+        ]
+    )
     slow = ran.seconds > 8
-    yield Line(True, "devices", f"{text}\nstarted in {ran.seconds:.1f} s",
-               "starting is slow: is the disk slow, or are all processors busy?" if slow else "",
-               {"devices": rows, "seconds": ran.seconds})
+    yield Line(
+        True,
+        "devices",
+        f"{text}\nstarted in {ran.seconds:.1f} s",
+        "starting is slow: is the disk slow, or are all processors busy?" if slow else "",
+        {"devices": rows, "seconds": ran.seconds},
+    )
 
 
 def machine() -> Iterator[Line]:
@@ -105,9 +122,12 @@ def machine() -> Iterator[Line]:
     limited = f"; a quota of {quota:.1f}" if quota and quota < usable else ""
     load = os.getloadavg()[0]
     yield Line(
-        None, "processors", f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
+        None,
+        "processors",
+        f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
         "other programs keep the processors busy: programs will run slower than they could"
-        if load > 1.5 * cores else "",
+        if load > 1.5 * cores
+        else "",
         {"cores": cores, "load": load},
     )
     memory = psutil.virtual_memory()
@@ -115,7 +135,9 @@ def machine() -> Iterator[Line]:
     total = min(memory.total, limit or memory.total)
     free = min(memory.available, total)
     yield Line(
-        None, "memory", f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB",
+        None,
+        "memory",
+        f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB",
         "little memory is free: programs may be killed (SIGKILL)" if free < LITTLE_MEMORY else "",
         {"free": free, "total": total},
     )
@@ -142,32 +164,50 @@ def caches() -> Iterator[Line]:
     """The compiled programs on disk: location, number, and whether caching and lookup work."""
     name, cache = "compiled programs", disk_cache()
     if cache is None:
-        yield Line(None, name, "are not cached on disk (`enable_compilation_cache`)",
-                   "each process compiles its programs again: set "
-                   "SHARDWISE_ENABLE_COMPILATION_CACHE=1")
+        yield Line(
+            None,
+            name,
+            "are not cached on disk (`enable_compilation_cache`)",
+            "each process compiles its programs again: set SHARDWISE_ENABLE_COMPILATION_CACHE=1",
+        )
         return
     folder = cache.folder
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not _writable(there):
-        yield Line(False, name, f"{folder} is not writable",
-                   "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to")
+        yield Line(
+            False,
+            name,
+            f"{folder} is not writable",
+            "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to",
+        )
         return
     sizes = [p.stat().st_size for p in folder.glob("*.program")]
     limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
     free = shutil.disk_usage(there).free
-    yield Line(True, name, f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
-               facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)})
-    yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB",
-               "the disk is nearly full: no more programs will be cached"
-               if free < LITTLE_DISK else "",
-               {"free": free})
+    yield Line(
+        True,
+        name,
+        f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
+        facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)},
+    )
+    yield Line(
+        None,
+        "free on its disk",
+        f"{free / GIB:.1f} GiB",
+        "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else "",
+        {"free": free},
+    )
     least = config.persistent_cache_min_compile_time_secs.value
     dumps = "--xla_dump_" in os.environ.get("XLA_FLAGS", "")
-    yield Line(None, "found again", "nothing: XLA_FLAGS requests dumps, so all programs "
-               "are compiled again"
-               if dumps else f"programs that took {least:g} s or longer to compile, with the same "
-               "jaxlib, processor, devices and XLA_FLAGS",
-               "remove --xla_dump_to from XLA_FLAGS" if dumps else "")
+    yield Line(
+        None,
+        "found again",
+        "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
+        if dumps
+        else f"programs that took {least:g} s or longer to compile, with the same "
+        "jaxlib, processor, devices and XLA_FLAGS",
+        "remove --xla_dump_to from XLA_FLAGS" if dumps else "",
+    )
 
 
 def _writable(folder: Path) -> bool:
@@ -190,23 +230,31 @@ def clusters() -> Iterator[Line]:
     for detector in DETECTORS:
         unset = [sign for sign in detector.signs if sign not in here.env]
         if detector.signs and len(unset) < len(detector.signs):
-            why = f"only some of its variables are set; missing: {', '.join(unset)}" if unset else (
-                f"detected: {', '.join(detector.signs)} are set"
+            why = (
+                f"only some of its variables are set; missing: {', '.join(unset)}"
+                if unset
+                else (f"detected: {', '.join(detector.signs)} are set")
             )
             other = not unset and detector.is_other(here.env)
             yield Line(None, detector.name, "detected, as part of Slurm" if other else why)
     found = present(here)
     if len(found) > 1:
         others = ", ".join(d.name for d in found[1:])
-        yield Line(None, "selected", f"{found[0].name}, before {others}: it started this "
-                   "process most directly (to choose another: cluster_detection_method)")
+        yield Line(
+            None,
+            "selected",
+            f"{found[0].name}, before {others}: it started this "
+            "process most directly (to choose another: cluster_detection_method)",
+        )
     yield from _resolved(here)
     if _version("mpi4py"):
         yield Line(None, "mpi4py", "is installed: used with cluster_detection_method='mpi4py'")
 
 
 FIELDS = (
-    ("address", "coordinator_address"), ("count", "num_processes"), ("index", "process_id"),
+    ("address", "coordinator_address"),
+    ("count", "num_processes"),
+    ("index", "process_id"),
     ("local_devices", "local_device_ids"),
 )
 
@@ -218,8 +266,9 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
         yield Line(False, "arguments", str(error))
         return
     if not resolved.cluster and not resolved.sources:
-        yield Line(None, "cluster", "none: programs run in one process, except under "
-                   "`shardwise launch`")
+        yield Line(
+            None, "cluster", "none: programs run in one process, except under `shardwise launch`"
+        )
         return
     for field, name in FIELDS:
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
@@ -249,8 +298,10 @@ def network() -> Iterator[Line]:
     files = [config.mtls_cert_file, config.mtls_key_file, config.mtls_ca_file]
     given = [flag.name for flag in files if flag.value]
     if not processes.HAS_TLS:
-        why = (f"jaxlib {backend.JAXLIB_VERSION} does not support it between processes; 0.11 and "
-               "later do")
+        why = (
+            f"jaxlib {backend.JAXLIB_VERSION} does not support it between processes; 0.11 and "
+            "later do"
+        )
         yield Line(False if given else None, "TLS", why)
     elif not given:
         yield Line(None, "TLS", "available, but not enabled (`mtls_cert_file`, SECURITY.md)")
@@ -273,8 +324,12 @@ def ports() -> Iterator[Line]:
     try:
         own = address_towards(host, port)
     except OSError as error:
-        yield Line(False if address else None, "own address", f"{host} cannot be resolved: {error}",
-                   "use addresses instead of host names, or fix /etc/hosts or the DNS")
+        yield Line(
+            False if address else None,
+            "own address",
+            f"{host} cannot be resolved: {error}",
+            "use addresses instead of host names, or fix /etc/hosts or the DNS",
+        )
         return
     if is_loopback(own):
         yield Line(None, "own address", f"{own} ({host}): other machines cannot reach it")
@@ -308,8 +363,12 @@ def _connects(name: str, host: str, end: str = "") -> Line:
                         raise OSError("the data did not arrive")
             seconds = time.perf_counter() - begin
     except OSError as error:
-        return Line(False, name, f"{host}{end} cannot listen or connect: {error}",
-                    "a firewall or a sandbox blocks it, so processes cannot find each other")
+        return Line(
+            False,
+            name,
+            f"{host}{end} cannot listen or connect: {error}",
+            "a firewall or a sandbox blocks it, so processes cannot find each other",
+        )
     text = f"{host}{end} can listen and connect, in {seconds * 1e6:.0f} us"
     return Line(True, name, text, facts={"host": host, "seconds": seconds})
 
@@ -325,7 +384,11 @@ def _free(host: str, port: int) -> Line:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
     except OSError as error:
-        return Line(False, "coordinator's port", f"{host}:{port}: {error.strerror or error}",
-                    "another program uses it, or the address does not belong to this machine: set "
-                    "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS")
+        return Line(
+            False,
+            "coordinator's port",
+            f"{host}:{port}: {error.strerror or error}",
+            "another program uses it, or the address does not belong to this machine: set "
+            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
+        )
     return Line(True, "coordinator's port", f"{host}:{port} is free")

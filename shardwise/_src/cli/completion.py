@@ -92,6 +92,7 @@ def _value(action: argparse.Action) -> tuple[str, tuple[str, ...]]:
 
 # -------------------------------------------------------------------------------------- bash
 
+
 def bash(commands: Sequence[Words]) -> str:
     """The script for bash."""
     values, rows = [], []
@@ -100,8 +101,10 @@ def bash(commands: Sequence[Words]) -> str:
         found = f'mapfile -t COMPREPLY < <(compgen -W {_words(option.words)} -- "$current")'
         if option.value == "path":
             found = 'mapfile -t COMPREPLY < <(compgen -f -- "$current")'
-        values.append(f"            {_cases(name, option)}) "
-                      f"{'' if option.value == 'any' else found + '; '}return;;")
+        values.append(
+            f"            {_cases(name, option)}) "
+            f"{'' if option.value == 'any' else found + '; '}return;;"
+        )
     for command in commands:
         options = [n for o in command.options for n in o.names if n.startswith("--")]
         plain = f'compgen -W {_words(command.words)} -- "$current"'
@@ -113,9 +116,11 @@ def bash(commands: Sequence[Words]) -> str:
         )
     return _filled(
         "completion.bash",
-        commands=_words([c.name for c in commands]), values="\n".join(values),
+        commands=_words([c.name for c in commands]),
+        values="\n".join(values),
         with_value="|\\\n            ".join([_cases(n, o) for n, o in taking]),
-        programs="|".join([c.name for c in commands if c.rest]), rows="\n".join(rows),
+        programs="|".join([c.name for c in commands if c.rest]),
+        rows="\n".join(rows),
     )
 
 
@@ -128,6 +133,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------- zsh
+
 
 def zsh(commands: Sequence[Words]) -> str:
     """The script for zsh."""
@@ -157,15 +163,19 @@ def fish(commands: Sequence[Words]) -> str:
     """The script for fish."""
     lines = ["# Completion of `shardwise` for fish", "complete -c shardwise -f"]
     for command in commands:
-        lines.append(f"complete -c shardwise -n __fish_use_subcommand -a {command.name} "
-                     f"-d {shlex.quote(command.about)}")
+        lines.append(
+            f"complete -c shardwise -n __fish_use_subcommand -a {command.name} "
+            f"-d {shlex.quote(command.about)}"
+        )
         here = f"complete -c shardwise -n '__fish_seen_subcommand_from {command.name}'"
         if command.words:
             lines.append(f"{here} -a {_words(command.words)}")
         if command.paths:
             lines.append(f"{here} -F")
-        lines.append("complete -c shardwise -n '__fish_seen_subcommand_from help' -a "
-                     f"{command.name} -d {shlex.quote(command.about)}")
+        lines.append(
+            "complete -c shardwise -n '__fish_seen_subcommand_from help' -a "
+            f"{command.name} -d {shlex.quote(command.about)}"
+        )
         for option in command.options:
             long = [f"-l {n[2:]}" for n in option.names if n.startswith("--")]
             short = [f"-s {n[1:]}" for n in option.names if not n.startswith("--")]

@@ -37,9 +37,7 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Runs the demo as a main program; returns its exit status."""
     argv = [f"{_command()} demo", *arguments]  # the command shown in the demo's messages
-    return run_main(
-        argv, str(examples()), lambda: runpy.run_module(PROGRAM, run_name="__main__")
-    )
+    return run_main(argv, str(examples()), lambda: runpy.run_module(PROGRAM, run_name="__main__"))
 
 
 def _command() -> str:

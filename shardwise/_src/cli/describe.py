@@ -14,8 +14,11 @@ from shardwise._src.saving.manifest import describe
 
 def parser() -> argparse.ArgumentParser:
     parser = command_parser("describe")
-    parser.add_argument("checkpoint", metavar="CHECKPOINT",
-                        help="a folder, or an address such as gs://bucket/folder")
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="a folder, or an address such as gs://bucket/folder",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -26,8 +29,12 @@ def run(arguments: Sequence[str]) -> int:
     try:
         found = describe(asked.checkpoint)
     except (CheckpointError, ImportError, OSError, ValueError) as error:
-        print(f"shardwise {error}" if str(error).startswith("describe:") else
-              f"shardwise describe: {error}", file=sys.stderr)
+        print(
+            f"shardwise {error}"
+            if str(error).startswith("describe:")
+            else f"shardwise describe: {error}",
+            file=sys.stderr,
+        )
         return 1
     print(json.dumps(found.to_dict(), indent=2) if asked.json else found)
     return 0

@@ -37,8 +37,9 @@ Section = Callable[[], Iterator[Line]]
 
 def parser() -> argparse.ArgumentParser:
     parser = command_parser("doctor")
-    parser.add_argument("--quick", action="store_true",
-                        help="only checks that take less than ten seconds in all")
+    parser.add_argument(
+        "--quick", action="store_true", help="only checks that take less than ten seconds in all"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     return parser
 
@@ -61,8 +62,11 @@ def sections(clock: Clock, quick: bool) -> dict[str, Section]:
             yield from selftest.two_processes(clock)
 
     return {
-        "versions": checks.versions, "devices": lambda: checks.devices(clock),
-        "machine": checks.machine, "caches": checks.caches, "cluster": checks.clusters,
+        "versions": checks.versions,
+        "devices": lambda: checks.devices(clock),
+        "machine": checks.machine,
+        "caches": checks.caches,
+        "cluster": checks.clusters,
         "network": lambda: (line for part in (checks.network, checks.ports) for line in part()),
         "collectives": collectives,
     }
@@ -105,7 +109,10 @@ def _rows(text: str, width: int | None, indent: str = "") -> list[str]:
     if width is None or _TEXTS_AT + len(text) <= width:
         return [text]
     return textwrap.wrap(
-        text, max(20, width - _TEXTS_AT), subsequent_indent=indent, break_long_words=False,
+        text,
+        max(20, width - _TEXTS_AT),
+        subsequent_indent=indent,
+        break_long_words=False,
         break_on_hyphens=False,
     )
 
@@ -128,6 +135,9 @@ def record(found: Sequence[Found], seconds: float) -> dict[str, object]:
     }
     problems = sum(line.ok is False for part in found for line in part.lines)
     return {
-        "shardwise": __version__, "pid": os.getpid(), "seconds": round(seconds, 3),
-        "problems": problems, "sections": rows,
+        "shardwise": __version__,
+        "pid": os.getpid(),
+        "seconds": round(seconds, 3),
+        "problems": problems,
+        "sections": rows,
     }

@@ -18,12 +18,7 @@ from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.cli import main_programs
-from shardwise._src.cli.arguments import (
-    PROGRAM_USAGE,
-    add_program,
-    command_parser,
-    program_of,
-)
+from shardwise._src.cli.arguments import PROGRAM_USAGE, add_program, command_parser, program_of
 from shardwise._src.cli.main_programs import run_main
 from shardwise._src.explain.machines import machine_of
 from shardwise._src.explain.report import Report
@@ -34,10 +29,18 @@ from shardwise._src.messages.formatting import join
 def parser() -> argparse.ArgumentParser:
     parser = command_parser("explain", usage=PROGRAM_USAGE, allow_abbrev=False)
     add = parser.add_argument
-    add("--function", action="append", default=[], metavar="NAME",
-        help="only functions with this name; can be repeated")
-    add("--machine", metavar="NAME",
-        help="the hardware for time estimates; by default that of the devices")
+    add(
+        "--function",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only functions with this name; can be repeated",
+    )
+    add(
+        "--machine",
+        metavar="NAME",
+        help="the hardware for time estimates; by default that of the devices",
+    )
     add("--html", type=Path, metavar="DIR", help="also save each report as DIR/FUNCTION.html")
     add("--json", type=Path, metavar="FILE", help="also write all reports as JSON")
     add_program(parser)

@@ -47,7 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     if found is None:
         print(
             f"there is no page for {bare!r}.{did_you_mean(bare, lines)} `shardwise explain-error` "
-            "lists all.", file=sys.stderr,
+            "lists all.",
+            file=sys.stderr,
         )
         return 1
     print((pages() / f"{found}.md").read_text(encoding="utf-8"), end="")

@@ -63,9 +63,13 @@ def within(seconds: float, section: Callable[[], Iterator[Line]], name: str) -> 
 
 # Variables for a program on this machine alone, independent of the user's TLS and transports.
 PLAIN = {
-    "SHARDWISE_PLATFORMS": "cpu", "SHARDWISE_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
-    "SHARDWISE_MTLS_CERT_FILE": "", "SHARDWISE_MTLS_KEY_FILE": "", "SHARDWISE_MTLS_CA_FILE": "",
-    "SHARDWISE_MTLS_PEER_URI_PREFIX": "", "SHARDWISE_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS": "0",
+    "SHARDWISE_PLATFORMS": "cpu",
+    "SHARDWISE_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+    "SHARDWISE_MTLS_CERT_FILE": "",
+    "SHARDWISE_MTLS_KEY_FILE": "",
+    "SHARDWISE_MTLS_CA_FILE": "",
+    "SHARDWISE_MTLS_PEER_URI_PREFIX": "",
+    "SHARDWISE_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS": "0",
 }
 
 
@@ -89,8 +93,13 @@ def run_program(
         path = Path(folder, "program.py")
         path.write_text(source)
         process = subprocess.Popen(
-            [*before, str(path), *after], env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", stdin=subprocess.DEVNULL,
+            [*before, str(path), *after],
+            env=own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
         )
         try:
             out, err = process.communicate(timeout=seconds)

@@ -24,9 +24,17 @@ from shardwise._src.launch.launcher import launch
 from shardwise._src.launch.workers import Plan
 
 OF_OTHERS = {  # options of torchrun, mpirun and srun
-    "nproc-per-node": "-n", "nprocs": "-n", "np": "-n", "ntasks": "-n", "num-processes": "-n",
-    "nnodes": "--nodes", "max-restarts": "--restarts", "master-addr": "--coordinator",
-    "rdzv-endpoint": "--coordinator", "coordinator-address": "--coordinator", "module": "-m",
+    "nproc-per-node": "-n",
+    "nprocs": "-n",
+    "np": "-n",
+    "ntasks": "-n",
+    "num-processes": "-n",
+    "nnodes": "--nodes",
+    "max-restarts": "--restarts",
+    "master-addr": "--coordinator",
+    "rdzv-endpoint": "--coordinator",
+    "coordinator-address": "--coordinator",
+    "module": "-m",
     "min-np": "--min-processes",
 }
 
@@ -39,7 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         _reject_option(own, unknown[0].partition("=")[0])
     plan = _plan(own, asked)
     for flag, limit in (
-        (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
+        (wait_report_secs, asked.wait_report_secs),
+        (wait_timeout_secs, asked.wait_timeout_secs),
     ):
         if limit is not None:
             flag.set(limit)
@@ -49,35 +58,84 @@ def run(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     parser = command_parser("launch", usage=PROGRAM_USAGE, allow_abbrev=False)
     add = parser.add_argument
-    add("-n", "--processes", type=_processes, default=1, metavar="N",
-        help="number of processes on this machine (1)")
-    add("--devices-per-process", type=count, metavar="D",
-        help="virtual CPU devices per process; with GPUs, each process gets the next D")
-    add("--restarts", type=number, default=0, metavar="N",
-        help="maximum number of restarts of all processes after one fails (0)")
-    add("--min-processes", type=count, metavar="M",
-        help="restart without the processes that were killed, as long as M are left in all (all)")
-    add("--log-dir", type=Path, metavar="DIR",
-        help="also write the output of process N to DIR/rank-N.log")
-    add("--grace", type=seconds, default=3.0, metavar="SECONDS",
-        help="time for processes to exit on their own when they are stopped (3)")
+    add(
+        "-n",
+        "--processes",
+        type=_processes,
+        default=1,
+        metavar="N",
+        help="number of processes on this machine (1)",
+    )
+    add(
+        "--devices-per-process",
+        type=count,
+        metavar="D",
+        help="virtual CPU devices per process; with GPUs, each process gets the next D",
+    )
+    add(
+        "--restarts",
+        type=number,
+        default=0,
+        metavar="N",
+        help="maximum number of restarts of all processes after one fails (0)",
+    )
+    add(
+        "--min-processes",
+        type=count,
+        metavar="M",
+        help="restart without the processes that were killed, as long as M are left in all (all)",
+    )
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="also write the output of process N to DIR/rank-N.log",
+    )
+    add(
+        "--grace",
+        type=seconds,
+        default=3.0,
+        metavar="SECONDS",
+        help="time for processes to exit on their own when they are stopped (3)",
+    )
     many = parser.add_argument_group("many machines")
     add = many.add_argument
-    add("--coordinator", metavar="HOST:PORT",
-        help="address of the launcher of node 0; without it, only this machine is used")
+    add(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="address of the launcher of node 0; without it, only this machine is used",
+    )
     add("--nodes", type=count, default=1, metavar="N", help="number of machines (1)")
     add("--node-rank", type=number, metavar="R", help="the index of this machine, from 0")
     waits = parser.add_argument_group("how long to wait, in seconds")
     add = waits.add_argument
-    add("--initialization-timeout", type=seconds, default=300.0, metavar="SECONDS",
-        help="for all machines and processes to join (300)")
-    add("--heartbeat-timeout-seconds", type=seconds, default=20.0, metavar="SECONDS",
-        help="for a heartbeat, before a process counts as lost (20)")
-    add("--wait-report-secs", type=seconds, metavar="SECONDS",
+    add(
+        "--initialization-timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="for all machines and processes to join (300)",
+    )
+    add(
+        "--heartbeat-timeout-seconds",
+        type=seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="for a heartbeat, before a process counts as lost (20)",
+    )
+    add(
+        "--wait-report-secs",
+        type=seconds,
+        metavar="SECONDS",
         help="for other processes, before the missing ones are reported "
-             f"({wait_report_secs.default:.0f})")
-    add("--wait-timeout-secs", type=seconds, metavar="SECONDS",
-        help=f"for other processes, before the wait fails ({wait_timeout_secs.default:.0f})")
+        f"({wait_report_secs.default:.0f})",
+    )
+    add(
+        "--wait-timeout-secs",
+        type=seconds,
+        metavar="SECONDS",
+        help=f"for other processes, before the wait fails ({wait_timeout_secs.default:.0f})",
+    )
     add_program(parser)
     return parser
 
@@ -113,9 +171,18 @@ def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
         except OSError as error:
             parser.error(f"--log-dir {asked.log_dir}: {error.strerror}.")
     return Plan(
-        command, asked.processes, asked.devices_per_process, asked.restarts, asked.log_dir,
-        address, asked.nodes, asked.node_rank or 0, asked.grace,
-        asked.heartbeat_timeout_seconds, asked.initialization_timeout, asked.min_processes,
+        command,
+        asked.processes,
+        asked.devices_per_process,
+        asked.restarts,
+        asked.log_dir,
+        address,
+        asked.nodes,
+        asked.node_rank or 0,
+        asked.grace,
+        asked.heartbeat_timeout_seconds,
+        asked.initialization_timeout,
+        asked.min_processes,
     )
 
 

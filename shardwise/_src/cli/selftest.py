@@ -16,7 +16,7 @@ SMALL, LARGE = 1 << 8, 1 << 20  # bytes on each device, about
 MARK = "measured: "
 SLOW = 5e-3  # seconds from which a small collective counts as slow
 
-COLLECTIVES = '''
+COLLECTIVES = """
 import json
 import statistics
 import sys
@@ -69,19 +69,27 @@ for bytes_of_each in map(int, sys.argv[1:]):
         rows.append({"collective": name, "bytes": 4 * size, "seconds": seconds, "devices": n})
 if sw.process_index() == 0:
     print("measured:", json.dumps(rows))
-'''
+"""
 
 
 def one_process(clock: Clock, quick: bool) -> Iterator[Line]:
     """Collectives over eight virtual CPU devices."""
     sizes = [str(SMALL)] if quick else [str(SMALL), str(LARGE)]
     ran = run_program(
-        COLLECTIVES, [sys.executable], sizes, clock.left(25.0), SHARDWISE_NUM_CPU_DEVICES="8",
+        COLLECTIVES,
+        [sys.executable],
+        sizes,
+        clock.left(25.0),
+        SHARDWISE_NUM_CPU_DEVICES="8",
         **PLAIN,
     )
     if quick and ran.text.startswith(LATE):  # a busy machine is not broken
-        yield Line(None, "one process", f"not tested: it takes longer than {ran.seconds:.0f} s",
-                   "run without --quick to allow more time")
+        yield Line(
+            None,
+            "one process",
+            f"not tested: it takes longer than {ran.seconds:.0f} s",
+            "run without --quick to allow more time",
+        )
         return
     yield from _lines("one process", "8 virtual CPU devices", ran)
 
@@ -97,8 +105,16 @@ def two_processes(clock: Clock) -> Iterator[Line]:
     """Collectives over two processes of two devices each, started by a launcher; uses Gloo."""
     seconds = clock.left(30.0)
     launch = [
-        sys.executable, "-m", "shardwise", "launch", "-n", "2", "--devices-per-process", "2",
-        "--initialization-timeout", f"{seconds:.1f}",
+        sys.executable,
+        "-m",
+        "shardwise",
+        "launch",
+        "-n",
+        "2",
+        "--devices-per-process",
+        "2",
+        "--initialization-timeout",
+        f"{seconds:.1f}",
     ]
     ran = run_program(COLLECTIVES, launch, [str(SMALL), str(LARGE)], seconds, **PLAIN)
     yield from _lines("two processes", "4 CPU devices, with Gloo,", ran)
@@ -124,7 +140,9 @@ def _measured(row: dict[str, object]) -> Line:
     slow = seconds > SLOW and size <= 2 * SMALL
     advice = (
         "this is slow: do other programs use the processors (`uptime`), or is their number limited "
-        "(by a container's quota)?" if slow else ""
+        "(by a container's quota)?"
+        if slow
+        else ""
     )
     return Line(None, f"  {row['collective']}", text, advice, row)
 
@@ -136,6 +154,8 @@ def _remedy(text: str) -> str:
             "allow more time. `py-spy dump` shows where a process hangs."
         )
     if "cannot listen" in text or "did not reach" in text:
-        return ("a firewall, or a sandbox without loopback, blocks connections between processes: "
-                "see `network`.")
+        return (
+            "a firewall, or a sandbox without loopback, blocks connections between processes: "
+            "see `network`."
+        )
     return "`shardwise explain-error` explains the errors that the library raises."

@@ -27,10 +27,17 @@ ENDS = "Ctrl-C ends this view, not the programs."
 def parser() -> argparse.ArgumentParser:
     parser = command_parser("top")
     add = parser.add_argument
-    add("pid", nargs="?", type=number,
-        help="pid of the launcher; without it, all launches of this user")
-    add("--once", action="store_true",
-        help="print one table and exit; the default without a terminal")
+    add(
+        "pid",
+        nargs="?",
+        type=number,
+        help="pid of the launcher; without it, all launches of this user",
+    )
+    add(
+        "--once",
+        action="store_true",
+        help="print one table and exit; the default without a terminal",
+    )
     add("--json", action="store_true", help="print one JSON record and exit")
     add("--interval", type=seconds, default=1.0, metavar="SECONDS", help="between updates (1)")
     return parser
@@ -135,9 +142,14 @@ def table(launch: Launch) -> str:
 
 def _row(process: Process) -> tuple[str, ...]:
     return (
-        str(process.rank), str(process.pid), process.state, _number(process.step),
-        _number(process.steps_per_second), _number(process.tokens_per_second),
-        _bytes(process.resident_bytes), _bytes(process.device_bytes),
+        str(process.rank),
+        str(process.pid),
+        process.state,
+        _number(process.step),
+        _number(process.steps_per_second),
+        _number(process.tokens_per_second),
+        _bytes(process.resident_bytes),
+        _bytes(process.device_bytes),
     )
 
 

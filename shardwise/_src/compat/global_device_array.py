@@ -31,7 +31,9 @@ def _over_mesh(make: Callable[..., Array]) -> staticmethod[..., Array]:
     """A function that makes arrays, with a mesh and its axes instead of a sharding."""
 
     def over_mesh(
-        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        global_shape: Sequence[int],
+        global_mesh: Mesh,
+        mesh_axes: Any,
         data_callback: Callable[[Any], Any],
     ) -> Array:
         return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
@@ -54,7 +56,10 @@ class GlobalDeviceArray(metaclass=_Meta):
     """
 
     def __new__(  # pyright: ignore[reportInconsistentConstructor]
-        cls, global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        cls,
+        global_shape: Sequence[int],
+        global_mesh: Mesh,
+        mesh_axes: Any,
         device_buffers: Sequence[Array],
     ) -> Array:
         place = _place(global_mesh, mesh_axes)

@@ -12,8 +12,14 @@ from shardwise._src.types.partition_spec import AxisName
 
 
 def shard_map(
-    f: Callable[P, T], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool | None = None,
-    auto: Collection[AxisName] = frozenset(), *, check_vma: bool | None = None,
+    f: Callable[P, T],
+    mesh: Any,
+    in_specs: Any,
+    out_specs: Any,
+    check_rep: bool | None = None,
+    auto: Collection[AxisName] = frozenset(),
+    *,
+    check_vma: bool | None = None,
 ) -> Callable[P, T]:
     """`shardwise.shard_map` with positional arguments, two of them under other names.
 
@@ -27,8 +33,7 @@ def shard_map(
     """
     if check_rep is not None and check_vma is not None:
         raise TypeError(
-            "shard_map got both check_rep and check_vma, which mean the same; pass only "
-            "check_vma."
+            "shard_map got both check_rep and check_vma, which mean the same; pass only check_vma."
         )
     checked = True if check_rep is check_vma is None else bool(check_rep or check_vma)
     unknown = [a for a in auto if a not in mesh.axis_names]
@@ -39,6 +44,10 @@ def shard_map(
             f"{join(auto)}."
         )
     return shard_map_now(
-        f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={*manual} if auto else (),
+        f,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names={*manual} if auto else (),
         check_vma=checked,
     )

@@ -24,8 +24,9 @@ _FALLBACK = "*"  # the modules that have all other names
 PLACES: dict[str, dict[str, str]] = {
     "jax._src": {},
     "jax._src.ad_util": {
-        "Zero": "shardwise.interpreters.ad", "instantiate": "shardwise.interpreters.ad:"
-        "instantiate_zeros", "stop_gradient_p": _VALUES,
+        "Zero": "shardwise.interpreters.ad",
+        "instantiate": "shardwise.interpreters.ad:instantiate_zeros",
+        "stop_gradient_p": _VALUES,
     },
     "jax._src.api": {_FALLBACK: "shardwise"},
     "jax._src.api_util": {_FALLBACK: "shardwise.api_util"},
@@ -51,10 +52,7 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.lax": {},
     "jax._src.lax.lax": {_FALLBACK: "shardwise.lax"},
     "jax._src.literals": {},
-    "jax._src.mesh": {
-        "thread_resources": _VALUES,
-        _FALLBACK: "shardwise.sharding",
-    },
+    "jax._src.mesh": {"thread_resources": _VALUES, _FALLBACK: "shardwise.sharding"},
     "jax._src.numpy": {_FALLBACK: "shardwise.numpy"},
     "jax._src.numpy.lax_numpy": {_FALLBACK: "shardwise.numpy"},
     "jax._src.numpy.util": {_FALLBACK: _VALUES},

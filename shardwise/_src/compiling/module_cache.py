@@ -110,7 +110,10 @@ def _compile(
 
 
 def _kept(
-    files: DiskCache | None, text: str, devices: tuple, options: Any,
+    files: DiskCache | None,
+    text: str,
+    devices: tuple,
+    options: Any,
     compiled: Callable[[], LoadedModule],
 ) -> LoadedModule:
     """The program from its file; else compiled, and stored there if compilation was slow."""

@@ -128,7 +128,11 @@ class Body:
     __slots__ = ("program", "outside", "tree", "captures", "refs")
 
     def __init__(
-        self, program: Program, outside: list[Any], tree: Any, captures: bool,
+        self,
+        program: Program,
+        outside: list[Any],
+        tree: Any,
+        captures: bool,
         refs: Sequence[Ref] = (),
     ):
         self.program = program
@@ -145,8 +149,13 @@ class Body:
 
 
 def staged(
-    fun: Callable, types: Sequence[ArrayType], who: str, name: str = "", names: Sequence[str] = (),
-    as_leaves: Callable | None = None, with_refs: bool = False,
+    fun: Callable,
+    types: Sequence[ArrayType],
+    who: str,
+    name: str = "",
+    names: Sequence[str] = (),
+    as_leaves: Callable | None = None,
+    with_refs: bool = False,
 ) -> Body:
     """Stages `fun(*leaves) → pytree`.
 
@@ -311,7 +320,8 @@ def check_carry(
 
 
 _REMEDIES = {
-    "dtype": "`astype`", "sharding": "`shardwise.sharding.reshard`",
+    "dtype": "`astype`",
+    "sharding": "`shardwise.sharding.reshard`",
     "varying names": "`shardwise.lax.pcast`",
 }
 
@@ -319,7 +329,8 @@ _REMEDIES = {
 def differing(*types: ArrayType) -> list[str]:
     """How types differ, for messages."""
     columns = {
-        "shape": [t.shape for t in types], "dtype": [t.dtype for t in types],
+        "shape": [t.shape for t in types],
+        "dtype": [t.dtype for t in types],
         "sharding": [(t.mesh, t.spec) for t in types],
         "varying names": [t.varying for t in types],
     }
@@ -346,8 +357,9 @@ def steps_per_turn(who: str, unroll: Any) -> int:
 def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
     if tree != wanted:
         differences = tree_difference("init", wanted, "the result", tree, "carry")
-        raise TypeError(f"{who}: {name} must return a carry with the pytree structure of init; "
-                        f"{differences}.")
+        raise TypeError(
+            f"{who}: {name} must return a carry with the pytree structure of init; {differences}."
+        )
 
 
 class Loop:
@@ -364,8 +376,13 @@ class Loop:
     __slots__ = ("op", "consts", "casts", "tree", "refs", "at")
 
     def __init__(
-        self, op: BoundOp, consts: list[Any], casts: list[tuple], tree: Any,
-        refs: Sequence[Ref] = (), at: int = 0,
+        self,
+        op: BoundOp,
+        consts: list[Any],
+        casts: list[tuple],
+        tree: Any,
+        refs: Sequence[Ref] = (),
+        at: int = 0,
     ):
         self.op = op
         self.consts = consts

@@ -28,9 +28,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> l
     return e.call(program, *xs)
 
 
-def _jvp(
-    op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any
-) -> tuple[list, list]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any) -> tuple[list, list]:
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
     args = [*primals, *[t for t in tangents if t is not None]]
@@ -87,9 +85,7 @@ def _batch(
     return op(*moved, program=new, **p), [0 if m else None for m in marks]
 
 
-def calling(
-    name: str, lower: Callable[..., Any], split: Callable[..., Any], **facts: Any
-) -> Op:
+def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any], **facts: Any) -> Op:
     """An op that calls its parameter `program`; other parameters are passed unchanged."""
     return Op(
         name,

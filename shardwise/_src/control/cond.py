@@ -79,8 +79,9 @@ def _lower(
 
     def write(branch: Program) -> None:
         results = e.inline(branch, *xs)
-        e.lines.append(f"stablehlo.return {', '.join(results)} : {types}" if results
-                       else "stablehlo.return")
+        e.lines.append(
+            f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
+        )
 
     regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
     text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
@@ -88,7 +89,11 @@ def _lower(
 
 
 def _lower_together(
-    e: Any, t: ArrayType, outs: Sequence[ArrayType], which: str, xs: Sequence[str],
+    e: Any,
+    t: ArrayType,
+    outs: Sequence[ArrayType],
+    which: str,
+    xs: Sequence[str],
     branches: Branches,
 ) -> list[str]:
     """Runs all branches, as devices choose different ones, but all take part in collectives."""
@@ -98,8 +103,9 @@ def _lower_together(
         here = which
         if t.dtype != BOOL:
             least = e.scalar(number, INDEX)
-            here = e.let(f"stablehlo.compare GE, {which}, {least} : "
-                         f"({e.ty(t)}, {e.ty(t)}) -> {flag}")
+            here = e.let(
+                f"stablehlo.compare GE, {which}, {least} : ({e.ty(t)}, {e.ty(t)}) -> {flag}"
+            )
         found = [
             e.let(f"stablehlo.select {here}, {new}, {old} : {flag}, {e.ty(out)}")
             for new, old, out in zip(results, found, outs, strict=True)
@@ -172,9 +178,7 @@ class CondSplit:
         new = Extension(part.known.eqns)
         count = self.unknown_out.count(False)
         found = dict(zip(taken, part.known.outvars[count:], strict=True))
-        residuals = [
-            found[n] if n in found else new.zeros(t) for n, t in enumerate(self._places)
-        ]
+        residuals = [found[n] if n in found else new.zeros(t) for n, t in enumerate(self._places)]
         outputs = [*part.known.outvars[:count], *residuals]
         return part.known.replace(outvars=outputs, eqns=new.eqns)
 
@@ -217,7 +221,8 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
     return Split(
         known.replace(outvars=[*kept, *known.outvars[count:], *moved]),
         rest.replace(inputs=inputs, outvars=outputs),
-        wanted, (*part.forwarded, *[None] * len(moved)),
+        wanted,
+        (*part.forwarded, *[None] * len(moved)),
     )
 
 
@@ -245,9 +250,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     count = plan.unknown_out.count(False)
     residuals = [*[known_args[i] for i in plan.passed], *outs[count:]]
     rest_args = [a for a, u in zip(operands, unknown, strict=True) if u]
-    rest = iter(interpreter.record(
-        cond, (which, *residuals, *rest_args), {"branches": plan.rest}
-    ))
+    rest = iter(interpreter.record(cond, (which, *residuals, *rest_args), {"branches": plan.rest}))
     found = iter(outs[:count])
     return [next(rest) if u else next(found) for u in plan.unknown_out]
 

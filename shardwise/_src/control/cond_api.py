@@ -74,7 +74,10 @@ class Choice:
 
 @hides_frames
 def cond(
-    pred: ArrayLike, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any,
+    pred: ArrayLike,
+    true_fun: Callable[..., T],
+    false_fun: Callable[..., T],
+    *operands: Any,
     operand: Any = _NONE,
 ) -> T:
     """Conditionally applies one of two functions.
@@ -180,6 +183,7 @@ def _refs_outside(
     funs: Sequence[Callable], leaves: list[Any], tree: Any
 ) -> tuple[list[Callable], list[Any]]:
     """The functions with the refs among their operands as captured values; the other operands."""
+
     def flat(f: Callable) -> Callable:
         inner = functools.wraps(f)(lambda *xs: f(*tree.unflatten(xs)))
         return with_refs_outside(inner, leaves)
@@ -270,7 +274,8 @@ class _Call:
         first, one = bodies[0].tree, f"that of {self.labels[0]}"
         rows = [
             tree_difference(one, first, f"that of {label}", body.tree, "result")
-            for body, label in zip(bodies, self.labels, strict=True) if body.tree != first
+            for body, label in zip(bodies, self.labels, strict=True)
+            if body.tree != first
         ]
         if rows:
             raise TypeError(

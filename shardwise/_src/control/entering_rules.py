@@ -43,8 +43,15 @@ def eval_call(
 
 
 def enter_scan(
-    op: Op, inside: Inside, state: list[Any], args: list[Any], *, body: Program, num_consts: int,
-    num_carry: int, **p: Any,
+    op: Op,
+    inside: Inside,
+    state: list[Any],
+    args: list[Any],
+    *,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    **p: Any,
 ) -> Entered:
     """The state is carried first."""
     consts, rest = args[:num_consts], args[num_consts:]
@@ -56,8 +63,16 @@ def enter_scan(
 
 
 def eval_scan(
-    op: Op, run: Callable[..., Any], args: list[Any], *, body: Program, num_consts: int,
-    num_carry: int, length: int, reverse: bool, **p: Any,
+    op: Op,
+    run: Callable[..., Any],
+    args: list[Any],
+    *,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    length: int,
+    reverse: bool,
+    **p: Any,
 ) -> None:
     consts, carry, xs = parts(args, num_consts, num_carry)
     for i in reversed(range(length)) if reverse else range(length):
@@ -69,23 +84,42 @@ def eval_scan(
 
 
 def enter_while(
-    op: Op, inside: Inside, state: list[Any], args: list[Any], *, test: Program, body: Program,
-    num_test: int, num_body: int,
+    op: Op,
+    inside: Inside,
+    state: list[Any],
+    args: list[Any],
+    *,
+    test: Program,
+    body: Program,
+    num_test: int,
+    num_body: int,
 ) -> Entered:
     """The state is carried first. A test that changes it runs before the loop, and in the body."""
     tests, bodies, carry = parts(args, num_test, num_body)
     count, types = len(state), inside.types_here()
     if not inside.has(test):
         outs = op(
-            *tests, *bodies, *state, *carry, test=ignoring(test, types, num_test),
-            body=inside.program(body, num_body), num_test=num_test, num_body=num_body,
+            *tests,
+            *bodies,
+            *state,
+            *carry,
+            test=ignoring(test, types, num_test),
+            body=inside.program(body, num_body),
+            num_test=num_test,
+            num_body=num_body,
         )
         return outs[count:], outs[:count]
     tested = inside.program(test, num_test, 1)
     go_on, turn = _tested_in_body(tested, inside.program(body, num_body), num_test, num_body, count)
     first = tested(*tests, *state, *carry)
     outs = op(
-        *tests, *bodies, *first, *carry, test=go_on, body=turn, num_test=0,
+        *tests,
+        *bodies,
+        *first,
+        *carry,
+        test=go_on,
+        body=turn,
+        num_test=0,
         num_body=num_test + num_body,
     )
     return outs[1 + count :], outs[1 : 1 + count]
@@ -116,8 +150,14 @@ def _tested_in_body(
 
 
 def eval_while(
-    op: Op, run: Callable[..., Any], args: list[Any], *, test: Program, body: Program,
-    num_test: int, num_body: int,
+    op: Op,
+    run: Callable[..., Any],
+    args: list[Any],
+    *,
+    test: Program,
+    body: Program,
+    num_test: int,
+    num_body: int,
 ) -> None:
     tests, bodies, carry = parts(args, num_test, num_body)
     while bool(run(test, [*tests, *carry])[0]):

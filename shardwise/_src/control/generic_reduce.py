@@ -65,9 +65,7 @@ def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayT
         wanted = in_row(scalars)
         raise TypeError(f"[reduce] the function must return {wanted}; got {shown}.")
     weak = [t.weak_type and i.weak_type for t, i in zip(xs, inits, strict=True)]
-    return tuple([
-        array_type(reduced(t, axes), t.dtype, w) for t, w in zip(xs, weak, strict=True)
-    ])
+    return tuple([array_type(reduced(t, axes), t.dtype, w) for t, w in zip(xs, weak, strict=True)])
 
 
 def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
@@ -86,14 +84,14 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: t
     return e.reduce_by(combine, xs[:half], ins[:half], xs[half:], axes)
 
 
-def _batch(
-    op: Op, mapped: MappedAxis, args: Any, ds: Any, *, body: Program, axes: tuple
-) -> tuple:
+def _batch(op: Op, mapped: MappedAxis, args: Any, ds: Any, *, body: Program, axes: tuple) -> tuple:
     half = len(args) // 2
     xs = [
-        broadcast_in_dim(x, shape=(mapped.size, *type_of(x).shape),
-                         dims=tuple(range(1, type_of(x).ndim + 1)))
-        if d is None else move_axis(x, d, 0)
+        broadcast_in_dim(
+            x, shape=(mapped.size, *type_of(x).shape), dims=tuple(range(1, type_of(x).ndim + 1))
+        )
+        if d is None
+        else move_axis(x, d, 0)
         for x, d in zip(args[:half], ds[:half], strict=True)
     ]
     shifted = tuple(a + 1 for a in axes)
@@ -179,18 +177,27 @@ KNOWN: dict[Op, tuple[Op, Callable]] = {
 
 @overload
 def reduce(
-    operands: ArrayLike, init_values: ArrayLike, computation: Callable[[Any, Any], Any],
-    dimensions: Sequence[int], out_sharding: OutSharding = None,
+    operands: ArrayLike,
+    init_values: ArrayLike,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: OutSharding = None,
 ) -> Array: ...
 @overload
 def reduce(
-    operands: T, init_values: Any, computation: Callable[[Any, Any], Any],
-    dimensions: Sequence[int], out_sharding: OutSharding = None,
+    operands: T,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: OutSharding = None,
 ) -> T: ...
 @hides_frames
 def reduce(
-    operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
-    dimensions: Sequence[int], out_sharding: OutSharding = None,
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: OutSharding = None,
 ) -> Any:
     """Folds `dimensions` of one or several arrays with an associative function.
 

@@ -48,7 +48,10 @@ def fit(x: Any, t: ArrayType) -> Any:
 
 
 def with_results(
-    program: Program, count: int, marks: Sequence[bool], wanted: Sequence[bool],
+    program: Program,
+    count: int,
+    marks: Sequence[bool],
+    wanted: Sequence[bool],
     types: Sequence[ArrayType],
 ) -> Program:
     """The program with the requested results after its first `count`.

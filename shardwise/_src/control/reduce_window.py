@@ -128,9 +128,15 @@ def _jvp(
 
 
 reduce_window_op = Op(
-    "reduce_window", multiple=True, programs=("body",), is_expensive=True, type_rule=_type,
+    "reduce_window",
+    multiple=True,
+    programs=("body",),
+    is_expensive=True,
+    type_rule=_type,
     dims=_dims,
-    lower=_lower, jvp=_jvp, batch=_batch,
+    lower=_lower,
+    jvp=_jvp,
+    batch=_batch,
 )
 
 # The fold by one op, its required identity, and its operand types.

@@ -117,8 +117,11 @@ def jvp_body(
     count, results = len(body.invars), len(body.outvars)
     tangents = iter(both.invars[count:])
     found = [next(tangents) if m else None for m in (*consts, *carry, *xs)]
-    ins = zip(parts(both.invars[:count], num_consts, num_carry),
-              parts(found, num_consts, num_carry), strict=True)
+    ins = zip(
+        parts(both.invars[:count], num_consts, num_carry),
+        parts(found, num_consts, num_carry),
+        strict=True,
+    )
     moving = iter(both.outvars[results:])
     outs = [next(moving) if m else None for m in marks]
     new = Extension(both.eqns)
@@ -130,8 +133,12 @@ def jvp_body(
     inputs = [*both.constvars]
     for values, ts in ins:
         inputs += [*values, *given(ts)]
-    outputs = [*both.outvars[:num_carry], *carried, *both.outvars[num_carry:results],
-               *given(outs[num_carry:])]
+    outputs = [
+        *both.outvars[:num_carry],
+        *carried,
+        *both.outvars[num_carry:results],
+        *given(outs[num_carry:]),
+    ]
     program = both.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)
     return program, carry, marks[num_carry:]
 
@@ -232,16 +239,21 @@ def transposed_body(
         if m:
             aval = next(into).aval
             carried.append(new.zeros(aval) if ct is None else new.fit(ct, aval))
-    inputs = [*back.constvars, *known[:known_consts], *held, *ct_carry,
-              *known[known_consts:], *ct_ys]
+    inputs = [
+        *back.constvars,
+        *known[:known_consts],
+        *held,
+        *ct_carry,
+        *known[known_consts:],
+        *ct_ys,
+    ]
     outputs = [*total, *carried, *ct_xs]
     program = back.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)
     return program, const_marks, carry, x_marks
 
 
 def _transpose_linear(
-    cts: Any, args: Any, linear: Marks, *, body: Program, num_consts: int, num_carry: int,
-    **p: Any,
+    cts: Any, args: Any, linear: Marks, *, body: Program, num_consts: int, num_carry: int, **p: Any
 ) -> list[Any]:
     nonzero = tuple([ct is not None for ct in cts])
     back, const_marks, carry_marks, x_marks = transposed_body(
@@ -297,8 +309,15 @@ def batched_body(
 
 
 def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, body: Program, num_consts: int,
-    num_carry: int, **p: Any,
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    **p: Any,
 ) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims])
     axis = mapped.of(args, dims)
@@ -330,7 +349,14 @@ def _divide(
 
 
 def _keys(
-    op: Op, flow: Any, args: Any, *, body: Program, num_consts: int, num_carry: int, length: int,
+    op: Op,
+    flow: Any,
+    args: Any,
+    *,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    length: int,
     **p: Any,
 ) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""

@@ -52,8 +52,12 @@ from shardwise._src.types.dtypes import is_integer
 
 @hides_frames
 def scan(
-    f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = None,
-    length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+    f: Callable[[Carry, X], tuple[Carry, Y]],
+    init: Carry,
+    xs: X | None = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Carry, Y]:
     """Scans a function over the leading dimension of arrays, carrying state from step to step.
@@ -104,7 +108,13 @@ class _Call:
     """A call of `scan` whose body may not be staged yet. tree: the pytree of (init, xs)."""
 
     def __init__(
-        self, f: Callable, init: Any, xs: Any, tree: Any, length: Any, reverse: bool,
+        self,
+        f: Callable,
+        init: Any,
+        xs: Any,
+        tree: Any,
+        length: Any,
+        reverse: bool,
         unroll: int | bool,
     ):
         check_function("scan", "the body", f)
@@ -183,8 +193,11 @@ class _Call:
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
         program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
         params = {
-            "body": shared(program), "num_consts": len(body.outside),
-            "num_carry": count + len(body.refs), "length": self.length, "reverse": self.reverse,
+            "body": shared(program),
+            "num_consts": len(body.outside),
+            "num_carry": count + len(body.refs),
+            "length": self.length,
+            "reverse": self.reverse,
             "unroll": self.unroll,
         }
         casts = casts_of(carry, wider)

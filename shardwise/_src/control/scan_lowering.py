@@ -23,12 +23,30 @@ _INDEX_TYPE = array_type((), INDEX)
 
 
 def lower_scan(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, num_consts: int, num_carry: int,
-    length: int, reverse: bool, unroll: int,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    *xs: str,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    length: int,
+    reverse: bool,
+    unroll: int,
 ) -> list[str]:
     end = num_consts + num_carry
-    writer = _Writer(e, body, xs[:num_consts], list(zip(xs[end:], ins[end:], strict=True)),
-                     outs[num_carry:], num_carry, length, reverse, unroll)
+    writer = _Writer(
+        e,
+        body,
+        xs[:num_consts],
+        list(zip(xs[end:], ins[end:], strict=True)),
+        outs[num_carry:],
+        num_carry,
+        length,
+        reverse,
+        unroll,
+    )
     carry = list(xs[num_consts:end])
     if isinstance(length, Symbolic):
         return writer.loop(carry, outs[:num_carry], 1)
@@ -49,8 +67,16 @@ class _Writer:
     """Writes the steps of one scan."""
 
     def __init__(
-        self, e: Any, body: Program, consts: Sequence[str], xs: list, y_types: Sequence,
-        num_carry: int, length: int, reverse: bool, unroll: int,
+        self,
+        e: Any,
+        body: Program,
+        consts: Sequence[str],
+        xs: list,
+        y_types: Sequence,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
     ):
         self.e, self.body, self.consts, self.num_carry = e, body, consts, num_carry
         self.xs = [(name, physical(t)) for name, t in xs]
@@ -88,10 +114,12 @@ class _Writer:
             row = self._reshaped(y, t.update(shape=t.shape[1:]), part.shape)
             starts = ", ".join(self._starts(index, t.ndim))
             types = ", ".join([e.ty(_INDEX_TYPE)] * t.ndim)
-            found.append(e.let(
-                f"stablehlo.dynamic_update_slice {buffer}, {row}, {starts} : "
-                f"({e.ty(t)}, {e.ty(part)}, {types}) -> {e.ty(t)}"
-            ))
+            found.append(
+                e.let(
+                    f"stablehlo.dynamic_update_slice {buffer}, {row}, {starts} : "
+                    f"({e.ty(t)}, {e.ty(part)}, {types}) -> {e.ty(t)}"
+                )
+            )
         return found
 
     def _reshaped(self, x: str, t: ArrayType, shape: tuple) -> str:
@@ -123,9 +151,7 @@ class _Writer:
         part = t.update(shape=(1, *t.shape[1:]))
         rows = [self._reshaped(y, t.update(shape=t.shape[1:]), part.shape) for y in ys]
         types = ", ".join([e.ty(part)] * len(rows))
-        return e.let(
-            f"stablehlo.concatenate {', '.join(rows)}, dim = 0 : ({types}) -> {e.ty(t)}"
-        )
+        return e.let(f"stablehlo.concatenate {', '.join(rows)}, dim = 0 : ({types}) -> {e.ty(t)}")
 
     def loop(self, carry: list[str], carry_types: Sequence[ArrayType], unroll: int) -> list[str]:
         e = self.e

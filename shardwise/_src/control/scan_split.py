@@ -65,9 +65,7 @@ class SplitPlan:
         atoms = iter(inner.rest.outvars)
         number = iter(range(len(known.outvars)))
         # Each result of the known body: a position among the invariants, or an atom of the loop.
-        self.results: list[Any] = [
-            next(atoms) if u else next(number) for u in inner.unknown_out
-        ]
+        self.results: list[Any] = [next(atoms) if u else next(number) for u in inner.unknown_out]
 
     def _plan_loop(self) -> None:
         """The known scan: carries, then ys, then residuals that change; each stacked once."""
@@ -155,8 +153,12 @@ class SplitPlan:
         moving = [row for row in rows if row[1][0] in ("stacked", "xs")]
         consts = sum(self.unknown_in[: self.counts[0]])
         carry = sum(self.unknown_in[self.counts[0] : sum(self.counts)])
-        inputs = [*[v for v, _ in fixed], *unknown_vars[: consts + carry],
-                  *[v for v, _ in moving], *unknown_vars[consts + carry :]]
+        inputs = [
+            *[v for v, _ in fixed],
+            *unknown_vars[: consts + carry],
+            *[v for v, _ in moving],
+            *unknown_vars[consts + carry :],
+        ]
         self.rest = rest.replace(inputs=[*rest.constvars, *inputs], outvars=outputs)
         self.fixed = [s for _, s in fixed]
         self.moving = [s for _, s in moving]
@@ -183,20 +185,32 @@ class SplitPlan:
         stacked: list[Any] = []
         carried: list[Any] = []
         if self.loop.outvars:
-            p = {**params, "body": self.loop, "num_consts": self.loop_consts,
-                 "num_carry": self.known_carry}
+            p = {
+                **params,
+                "body": self.loop,
+                "num_consts": self.loop_consts,
+                "num_carry": self.known_carry,
+            }
             outs = bind(scan, [*held, *changing], p)
             carried, stacked = outs[: self.known_carry], outs[self.known_carry :]
-        values = {"before": computed, "constant": consts, "stacked": stacked,
-                  "xs": changing[self.known_carry :]}
+        values = {
+            "before": computed,
+            "constant": consts,
+            "stacked": stacked,
+            "xs": changing[self.known_carry :],
+        }
         rest_args = iter([a for a, u in zip(args, self.unknown_in, strict=True) if u])
         own = self.rest_counts[0] - len(self.fixed) + self.rest_counts[1]
         ordered = [values[kind][i] for kind, i in self.fixed]
         ordered += [next(rest_args) for _ in range(own)]
         ordered += [values[kind][i] for kind, i in self.moving]
         ordered += rest_args
-        p = {**params, "body": self.rest, "num_consts": self.rest_counts[0],
-             "num_carry": self.rest_counts[1]}
+        p = {
+            **params,
+            "body": self.rest,
+            "num_consts": self.rest_counts[0],
+            "num_carry": self.rest_counts[1],
+        }
         return [*carried, *[stacked[i] for i in self.y_places]], ordered, p
 
 

@@ -214,7 +214,12 @@ class _Flagged(Loop):
         (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
         asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
         _, *outs = while_op(
-            *self.consts, go_on, *leaves, test=asked, body=body, num_test=0,
+            *self.consts,
+            go_on,
+            *leaves,
+            test=asked,
+            body=body,
+            num_test=0,
             num_body=len(self.consts),
         )
         write_back(self.refs, outs[self.at :])
@@ -238,7 +243,11 @@ def _asking(test: Body) -> Body:
 
 @hides_frames
 def fori_loop(
-    lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, T], T], init_val: T, *,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    body_fun: Callable[[Any, T], T],
+    init_val: T,
+    *,
     unroll: int | bool | None = None,
 ) -> T:
     """Applies a function to a number and a state, for each number from `lower` up to `upper`.
@@ -306,8 +315,9 @@ def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
     except TypeError:
         types = []
     if any(t.shape or not is_integer(t.dtype) for t in types) or not types:
-        came = " and ".join(
-            t.str_short(True) for t in types) if types else f"{lower!r} and {upper!r}"
+        came = (
+            " and ".join(t.str_short(True) for t in types) if types else f"{lower!r} and {upper!r}"
+        )
         raise TypeError(f"fori_loop: lower and upper must be integer scalars; got {came}.")
     a, b = types
     if a.dtype == b.dtype:
@@ -335,8 +345,11 @@ class _Fori(_Carried):
         body, casts, cache = self._body(type_of(0))
         turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
         params = {
-            "body": body.program, "num_consts": len(body.outside),
-            "num_carry": self.count + len(body.refs), "length": max(length, 0), "reverse": False,
+            "body": body.program,
+            "num_consts": len(body.outside),
+            "num_carry": self.count + len(body.refs),
+            "length": max(length, 0),
+            "reverse": False,
             "unroll": turns,
         }
         loop = self._loop(BoundOp(scan_op, params), body, casts, body.outside)

@@ -78,7 +78,14 @@ def _flag_like(t: ArrayType) -> ArrayType:
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, test: Program, body: Program, num_test: int,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    *xs: str,
+    test: Program,
+    body: Program,
+    num_test: int,
     num_body: int,
 ) -> list[str]:
     axes = axes_in(test) | axes_in(body)
@@ -93,8 +100,7 @@ def _lower(
 
 
 def _lower_alike(
-    e: Any, outs: Any, xs: Sequence[str], test: Program, body: Program, num_test: int,
-    num_body: int,
+    e: Any, outs: Any, xs: Sequence[str], test: Program, body: Program, num_test: int, num_body: int
 ) -> list[str]:
     test_consts, body_consts, carry = parts(xs, num_test, num_body)
     names = [e.fresh() for _ in carry]
@@ -103,8 +109,9 @@ def _lower_alike(
     def region(program: Program, consts: Sequence[str], result: str) -> str:
         def write() -> None:
             found = e.inline(program, *consts, *names)
-            e.lines.append(f"stablehlo.return {', '.join(found)} : {result}" if found
-                           else "stablehlo.return")
+            e.lines.append(
+                f"stablehlo.return {', '.join(found)} : {result}" if found else "stablehlo.return"
+            )
 
         return e.region(write)
 
@@ -163,8 +170,14 @@ def _jvp_programs(
 
 
 def _jvp(
-    op: Op, primals: Any, tangents: Any, *, test: Program, body: Program, num_test: int,
-    num_body: int
+    op: Op,
+    primals: Any,
+    tangents: Any,
+    *,
+    test: Program,
+    body: Program,
+    num_test: int,
+    num_body: int,
 ) -> tuple[list, list]:
     nonzero = tuple([t is not None for t in tangents[num_test:]])
     both, new_test, marks = _jvp_programs(body, test, num_body, nonzero)
@@ -172,7 +185,8 @@ def _jvp(
     _, const_ts, carry_ts = parts(tangents, num_test, num_body)
     started = [
         zeros(v.aval.strong()) if t is None else t
-        for v, t, m in zip(body.invars[num_body:], carry_ts, marks, strict=True) if m
+        for v, t, m in zip(body.invars[num_body:], carry_ts, marks, strict=True)
+        if m
     ]
     body_args = [*consts, *given(const_ts), *carry, *started]
     held = len(consts) + len(given(const_ts))
@@ -197,13 +211,22 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     carry = unknown_carries(body, num_body, count, (*body_marks, *carry_marks))
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
-    known_body, known_test, *rest = _known_part(body, test, tuple(body_marks), tuple(test_marks),
-                                               carry)
+    known_body, known_test, *rest = _known_part(
+        body, test, tuple(body_marks), tuple(test_marks), carry
+    )
     held = [a for a, u in zip(args, [*test_marks, *body_marks, *carry], strict=True) if not u]
-    outs = iter(interpreter.known(while_loop, held, {
-        "test": known_test, "body": known_body, "num_test": test_marks.count(False),
-        "num_body": body_marks.count(False),
-    }))
+    outs = iter(
+        interpreter.known(
+            while_loop,
+            held,
+            {
+                "test": known_test,
+                "body": known_body,
+                "num_test": test_marks.count(False),
+                "num_body": body_marks.count(False),
+            },
+        )
+    )
     rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})
     return [row if u else next(outs) for row, u in zip(rows, carry, strict=True)]
 
@@ -251,8 +274,15 @@ def _transpose(op: Op, cts: Any, *args: Any, test: Program, body: Program, **p: 
 
 
 def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, test: Program, body: Program,
-    num_test: int, num_body: int,
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    test: Program,
+    body: Program,
+    num_test: int,
+    num_body: int,
 ) -> tuple[list, list]:
     axis = mapped.of(args, dims)
     test_marks, body_marks, carry = parts([d is not None for d in dims], num_test, num_body)
@@ -260,8 +290,9 @@ def _batch(
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
-        reject_ordered((test, body), "while_loop",
-                       "a batched condition runs until the last row is done")
+        reject_ordered(
+            (test, body), "while_loop", "a batched condition runs until the last row is done"
+        )
         every = (True,) * count
         new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
         new_test, _ = batch_program(test, axis, (*test_marks, *every))
@@ -284,8 +315,9 @@ def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: i
     consts = args[: num_test + num_body]
     go_on = reshard_like(go_on, any_test.in_types[0])
     carry = [fit(x, t) for x, t in zip(carry, any_test.in_types[1:], strict=True)]
-    outs = while_loop(*consts, go_on, *carry, test=any_test, body=turn, num_test=0,
-                      num_body=num_test + num_body)
+    outs = while_loop(
+        *consts, go_on, *carry, test=any_test, body=turn, num_test=0, num_body=num_test + num_body
+    )
     return outs[1:]
 
 
@@ -361,7 +393,9 @@ while_loop = Op(
     multiple=True,
     programs=("test", "body"),
     aliases={
-        "cond_jaxpr": "test", "body_jaxpr": "body", "cond_nconsts": "num_test",
+        "cond_jaxpr": "test",
+        "body_jaxpr": "body",
+        "cond_nconsts": "num_test",
         "body_nconsts": "num_body",
     },
 )

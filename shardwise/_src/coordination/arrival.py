@@ -90,7 +90,8 @@ class Arrival(FailureDetector):
                 f"{names} exited with status 0 before {'they' if gone[1:] else 'it'} joined the "
                 "others. All processes of a launch must join: look for an early exit of the "
                 "program, or an `if` on the process's number, before the first use of a device or "
-                "before `shardwise.distributed.initialize()`.", gone,
+                "before `shardwise.distributed.initialize()`.",
+                gone,
             )
 
     def _turn_away(self, peer: Peer, why: str) -> None:
@@ -110,10 +111,15 @@ class Arrival(FailureDetector):
         members = [self.peers[r].about for r in range(self.count)]
         for peer in self.peers.values():
             peer.seen = time.monotonic()
-            self.send(peer, {
-                "op": "go", "port": self.service_port, "members": members,
-                "heartbeat": self.asked["heartbeat"],
-            })
+            self.send(
+                peer,
+                {
+                    "op": "go",
+                    "port": self.service_port,
+                    "members": members,
+                    "heartbeat": self.asked["heartbeat"],
+                },
+            )
 
     def _start_service(self) -> None:
         """Starts XLA's service in a thread, since it takes a moment and slows down everything."""

@@ -75,7 +75,9 @@ def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
         host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
         before = transports.listening_ports()
         service = transports.service(
-            f"{host}:0", asked["count"], shutdown_timeout=5,
+            f"{host}:0",
+            asked["count"],
+            shutdown_timeout=5,
             heartbeat_timeout=asked["service_timeout"],
             cluster_register_timeout=asked["service_timeout"],
             **transports.tls_options(asked.get("tls")),

@@ -45,9 +45,19 @@ PAUSED = 2.0  # seconds after which this process is assumed to have been suspend
 
 
 OPS = (  # operations that processes send
-    "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
+    "join",
+    "beat",
+    "era",
+    "broken",
+    "meet",
+    "withdraw",
+    "census",
+    "leave",
+    "settled",
+    "stacks",
     "values",
 )
+
 
 @functools.lru_cache(256)
 def _members(text: str, count: int) -> frozenset[int]:
@@ -124,7 +134,10 @@ class CoordinatorServer(Arrival):
         self.loop.add_reader(parent, self._read_parent, parent)
         within = None if tls is None else STRANGER
         await self.loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=tls,
+            lambda: Connection(self),
+            sock=listener,
+            backlog=BACKLOG,
+            ssl=tls,
             ssl_handshake_timeout=within,
         )
         looked = time.monotonic()
@@ -194,7 +207,8 @@ class CoordinatorServer(Arrival):
             peer.connection.write(line)
 
     def close(
-        self, peer: Peer,
+        self,
+        peer: Peer,
         how: str = "its connection closed: it was killed or crashed, or its machine went down",
     ) -> None:
         if peer.connection is None:

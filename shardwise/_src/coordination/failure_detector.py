@@ -25,9 +25,7 @@ MISSED = (
     "exit, or for data of different length."
 )
 # Exceptions raised by reading malformed messages, infinite numbers or deeply nested lists.
-MALFORMED = (
-    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
-)
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 LONGER = 10  # times until waits are reported that have a timeout: writing files takes long
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, or why connections broke
 
@@ -149,8 +147,11 @@ class FailureDetector:
 
     def _check_silence(self, peer: Peer, silent: float) -> None:
         if not peer.gone and silent > self.asked["heartbeat"]:
-            self._lost(peer, f"there was no heartbeat from it for {silent:.0f} s: it is stopped, "
-                       "or its machine or network is down")
+            self._lost(
+                peer,
+                f"there was no heartbeat from it for {silent:.0f} s: it is stopped, "
+                "or its machine or network is down",
+            )
             self.send(peer, {"op": "dropped", "why": "which sent no heartbeat"})
 
     def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
@@ -246,7 +247,8 @@ class FailureDetector:
                 continue
             after = max(one.after for one in meeting.arrived.values())
             passed = [
-                p for p in map(self.peers.__getitem__, ranks)
+                p
+                for p in map(self.peers.__getitem__, ranks)
                 if p.rank not in meeting.arrived and p.launched.get(key, 0) > after
             ]
             if passed:
@@ -287,7 +289,9 @@ class FailureDetector:
                 names = ", ".join(self.peers[r].name for r in found[:16])
                 whose = "their connections" if len(found) > 1 else "its connections"
                 self._fail(
-                    list(self.peers), "broken", found,
+                    list(self.peers),
+                    "broken",
+                    found,
                     f"{names} lost {whose} to other processes, all of which are alive: the network "
                     f"between them failed ({text}).{peer.at()}",
                 )
@@ -319,20 +323,24 @@ class FailureDetector:
         if missing:
             self._check_wait(waiters, missing, ahead.since, doing, (key, number))
         elif ahead.since > self.asked["patience"] and self._is_first(key, doing, "long"):
-            self._check_long(waiters, doing, ahead.since, [p.rank for p in here if
-                                                          p.launched.get(key, 0) < number])
+            self._check_long(
+                waiters,
+                doing,
+                ahead.since,
+                [p.rank for p in here if p.launched.get(key, 0) < number],
+            )
 
     def _later(self, peer: Peer) -> list[launch_order.Launch]:
         """Launches by others that also need this process, and that it has not made."""
         return [
             (key, number, name)
-            for key, seen in self.launches.items() if peer.rank in ranks_of(key)
-            for number, (_, _, name) in seen.items() if number > peer.launched.get(key, 0)
+            for key, seen in self.launches.items()
+            if peer.rank in ranks_of(key)
+            for number, (_, _, name) in seen.items()
+            if number > peer.launched.get(key, 0)
         ]
 
-    def _check_long(
-        self, waiters: list[int], doing: str, since: float, behind: list[int]
-    ) -> None:
+    def _check_long(self, waiters: list[int], doing: str, since: float, behind: list[int]) -> None:
         """Reports a long wait for which no process is missing, or why it cannot end.
 
         behind: processes that wait for another program before they reach this one.
@@ -354,7 +362,9 @@ class FailureDetector:
         )
         everyone = sorted(self.peers)
         self._fail(
-            everyone, "differ", sorted({rank for rank, _, _ in contradiction}),
+            everyone,
+            "differ",
+            sorted({rank for rank, _, _ in contradiction}),
             f"the processes wait for each other: {said}. All processes must launch their common "
             "programs in the same order: look for an `if` on process_index(), threads, or sets or "
             "dicts in a different order.",
@@ -378,7 +388,12 @@ class FailureDetector:
         return "; ".join(shown + ([f"and {len(ranks) - 16} more"] if len(ranks) > 16 else []))
 
     def _check_wait(
-        self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any,
+        self,
+        waiters: list[int],
+        missing: list[int],
+        waited: float,
+        doing: str,
+        what: Any,
         patient: bool = False,
     ) -> None:
         if not missing:
@@ -392,9 +407,7 @@ class FailureDetector:
         if late and self._is_first(what, "late"):
             names = ", ".join(self.peers[r].name for r in missing[:16])
             at = self.peers[missing[0]].at() if len(missing) == 1 else ""
-            text = (
-                f"{names} did not reach {doing} within {waited:.0f} s (`wait_timeout_secs`).{at}"
-            )
+            text = f"{names} did not reach {doing} within {waited:.0f} s (`wait_timeout_secs`).{at}"
             self._fail(waiters, "timeout", missing, text)
             for rank in missing:
                 self.peers[rank].notified = True

@@ -106,16 +106,14 @@ class Difference:
         where = f"element {index} of {_typed(self._abouts[0])}" if index else "a value"
         said = [
             f"{texts[at]} in {self.names[rank]}, put at {about[0]}"
-            for rank, about, texts in zip(
-                self.ranks, self._abouts, (texts_a, texts_b), strict=True
-            )
+            for rank, about, texts in zip(self.ranks, self._abouts, (texts_a, texts_b), strict=True)
         ]
         return f"{where} is {', and '.join(said)}"
 
     def _said(self, texts: list[str]) -> str:
-        return " and ".join([
-            f"{self.names[rank]} put {text}" for rank, text in zip(self.ranks, texts, strict=True)
-        ])
+        return " and ".join(
+            [f"{self.names[rank]} put {text}" for rank, text in zip(self.ranks, texts, strict=True)]
+        )
 
 
 def _typed(about: Any) -> str:

@@ -65,5 +65,3 @@ def _check_types(program: Program, number: int, eqn: Equation) -> None:
             f"equation {number} ({eqn.op.name}) states {in_parens(stated)}, but its rule infers "
             f"{in_parens(expected)} for operands {in_parens(types)}, in\n{program}"
         )
-
-

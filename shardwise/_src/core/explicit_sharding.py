@@ -45,8 +45,10 @@ def _wanted(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> lis
     """For each operand, the axes of its dimensions that agree with the other operands."""
     whole = tuple([t.update(spec=None) for t in types])
     dims: Dims = cast("Any", op.dims)(op, *whole, **params)
-    rows = [[_key(f, d, t.ndim, dims) for d, f in enumerate(factors)]
-            for t, factors in zip(types, dims.inputs, strict=True)]
+    rows = [
+        [_key(f, d, t.ndim, dims) for d, f in enumerate(factors)]
+        for t, factors in zip(types, dims.inputs, strict=True)
+    ]
     given = [() if t.spec is None else t.spec.dims(t.ndim) for t in types]
     found: list[list[Axes]] = []
     for i, (keys, own) in enumerate(zip(rows, given, strict=True)):

@@ -32,12 +32,22 @@ class Interpreter:
     eager = is_apart = False
 
     __slots__ = (
-        "parent", "transform", "function", "site", "alive", "thread", "_seen", "_under_parent",
+        "parent",
+        "transform",
+        "function",
+        "site",
+        "alive",
+        "thread",
+        "_seen",
+        "_under_parent",
         "__weakref__",
     )
 
     def __init__(
-        self, parent: Interpreter | None = None, transform: str = "", function: str = "f",
+        self,
+        parent: Interpreter | None = None,
+        transform: str = "",
+        function: str = "f",
         site: Site | None = None,
     ):
         self.parent: Any = parent if transform else current().interpreter  # written for JAX

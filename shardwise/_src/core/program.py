@@ -86,7 +86,11 @@ class Equation:
     __slots__ = ("op", "invars", "outvars", "params", "site")
 
     def __init__(
-        self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var], params: dict[Any, Any],
+        self,
+        op: Op,
+        invars: Sequence[Atom],
+        outvars: Sequence[Var],
+        params: dict[Any, Any],
         site: Site | None,
     ):
         self.op = op
@@ -167,9 +171,7 @@ class Program:
     name:   the name of the Python function.
     """
 
-    __slots__ = (
-        "inputs", "outvars", "eqns", "consts", "name", "effects", "derived", "__weakref__",
-    )
+    __slots__ = ("inputs", "outvars", "eqns", "consts", "name", "effects", "derived", "__weakref__")
 
     def __init__(
         self,
@@ -230,8 +232,14 @@ class Program:
         return text(self)
 
     def pretty_print(
-        self, *, source_info: bool = False, print_shapes: bool = True, name_stack: bool = False,
-        print_effects: bool = False, custom_pp_eqn_rules: bool = True, width: int | None = None,
+        self,
+        *,
+        source_info: bool = False,
+        print_shapes: bool = True,
+        name_stack: bool = False,
+        print_effects: bool = False,
+        custom_pp_eqn_rules: bool = True,
+        width: int | None = None,
         use_color: bool | None = None,
     ) -> str:
         """The program as a string.
@@ -245,9 +253,7 @@ class Program:
           width: in characters, above which the parameters of an equation get separate lines.
           use_color: whether the string has colors, for terminals; None means False.
         """
-        style = Style(
-            print_shapes, source_info, name_stack, print_effects, width, bool(use_color)
-        )
+        style = Style(print_shapes, source_info, name_stack, print_effects, width, bool(use_color))
         return text(self, style=style)
 
 
@@ -264,8 +270,10 @@ def eval_jaxpr(
 
 @replays
 def eval_program(
-    program: Program, args: Sequence[Any],
-    bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None, lines: bool = True,
+    program: Program,
+    args: Sequence[Any],
+    bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None,
+    lines: bool = True,
 ) -> list[Any]:
     """Evaluates a program equation by equation, at the user's source lines.
 

@@ -62,9 +62,7 @@ def equation_count(program: Program) -> int:
 # -- rewriting --
 
 
-def without_dead_code(
-    outputs: Sequence[Atom], equations: Sequence[Equation]
-) -> list[Equation]:
+def without_dead_code(outputs: Sequence[Atom], equations: Sequence[Equation]) -> list[Equation]:
     """The equations that outputs or effects need."""
     needed = {a for a in outputs if a.__class__ is Var}
     kept: list[Equation] = []
@@ -75,8 +73,7 @@ def without_dead_code(
             if eqn is None:
                 continue
         elif (
-            needed.isdisjoint(eqn.outvars) and not op.effects
-            and not (op.programs and eqn.effects)
+            needed.isdisjoint(eqn.outvars) and not op.effects and not (op.programs and eqn.effects)
         ):
             continue
         kept.append(eqn)
@@ -89,9 +86,7 @@ def without_dead_code(
 
 def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
     """The program with these of its values as results, and the equations they need."""
-    return program.replace(
-        outvars=outputs, eqns=without_dead_code(outputs, program.eqns)
-    )
+    return program.replace(outvars=outputs, eqns=without_dead_code(outputs, program.eqns))
 
 
 def without_sites(program: Program, kept: frozenset[int] = frozenset()) -> Program:
@@ -153,8 +148,11 @@ class Rewriting:
         return out
 
     def add(
-        self, program: Program, args: Sequence[Atom],
-        called: Callable[[Equation], Program | None] | None = None, scope: str = "",
+        self,
+        program: Program,
+        args: Sequence[Atom],
+        called: Callable[[Equation], Program | None] | None = None,
+        scope: str = "",
     ) -> list[Atom]:
         """Adds a program's equations, with new variables; returns its results.
 
@@ -192,7 +190,9 @@ def inlined(program: Program, called: Callable[[Equation], Program | None]) -> P
     new = Rewriting()
     outputs = new.add(program, program.invars, called)
     return program.replace(
-        inputs=[*new.constants, *program.invars], outvars=outputs, eqns=new.eqns,
+        inputs=[*new.constants, *program.invars],
+        outvars=outputs,
+        eqns=new.eqns,
         consts=new.constants.values(),
     )
 

@@ -22,9 +22,7 @@ Types = tuple[ArrayType, ...]
 REPLICATED = PartitionSpec()
 
 
-def remedy(
-    op: Op, types: Types, wanted: Sequence[Any], check: Callable[[Types], object]
-) -> str:
+def remedy(op: Op, types: Types, wanted: Sequence[Any], check: Callable[[Types], object]) -> str:
     """Suggested code, for operands of `op`.
 
     wanted: for each operand, the axes of its dimensions that agree with all other operands.

@@ -108,7 +108,9 @@ class CustomFunction(Generic[P, T]):
     op: Any = None
 
     def __init__(
-        self, fun: Callable[P, T], nondiff_argnums: Sequence[int] | int = (),
+        self,
+        fun: Callable[P, T],
+        nondiff_argnums: Sequence[int] | int = (),
         nondiff_argnames: Sequence[str] | str = (),
     ):
         if not callable(fun):
@@ -135,8 +137,9 @@ class CustomFunction(Generic[P, T]):
                 f"{self.kind} function {self.name}: nondiff_arg{what}={given} must name its "
                 f"arguments, which are {self.signature}."
             )
-        return tuple(sorted({n + count if n < 0 else n for n in nums}
-                            | {listed.index(n) for n in names}))
+        return tuple(
+            sorted({n + count if n < 0 else n for n in nums} | {listed.index(n) for n in names})
+        )
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -304,9 +307,9 @@ def without_numpy(tree: Any) -> Any:
     leaves, found = flatten(tree)
     if not any(isinstance(x, np.ndarray | np.generic) for x in leaves):
         return tree
-    return found.unflatten([
-        as_array(x) if isinstance(x, np.ndarray | np.generic) else x for x in leaves
-    ])
+    return found.unflatten(
+        [as_array(x) if isinstance(x, np.ndarray | np.generic) else x for x in leaves]
+    )
 
 
 def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
@@ -316,14 +319,13 @@ def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
-def check_own_tree(
-    rule: str, tree: Any, expected: Any, error: type[Exception] = TypeError
-) -> None:
+def check_own_tree(rule: str, tree: Any, expected: Any, error: type[Exception] = TypeError) -> None:
     """Rejects a rule's result whose pytree differs from the function's; None: not known yet."""
     if expected is not None and tree != expected:
         where = tree_difference("that of the function", expected, "its own", tree, "out")
-        raise error(f"{rule} must return a result with the function's own pytree structure; "
-                    f"{where}.")
+        raise error(
+            f"{rule} must return a result with the function's own pytree structure; {where}."
+        )
 
 
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
@@ -335,9 +337,7 @@ def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
     return zeros(aval.strong()) if tangent is None else tangent
 
 
-def checked_tangent(
-    tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]
-) -> Any:
+def checked_tangent(tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]) -> Any:
     """A user's tangent for a value of type `aval`, checked; None if it is zero.
 
     wrong: makes the error from a description of the value received.
@@ -390,7 +390,10 @@ def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> t
     rule = params["rule"]
     types = [type_of(a) for a in args]
     program, captured = stage(
-        lambda *xs: rule.fun(*xs), types, transform=op.name.removesuffix("_call"), name=rule.name,
+        lambda *xs: rule.fun(*xs),
+        types,
+        transform=op.name.removesuffix("_call"),
+        name=rule.name,
         parent=interpreter,
     )
     program, constants = consts_to_args(program)
@@ -425,8 +428,15 @@ def transpose_program_rule(
 
 
 def batch_rule(
-    batched: type[BatchedRule], op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: Rule,
-    program: Program | None = None, num_consts: int = 0,
+    batched: type[BatchedRule],
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    rule: Rule,
+    program: Program | None = None,
+    num_consts: int = 0,
 ) -> tuple[list, list]:
     """The call over a mapped axis, with `batched` as its rule."""
     if program is None:

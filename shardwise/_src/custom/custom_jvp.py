@@ -84,7 +84,12 @@ class BatchedJvp(BatchedRule):
 
 
 def _jvp(
-    op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
+    op: Op,
+    primals: Any,
+    tangents: Any,
+    *,
+    rule: Any,
+    program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
     reject_outside(rule, tangents[:num_consts])
@@ -114,9 +119,7 @@ class custom_jvp(CustomFunction[P, T]):
     jvp: Any = None  # a function, after `defjvp`
     symbolic_zeros = False
 
-    def defjvp(
-        self, jvp: Callable[..., Any], symbolic_zeros: bool = False
-    ) -> Callable[..., Any]:
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Sets the rule: `jvp(*nondiff_args, primals, tangents) → (result, tangent)`.
 
         symbolic_zeros: zero tangents are passed as `SymbolicZero` instead of arrays.
@@ -162,8 +165,9 @@ def _checked(name: str, result: Any, expected: Any) -> tuple[list[Any], list[Any
     tangents, tangent_tree = flatten(tangent)
     if tree != tangent_tree:
         where = tree_difference("the result", tree, "the tangent", tangent_tree, "out")
-        raise TypeError(f"{rule} must return a result and a tangent with the same pytree "
-                        f"structure; {where}.")
+        raise TypeError(
+            f"{rule} must return a result and a tangent with the same pytree structure; {where}."
+        )
     check_own_tree(rule, tree, expected)
     moved = []
     for out, tangent in zip(outs, tangents, strict=True):

@@ -83,9 +83,7 @@ class CallVjp(CallRule):
     kind = "custom_vjp"
     __slots__ = ()
 
-    def fwd(
-        self, primals: Sequence[Any], moving: Sequence[bool]
-    ) -> tuple[list, list, Backward]:
+    def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, given = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
             given = [CustomVJPPrimal(x, m) for x, m in zip(given, moving, strict=True)]
@@ -122,8 +120,13 @@ class CallBackward(Backward):
     __slots__ = ("function", "fixed", "trees", "types", "places", "numbers")
 
     def __init__(
-        self, function: custom_vjp, fixed: tuple, trees: tuple, types: tuple,
-        places: tuple[int, ...], numbers: tuple[Any, ...],
+        self,
+        function: custom_vjp,
+        fixed: tuple,
+        trees: tuple,
+        types: tuple,
+        places: tuple[int, ...],
+        numbers: tuple[Any, ...],
     ):
         key = (function, fixed, trees, types, places, repr(numbers))
         super().__init__(function.name, key)
@@ -133,9 +136,9 @@ class CallBackward(Backward):
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         function, (tree, out_tree, residual_tree) = self.function, self.trees
         pairs = zip(cts, self.types[1], strict=True)
-        given = out_tree.unflatten([
-            as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs
-        ])
+        given = out_tree.unflatten(
+            [as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs]
+        )
         arrays = map(as_array, residuals)
         kept = residual_tree.unflatten(join(self.places, self.numbers, arrays))
         try:
@@ -156,9 +159,7 @@ class BatchedVjp(BatchedRule):
     kind = "custom_vjp"
     __slots__ = ()
 
-    def fwd(
-        self, primals: Sequence[Any], moving: Sequence[bool]
-    ) -> tuple[list, list, Backward]:
+    def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         inner: list[Any] = []
         mapped = self.mapped
 
@@ -219,7 +220,12 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
 
 
 def _jvp(
-    op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
+    op: Op,
+    primals: Any,
+    tangents: Any,
+    *,
+    rule: Any,
+    program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
     reject_outside(rule, tangents[:num_consts])
@@ -230,10 +236,17 @@ def _jvp(
     outs = as_function_gives(outs, None if program is None else program.out_types, rule)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = iter(custom_vjp_linear(
-        *residuals, *[t for t in tangents if t is not None], backward=backward,
-        num_residuals=len(residuals), moving=moving, out_types=types, smooth=smooth,
-    ))
+    moved = iter(
+        custom_vjp_linear(
+            *residuals,
+            *[t for t in tangents if t is not None],
+            backward=backward,
+            num_residuals=len(residuals),
+            moving=moving,
+            out_types=types,
+            smooth=smooth,
+        )
+    )
     return outs, [next(moved) if s else None for s in smooth]
 
 
@@ -252,8 +265,13 @@ def _reject(backward: Backward) -> NoReturn:
 
 
 def _linear_type(
-    op: Op, *types: ArrayType, backward: Backward, num_residuals: int, moving: tuple,
-    out_types: tuple, smooth: tuple,
+    op: Op,
+    *types: ArrayType,
+    backward: Backward,
+    num_residuals: int,
+    moving: tuple,
+    out_types: tuple,
+    smooth: tuple,
 ) -> tuple[ArrayType, ...]:
     return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
 
@@ -273,8 +291,14 @@ def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
 
 
 def _linear_transpose(
-    op: Op, cts: Any, *args: Any, backward: Backward, num_residuals: int, moving: tuple,
-    smooth: tuple, out_types: tuple,
+    op: Op,
+    cts: Any,
+    *args: Any,
+    backward: Backward,
+    num_residuals: int,
+    moving: tuple,
+    smooth: tuple,
+    out_types: tuple,
 ) -> list[Any]:
     given = iter(cts)
     all_cts = [next(given) if s else None for s in smooth]
@@ -283,16 +307,29 @@ def _linear_transpose(
 
 
 def _linear_batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, backward: Backward, num_residuals: int,
-    moving: tuple, out_types: tuple, smooth: tuple,
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    backward: Backward,
+    num_residuals: int,
+    moving: tuple,
+    out_types: tuple,
+    smooth: tuple,
 ) -> tuple[list, list]:
     wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
     outs = custom_vjp_linear(
-        *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
-        out_types=types, smooth=smooth,
+        *args[:num_residuals],
+        *wide,
+        backward=new,
+        num_residuals=num_residuals,
+        moving=moving,
+        out_types=types,
+        smooth=smooth,
     )
     return outs, [0] * len(outs)
 
@@ -334,7 +371,10 @@ class custom_vjp(CustomFunction[P, T]):
     symbolic_zeros = False
 
     def defvjp(
-        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:
         """Sets the rule.
@@ -416,8 +456,10 @@ def _checked_bwd(
         for place, x in zip(wanted[0], found, strict=True):
             if place is not None:
                 cts[place] = x
-    return [checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
-            for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
+    return [
+        checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
+        for i, (ct, t) in enumerate(zip(cts, types, strict=True))
+    ]
 
 
 def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:

@@ -97,11 +97,13 @@ class custom_vmap(CustomFunction[P, T]):
         values = self.checked_leaves(leaves, tree)
         fun: Callable[..., Any] = self.fun
         body = staged(
-            lambda *xs: fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
-            self.name,
+            lambda *xs: fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind, self.name
         )
         outs = custom_vmap_call(
-            *body.outside, *values, rule=self._rule(tree, body.tree), program=shared(body.program),
+            *body.outside,
+            *values,
+            rule=self._rule(tree, body.tree),
+            program=shared(body.program),
             num_consts=len(body.outside),
         )
         return body.tree.unflatten(outs)
@@ -124,8 +126,9 @@ class custom_vmap(CustomFunction[P, T]):
         marks, mark_tree = flatten(out_batched)
         if mark_tree != tree:
             where = tree_difference("the result", tree, "out_batched", mark_tree, "out")
-            raise ValueError(f"{rule} must return out_batched with the result's pytree structure; "
-                             f"{where}.")
+            raise ValueError(
+                f"{rule} must return out_batched with the result's pytree structure; {where}."
+            )
         check_own_tree(rule, tree, expected, ValueError)
         for x, mark in zip(outs, marks, strict=True):
             t = type_of(x)
@@ -171,7 +174,13 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p:
 
 
 def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: VmapRule, program: Program,
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    rule: VmapRule,
+    program: Program,
     num_consts: int,
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
@@ -245,7 +254,8 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
         outs, moved = push_forward(run, primals, tangents, current().interpreter)
         rows = [
             (zeros(type_of(x).strong()) if t is None else t, m)
-            for x, t, m, s in zip(outs, moved, found, smooth, strict=True) if s
+            for x, t, m, s in zip(outs, moved, found, smooth, strict=True)
+            if s
         ]
         return [x for x, _ in rows], [m for _, m in rows]
 

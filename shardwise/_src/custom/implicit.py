@@ -120,16 +120,13 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> 
     groups = _groups(args, counts)
     swapped = [*groups[2], *groups[3], *groups[0], *groups[1]]
     found = linear_solve(
-        *swapped, *cts, programs=(*programs[2:], *programs[:2]),
-        counts=(*counts[2:], *counts[:2]),
+        *swapped, *cts, programs=(*programs[2:], *programs[:2]), counts=(*counts[2:], *counts[:2])
     )
     return [None] * known + found[: len(types)]
 
 
 @derived
-def _batched(
-    program: Program, axis: Axis, marks: Marks, known: int
-) -> tuple[Program, Marks]:
+def _batched(program: Program, axis: Axis, marks: Marks, known: int) -> tuple[Program, Marks]:
     """A batched program: all operands after the `known` ones have a batch dimension, and so does
     the same number of results.
     """
@@ -144,8 +141,7 @@ def _batch(
     axis = mapped.of(args, dims)
     *marks, _ = _groups([d is not None for d in dims], counts)
     found = [
-        _batched(p, axis, tuple(m), n)
-        for p, m, n in zip(programs, marks, counts, strict=True)
+        _batched(p, axis, tuple(m), n) for p, m, n in zip(programs, marks, counts, strict=True)
     ]
     new = tuple([p for p, _ in found])
     wanted = [0 if m else None for group in marks for m in group]
@@ -189,20 +185,30 @@ linear_solve = Op(
 
 @overload
 def custom_linear_solve(
-    matvec: Callable[[T], T], b: T, solve: Callable[[Callable[[T], T], T], T],
-    transpose_solve: Callable[[Callable[[T], T], T], T] | None = None, symmetric: bool = False,
+    matvec: Callable[[T], T],
+    b: T,
+    solve: Callable[[Callable[[T], T], T], T],
+    transpose_solve: Callable[[Callable[[T], T], T], T] | None = None,
+    symmetric: bool = False,
     has_aux: Literal[False] = False,
 ) -> T: ...
 @overload
 def custom_linear_solve(
-    matvec: Callable[[T], T], b: T, solve: Callable[..., tuple[T, Any]],
-    transpose_solve: Callable[..., tuple[T, Any]] | None = None, symmetric: bool = False, *,
+    matvec: Callable[[T], T],
+    b: T,
+    solve: Callable[..., tuple[T, Any]],
+    transpose_solve: Callable[..., tuple[T, Any]] | None = None,
+    symmetric: bool = False,
+    *,
     has_aux: Literal[True],
 ) -> tuple[T, Any]: ...
 @hides_frames
 def custom_linear_solve(
-    matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
+    matvec: Callable[..., Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
     """Solves `matvec(x) = b` with a custom solver, and differentiates implicitly.
@@ -245,7 +251,9 @@ def custom_linear_solve(
         bodies += [back, system.staged_solver(transpose_solve, vecmat)]
     consts = [x for body in bodies for x in body.outside]
     outs = linear_solve(
-        *consts, *leaves, programs=tuple([shared(body.program) for body in bodies]),
+        *consts,
+        *leaves,
+        programs=tuple([shared(body.program) for body in bodies]),
         counts=tuple([len(body.outside) for body in bodies]),
     )
     return bodies[1].tree.unflatten(outs)
@@ -253,18 +261,27 @@ def custom_linear_solve(
 
 @overload
 def custom_root(
-    f: Callable[[T], T], initial_guess: T, solve: Callable[[Callable[[T], T], T], T],
-    tangent_solve: Callable[..., Any], has_aux: Literal[False] = False,
+    f: Callable[[T], T],
+    initial_guess: T,
+    solve: Callable[[Callable[[T], T], T], T],
+    tangent_solve: Callable[..., Any],
+    has_aux: Literal[False] = False,
 ) -> T: ...
 @overload
 def custom_root(
-    f: Callable[[T], T], initial_guess: T, solve: Callable[..., tuple[T, Aux]],
-    tangent_solve: Callable[..., Any], has_aux: Literal[True],
+    f: Callable[[T], T],
+    initial_guess: T,
+    solve: Callable[..., tuple[T, Aux]],
+    tangent_solve: Callable[..., Any],
+    has_aux: Literal[True],
 ) -> tuple[T, Aux]: ...
 @hides_frames
 def custom_root(
-    f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
-    tangent_solve: Callable[..., Any], has_aux: bool = False,
+    f: Callable[..., Any],
+    initial_guess: Any,
+    solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any],
+    has_aux: bool = False,
 ) -> Any:
     """Finds a root of a function with a custom solver, and differentiates implicitly.
 
@@ -293,11 +310,14 @@ def custom_root(
     if CURRENT.get().interpreter.eager:
         return system.eagerly(solve, f, leaves)
     bodies = [
-        system.staged(f), system.staged_solver(solve, f), system.staged_tangent(f, tangent_solve)
+        system.staged(f),
+        system.staged_solver(solve, f),
+        system.staged_tangent(f, tangent_solve),
     ]
     consts = [x for body in bodies for x in body.outside]
     rule = _RootRule(
-        name_of(f), tuple([shared(body.program) for body in bodies]),
+        name_of(f),
+        tuple([shared(body.program) for body in bodies]),
         tuple([len(body.outside) for body in bodies]),
     )
     outs = custom_jvp_call(*consts, *leaves, rule=rule)
@@ -352,7 +372,11 @@ class _System:
         name = name_of(fun)
         body = staged(
             lambda *xs: flatten(self._tree_checked(name, fun(self.tree.unflatten(xs)))),
-            self.types, self.who, name, paths_in("x", self.tree), lambda found: found,
+            self.types,
+            self.who,
+            name,
+            paths_in("x", self.tree),
+            lambda found: found,
         )
         return self._typed(body, name)
 
@@ -361,7 +385,10 @@ class _System:
         name = name_of(solve)
         body = staged(
             lambda *xs: self.checked(name, solve(fun, self.tree.unflatten(xs))),
-            self.types, self.who, name, paths_in(self.what, self.tree),
+            self.types,
+            self.who,
+            name,
+            paths_in(self.what, self.tree),
         )
         return self._typed(body, name)
 
@@ -394,8 +421,9 @@ class _System:
         name = name_of(solve)
         result = self.checked(name, solve(fun, self.tree.unflatten(given)))
         found = flatten(result[0] if self.has_aux else result)[0]
-        found = [leaf(x, self.who, f"the result of {name}", self.tree, i)
-                 for i, x in enumerate(found)]
+        found = [
+            leaf(x, self.who, f"the result of {name}", self.tree, i) for i, x in enumerate(found)
+        ]
         self._check_types([type_of(x) for x in found], name)
         values = [as_array(fit(x, t)) for x, t in zip(found, self.types, strict=True)]
         x = self.tree.unflatten(values)
@@ -411,6 +439,7 @@ class _System:
 
     def function(self, body: Body) -> Callable:
         """A callable for a traced function of one pytree."""
+
         def vecmat(v: Any) -> Any:
             given = [strip_weak_type(x) for x in flatten(v)[0]]
             return self.tree.unflatten(call(*body.outside, *given, program=body.program))

@@ -39,8 +39,12 @@ Programs = tuple[Program, Program]
 def _groups(values: Sequence[Any], counts: tuple[int, int, int]) -> list[Sequence[Any]]:
     """The captured values of fun and of its transpose, the residuals, x."""
     ends = counts[0], counts[0] + counts[1], sum(counts)
-    return [values[: ends[0]], values[ends[0] : ends[1]], values[ends[1] : ends[2]],
-            values[ends[2] :]]
+    return [
+        values[: ends[0]],
+        values[ends[0] : ends[1]],
+        values[ends[1] : ends[2]],
+        values[ends[2] :],
+    ]
 
 
 def _type(op: Op, *types: ArrayType, programs: Programs, counts: tuple) -> tuple[ArrayType, ...]:
@@ -63,15 +67,19 @@ def _jvp(
     moved: list[Any] = [None] * len(outs)
     consts, _, residuals, given = _groups(tangents, counts)
     if any(t is not None for t in given):
-        ts = [zeros(type_of(x).strong()) if t is None else t
-              for t, x in zip(given, primals[sum(counts) :], strict=True)]
+        ts = [
+            zeros(type_of(x).strong()) if t is None else t
+            for t, x in zip(given, primals[sum(counts) :], strict=True)
+        ]
         moved = linear_call_op(*known, *ts, programs=programs, counts=counts)
     if any(t is not None for t in (*consts, *residuals)):
         own, _, values, xs = _groups(primals, counts)
         still = [None] * len(xs)
         found = tangents_of(programs[0], [*own, *values, *xs], [*consts, *residuals, *still])
-        moved = [b if a is None else a if b is None else add(a, b)
-                 for a, b in zip(moved, found, strict=True)]
+        moved = [
+            b if a is None else a if b is None else add(a, b)
+            for a, b in zip(moved, found, strict=True)
+        ]
     return outs, moved
 
 
@@ -85,9 +93,7 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) 
     cts = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, types, strict=True)]
     own, other, residuals, _ = _groups(args, counts)
     swapped = counts[1], counts[0], counts[2]
-    found = linear_call_op(
-        *other, *own, *residuals, *cts, programs=programs[::-1], counts=swapped
-    )
+    found = linear_call_op(*other, *own, *residuals, *cts, programs=programs[::-1], counts=swapped)
     return [None] * sum(counts) + list(found)
 
 
@@ -107,8 +113,11 @@ def _batch(
     wanted = [None if d is None else 0 for d in dims[:known]] + [0] * len(given)
     moved = [to_dim(a, d, w, mapped.size) for a, d, w in zip(args, dims, wanted, strict=True)]
     first, second = new
-    types = [*first.in_types[: counts[0]], *second.in_types[: counts[1]],
-             *first.in_types[counts[0] :]]
+    types = [
+        *first.in_types[: counts[0]],
+        *second.in_types[: counts[1]],
+        *first.in_types[counts[0] :],
+    ]
     moved = map(reshard_like, moved, types)
     outs = linear_call_op(*moved, programs=(first, second), counts=counts)
     return outs, [0] * len(outs)
@@ -129,7 +138,9 @@ linear_call_op = Op(
 
 
 def linear_call(
-    fun: Callable[[Any, Any], T], fun_transpose: Callable[[Any, Any], Any], residual_args: Any,
+    fun: Callable[[Any, Any], T],
+    fun_transpose: Callable[[Any, Any], Any],
+    residual_args: Any,
     linear_args: Any,
 ) -> T:
     """`fun(residual_args, linear_args)`, a linear function of `linear_args` with its transpose.
@@ -156,7 +167,10 @@ def linear_call(
     back = _body(fun_transpose, residuals, residual_tree, types, body.tree)
     _check_transpose(name_of(fun_transpose), back, tree, [type_of(x) for x in given])
     outs = linear_call_op(
-        *body.outside, *back.outside, *residuals, *given,
+        *body.outside,
+        *back.outside,
+        *residuals,
+        *given,
         programs=(shared(body.program), shared(back.program)),
         counts=(len(body.outside), len(back.outside), len(residuals)),
     )
@@ -169,13 +183,18 @@ def _leaves(value: Any, what: str) -> tuple[list[Any], Any]:
 
 
 def _body(
-    fun: Callable, residuals: Sequence[Any], residual_tree: Any, types: Sequence[ArrayType],
+    fun: Callable,
+    residuals: Sequence[Any],
+    residual_tree: Any,
+    types: Sequence[ArrayType],
     tree: Any,
 ) -> Body:
     count = len(residuals)
     return staged(
         lambda *xs: fun(residual_tree.unflatten(xs[:count]), tree.unflatten(xs[count:])),
-        [*[type_of(x) for x in residuals], *types], WHO, name_of(fun),
+        [*[type_of(x) for x in residuals], *types],
+        WHO,
+        name_of(fun),
         [*paths_in("residual_args", residual_tree), *paths_in("linear_args", tree)],
     )
 

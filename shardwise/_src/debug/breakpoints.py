@@ -41,8 +41,14 @@ _one_at_a_time = threading.Lock()
 
 
 def breakpoint(
-    *, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None,
-    ordered: bool = False, token: Any = None, stdin: Any = None, stdout: Any = None,
+    *,
+    backend: str | None = None,
+    filter_frames: bool = True,
+    num_frames: int | None = None,
+    ordered: bool = False,
+    token: Any = None,
+    stdin: Any = None,
+    stdout: Any = None,
 ) -> Any:
     """Stops here when the program runs, and reads commands: `help` lists them.
 

@@ -139,8 +139,16 @@ def _batch(
 
 
 check_op = Op(
-    "check", type_rule=_type, dims=_dims, lower=_lower, eager=_eager, jvp=_jvp, batch=_batch,
-    effects=frozenset({CHECK}), multiple=True, user_code=True,
+    "check",
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    eager=_eager,
+    jvp=_jvp,
+    batch=_batch,
+    effects=frozenset({CHECK}),
+    multiple=True,
+    user_code=True,
 )
 
 
@@ -277,7 +285,11 @@ def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[An
 
 
 def _test_bounds(
-    checks: Checked, eqn: Equation, x: Any, indices: Any, numbers: Sequence[int],
+    checks: Checked,
+    eqn: Equation,
+    x: Any,
+    indices: Any,
+    numbers: Sequence[int],
     sizes: Sequence[int],
 ) -> None:
     """Index vectors along the last dimension of `indices` must leave room for a window."""
@@ -308,9 +320,7 @@ _TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX:
 
 
 @derived
-def checked_program(
-    program: Program, enabled: frozenset[str]
-) -> tuple[Program, tuple[Place, ...]]:
+def checked_program(program: Program, enabled: frozenset[str]) -> tuple[Program, tuple[Place, ...]]:
     """The program that returns its results, then the code, then the values of its places."""
     made: list[Checked] = []
 

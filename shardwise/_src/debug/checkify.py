@@ -1,12 +1,12 @@
 """Errors as values: `checkify` makes a function also return which check failed in it.
 
-    def f(x):
-        checkify.check(x > 0, "x must be positive, is {}", x)
-        return numpy.log(x)
+def f(x):
+    checkify.check(x > 0, "x must be positive, is {}", x)
+    return numpy.log(x)
 
-    error, y = jit(checkify.checkify(f))(-1.0)
-    error.get()      # 'x must be positive, is -1.0 (`check` failed)'
-    error.throw()    # raises it
+error, y = jit(checkify.checkify(f))(-1.0)
+error.get()      # 'x must be positive, is -1.0 (`check` failed)'
+error.throw()    # raises it
 """
 
 from __future__ import annotations

@@ -42,4 +42,3 @@ def caches() -> Caches:
 
 def _cells(row: CacheInfo) -> tuple[str, ...]:
     return row.name, *["-" if n is None else str(n) for n in row[1:]]
-

@@ -46,8 +46,12 @@ _log = logging.getLogger("shardwise.debug")
 
 @hides_frames
 def pure_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
-    sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Sharding | None = None,
+    vmap_method: str | None = None,
+    **kwargs: Any,
 ) -> Any:
     """Calls a host function without side effects, including in a compiled program.
 
@@ -84,8 +88,12 @@ def pure_callback(
 
 @hides_frames
 def io_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
-    sharding: Sharding | None = None, ordered: bool = False, **kwargs: Any,
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Sharding | None = None,
+    ordered: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Calls a host function that has side effects, as often as the program does.
 
@@ -98,7 +106,13 @@ def io_callback(
 
 
 def _call(
-    op: Any, kind: str, fun: Any, wanted: Any, args: tuple, kwargs: dict, method: str | None,
+    op: Any,
+    kind: str,
+    fun: Any,
+    wanted: Any,
+    args: tuple,
+    kwargs: dict,
+    method: str | None,
     device: Any,
 ) -> Any:
     _check_callable(kind, fun)
@@ -124,8 +138,11 @@ def debug_call(
 
 
 def debug_function(
-    callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False,
-    partitioned: bool = False, **kwargs: Any,
+    callback: Callable[..., Any] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
 ) -> Callable[..., Any] | None:
     """Calls a host function with values of a program; its return value is ignored.
 
@@ -215,8 +232,12 @@ def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
 
 
 def debug_print(
-    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-    skip_format_check: bool = False, **kwargs: Any,
+    fmt: str | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
 ) -> Callable[..., Any] | None:
     """Prints values of a program on the host: `debug.print("x: {} {y}", x, y=y)`.
 
@@ -235,8 +256,12 @@ def debug_print(
 
 
 def debug_log(
-    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-    skip_format_check: bool = False, **kwargs: Any,
+    fmt: str | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
 ) -> Callable[..., Any] | None:
     """Like `debug.print`, but to the logger `shardwise.debug`, at level INFO."""
     return _written("debug.log", fmt, args, kwargs, (ordered, partitioned, skip_format_check))

@@ -107,14 +107,20 @@ def set_xla_metadata(x: Any = None, **metadata: Any) -> Any:
         return XlaMetadata(texts)
     pairs = tuple(sorted((k, v) for k, v in texts.items() if v is not None))
     leaves, tree = flatten(x)
-    return tree.unflatten([
-        xla_metadata_value(leaf(v, "set_xla_metadata", "x", tree, i), xla_metadata_kvs=pairs)
-        for i, v in enumerate(leaves)
-    ])
+    return tree.unflatten(
+        [
+            xla_metadata_value(leaf(v, "set_xla_metadata", "x", tree, i), xla_metadata_kvs=pairs)
+            for i, v in enumerate(leaves)
+        ]
+    )
 
 
 def _called(
-    op: Op, who: str, fun: Callable[..., Any], attributes: dict[str, str], args: tuple[Any, ...],
+    op: Op,
+    who: str,
+    fun: Callable[..., Any],
+    attributes: dict[str, str],
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
     """The result of a function, called by an op with attributes. who: the caller, for messages."""
@@ -171,7 +177,10 @@ _KINDS = {"device_host": "host", "device": "dense", "tpu_sparsecore": "sparseoff
 
 
 def compute_on(
-    f: Any = None, *, compute_type: Any = None, out_memory_spaces: Any = None,
+    f: Any = None,
+    *,
+    compute_type: Any = None,
+    out_memory_spaces: Any = None,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
     """Selects the unit of a device that runs a computation.
@@ -201,7 +210,9 @@ def compute_on(
         f, compute_type = None, f
     elif f is None and out_memory_spaces is not None:
         return functools.partial(
-            compute_on, compute_type=compute_type, out_memory_spaces=out_memory_spaces,
+            compute_on,
+            compute_type=compute_type,
+            out_memory_spaces=out_memory_spaces,
             compiler_options=compiler_options,
         )
     attributes = _compute_attributes(compute_type)
@@ -211,12 +222,17 @@ def compute_on(
 
 
 def compute_on2(
-    f: Any = None, *, compute_type: str, out_memory_spaces: Any,
+    f: Any = None,
+    *,
+    compute_type: str,
+    out_memory_spaces: Any,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
     """`compute_on` for a function, under its name in jax 0.10."""
     return compute_on(
-        f, compute_type=compute_type, out_memory_spaces=out_memory_spaces,
+        f,
+        compute_type=compute_type,
+        out_memory_spaces=out_memory_spaces,
         compiler_options=compiler_options,
     )
 
@@ -240,7 +256,10 @@ def _computing(attributes: dict[str, str]) -> AbstractContextManager[None]:
 
 
 def _computed(
-    f: Callable[..., Any], compute_type: str, attributes: dict[str, str], spaces: Any,
+    f: Callable[..., Any],
+    compute_type: str,
+    attributes: dict[str, str],
+    spaces: Any,
     options: dict[str, Any] | None,
 ) -> Callable[..., Any]:
     check_function("compute_on", "f", f)

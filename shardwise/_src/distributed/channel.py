@@ -95,7 +95,9 @@ class Channel:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         pause = max(1, int(seconds / 5))
         for name, value in (
-            ("TCP_KEEPIDLE", pause), ("TCP_KEEPINTVL", pause), ("TCP_KEEPCNT", 4),
+            ("TCP_KEEPIDLE", pause),
+            ("TCP_KEEPINTVL", pause),
+            ("TCP_KEEPCNT", 4),
             ("TCP_USER_TIMEOUT", int(1000 * seconds)),
         ):
             if hasattr(socket, name):  # not on all systems
@@ -113,7 +115,11 @@ class Channel:
 
 
 def connect(
-    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, uri_prefix: str | None,
+    host: str,
+    port: int,
+    deadline: float,
+    tls: ssl.SSLContext | None,
+    uri_prefix: str | None,
     longest: float = math.inf,
 ) -> Channel:
     """Connects as soon as a server listens at the address.

@@ -136,9 +136,7 @@ def _local(env: Env, index: int | None) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------- shardwise launch
 
-LAUNCHED = (
-    "SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_NUM_PROCESSES", "SHARDWISE_PROCESS_ID",
-)
+LAUNCHED = ("SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_NUM_PROCESSES", "SHARDWISE_PROCESS_ID")
 
 
 def _launched(here: Surroundings) -> Place:
@@ -239,7 +237,10 @@ def _pmi(here: Surroundings) -> Place:
     elif nodes := env.get("SLURM_JOB_NODELIST"):  # Hydra takes its hosts from Slurm
         address = at(first_host(nodes), port_of(number(env, "SLURM_JOB_ID")))
     return Place(
-        address=address, count=count, index=number(env, "PMI_RANK"), local_count=local_count,
+        address=address,
+        count=count,
+        index=number(env, "PMI_RANK"),
+        local_count=local_count,
         **_local(env, _maybe(env, "MPI_LOCALRANKID")),
     )
 
@@ -260,8 +261,11 @@ def _mpi4py(here: Surroundings) -> Place:
     alone = node.Get_size() == count
     address = at("localhost" if alone else socket.gethostname(), _free_port())
     return Place(
-        address=world.bcast(address, root=0), count=count, index=world.Get_rank(),
-        local_count=node.Get_size(), **_local(here.env, node.Get_rank()),
+        address=world.bcast(address, root=0),
+        count=count,
+        index=world.Get_rank(),
+        local_count=node.Get_size(),
+        **_local(here.env, node.Get_rank()),
     )
 
 
@@ -287,7 +291,9 @@ def _kubernetes(here: Surroundings) -> Place:
     known = domain and job != host
     return Place(
         address=f"{job}-0.{domain}:{KUBERNETES_PORT}" if known else None,
-        index=index, local_count=1, local_index=0,
+        index=index,
+        local_count=1,
+        local_index=0,
     )
 
 
@@ -310,24 +316,34 @@ DETECTORS = (
         "torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"), _torchrun
     ),
     Detector(
-        "ompi", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi,
+        "ompi",
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        _open_mpi,
         starters=("mpirun", "mpiexec", "orte", "prte", "prun"),
         hint="The environment of Open MPI does not specify where process 0 runs. Set "
         "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
         "cluster_detection_method='mpi4py'.",
     ),
     Detector(
-        "pmi", ("PMI_RANK", "PMI_SIZE"), _pmi, starters=_HYDRA, is_other=_is_pmi_of_slurm,
+        "pmi",
+        ("PMI_RANK", "PMI_SIZE"),
+        _pmi,
+        starters=_HYDRA,
+        is_other=_is_pmi_of_slurm,
         hint="On several hosts, PMI does not specify where process 0 runs. Set "
         "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
         "cluster_detection_method='mpi4py'.",
     ),
     Detector(
-        "slurm", ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID"), _slurm,
+        "slurm",
+        ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID"),
+        _slurm,
         starters=("slurmstepd",),
     ),
     Detector(
-        "k8s", ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"), _kubernetes,
+        "k8s",
+        ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
+        _kubernetes,
         hint="A pod does not know the number of pods: set SHARDWISE_NUM_PROCESSES in the template "
         "to the job's `completions`. Other pods reach it through a headless service: set "
         "`subdomain` in the template to that service. See docs/clusters/kubernetes.yaml.",
@@ -370,8 +386,10 @@ def detected(method: str | None, here: Surroundings) -> tuple[str, Place]:
     chosen = NAMES[method]
     if not chosen.is_here(here.env):
         unset = [sign for sign in chosen.signs if sign not in here.env]
-        why = f"the environment has no {', '.join(unset)}" if unset else (
-            "its PMI belongs to Slurm" if chosen.signs else "mpi4py is not installed"
+        why = (
+            f"the environment has no {', '.join(unset)}"
+            if unset
+            else ("its PMI belongs to Slurm" if chosen.signs else "mpi4py is not installed")
         )
         raise ValueError(f"initialize: this process was not started by {method!r}: {why}.")
     return method, chosen.place(here)

@@ -43,7 +43,8 @@ class Resolved:
     def missing(self) -> list[str]:
         place = self.place
         known = {
-            "coordinator_address": place.address, "num_processes": place.count,
+            "coordinator_address": place.address,
+            "num_processes": place.count,
             "process_id": place.index,
         }
         return [name for name, value in known.items() if value is None]
@@ -55,7 +56,11 @@ def variable(env: Env, name: str, prefixes: Sequence[str] = PREFIXES) -> str:
 
 
 def resolve(
-    address: Any, count: Any, index: Any, devices: Any, method: str | None,
+    address: Any,
+    count: Any,
+    index: Any,
+    devices: Any,
+    method: str | None,
     here: Surroundings | None = None,
 ) -> Resolved:
     """Collects the known facts about this process; some may be missing.
@@ -104,9 +109,7 @@ def _from_variables(env: Env, prefixes: Sequence[str]) -> list[tuple[str, Any, s
     return found
 
 
-def _of_cluster(
-    method: str | None, here: Surroundings, given: dict[str, Any]
-) -> tuple[str, Place]:
+def _of_cluster(method: str | None, here: Surroundings, given: dict[str, Any]) -> tuple[str, Place]:
     """Queries the cluster, which is optional if only the local devices are still unknown."""
     if method is not None or None in (given["address"], given["count"], given["index"]):
         return detected(method, here)
@@ -130,15 +133,19 @@ def complete(found: Resolved) -> Place:
         names = ", ".join(found.missing)
         them = "it" if len(found.missing) == 1 else "them"
         source = (
-            f"{cluster!r} does not specify {them}" if cluster else
-            f"no cluster was detected that specifies {them}"
+            f"{cluster!r} does not specify {them}"
+            if cluster
+            else f"no cluster was detected that specifies {them}"
         )
         hint = NAMES[cluster].hint if cluster else ""
         known = ", ".join(NAMES)
         raise ValueError(
             f"initialize: {names}: missing, and {source}. "
-            + (hint or "Pass the missing arguments, or start the program with `shardwise launch -n "
-               f"4 program.py`. Known clusters: {known}.")
+            + (
+                hint
+                or "Pass the missing arguments, or start the program with `shardwise launch -n "
+                f"4 program.py`. Known clusters: {known}."
+            )
             + " `shardwise doctor` shows what is detected."
         )
     assert place.count is not None and place.index is not None
@@ -200,7 +207,5 @@ def partition(index: int | None, slice_index: int | None, env: Env) -> int | Non
         value, slice_index, old = number(env, source), 0, source
     if index is None and slice_index is not None:
         new = "partition_index" if old == "slice_index" else old.replace("SLICE", "PARTITION")
-        warn(
-            f"initialize: {old} is an old name of {new}, removed in 0.4.0.", DeprecationWarning
-        )
+        warn(f"initialize: {old} is an old name of {new}, removed in 0.4.0.", DeprecationWarning)
     return value

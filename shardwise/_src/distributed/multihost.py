@@ -174,8 +174,10 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 def _check_sources(what: str, sources: Sequence[int]) -> None:
     if len(sources) != 1:
-        who = f"processes {', '.join(map(str, sources))} are all sources" if sources else (
-            "no process is the source"
+        who = (
+            f"processes {', '.join(map(str, sources))} are all sources"
+            if sources
+            else ("no process is the source")
         )
         raise ValueError(f"{what}: {who}. Pass is_source=True in one of them.")
 
@@ -284,7 +286,9 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
         ranks = sorted({d.process_index for d in lost})
         raise ProcessFailureError(
             f"live_devices: {tree_comparison.named(ranks)} failed, and with it devices "
-            f"{[d.id for d in lost]}.", ranks, lost,
+            f"{[d.id for d in lost]}.",
+            ranks,
+            lost,
         ) from error
     if error is not None:
         raise error

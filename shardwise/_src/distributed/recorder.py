@@ -72,7 +72,5 @@ def _line(entry: Entry, ahead: float) -> str:
 def record_of(watch: Any) -> str:
     """The record of a `Watch`, with the current waits of its threads."""
     now = time.monotonic()
-    waits = [
-        f"for {now - since:.3f} s: {doing or kind}" for since, kind, doing in watch.waiting()
-    ]
+    waits = [f"for {now - since:.3f} s: {doing or kind}" for since, kind, doing in watch.waiting()]
     return watch.recorder.text(waits)

@@ -11,7 +11,9 @@ from shardwise._src.base.warn import warn
 
 OF_ALL = (config.wait_report_secs, config.wait_timeout_secs)  # read by the coordinator
 OF_EACH = (
-    config.compare_programs, config.cpu_collectives_implementation, config.flight_recorder_size,
+    config.compare_programs,
+    config.cpu_collectives_implementation,
+    config.flight_recorder_size,
 )
 
 

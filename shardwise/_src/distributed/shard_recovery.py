@@ -44,8 +44,10 @@ def _slices(span: Span) -> tuple[slice, ...]:
 
 
 def words(span: Span, shape: tuple[int, ...]) -> str:
-    parts = [":" if ends == (0, n) else f"{ends[0]}:{ends[1]}" for ends, n in
-             zip(span, shape, strict=True)]
+    parts = [
+        ":" if ends == (0, n) else f"{ends[0]}:{ends[1]}"
+        for ends, n in zip(span, shape, strict=True)
+    ]
     return f"[{', '.join(parts)}]"
 
 

@@ -140,8 +140,7 @@ def initialize(
     """
     _reject_late()
     tls = tls_files(
-        mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix,
-        verify_secure_credentials,
+        mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix, verify_secure_credentials
     )
     found = resolve(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method
@@ -161,8 +160,13 @@ def initialize(
     coordinator = None
     if place.index == 0 and not place.started:
         coordinator = start_coordinator(
-            host, port, coordinator_bind_address, place.count or 1, tls,
-            heartbeat=heartbeat_timeout_seconds, arrival=initialization_timeout,
+            host,
+            port,
+            coordinator_bind_address,
+            place.count or 1,
+            tls,
+            heartbeat=heartbeat_timeout_seconds,
+            arrival=initialization_timeout,
         )
     try:
         channel, answer = _joined(host, port, place, initialization_timeout, deadline, tls)
@@ -241,8 +245,14 @@ def warn_of_strangers(who: str, host: str, port: int) -> None:
 
 
 def start_coordinator(
-    host: str, port: int, bind: str | None, count: int, tls: Tls | None, *,
-    heartbeat: float, arrival: float,
+    host: str,
+    port: int,
+    bind: str | None,
+    count: int,
+    tls: Tls | None,
+    *,
+    heartbeat: float,
+    arrival: float,
 ) -> processes.Coordinator:
     """Starts the coordinator on this machine.
 
@@ -259,8 +269,13 @@ def start_coordinator(
         warn_of_strangers("the coordinator", listen_at, listen_port)
     try:
         return processes.Coordinator(
-            listen_at, listen_port, count, heartbeat=heartbeat, arrival=arrival,
-            patience=config.wait_report_secs.value, deadline=config.wait_timeout_secs.value,
+            listen_at,
+            listen_port,
+            count,
+            heartbeat=heartbeat,
+            arrival=arrival,
+            patience=config.wait_report_secs.value,
+            deadline=config.wait_timeout_secs.value,
             tls=None if tls is None else tls._asdict(),
         )
     except OSError as error:
@@ -286,8 +301,12 @@ def _joined(
     except Refused as error:
         raise RuntimeError(f"initialize: {where}: {error}") from None
     about = {
-        "rank": place.index, "count": place.count, "host": socket.gethostname(),
-        "pid": os.getpid(), "left": deadline - time.monotonic(), "timeout": seconds,
+        "rank": place.index,
+        "count": place.count,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "left": deadline - time.monotonic(),
+        "timeout": seconds,
         "versions": f"shardwise {__version__} on jaxlib {backend.JAXLIB_VERSION}",
     }
 
@@ -325,14 +344,25 @@ def _why_unreached(place: Place) -> str:
 
 
 def _enter(
-    cluster: str, place: Place, host: str, port: int, channel: Channel, answer: dict[str, Any],
-    coordinator: processes.Coordinator | None, deadline: float, tls: Tls | None,
+    cluster: str,
+    place: Place,
+    host: str,
+    port: int,
+    channel: Channel,
+    answer: dict[str, Any],
+    coordinator: processes.Coordinator | None,
+    deadline: float,
+    tls: Tls | None,
     partition: int | None,
 ) -> None:
     assert place.index is not None and place.count is not None
     channel.limit(answer["heartbeat"] / 2)
     watch = Watch(
-        channel, place.index, place.count, config.compare_programs.value, socket.gethostname(),
+        channel,
+        place.index,
+        place.count,
+        config.compare_programs.value,
+        socket.gethostname(),
         answer["heartbeat"],
     )
     if proxies := processes.bypass_proxies(host):
@@ -354,12 +384,22 @@ def _enter(
     )
     processes.join(link, watch)
     _State.here = Here(
-        place.index, place.count, cluster, at(host, port), watch, channel, coordinator,
+        place.index,
+        place.count,
+        cluster,
+        at(host, port),
+        watch,
+        channel,
+        coordinator,
         answer["members"],
     )
     _log.info(
-        "process %d of %d (%s) has joined at %s:%d", place.index, place.count,
-        cluster or "as given", host, port,
+        "process %d of %d (%s) has joined at %s:%d",
+        place.index,
+        place.count,
+        cluster or "as given",
+        host,
+        port,
     )
 
 

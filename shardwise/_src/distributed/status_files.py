@@ -144,9 +144,10 @@ class ProcessStatus:
             bytes_now = _device_bytes()
             with self._lock:
                 progress = self.progress.record(time.monotonic())
-                write(self._path, {
-                    "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": bytes_now,
-                })
+                write(
+                    self._path,
+                    {"at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": bytes_now},
+                )
         except FileNotFoundError:
             return  # no viewer yet, or the launcher is gone
         except OSError:

@@ -170,7 +170,8 @@ class Survivors:
             raise ProcessFailureError(
                 f"Survivors.arrays: incomplete without processes {list(self.lost)}: "
                 f"{'; '.join(missing)}. Restore these from a checkpoint, or keep them replicated "
-                "over processes.", self.lost,
+                "over processes.",
+                self.lost,
             )
         return tree_of.unflatten([self._moved(leaf, mesh) for _, leaf in leaves])
 
@@ -195,17 +196,13 @@ class Survivors:
             for device, span in spans_of(sharding, leaf.shape)
             if device.process_index == backend.process_index()
         ]
-        return make_array_from_single_device_arrays(
-            leaf.shape, sharding, found, dtype=leaf.dtype
-        )
+        return make_array_from_single_device_arrays(leaf.shape, sharding, found, dtype=leaf.dtype)
 
     def _turned(self, devices: Any) -> Any:
         """Reorders devices so that no earlier broken connection is reused."""
         for axis, size in enumerate(devices.shape):
             turn = self.times % size
-            devices = (
-                np.roll(devices, turn, axis) if turn and size > 2 else np.flip(devices, axis)
-            )
+            devices = np.roll(devices, turn, axis) if turn and size > 2 else np.flip(devices, axis)
         return devices
 
 

@@ -20,7 +20,10 @@ class Tls(NamedTuple):
 
 
 def tls_files(
-    cert: Any = None, key: Any = None, ca: Any = None, prefix: Any = None,
+    cert: Any = None,
+    key: Any = None,
+    ca: Any = None,
+    prefix: Any = None,
     demanded: bool | None = None,
 ) -> Tls | None:
     """The TLS files, from the arguments or flags; None without TLS."""

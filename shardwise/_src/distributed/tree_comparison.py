@@ -40,7 +40,8 @@ def digests(held: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Parts:
     """The digests of the shards of a process that other processes have too."""
     return {
         index: Part(holders, _digest(value))
-        for index, (holders, value) in held.items() if len(holders) != 1
+        for index, (holders, value) in held.items()
+        if len(holders) != 1
     }
 
 

@@ -165,8 +165,7 @@ class Watch:
         return ",".join(map(str, span)) + self._era
 
     def _raise_if_failed(
-        self, ranks: frozenset[int], failures: Sequence[Failure] | None = None, *,
-        seen: bool = True,
+        self, ranks: frozenset[int], failures: Sequence[Failure] | None = None, *, seen: bool = True
     ) -> None:
         """seen: whether the error is raised to user code, not in a thread of the library."""
         for failure in (*self.failures, *self._past) if failures is None else failures:
@@ -186,8 +185,13 @@ class Watch:
             raise ProcessFailureError(self._past[-1].text, self._past[-1].ranks)
 
     def meet(
-        self, name: str, value: str = "", span: Sequence[int] | None = None, *,
-        payload: str = "", timeout: float | None = None,
+        self,
+        name: str,
+        value: str = "",
+        span: Sequence[int] | None = None,
+        *,
+        payload: str = "",
+        timeout: float | None = None,
     ) -> list[str]:
         """Waits until all processes of a set have arrived, with the same name and value.
 
@@ -206,14 +210,23 @@ class Watch:
             return self._meet(ranks, here, f"{name} {value}", name, payload, timeout)
 
     def _meet(
-        self, span: tuple[int, ...], here: Launches, value: str, doing: str, payload: str = "",
-        timeout: float | None = None, about: str = "",
+        self,
+        span: tuple[int, ...],
+        here: Launches,
+        value: str,
+        doing: str,
+        payload: str = "",
+        timeout: float | None = None,
+        about: str = "",
     ) -> list[str]:
         key, number = self._key(span), here.meetings
         here.meetings += 1
         message = {
-            "op": "meet", "value": f"{value} after {here.count}", "after": here.count,
-            "payload": payload, "about": about,
+            "op": "meet",
+            "value": f"{value} after {here.count}",
+            "after": here.count,
+            "payload": payload,
+            "about": about,
         }
         reject = functools.partial(self._raise_if_failed, here.ranks)
         try:
@@ -257,8 +270,13 @@ class Watch:
             return self._come(f"alive {key}", number, {"op": "census"}, doing, reject, None)
 
     def _come(
-        self, key: str, number: int, message: dict[str, Any], doing: str,
-        reject: Callable[[], None], timeout: float | None,
+        self,
+        key: str,
+        number: int,
+        message: dict[str, Any],
+        doing: str,
+        reject: Callable[[], None],
+        timeout: float | None,
     ) -> list[Any]:
         """Waits in a meeting; returns the payloads, by rank.
 
@@ -403,8 +421,14 @@ class Watch:
             doing = doing or (f"program {recent[-1][2]!r}" if recent else "")
         line = user_line(self._main)
         self._channel.send(
-            {"op": "beat", "line": line, "waiting": doing, "kind": kind, "since": since,
-             "sets": sets}
+            {
+                "op": "beat",
+                "line": line,
+                "waiting": doing,
+                "kind": kind,
+                "since": since,
+                "sets": sets,
+            }
         )
         board.show({"line": line, "waiting": doing, "kind": kind, "since": since})
 
@@ -503,7 +527,8 @@ class Watch:
         """Ends waits that can no longer complete."""
         if now - self._heard > self._silence and not self.failures:
             self._failed(
-                "coordinator", tuple(range(self.count)),
+                "coordinator",
+                tuple(range(self.count)),
                 f"there was no heartbeat from the coordinator for {now - self._heard:.0f} s: it is "
                 "stopped, or its machine or the network is down.",
             )

@@ -112,8 +112,10 @@ class Columns:
     def _over(self, letters: str) -> dict[str, Any]:
         sizes = dict(zip("rc", self.tiles, strict=True))
         dims = {"r": 1, "c": 0} if self.turned else {"r": 0, "c": 1}
-        return {"names": tuple([(dims[x], self.operand) for x in letters]),
-                "sizes": tuple([sizes[x] for x in letters])}
+        return {
+            "names": tuple([(dims[x], self.operand) for x in letters]),
+            "sizes": tuple([sizes[x] for x in letters]),
+        }
 
     def enter(self, tile: Any) -> Any:
         """The columns of the device, from its tile and those of other devices."""
@@ -161,11 +163,20 @@ class Columns:
         n = self.shape[0]
         if self.devices > 1:
             x = padded(x, max(self.start(q) for q in range(self.devices)) + self.width, self.width)
-            x = below(*[rows_between(x, self.start(q), self.start(q) + self.width)
-                        for q in range(self.devices)])
+            x = below(
+                *[
+                    rows_between(x, self.start(q), self.start(q) + self.width)
+                    for q in range(self.devices)
+                ]
+            )
             x = exchanged(x, self._over("cr"), 0, 1)
-            x = concatenate(*[slice_in_dim(x, q * self.width, q * self.width + count, 1)
-                              for q, _, count in self.parts()], dimension=1)
+            x = concatenate(
+                *[
+                    slice_in_dim(x, q * self.width, q * self.width + count, 1)
+                    for q, _, count in self.parts()
+                ],
+                dimension=1,
+            )
         return padded(adjoint(x), n, self.width)
 
     def total(self, x: Any) -> Any:

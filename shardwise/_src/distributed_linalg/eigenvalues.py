@@ -137,8 +137,9 @@ class _Panel:
     def _own(self, y: Any, wide: int) -> Any:
         """The rows whose indices are the columns that the device has to update."""
         m, width = type_of(y).shape
-        y = dynamic_slice(padded(y, m + wide, width), self.place, np.int32(0),
-                          slice_sizes=(wide, width))
+        y = dynamic_slice(
+            padded(y, m + wide, width), self.place, np.int32(0), slice_sizes=(wide, width)
+        )
         there = iota(dtype=INT32, shape=(wide, width), dimension=0) < self.columns
         return where(self.later & there, y, y * 0)
 
@@ -162,8 +163,10 @@ class _Panel:
         z = z - u * (product(adjoint(z), u) * tau * 0.5)
         middle = where(row == c, real(y), real(y) * 0).sum()
         place = np.int32(self.start) + c
-        held = [dynamic_update_slice(old, new.reshape(1), place)
-                for old, new in zip((d, e, scales), (middle, beta, tau), strict=True)]
+        held = [
+            dynamic_update_slice(old, new.reshape(1), place)
+            for old, new in zip((d, e, scales), (middle, beta, tau), strict=True)
+        ]
         return (_with_column(v, u, j), _with_column(w, z, j), *held)
 
 

@@ -25,8 +25,9 @@ def geqrf(tile: Any, a: Columns) -> list[Any]:
         panel, own = factored(a.panel(x, q, start))
         scales.append(own)
         low = rows_between(x, start, m)
-        after = ormqr(first_columns(panel, min(count, m - start)), own, low, left=True,
-                      adjoint=True)
+        after = ormqr(
+            first_columns(panel, min(count, m - start)), own, low, left=True, adjoint=True
+        )
         x = below(rows_between(x, 0, start), a.chosen(q, panel, after, low))
     every = scales[0] if len(scales) == 1 else concatenate(*scales, dimension=0)
     return [a.leave(x), every]

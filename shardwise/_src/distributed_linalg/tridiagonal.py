@@ -59,8 +59,11 @@ def eigenpairs(d: Any, e: Any, a: Columns) -> tuple[Any, Any]:
     d, e = [_longer(x / size, part * 2**levels, fill) for x, fill in ((d, HOLE), (e, 0))]
     place = iota(dtype=INT32, shape=type_of(d).shape, dimension=0)
     cut = where(place % part == part - 1, abs(e), e * 0)  # halves are joined by rho z zᵀ
-    d = d - cut - dynamic_slice(_longer(cut, 1, 0, before=True), np.int32(0),
-                                slice_sizes=type_of(d).shape)
+    d = (
+        d
+        - cut
+        - dynamic_slice(_longer(cut, 1, 0, before=True), np.int32(0), slice_sizes=type_of(d).shape)
+    )
     own = a.own() * np.int32(part)
     d, own_e = [dynamic_slice(x, own, slice_sizes=(part,)) for x in (d, e)]
     v, values = eigh(_matrix(d, own_e), lower=True, vectors=True)
@@ -84,8 +87,9 @@ def _matrix(d: Any, e: Any) -> Any:
     n = type_of(d).shape[0]
     row, column = [iota(dtype=INT32, shape=(n, n), dimension=i) for i in (0, 1)]
     zero = full(0, (n, n), type_of(d).dtype)
-    off = where(row == column + 1, e[None, :] + zero, where(column == row + 1, e[:, None] + zero,
-                                                            zero))
+    off = where(
+        row == column + 1, e[None, :] + zero, where(column == row + 1, e[:, None] + zero, zero)
+    )
     return where(row == column, d[None, :] + zero, off)
 
 
@@ -143,8 +147,9 @@ class _Joint:
         rows = below(*[x[None, :] for x in own])
         every = full(0, (len(own), total), self.dtype)
         every = dynamic_update_slice(every, rows, np.int32(0), self.start + self._first())
-        pair = dynamic_slice(self.a.total(every), np.int32(0), self.start,
-                             slice_sizes=(len(own), self.size))
+        pair = dynamic_slice(
+            self.a.total(every), np.int32(0), self.start, slice_sizes=(len(own), self.size)
+        )
         return tuple([pair[i] for i in range(len(own))])
 
     def _first(self) -> Any:
@@ -171,8 +176,10 @@ class _Joint:
         weight = self.z * self.z * ew.max(abs(self.beta), self.beta * 0 + eps * eps)
         number, there = self._numbers(self._first(), self.part)
         end = number == ew.min(self.left, np.int32(self.size)) - 1
-        own, behind = [dynamic_slice(poles, self._first() + np.int32(i), slice_sizes=(self.part,))
-                       for i in (0, 1)]
+        own, behind = [
+            dynamic_slice(poles, self._first() + np.int32(i), slice_sizes=(self.part,))
+            for i in (0, 1)
+        ]
         gap = where(end, weight.sum() * (1 + 8 * eps) + tiny + own * 0, behind - own + self.step)
 
         def value(pole: Any, place: Any, offset: Any) -> Any:
@@ -205,7 +212,10 @@ class _Joint:
         count = 2 ** (self.a.devices - 1).bit_length()
         every = dynamic_update_slice(
             full(0, (self.a.devices, self.size), self.dtype),
-            reduce_prod(factors, axes=(0,))[None, :], self.a.own(), np.int32(0))
+            reduce_prod(factors, axes=(0,))[None, :],
+            self.a.own(),
+            np.int32(0),
+        )
         every = self.a.total(every)
         if count > self.a.devices:
             every = below(every, full(1, (count - self.a.devices, self.size), self.dtype))
@@ -217,8 +227,10 @@ class _Joint:
     def _vectors(self, z: Any, every: tuple, first: Any, count: int) -> Any:
         """The vectors of `count` roots, as columns of length 1; zeros for missing ones."""
         _, there = self._numbers(first, count)
-        own = [dynamic_slice(_longer(x, self.size + count, 0), first, slice_sizes=(count,))
-               for x in every]
+        own = [
+            dynamic_slice(_longer(x, self.size + count, 0), first, slice_sizes=(count,))
+            for x in every
+        ]
         u = z[None, :] / self._from(*own)
         u = where(there[:, None], u, u * 0)
         u = where(there[:, None], u / abs(u).max(1)[:, None], u * 0)
@@ -237,8 +249,9 @@ class _Joint:
             i = as_dtype(i, INT32)
             source = self.pos - i
             source = where(source < 0, source + there, source)
-            own = dynamic_slice(u, source * np.int32(self.part), np.int32(0),
-                                slice_sizes=(self.part, count))
+            own = dynamic_slice(
+                u, source * np.int32(self.part), np.int32(0), slice_sizes=(self.part, count)
+            )
             found = product(v, own)
             upper = source < np.int32(self.half)
             for k, mine in enumerate((upper, ~upper)):

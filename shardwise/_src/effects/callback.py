@@ -60,13 +60,29 @@ class Callback:
     """
 
     __slots__ = (
-        "fun", "kind", "in_tree", "static", "out_tree", "method", "local", "device", "context",
-        "site", "_key",
+        "fun",
+        "kind",
+        "in_tree",
+        "static",
+        "out_tree",
+        "method",
+        "local",
+        "device",
+        "context",
+        "site",
+        "_key",
     )
 
     def __init__(
-        self, fun: Callable[..., Any], kind: str, in_tree: Any, static: dict[int, Any],
-        out_tree: Any = None, method: str | None = None, local: bool = False, device: Any = None,
+        self,
+        fun: Callable[..., Any],
+        kind: str,
+        in_tree: Any,
+        static: dict[int, Any],
+        out_tree: Any = None,
+        method: str | None = None,
+        local: bool = False,
+        device: Any = None,
     ):
         self.fun, self.kind, self.in_tree, self.static = fun, kind, in_tree, static
         self.out_tree, self.method, self.local, self.device = out_tree, method, local, device
@@ -74,9 +90,7 @@ class Callback:
         self.context = host_context()
         kept = tuple([(i, id(v)) for i, v in static.items()])
         own = fun if isinstance(fun, Quoted) else id(fun)
-        self._key = (
-            own, kind, in_tree, kept, out_tree, method, local, device, self.context.key
-        )
+        self._key = (own, kind, in_tree, kept, out_tree, method, local, device, self.context.key)
 
     def __eq__(self, other: object) -> bool:
         return other.__class__ is Callback and self._key == other._key  # type: ignore[attr-defined]
@@ -110,8 +124,9 @@ class Callback:
                 f"{self.title}: the function returned the pytree {_tree_text(tree)}; "
                 f"result_shape_dtypes is {_tree_text(self.out_tree)}. They must match."
             )
-        return [self._host(x, t, found, i) for i, (x, t) in
-                enumerate(zip(leaves, results, strict=True))]
+        return [
+            self._host(x, t, found, i) for i, (x, t) in enumerate(zip(leaves, results, strict=True))
+        ]
 
     def _host(self, x: Any, t: ArrayType, found: Any, i: int) -> np.ndarray:
         """One result as a host array of exactly the expected type."""
@@ -263,9 +278,7 @@ def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]
     return eval_trace().run(Program(ins, outs, [called], name=op.name), args)
 
 
-def _enter(
-    op: Op, inside: Any, state: Values, args: Values, **p: Any
-) -> tuple[Values, Values]:
+def _enter(op: Op, inside: Any, state: Values, args: Values, **p: Any) -> tuple[Values, Values]:
     """The token orders the call: it is the first operand and result."""
     outs = op(*state, *args, **p | {"token": True})
     return outs[1:], outs[:1]
@@ -300,8 +313,10 @@ def _looped(
     marks = tuple([d is not None for d in dims])
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     outs = op(
-        *moved, callback=Looped(callback, mapped.size, marks),
-        results=_batched(results, mapped.size), token=token,
+        *moved,
+        callback=Looped(callback, mapped.size, marks),
+        results=_batched(results, mapped.size),
+        token=token,
     )
     return outs, [0] * len(outs)
 

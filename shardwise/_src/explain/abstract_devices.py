@@ -77,8 +77,10 @@ def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
     for sig in (*traced.sigs, *held):
         yield sig.committed and not is_described(sig.devices)
     for sharding in map(bare, asked):
-        yield sharding is not None and not is_abstract(sharding) and (
-            not is_described(sharding.devices)
+        yield (
+            sharding is not None
+            and not is_abstract(sharding)
+            and (not is_described(sharding.devices))
         )
 
 

@@ -32,7 +32,10 @@ _KNOWN = [*_NAMES, *[f"{name}_bytes" for name in _NAMES], *_TOTALS]
 
 
 def assert_comm(
-    f: Callable[..., Any], *, machine: str | Machine | None = None, timeout: float = TIMEOUT,
+    f: Callable[..., Any],
+    *,
+    machine: str | Machine | None = None,
+    timeout: float = TIMEOUT,
     **limits: Limit,
 ) -> Callable[..., Report]:
     """A function that checks the communication of `f` for given arguments, without running it.

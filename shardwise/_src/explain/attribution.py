@@ -27,8 +27,14 @@ from shardwise._src.types.dtypes import short_name
 Axes = tuple[Any, ...]
 Spec = tuple[Axes, ...]  # for each dimension, the mesh axes that shard it
 _ASKED = {
-    collective.psum, collective.pmax, collective.pmin, collective.all_gather,
-    collective.reduce_scatter, collective.all_to_all, collective.ppermute, collective.pbroadcast,
+    collective.psum,
+    collective.pmax,
+    collective.pmin,
+    collective.all_gather,
+    collective.reduce_scatter,
+    collective.all_to_all,
+    collective.ppermute,
+    collective.pbroadcast,
 }
 _REDUCE = ("all-reduce", "reduce-scatter")
 _WORDS = {"add": "sums", "mul": "multiplies",
@@ -87,7 +93,10 @@ def _type_text(t: ArrayType, spec: Spec | None) -> str:
 
 
 def cause(
-    eqn: Equation, flow: Flow | None, axes: Axes | None, kind: str = "all-reduce",
+    eqn: Equation,
+    flow: Flow | None,
+    axes: Axes | None,
+    kind: str = "all-reduce",
     given: Sequence[Spec | None] = (),
 ) -> str:
     """Why the equation communicates along mesh axes; axes is None if it is not along axes.
@@ -137,9 +146,7 @@ def _dims(eqn: Equation) -> Dims | None:
     return eqn.op.dims(eqn.op, *types, **eqn.params)
 
 
-def _combined(
-    eqn: Equation, dims: Dims | None, ins: Sequence[Spec | None], here: set[Any]
-) -> str:
+def _combined(eqn: Equation, dims: Dims | None, ins: Sequence[Spec | None], here: set[Any]) -> str:
     """A sharded dimension that is contracted or reduced."""
     if dims is None or not (dims.combine or eqn.op.contraction):
         return ""
@@ -188,7 +195,10 @@ def _place(factors: Sequence[Any], spec: Spec, axis: Any) -> tuple[int | None, A
 
 
 def _worked(
-    eqn: Equation, dims: Dims | None, ins: Sequence[Spec | None], outs: Sequence[Spec | None],
+    eqn: Equation,
+    dims: Dims | None,
+    ins: Sequence[Spec | None],
+    outs: Sequence[Spec | None],
     here: set[Any],
 ) -> str:
     """A sharded dimension along which the op needs data from several shards."""
@@ -230,9 +240,7 @@ def _moved(ins: Sequence[Spec | None], outs: Sequence[Spec | None], here: set[An
     return ""
 
 
-def _along(
-    specs: Sequence[Spec | None], here: set[Any]
-) -> Iterator[tuple[int, int, str]]:
+def _along(specs: Sequence[Spec | None], here: set[Any]) -> Iterator[tuple[int, int, str]]:
     """Dimensions sharded by these axes: the index of the value, the dimension, and the axes."""
     for i, spec in enumerate(specs):
         for d, split in enumerate(spec or ()):

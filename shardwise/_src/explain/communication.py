@@ -102,6 +102,7 @@ class Summary:
 
 # ---- reading the text ----------------------------------------------------------------------------
 
+
 def collectives(hlo_text: Any) -> list[Collective]:
     """Every collective instruction of an optimized HLO module, in the order of the text.
 

@@ -21,7 +21,10 @@ from shardwise._src.runtime.compiler.partitioner_callbacks import TARGET as QUES
 
 
 def inspected_elsewhere(
-    text: str, count: int, free_outputs: Sequence[bool], timeout: float,
+    text: str,
+    count: int,
+    free_outputs: Sequence[bool],
+    timeout: float,
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Inspection:
     """Compiles a module for `count` virtual devices in another process.
@@ -39,9 +42,7 @@ def inspected_elsewhere(
         )
     with tempfile.TemporaryDirectory(prefix="shardwise-explain-") as name:
         folder = Path(name)
-        asked = {
-            "count": count, "free_outputs": list(free_outputs), "overrides": list(overrides),
-        }
+        asked = {"count": count, "free_outputs": list(free_outputs), "overrides": list(overrides)}
         folder.joinpath("module").write_text(text)
         folder.joinpath("asked").write_text(json.dumps(asked))
         kept = {k: v for k, v in os.environ.items() if not k.startswith("SHARDWISE_PROCESS")}
@@ -75,9 +76,7 @@ def _main(folder: Path) -> None:
     asked = json.loads(folder.joinpath("asked").read_text())
     text = folder.joinpath("module").read_text()
     overrides = [(name, value) for name, value in asked["overrides"]]
-    found = inspected_of_virtual_devices(
-        text, asked["count"], asked["free_outputs"], overrides
-    )
+    found = inspected_of_virtual_devices(text, asked["count"], asked["free_outputs"], overrides)
     folder.joinpath("text").write_text(found.text)
     folder.joinpath("sizes").write_text(json.dumps(found.sizes))
     folder.joinpath("buffers").write_bytes(found.buffers)

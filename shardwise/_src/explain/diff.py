@@ -67,7 +67,9 @@ class Difference:
             for c in self.communication
         ]  # fmt: skip
         return {
-            "communication": rows, "bytes": list(self.bytes), "peak": list(self.peak),
+            "communication": rows,
+            "bytes": list(self.bytes),
+            "peak": list(self.peak),
             "seconds": list(self.seconds),
             "flops": [r.computation.total_flops for r in (self.a, self.b)],
         }

@@ -262,5 +262,3 @@ def _inline_source(line: str) -> str:
     """The older form, with file and line in each instruction."""
     matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
     return f"{matched[1]}:{matched[2] or '?'}" if matched else ""
-
-

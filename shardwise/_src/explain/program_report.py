@@ -25,13 +25,7 @@ from shardwise._src.explain.machines import Machine, machine_of, named_machine
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
-from shardwise._src.explain.report_data import (
-    Buffer,
-    Communication,
-    Memory,
-    Seconds,
-    merged,
-)
+from shardwise._src.explain.report_data import Buffer, Communication, Memory, Seconds, merged
 from shardwise._src.explain.work import work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
@@ -224,8 +218,14 @@ class _Making(_Compiled):
     """A report under construction."""
 
     def __init__(
-        self, plan: ModulePlan, program: Program, text: str, equations: Sequence[Equation],
-        flows: dict[int, Flow], found: Inspection, machine: Machine,
+        self,
+        plan: ModulePlan,
+        program: Program,
+        text: str,
+        equations: Sequence[Equation],
+        flows: dict[int, Flow],
+        found: Inspection,
+        machine: Machine,
     ):
         super().__init__(read(found.text, "explain"), equations, machine)
         self.plan, self.program, self.found, self.flows = plan, program, found, flows
@@ -284,7 +284,10 @@ class _Making(_Compiled):
         line, function = _line(eqn)
         given = [self.given_over(frame, v) for v in eqn.outvars]
         return found | {
-            "op": eqn.op.name, "call": self.call(number), "line": line, "function": function,
+            "op": eqn.op.name,
+            "call": self.call(number),
+            "line": line,
+            "function": function,
             "why": cause(eqn, self.over(flow, frame), axes, c.kind, given),
             "scope": "/".join(names_of(scope_of(eqn.site))),
         }

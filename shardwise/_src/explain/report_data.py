@@ -129,7 +129,9 @@ class Seconds:
     def dominant(self) -> str:
         """ "compute", "memory" or "communication": the component that takes longest."""
         parts = {
-            "compute": self.compute, "memory": self.memory, "communication": self.communication,
+            "compute": self.compute,
+            "memory": self.memory,
+            "communication": self.communication,
         }
         return max(parts, key=lambda name: parts[name])
 
@@ -188,7 +190,8 @@ class ReportData:
                     "mesh has no axis {!r}; it has")  # fmt: skip
                 raise ValueError(f"the {who.format(axis)} {join(names) or 'none'}.")
         return [
-            c for c in self.communication
+            c
+            for c in self.communication
             if wanted in (None, c.kind)
             and (along is None or (c.axes is not None and set(map(as_text, c.axes)) == along))
         ]
@@ -219,10 +222,13 @@ def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
         alike[row.kind, row.op, row.call, row.why, *where].append(row)
     found = [
         replace(
-            same[0], count=sum([r.count for r in same]), known=all([r.known for r in same]),
+            same[0],
+            count=sum([r.count for r in same]),
+            known=all([r.known for r in same]),
             bytes=sum([r.bytes for r in same]),
             dtypes=tuple(sorted({d for r in same for d in r.dtypes})),
-            seconds=math.fsum([r.seconds for r in same]), shared=sum([r.shared for r in same]),
+            seconds=math.fsum([r.seconds for r in same]),
+            shared=sum([r.shared for r in same]),
         )
         for same in alike.values()
     ]

@@ -1,9 +1,9 @@
 """Reports on the jitted functions of a script: runs it, and reports each compiled program.
 
-    with observed() as found:
-        runpy.run_path("train.py", run_name="__main__")
-    made, failed = reports(found)
-    print(overview(made), *made, sep="\n\n")
+with observed() as found:
+    runpy.run_path("train.py", run_name="__main__")
+made, failed = reports(found)
+print(overview(made), *made, sep="\n\n")
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def observed() -> Iterator[list[Found]]:
         yield found
 
 
-def reports(
-    found: Sequence[Found], machine: Any = None
-) -> tuple[list[Report], list[Failure]]:
+def reports(found: Sequence[Found], machine: Any = None) -> tuple[list[Report], list[Failure]]:
     """A report for each program, most communication first; and those that fail to compile again."""
     made: list[Report] = []
     failed: list[Failure] = []

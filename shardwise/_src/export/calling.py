@@ -77,6 +77,7 @@ class Exported(ExportedData):
 
 def _flat(exported: ExportedData) -> Any:
     """The exported function of flat leaves, with its vjp."""
+
     def run(*leaves: Any) -> tuple[Any, ...]:
         return tuple(bound(exported, leaves))
 
@@ -110,10 +111,14 @@ def bound(exported: ExportedData, leaves: Sequence[Any]) -> list[Any]:
     pairs = zip(outs, exported._out_named_shardings, strict=True)
     given = [with_sharding(t, s) for t, s in pairs if t.dtype != float0]
     kept = exported.module_kept_var_idx
-    found = iter(CALL_EXPORTED(
-        *[leaves[i] for i in kept], exported=exported, results=tuple(given),
-        shapes=tuple([types[i].shape for i in kept]),
-    ))
+    found = iter(
+        CALL_EXPORTED(
+            *[leaves[i] for i in kept],
+            exported=exported,
+            results=tuple(given),
+            shapes=tuple([types[i].shape for i in kept]),
+        )
+    )
     return [None if t.dtype == float0 else next(found) for t in outs]
 
 
@@ -121,8 +126,12 @@ def _beside(exported: ExportedData, leaves: Sequence[Any], cts: Sequence[Any]) -
     """Cotangents; those not on the devices of the arguments are resharded to them."""
     count = exported.nr_devices
     meshes = [
-        x.sharding.mesh for x in leaves if count > 1 and x.__class__ is Array
-        and isinstance(x.sharding, NamedSharding) and x.sharding.num_devices == count
+        x.sharding.mesh
+        for x in leaves
+        if count > 1
+        and x.__class__ is Array
+        and isinstance(x.sharding, NamedSharding)
+        and x.sharding.num_devices == count
     ]
     if not meshes:
         return list(cts)
@@ -169,8 +178,13 @@ def _batch(op: Op, *rest: Any, exported: ExportedData, **params: Any) -> NoRetur
 
 
 def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
-    exported: ExportedData, **params: Any,
+    op: Op,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    *xs: str,
+    exported: ExportedData,
+    **params: Any,
 ) -> list[str]:
     several = exported.nr_devices > 1
     if several and exported.nr_devices != e.devices:
@@ -301,8 +315,10 @@ def _refined(
     )
     moving = [i for i, t in enumerate(exported.out_avals) if t.dtype != float0]
     types = list(map(tensor_text, outs))
-    lines += [f"%r{i} = stablehlo.convert %out#{i} : ({main.outs[i]}) -> {t}"
-              for i, t in zip(moving, types, strict=True)]
+    lines += [
+        f"%r{i} = stablehlo.convert %out#{i} : ({main.outs[i]}) -> {t}"
+        for i, t in zip(moving, types, strict=True)
+    ]
     named = ", ".join(f"%r{i}" for i in moving)
     lines.append(f"func.return {named} : {', '.join(types)}" if types else "func.return")
     head = ", ".join(f"{a}: {t}" for a, t, _ in rows)
@@ -320,7 +336,14 @@ def _refined(
 
 
 CALL_EXPORTED = Op(
-    "call_exported", type_rule=_types, eager=_eager, batch=_batch, lower=_lower, multiple=True,
-    user_code=True, elements=Elements.KNOWN, is_expensive=True,
+    "call_exported",
+    type_rule=_types,
+    eager=_eager,
+    batch=_batch,
+    lower=_lower,
+    multiple=True,
+    user_code=True,
+    elements=Elements.KNOWN,
+    is_expensive=True,
     needs_fusion=True,  # its module may have any instruction
 )

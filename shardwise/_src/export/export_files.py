@@ -39,16 +39,24 @@ END = struct.Struct("<16sI32s")  # magic number, version, SHA-256 of all precedi
 _FORMAT = 12  # the version of JAX's format that is written
 WRITER = "shardwise"
 
-TREE = Table("tree", kind=(0, I8), children_names=(2, Many(TEXT)), custom_name=(3, TEXT),
-             custom_auxdata=(4, BYTES))
+TREE = Table(
+    "tree",
+    kind=(0, I8),
+    children_names=(2, Many(TEXT)),
+    custom_name=(3, TEXT),
+    custom_auxdata=(4, BYTES),
+)
 TREE.add(children=(1, Many(TREE)))
-_MESH = Table("mesh", axis_sizes=(0, Many(U32)), axis_names=(1, Many(TEXT)),
-              axis_types=(2, Many(U8)))
+_MESH = Table(
+    "mesh", axis_sizes=(0, Many(U32)), axis_names=(1, Many(TEXT)), axis_types=(2, Many(U8))
+)
 _AXES = Table("axes", axes=(0, Many(TEXT)))
-_SPEC = Table("spec", partitions=(0, Many(_AXES)), reduced=(1, Many(TEXT)),
-              unreduced=(2, Many(TEXT)))
-_SHARDING = Table("sharding", mesh=(0, _MESH), spec=(1, _SPEC), memory_kind=(2, TEXT),
-                  mesh_number=(3, U32))
+_SPEC = Table(
+    "spec", partitions=(0, Many(_AXES)), reduced=(1, Many(TEXT)), unreduced=(2, Many(TEXT))
+)
+_SHARDING = Table(
+    "sharding", mesh=(0, _MESH), spec=(1, _SPEC), memory_kind=(2, TEXT), mesh_number=(3, U32)
+)
 _MAYBE = Table("place", kind=(0, I8), hlo=(1, BYTES), sharding=(2, _SHARDING))
 _TYPE = Table("type", kind=(0, I8), shape=(1, Many(TEXT)), dtype=(2, I8), memory=(3, I8))
 _EFFECT = Table("effect", name=(0, TEXT))
@@ -134,7 +142,8 @@ def _type(t: ArrayType) -> dict[str, Any]:
 
 def _mesh(mesh: AbstractMesh) -> dict[str, Any]:
     return {
-        "axis_sizes": mesh.axis_sizes, "axis_names": [*map(str, mesh.axis_names)],
+        "axis_sizes": mesh.axis_sizes,
+        "axis_names": [*map(str, mesh.axis_names)],
         "axis_types": [AXIS_TYPES.index(t) for t in mesh.axis_types],
     }
 
@@ -143,7 +152,12 @@ def _sharding(sharding: NamedSharding, meshes: Sequence[Any]) -> dict[str, Any]:
     spec, mesh = sharding.spec, sharding.mesh.abstract_mesh
     entries = [{"axes": [*map(str, axes)]} for axes in spec.dims(len(spec))]
     return {
-        "mesh": _mesh(mesh), "mesh_number": meshes.index(mesh), "memory_kind": sharding.memory_kind,
-        "spec": {"partitions": entries, "reduced": sorted(map(str, spec.reduced)),
-                 "unreduced": sorted(map(str, spec.unreduced))},
+        "mesh": _mesh(mesh),
+        "mesh_number": meshes.index(mesh),
+        "memory_kind": sharding.memory_kind,
+        "spec": {
+            "partitions": entries,
+            "reduced": sorted(map(str, spec.reduced)),
+            "unreduced": sorted(map(str, spec.unreduced)),
+        },
     }

@@ -30,8 +30,12 @@ _AS_DEVICES_SAY = {"cuda": "gpu", "rocm": "gpu"}
 
 
 def exported_text(
-    program: Program, devices: tuple, ins: Sequence[Any], outs: Sequence[Any],
-    platforms: Sequence[str], out_types: Sequence[ArrayType],
+    program: Program,
+    devices: tuple,
+    ins: Sequence[Any],
+    outs: Sequence[Any],
+    platforms: Sequence[str],
+    out_types: Sequence[ArrayType],
 ) -> str:
     """The text of the exported module.
 
@@ -44,8 +48,10 @@ def exported_text(
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
-    emitter = WithWorkarounds(meshes, len(devices)) if several else (
-        SymbolicEmitter() if symbolic else Emitter()
+    emitter = (
+        WithWorkarounds(meshes, len(devices))
+        if several
+        else (SymbolicEmitter() if symbolic else Emitter())
     )
     emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])
     if isinstance(emitter, SymbolicEmitter):
@@ -78,8 +84,8 @@ def exported_text(
 
 def _typed(meshes: Meshes, name: str, t: ArrayType, sharding: Any) -> str:
     held = type_in_module(t)
-    place = "" if sharding is None else (
-        f" {{sdy.sharding = {meshes.attribute(sharding, held.ndim)}}}"
+    place = (
+        "" if sharding is None else (f" {{sdy.sharding = {meshes.attribute(sharding, held.ndim)}}}")
     )
     return f"{name}{': ' if name else ''}{tensor_text(held)}{place}"
 

@@ -47,8 +47,11 @@ def default_export_platform() -> str:
 
 
 def export(
-    fun_jit: Jitted[..., Any], *, platforms: Sequence[str] | None = None,
-    disabled_checks: Sequence[DisabledSafetyCheck] = (), _override_lowering_rules: Any = None,
+    fun_jit: Jitted[..., Any],
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    _override_lowering_rules: Any = None,
 ) -> Callable[..., Exported]:
     """Exports a jitted function for given arguments: `export(jit(f))(*args, **kwargs)`.
 
@@ -123,20 +126,33 @@ def _of_traced(
     bare_ins = list(map(bare, ins))
     held = hoisted_constants(program)
     places = places_for(program, sigs, traced.names, ins, outs, held)
-    stated = [s if w is not None or sig.committed else None
-              for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
+    stated = [
+        s if w is not None or sig.committed else None
+        for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)
+    ]
     several = len(places.devices) > 1
-    in_shardings = tuple([_abstract(s, f"the sharding of {name}", several)
-                          for s, name in zip(stated, traced.names, strict=True)])
+    in_shardings = tuple(
+        [
+            _abstract(s, f"the sharding of {name}", several)
+            for s, name in zip(stated, traced.names, strict=True)
+        ]
+    )
     count = range(len(program.outvars))
-    out_shardings = tuple([
-        _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
-        for i, s in zip(count, places.results, strict=True)
-    ])
+    out_shardings = tuple(
+        [
+            _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
+            for i, s in zip(count, places.results, strict=True)
+        ]
+    )
     whole = Whole(program, tuple(range(len(sigs))), tuple(count), places.devices)
     return exported(
-        whole, (traced.in_tree, traced.out_tree), (program.in_types, program.out_types),
-        (in_shardings, out_shardings), traced.kept, platforms, checks,
+        whole,
+        (traced.in_tree, traced.out_tree),
+        (program.in_types, program.out_types),
+        (in_shardings, out_shardings),
+        traced.kept,
+        platforms,
+        checks,
     )
 
 
@@ -151,8 +167,12 @@ class Whole(NamedTuple):
 
 
 def exported(
-    whole: Whole, trees: tuple[Any, Any], types: tuple[Sequence[ArrayType], Sequence[ArrayType]],
-    shardings: tuple[Shardings, Shardings], kept: Sequence[int], platforms: tuple[str, ...],
+    whole: Whole,
+    trees: tuple[Any, Any],
+    types: tuple[Sequence[ArrayType], Sequence[ArrayType]],
+    shardings: tuple[Shardings, Shardings],
+    kept: Sequence[int],
+    platforms: tuple[str, ...],
     checks: tuple[DisabledSafetyCheck, ...],
 ) -> Exported:
     """A program as an `Exported`. kept: indices of the arguments that its module takes."""
@@ -190,13 +210,14 @@ _STABLE = re.compile(
 )
 
 
-def _check_kernels(
-    program: Program, text: str, checks: Sequence[DisabledSafetyCheck]
-) -> None:
+def _check_kernels(program: Program, text: str, checks: Sequence[DisabledSafetyCheck]) -> None:
     """Raises if a program calls custom-call targets that only this library may have."""
     allowed = {c.is_custom_call() for c in checks}
-    own = [k for k in dict.fromkeys(k.strip('"') for k in _KERNEL.findall(text))
-           if not _STABLE.fullmatch(k) and k not in allowed]
+    own = [
+        k
+        for k in dict.fromkeys(k.strip('"') for k in _KERNEL.findall(text))
+        if not _STABLE.fullmatch(k) and k not in allowed
+    ]
     if own and "ALL" not in allowed:
         raise ValueError(
             f"{WHERE}.export: {program.name} calls kernels that other releases may not have: "
@@ -253,8 +274,12 @@ def _vjp_of(this: Exported, whole: Whole) -> Exported:
     trees = flatten((tuple(in_types), {}))[1], flatten(tuple(out_types))[1]
     places = this._in_named_shardings
     return exported(
-        Whole(found, ins, outs, whole.devices), trees, (in_types, out_types),
-        (places + this._out_named_shardings, places), used_arguments(found), this.platforms,
+        Whole(found, ins, outs, whole.devices),
+        trees,
+        (in_types, out_types),
+        (places + this._out_named_shardings, places),
+        used_arguments(found),
+        this.platforms,
         this.disabled_safety_checks,
     )
 

@@ -114,8 +114,10 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     if not platforms or fields["module"] is None or fields["name"] is None:
         raise Damaged("it has no name, no platforms or no module")
     checks = [
-        DisabledSafetyCheck.custom_call(c["target"] or "") if c["kind"] == 1 else
-        DisabledSafetyCheck.platform() for c in fields["checks"] or ()
+        DisabledSafetyCheck.custom_call(c["target"] or "")
+        if c["kind"] == 1
+        else DisabledSafetyCheck.platform()
+        for c in fields["checks"] or ()
     ]
     text = artifact_text(fields["module"]) if whole else foreign_text(fields["module"])
     vjp = None if fields["vjp"] is None else _exported(fields["vjp"], whole)

@@ -10,7 +10,9 @@ from shardwise._src.types.array_type import ArrayType
 
 
 def solved(
-    what: str, wanted: Sequence[ArrayType], given: Sequence[ArrayType],
+    what: str,
+    wanted: Sequence[ArrayType],
+    given: Sequence[ArrayType],
     names: Callable[[], list[str]],
 ) -> dict[str, int]:
     """The sizes of the variables in the expected types.
@@ -32,8 +34,12 @@ def solved(
                 f"{what}: {names()[i]} must be of type {w.str_short(True)}; got "
                 f"{g.str_short(True)}. Convert it, or export the function for such arguments."
             )
-    pairs = [(m, n, i, d) for i, (w, g) in enumerate(rows)
-             for d, (m, n) in enumerate(zip(w.shape, g.shape, strict=True)) if isinstance(m, Dim)]
+    pairs = [
+        (m, n, i, d)
+        for i, (w, g) in enumerate(rows)
+        for d, (m, n) in enumerate(zip(w.shape, g.shape, strict=True))
+        if isinstance(m, Dim)
+    ]
     sizes = _sizes(pairs)
     for m, n, i, d in pairs:
         missing = m.variables() - {*sizes}

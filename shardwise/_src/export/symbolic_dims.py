@@ -361,7 +361,10 @@ def _factor_at(factor: Any, sizes: Mapping[str, Any]) -> Any:
 
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "max": max_dim,
+    "min": min_dim,
 }
 
 
@@ -469,8 +472,11 @@ def _factor_bounds(factor: Any, scope: Any) -> tuple[float, float]:
         return (0, d - 1) if c > 0 else (c + 1, 0) if d < 0 else (-INF, INF)
     if c <= 0:
         return -INF, INF
-    ends = [-INF if p == -INF else INF if p == INF else 0 if q == INF else p // q
-            for p in (a, b) for q in (c, d)]
+    ends = [
+        -INF if p == -INF else INF if p == INF else 0 if q == INF else p // q
+        for p in (a, b)
+        for q in (c, d)
+    ]
     if INF in (c, d) and a < 0:
         ends.append(-1)
     return min(ends), max(ends)

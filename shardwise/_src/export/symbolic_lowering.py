@@ -51,8 +51,12 @@ class SymbolicEmitter(Emitter):
 
     def bind(self, types: Sequence[ArrayType], names: Sequence[str], what: str) -> None:
         """Defines the variables' values, and asserts that all arguments have matching sizes."""
-        rows = [(n, i, d) for i, t in enumerate(types) for d, n in enumerate(t.shape)
-                if isinstance(n, Dim)]
+        rows = [
+            (n, i, d)
+            for i, t in enumerate(types)
+            for d, n in enumerate(t.shape)
+            if isinstance(n, Dim)
+        ]
         while self._bind_one(rows, types, names):
             pass
         left = set().union(*[n.variables() for n, *_ in rows]) - {*self.sizes}
@@ -73,8 +77,7 @@ class SymbolicEmitter(Emitter):
                 self._assert("GE", self.size(c), zero, f"the constraint {c} >= 0 must hold")
 
     def _bind_one(
-        self, rows: Sequence[tuple[Dim, int, int]], types: Sequence[ArrayType],
-        names: Sequence[str],
+        self, rows: Sequence[tuple[Dim, int, int]], types: Sequence[ArrayType], names: Sequence[str]
     ) -> bool:
         """Solves for a variable that is the only unknown in some dimension."""
         for n, i, d in rows:
@@ -92,9 +95,7 @@ class SymbolicEmitter(Emitter):
 
     def _size_of(self, t: ArrayType, name: str, d: int) -> str:
         ty = self.ty(SIZE)
-        return self.let(
-            f"stablehlo.get_dimension_size {name}, dim = {d} : ({self.ty(t)}) -> {ty}"
-        )
+        return self.let(f"stablehlo.get_dimension_size {name}, dim = {d} : ({self.ty(t)}) -> {ty}")
 
     def _assert(self, kind: str, x: str, y: str, message: str) -> None:
         ty, text = self.ty(SIZE), quoted(f"{message}; it is {{0}}.")
@@ -172,8 +173,9 @@ class SymbolicEmitter(Emitter):
         return self.inline(program, *names)  # a separate function would not have the sizes in scope
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
-        scopes = {n.scope for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape
-                  if isinstance(n, Dim)}
+        scopes = {
+            n.scope for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape if isinstance(n, Dim)
+        }
         if not scopes:
             return super()._equation(eqn, env)
         try:
@@ -217,7 +219,11 @@ class SymbolicEmitter(Emitter):
         return self._dynamic("iota", None, out, f", dim = {dimension}")
 
     def slice(
-        self, x: str, t: ArrayType, starts: Sequence[Any], limits: Sequence[Any],
+        self,
+        x: str,
+        t: ArrayType,
+        starts: Sequence[Any],
+        limits: Sequence[Any],
         strides: Sequence[int] | None = None,
     ) -> str:
         steps = strides or (1,) * t.ndim
@@ -262,19 +268,32 @@ class SymbolicEmitter(Emitter):
         return found
 
     def gather(
-        self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
-        sizes: Sequence[Any], *, indices_are_sorted: bool, clip: bool,
+        self,
+        x: str,
+        indices: str,
+        ins: Sequence[ArrayType],
+        out: ArrayType,
+        dims: Any,
+        sizes: Sequence[Any],
+        *,
+        indices_are_sorted: bool,
+        clip: bool,
     ) -> str:
         if not any(isinstance(n, Symbolic) for n in sizes):
-            return super().gather(x, indices, ins, out, dims, sizes, clip=False,
-                                  indices_are_sorted=indices_are_sorted)
-        numbers = attribute("gather", {
-            "offset_dims": dims.offset_dims,
-            "collapsed_slice_dims": dims.collapsed_slice_dims,
-            "operand_batching_dims": dims.operand_batching_dims,
-            "start_indices_batching_dims": dims.start_indices_batching_dims,
-            "start_index_map": dims.start_index_map,
-        }, ins[1].ndim - 1)
+            return super().gather(
+                x, indices, ins, out, dims, sizes, clip=False, indices_are_sorted=indices_are_sorted
+            )
+        numbers = attribute(
+            "gather",
+            {
+                "offset_dims": dims.offset_dims,
+                "collapsed_slice_dims": dims.collapsed_slice_dims,
+                "operand_batching_dims": dims.operand_batching_dims,
+                "start_indices_batching_dims": dims.start_indices_batching_dims,
+                "start_index_map": dims.start_index_map,
+            },
+            ins[1].ndim - 1,
+        )
         given, kind = self.shape(sizes)
         types = ", ".join([*map(self.ty, ins), kind])
         return self.let(
@@ -287,8 +306,10 @@ class SymbolicEmitter(Emitter):
         if not any(isinstance(n, Symbolic) for row in config for n in row):
             return super().pad(x, value, t, config)
         vectors = [self.shape(row) for row in zip(*config, strict=True)]
-        shape = [lo + hi + n + (n - 1) * inner
-                 for n, (lo, hi, inner) in zip(t.shape, config, strict=True)]
+        shape = [
+            lo + hi + n + (n - 1) * inner
+            for n, (lo, hi, inner) in zip(t.shape, config, strict=True)
+        ]
         names, kinds = zip(*vectors, strict=True)
         out, scalar = array_type(tuple(shape), t.dtype), tensor_text(array_type((), t.dtype))
         return self.let(
@@ -296,11 +317,14 @@ class SymbolicEmitter(Emitter):
             f"({self.ty(t)}, {scalar}, {', '.join(kinds)}) -> {self.ty(out)}"
         )
 
-
     # -- prefixes --
 
     def reduce_window(
-        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        self,
+        body: Callable,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        identities: Sequence,
         window: Any,
     ) -> list[str]:
         """Prefix reductions, with windows as long as a dimension, by recursive doubling."""
@@ -312,17 +336,17 @@ class SymbolicEmitter(Emitter):
             v if isinstance(v, str) else self.scalar(v, t.dtype)
             for v, t in zip(identities, ins, strict=True)
         ]
-        beyond = [self.broadcast(v, array_type((), t.dtype), t, ())
-                  for v, t in zip(inits, ins, strict=True)]
+        beyond = [
+            self.broadcast(v, array_type((), t.dtype), t, ())
+            for v, t in zip(inits, ins, strict=True)
+        ]
         types = [SIZE, *ins]
         names = [self.fresh() for _ in types]
         start = [self.scalar(1, SIZE.dtype), *xs]
         pairs = ", ".join(f"{a} = {b}" for a, b in zip(names, start, strict=True))
         shown = ", ".join(map(self.ty, types))
         condition = self.region(lambda: self._less(names[0], n))
-        turn = self.region(
-            lambda: self._doubled(body, names, ins, beyond, axis, n, reverse, shown)
-        )
+        turn = self.region(lambda: self._doubled(body, names, ins, beyond, axis, n, reverse, shown))
         text = f"stablehlo.while({pairs}) : {shown}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
         return self.lets(text, len(types))[1:]
 
@@ -334,8 +358,15 @@ class SymbolicEmitter(Emitter):
         self.lines.append(f"stablehlo.return {less} : tensor<i1>")
 
     def _doubled(
-        self, body: Callable, state: Sequence[str], ins: Sequence[ArrayType],
-        beyond: Sequence[str], axis: int, n: Any, reverse: bool, shown: str,
+        self,
+        body: Callable,
+        state: Sequence[str],
+        ins: Sequence[ArrayType],
+        beyond: Sequence[str],
+        axis: int,
+        n: Any,
+        reverse: bool,
+        shown: str,
     ) -> None:
         """Combines each element with the one at the distance that its partial reduction covers."""
         by, *xs = state
@@ -361,4 +392,3 @@ def _reject(eqn: Any) -> NoReturn:
         "compiled, so it cannot be exported with symbolic dimensions there. Export it for concrete "
         "sizes."
     ) from None
-

@@ -72,8 +72,11 @@ def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 
 
@@ -111,9 +114,7 @@ def _entries(text: str) -> list[str]:
     return parts
 
 
-def _scope(
-    what: str, constraints: Sequence[str], scope: SymbolicScope | None
-) -> SymbolicScope:
+def _scope(what: str, constraints: Sequence[str], scope: SymbolicScope | None) -> SymbolicScope:
     if scope is not None and constraints:
         raise ValueError(
             f"{what}: constraints are for a new scope; pass either constraints or scope."
@@ -122,7 +123,10 @@ def _scope(
 
 
 def symbolic_shape(
-    shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
+    shape_spec: str,
+    *,
+    constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
     like: Sequence[Any] | None = None,
 ) -> tuple[Any, ...]:
     """Parses a shape with symbolic dimensions: `symbolic_shape("a, 2*b, 8")`.
@@ -170,7 +174,9 @@ def is_symbolic_dim(p: Any) -> bool:
 
 
 def symbolic_args_specs(
-    args: Any, shapes_specs: Any, constraints: Sequence[str] = (),
+    args: Any,
+    shapes_specs: Any,
+    constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
 ) -> Any:
     """The types of a pytree of arguments, with shapes from strings.

@@ -134,9 +134,9 @@ class _Reader:
         found: dict[str, Any] = {}
         for name, (number, kind) in table.fields.items():
             place = self.number("H", fields + 4 + 2 * number) if number < count else 0
-            found[name] = self._value(kind, at + place, depth, f"{table.name}.{name}") if (
-                place
-            ) else None
+            found[name] = (
+                self._value(kind, at + place, depth, f"{table.name}.{name}") if (place) else None
+            )
         return found
 
     def _value(self, kind: Any, cell: int, depth: int, what: str) -> Any:

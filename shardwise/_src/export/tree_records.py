@@ -32,7 +32,10 @@ _by_name: dict[str, Registered] = {}
 
 
 def register_pytree_node_serialization(
-    nodetype: Kind, *, serialized_name: str, serialize_auxdata: Callable[[Any], bytes],
+    nodetype: Kind,
+    *,
+    serialized_name: str,
+    serialize_auxdata: Callable[[Any], bytes],
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Any], Any] | None = None,
 ) -> Kind:
@@ -86,8 +89,11 @@ def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -
         return make(**dict(zip(fields, children, strict=True)))
 
     return register_pytree_node_serialization(
-        nodetype, serialized_name=serialized_name, serialize_auxdata=to_bytes,
-        deserialize_auxdata=from_bytes, from_children=build,
+        nodetype,
+        serialized_name=serialized_name,
+        serialize_auxdata=to_bytes,
+        deserialize_auxdata=from_bytes,
+        from_children=build,
     )
 
 
@@ -129,7 +135,8 @@ def _key(key: Any) -> str:
 
 
 register_pytree_node_serialization(
-    OrderedDict, serialized_name="collections.OrderedDict",
+    OrderedDict,
+    serialized_name="collections.OrderedDict",
     serialize_auxdata=lambda keys: json.dumps([*map(_key, keys)]).encode(),
     deserialize_auxdata=lambda data: tuple(json.loads(data)),
 )

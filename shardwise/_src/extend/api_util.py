@@ -21,8 +21,11 @@ from shardwise._src.types.array_type import ArrayType
 
 
 def debug_info(
-    traced_for: str, fun: Callable[..., Any], args: Sequence[Any] = (),
-    kwargs: dict[str, Any] | None = None, **_: Any,
+    traced_for: str,
+    fun: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    **_: Any,
 ) -> DebugInfo:
     """A description of a function for messages. traced_for: the transform."""
     code = getattr(fun, "__code__", None)
@@ -70,7 +73,9 @@ def _with_fixed(
 
 
 def argnums_partial(
-    f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any],
+    f: WrappedFun,
+    dyn_argnums: int | Sequence[int],
+    args: Sequence[Any],
     require_static_args_hashable: bool = True,
 ) -> tuple[WrappedFun, list[Any]]:
     """The function with all but some arguments fixed, and a list of the remaining arguments."""
@@ -91,7 +96,9 @@ def argnums_partial(
 
 
 def donation_vector(
-    donate_argnums: Iterable[int], donate_argnames: Iterable[str], in_tree: PyTreeDef,
+    donate_argnums: Iterable[int],
+    donate_argnames: Iterable[str],
+    in_tree: PyTreeDef,
     kws: bool = True,
 ) -> tuple[bool, ...]:
     """For each leaf of `(args, kwargs)`, whether it is donated.
@@ -144,9 +151,7 @@ def ravel_first_arg_(fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
 
 
 @transformation2
-def _raveled(
-    f: Callable[..., Any], unravel: Callable[[Any], Any], y_flat: Any, *args: Any
-) -> Any:
+def _raveled(f: Callable[..., Any], unravel: Callable[[Any], Any], y_flat: Any, *args: Any) -> Any:
     return ravel_pytree(f(unravel(y_flat), *args))[0]
 
 
@@ -160,5 +165,3 @@ def ravel_first_arg(
 def shaped_abstractify(x: Any) -> ArrayType:
     """The type of an array or scalar."""
     return type_of(x)
-
-

@@ -63,9 +63,13 @@ def register_backend_cache(cache: Any, for_what: str) -> None:
 
 
 def get_compile_options(
-    num_replicas: int, num_partitions: int, device_assignment: Any = None,
-    env_options_overrides: dict[str, Any] | None = None, fdo_profile: bytes | None = None,
-    detailed_logging: bool = True, backend: Any = None,
+    num_replicas: int,
+    num_partitions: int,
+    device_assignment: Any = None,
+    env_options_overrides: dict[str, Any] | None = None,
+    fdo_profile: bytes | None = None,
+    detailed_logging: bool = True,
+    backend: Any = None,
 ) -> modules.CompileOptions:
     """The runtime's compile options for a program on some devices, as this library compiles it.
 
@@ -104,8 +108,12 @@ def get_compile_options(
 
 
 def create_compile_options(
-    computation: Any, tuple_args: bool, allow_prop_to_inputs: Sequence[bool],
-    allow_prop_to_outputs: Sequence[bool], backend: Any, np_dev: Any,
+    computation: Any,
+    tuple_args: bool,
+    allow_prop_to_inputs: Sequence[bool],
+    allow_prop_to_outputs: Sequence[bool],
+    backend: Any,
+    np_dev: Any,
     compiler_options: dict[str, Any],
 ) -> modules.CompileOptions:
     """The runtime's compile options for a module on some devices, as this library compiles modules.
@@ -121,8 +129,10 @@ def create_compile_options(
     flags = dict(compiler_options)
     profile = flags.pop("fdo_profile", None)
     options = modules.compile_options(
-        tuple(np.asarray(np_dev, object).flat), free_parameters=allow_prop_to_inputs,
-        free_outputs=allow_prop_to_outputs, overrides=flags,
+        tuple(np.asarray(np_dev, object).flat),
+        free_parameters=allow_prop_to_inputs,
+        free_outputs=allow_prop_to_outputs,
+        overrides=flags,
     )
     options.parameter_is_tupled_arguments = tuple_args
     if profile is not None:
@@ -144,8 +154,14 @@ def clear_backends(_crash: bool = False) -> NoReturn:
 
 
 def register_backend_factory(
-    name: str, factory: Callable[[], Any], *, priority: int = 0, fail_quietly: bool = True,
-    experimental: bool = False, make_topology: Any = None, c_api: Any = None,
+    name: str,
+    factory: Callable[[], Any],
+    *,
+    priority: int = 0,
+    fail_quietly: bool = True,
+    experimental: bool = False,
+    make_topology: Any = None,
+    c_api: Any = None,
 ) -> NoReturn:
     """Not supported: the set of platforms is fixed."""
     raise NotImplementedError(

@@ -140,9 +140,17 @@ def _eq_to(x: Any, y: Any) -> Any:
 
 
 def _select_and_scatter(
-    operand: Any, source: Any, init_value: Any, *, select_jaxpr: Any, select_consts: Any,
-    scatter_jaxpr: Any, scatter_consts: Any, window_dimensions: Sequence[int],
-    window_strides: Sequence[int], padding: Sequence[Sequence[int]],
+    operand: Any,
+    source: Any,
+    init_value: Any,
+    *,
+    select_jaxpr: Any,
+    select_consts: Any,
+    scatter_jaxpr: Any,
+    scatter_consts: Any,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[Sequence[int]],
 ) -> Array:
     """In each window of `operand`, scatters an element of `source` to the element that `select`
     chooses; each position combines its contributions and `init_value` by `scatter`."""

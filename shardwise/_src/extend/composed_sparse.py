@@ -59,9 +59,7 @@ bcoo_transpose_p = composed(
 bcoo_dot_general_p = composed(
     "bcoo_dot_general", _of(BCOO, products.bcoo_dot_general, "lhs_spinfo")
 )
-bcoo_dot_general_sampled_p = composed(
-    "bcoo_dot_general_sampled", products.bcoo_dot_general_sampled
-)
+bcoo_dot_general_sampled_p = composed("bcoo_dot_general_sampled", products.bcoo_dot_general_sampled)
 bcoo_spdot_general_p = composed(
     "bcoo_spdot_general", _components(_of(BCOO, _bcoo_spdot, "lhs_spinfo")), True
 )
@@ -74,9 +72,7 @@ bcoo_sum_duplicates_p = composed(
 bcsr_todense_p = composed("bcsr_todense", _of(BCSR, BCSR.todense))
 bcsr_fromdense_p = composed("bcsr_fromdense", _components(bcsr.bcsr_fromdense), True)
 bcsr_extract_p = composed("bcsr_extract", bcsr.bcsr_extract)
-bcsr_dot_general_p = composed(
-    "bcsr_dot_general", _of(BCSR, bcsr.bcsr_dot_general, "lhs_spinfo")
-)
+bcsr_dot_general_p = composed("bcsr_dot_general", _of(BCSR, bcsr.bcsr_dot_general, "lhs_spinfo"))
 coo_todense_p = composed("coo_todense", _of(COO, COO.todense))
 coo_fromdense_p = composed("coo_fromdense", _components(matrices.coo_fromdense), True)
 coo_matvec_p = composed("coo_matvec", _of(COO, matrices.coo_matvec))

@@ -53,8 +53,12 @@ class _OfLeaves:
 
 
 def jvp(
-    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
-    has_aux: bool = False, instantiate: bool | Sequence[bool] = True, transform_stack: bool = True,
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: bool = False,
+    instantiate: bool | Sequence[bool] = True,
+    transform_stack: bool = True,
 ) -> tuple[Any, ...]:
     """The results of a function and their tangents.
 
@@ -100,7 +104,9 @@ def _is_zero(t: Any) -> bool:
 
 
 def linearize(
-    traceable: Callable[..., Any], primals_ft: Sequence[Any], has_aux: bool = False,
+    traceable: Callable[..., Any],
+    primals_ft: Sequence[Any],
+    has_aux: bool = False,
     is_vjp: bool = False,
 ) -> tuple[Any, ...]:
     """The results of a function, and the program of its linear part at these arguments.

@@ -50,8 +50,13 @@ class Jaxpr(Program, metaclass=_OfPrograms):
     __slots__ = ()
 
     def __new__(
-        cls, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom],
-        eqns: Sequence[Equation], effects: Any = no_effects, debug_info: Any = None,
+        cls,
+        constvars: Sequence[Var],
+        invars: Sequence[Var],
+        outvars: Sequence[Atom],
+        eqns: Sequence[Equation],
+        effects: Any = no_effects,
+        debug_info: Any = None,
         is_high: bool = False,
     ) -> Program:  # pyright: ignore[reportInvalidConstructorReturnType]
         name = getattr(debug_info, "func_name", "f")
@@ -86,8 +91,13 @@ class TraceTag:
 
 
 def new_jaxpr_eqn(
-    invars: Sequence[Atom], outvars: Sequence[Var], primitive: Op | Primitive,
-    params: dict[str, Any], effects: Any = no_effects, source_info: Any = None, ctx: Any = None,
+    invars: Sequence[Atom],
+    outvars: Sequence[Var],
+    primitive: Op | Primitive,
+    params: dict[str, Any],
+    effects: Any = no_effects,
+    source_info: Any = None,
+    ctx: Any = None,
 ) -> Equation:
     """An equation; `source_info` is that of another equation, or None."""
     op = primitive.op if isinstance(primitive, Primitive) else primitive
@@ -255,9 +265,7 @@ class CallPrimitive(Primitive):
             self._op = calling(self.name, _lower, partial_eval_call, is_call=True, foreign=self)
         return self._op
 
-    def bind(
-        self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any
-    ) -> list[Any]:
+    def bind(self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any) -> list[Any]:
         """Calls a function: the first argument, or the only element of `subfuns`.
 
         Outside of every transform it runs the implementation, if there is one; otherwise it stages

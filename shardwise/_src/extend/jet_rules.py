@@ -23,8 +23,7 @@ Series = Sequence[Sequence[Any]]
 
 
 def jet2(
-    fun: Callable[..., Any], primals: Sequence[Any], series: Series,
-    factorial_scaled: bool = False,
+    fun: Callable[..., Any], primals: Sequence[Any], series: Series, factorial_scaled: bool = False
 ) -> tuple[Any, Any]:
     """`jet` whose coefficients are those of power series instead of derivatives."""
     return jet(fun, primals, series, factorial_scaled)
@@ -75,8 +74,7 @@ def deriv_prop(
     first, others = jet2(deriv, [x], [terms])
     c, count = [first, *others], len(terms)
     found = [
-        sum([c[k - j] * terms[j - 1] * j for j in range(1, k + 1)]) / k
-        for k in range(1, count + 1)
+        sum([c[k - j] * terms[j - 1] * j for j in range(1, k + 1)]) / k for k in range(1, count + 1)
     ]
     return prim.bind(x), found
 

@@ -53,8 +53,11 @@ class WrappedFun:
     """
 
     def __init__(
-        self, f: Callable[..., Any], layers: tuple[_Layer, ...] = (),
-        params: dict[str, Any] | None = None, debug_info: Any = None,
+        self,
+        f: Callable[..., Any],
+        layers: tuple[_Layer, ...] = (),
+        params: dict[str, Any] | None = None,
+        debug_info: Any = None,
     ):
         self.f, self._layers = f, layers
         self.params = dict(params or {})
@@ -138,8 +141,12 @@ def _transformed(
 
 
 def _with_aux(
-    gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any,
-    use_eq_store: bool = False, unk_names: bool = False,
+    gen: Callable[..., Any],
+    is_generator: bool,
+    fun: WrappedFun,
+    *gen_static_args: Any,
+    use_eq_store: bool = False,
+    unk_names: bool = False,
 ) -> tuple[WrappedFun, Callable[[], Any]]:
     """A function with a transformation that has an auxiliary output, and a thunk that reads it.
 

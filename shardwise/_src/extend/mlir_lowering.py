@@ -89,8 +89,11 @@ class _Apart:
         self._numbers = itertools.count()
 
     def later(
-        self, write: Callable[[Sequence[str]], Sequence[str]], operands: Sequence[Any],
-        ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        self,
+        write: Callable[[Sequence[str]], Sequence[str]],
+        operands: Sequence[Any],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
     ) -> list[Any]:
         """The results, as values, of text that is written later."""
         symbol = f"shardwise.later.{next(self._numbers)}"
@@ -102,24 +105,37 @@ class _Apart:
     def inline(self, program: Program, *operands: Any) -> list[Any]:
         """`Emitter.inline` for a stored program."""
         return self.later(
-            lambda names: self._emitter.inline(program, *names), operands, program.in_types,
+            lambda names: self._emitter.inline(program, *names),
+            operands,
+            program.in_types,
             program.out_types,
         )
 
     def custom_call(
-        self, target: str, operands: Sequence[Any], ins: Sequence[ArrayType],
-        outs: Sequence[ArrayType], **how: Any,
+        self,
+        target: str,
+        operands: Sequence[Any],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        **how: Any,
     ) -> list[Any]:
         """`Emitter.custom_call`."""
         return self.later(
-            lambda names: self._emitter.custom_call(target, names, ins, outs, **how), operands, ins,
+            lambda names: self._emitter.custom_call(target, names, ins, outs, **how),
+            operands,
+            ins,
             outs,
         )
 
 
 def lowered(
-    op: Op, rule: LoweringRule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
-    names: Sequence[str], params: dict[str, Any],
+    op: Op,
+    rule: LoweringRule,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    names: Sequence[str],
+    params: dict[str, Any],
 ) -> list[str]:
     """Writes the operations that a rule builds; returns the names of its results."""
     given, gives = ([tensor_text(t) for t in side] for side in (ins, outs))

@@ -79,9 +79,7 @@ def trace_to_jaxpr_nounits(
         given = [v.const if v.is_known() else stager.new_input(v.pval) for v in pvals]  # pyright: ignore[reportArgumentType]
         outs = list(fun.call_wrapped(*given))
         forced = [instantiate] * len(outs) if isinstance(instantiate, bool) else list(instantiate)
-        unknown = [
-            stager._is_mine([x]) or force for x, force in zip(outs, forced, strict=True)
-        ]
+        unknown = [stager._is_mine([x]) or force for x, force in zip(outs, forced, strict=True)]
         program, captured = stager.finish([x for x, u in zip(outs, unknown, strict=True) if u])
     types = iter(program.out_types)
     found = [
@@ -92,8 +90,12 @@ def trace_to_jaxpr_nounits(
 
 
 def trace_to_jaxpr_dynamic(
-    fun: WrappedFun, in_avals: Sequence[ArrayType], *, keep_inputs: Sequence[bool] | None = None,
-    lower: bool = False, auto_dce: bool = False,
+    fun: WrappedFun,
+    in_avals: Sequence[ArrayType],
+    *,
+    keep_inputs: Sequence[bool] | None = None,
+    lower: bool = False,
+    auto_dce: bool = False,
 ) -> tuple[Program, list[ArrayType], list[Any]]:
     """Stages a function of leaves: its program, the types of its results, and its constants.
 
@@ -125,8 +127,7 @@ def dce_jaxpr(
     arguments = jaxpr.invars
     forced = [instantiate] * len(arguments) if isinstance(instantiate, bool) else list(instantiate)
     marks = [v in needed or force for v, force in zip(arguments, forced, strict=True)]
-    pairs = [(v, x) for v, x in zip(jaxpr.constvars, jaxpr.consts, strict=True)
-             if v in needed]
+    pairs = [(v, x) for v, x in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in needed]
     inputs = [*[v for v, _ in pairs], *[v for v, m in zip(arguments, marks, strict=True) if m]]
     return Program(inputs, outputs, equations, [x for _, x in pairs], jaxpr.name), marks
 

@@ -207,8 +207,7 @@ def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
     rule = _rule(op, "transpose", table, "ad.primitive_transposes")
     if op.multiple:
         undefined = rule_tables.is_undefined_primal
-        types = _types(op, *[a.aval if undefined(a) else type_of(a) for a in args],
-                       **params)
+        types = _types(op, *[a.aval if undefined(a) else type_of(a) for a in args], **params)
         ct = [Zero(t) if c is None else c for c, t in zip(ct, types, strict=True)]
     found = rule(ct, *args, **params)
     return [None if c is None or isinstance(c, Zero) else c for c in found]

@@ -145,8 +145,10 @@ def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
         if all(isinstance(t, Zero) for t in tangents):
-            zero = [Zero.from_primal_value(x) for x in out] if primitive.multiple_results else (
-                Zero.from_primal_value(out)
+            zero = (
+                [Zero.from_primal_value(x) for x in out]
+                if primitive.multiple_results
+                else (Zero.from_primal_value(out))
             )
             return out, zero
         return out, primitive.bind(*map(instantiate_zeros, tangents), **params)
@@ -259,7 +261,11 @@ def defreducer(prim: Any) -> None:
 
 
 def register_vmappable(
-    data_type: type, spec_type: type, axis_size_type: type, to_elt: Rule, from_elt: Rule,
+    data_type: type,
+    spec_type: type,
+    axis_size_type: type,
+    to_elt: Rule,
+    from_elt: Rule,
     make_iota: Rule | None,
 ) -> NoReturn:
     """Not supported: `vmap` maps arrays, and pytrees of arrays, along axes.
@@ -313,8 +319,7 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> FromFun
 
 
 def register_lowering(
-    prim: Any, rule: Any, platform: str | None = None, inline: bool = True,
-    cacheable: bool = True,
+    prim: Any, rule: Any, platform: str | None = None, inline: bool = True, cacheable: bool = True
 ) -> FromFunction | Rule:
     """Sets the lowering of a primitive for one platform, or for all platforms without their own.
 
@@ -335,8 +340,13 @@ def lowering(primitive: Any, platform: str) -> Any:
 
 
 def built(
-    op: Any, rule: Rule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
-    names: Sequence[str], params: dict[str, Any],
+    op: Any,
+    rule: Rule,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    names: Sequence[str],
+    params: dict[str, Any],
 ) -> list[str]:
     """Writes what a rule builds with MLIR's bindings, which are imported on demand."""
     building: Any = import_module(_BUILDING)

@@ -81,9 +81,7 @@ def transform_name_stack(name: str) -> Generator[None]:
 
 
 @contextmanager
-def user_context(
-    traceback: Any, *, name_stack: NameStack | None = None
-) -> Generator[None]:
+def user_context(traceback: Any, *, name_stack: NameStack | None = None) -> Generator[None]:
     """Operations inside a `with` block get the source location of another operation.
 
     Args:

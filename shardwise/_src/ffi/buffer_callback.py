@@ -50,8 +50,15 @@ def _host(op: Op, *, callback: Callback, **p: Any) -> BufferFunction:
 
 
 def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
-    callback: Callback, command_buffer: bool, input_output_aliases: Any, **p: Any,
+    op: Op,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    *xs: str,
+    callback: Callback,
+    command_buffer: bool,
+    input_output_aliases: Any,
+    **p: Any,
 ) -> list[str]:
     kind = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}.get(e.platform)
     if kind is None:
@@ -60,9 +67,13 @@ def _lower(
         )
     after = "_cmd_buffer" if command_buffer and kind == "gpu" else ""
     return e.custom_call(
-        f"xla_buffer_python_{kind}_callback{after}", xs, ins, outs,
+        f"xla_buffer_python_{kind}_callback{after}",
+        xs,
+        ins,
+        outs,
         config=f"{{index = {e.host_numbers[BufferFunction(callback)]} : ui64}}",
-        aliases=dict(input_output_aliases), effect=bool(op.effects),
+        aliases=dict(input_output_aliases),
+        effect=bool(op.effects),
     )
 
 
@@ -76,8 +87,12 @@ foreign, effectful = records(
 
 
 def buffer_callback(
-    callback: Callable[..., None], result_shape_dtypes: Any, *, has_side_effect: bool = False,
-    vmap_method: str | None = None, input_output_aliases: dict[int, int] | None = None,
+    callback: Callable[..., None],
+    result_shape_dtypes: Any,
+    *,
+    has_side_effect: bool = False,
+    vmap_method: str | None = None,
+    input_output_aliases: dict[int, int] | None = None,
     command_buffer_compatible: bool = False,
 ) -> Callable[..., Any]:
     """A function that calls a host function, which writes its results in place.
@@ -109,8 +124,9 @@ def buffer_callback(
     """
     title = f"buffer_callback of {name_of(callback)}"
     if not callable(callback):
-        raise TypeError(f"buffer_callback takes a function as its first argument; got "
-                        f"{callback!r}.")
+        raise TypeError(
+            f"buffer_callback takes a function as its first argument; got {callback!r}."
+        )
     check_method(title, vmap_method)
     results, out_tree = result_types(title, result_shape_dtypes)
     op = effectful if has_side_effect else foreign
@@ -120,11 +136,20 @@ def buffer_callback(
         ins, outs = (None,) * len(values), (None,) * len(results)
         types = [type_of(x) for x in values]
         record = Callback(callback, "buffer_callback", in_tree, {}, out_tree, vmap_method)
-        return out_tree.unflatten(op(
-            *values, callback=record, result_avals=tuple(results), vmap_method=vmap_method,
-            input_layouts=ins, output_layouts=outs, num_batch_dims=0,
-            input_output_aliases=aliases_of(title, input_output_aliases, types, results, ins, outs),
-            command_buffer=bool(command_buffer_compatible),
-        ))
+        return out_tree.unflatten(
+            op(
+                *values,
+                callback=record,
+                result_avals=tuple(results),
+                vmap_method=vmap_method,
+                input_layouts=ins,
+                output_layouts=outs,
+                num_batch_dims=0,
+                input_output_aliases=aliases_of(
+                    title, input_output_aliases, types, results, ins, outs
+                ),
+                command_buffer=bool(command_buffer_compatible),
+            )
+        )
 
     return call

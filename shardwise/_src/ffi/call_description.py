@@ -67,12 +67,21 @@ class ForeignCall:
         orders = [orders_of(where, "value", *side, fastest_first=True) for side in sides]
         extra = dict(attributes_of(where, self.extra_attributes or {}))
         batch = _NUM_BATCH_DIMS.search(extra.get("mhlo.frontend_attributes", ""))
-        return ForeignResults(ctx.emitter.custom_call(
-            self.target, operands, ctx.avals_in, ctx.avals_out, orders=orders,
-            config=self._config(where, params), version=self.api_version,
-            aliases=dict(self.operand_output_aliases or {}), effect=self.has_side_effect,
-            batch=int(batch[1]) if batch and ctx.emitter.devices > 1 else 0, extra=extra,
-        ))
+        return ForeignResults(
+            ctx.emitter.custom_call(
+                self.target,
+                operands,
+                ctx.avals_in,
+                ctx.avals_out,
+                orders=orders,
+                config=self._config(where, params),
+                version=self.api_version,
+                aliases=dict(self.operand_output_aliases or {}),
+                effect=self.has_side_effect,
+                batch=int(batch[1]) if batch and ctx.emitter.devices > 1 else 0,
+                extra=extra,
+            )
+        )
 
     def _config(self, where: str, params: dict[str, Any]) -> str:
         config = self.config
@@ -106,11 +115,13 @@ _NUM_BATCH_DIMS = re.compile(r'"?num_batch_dims"? = "(\d+)"')
 
 
 def build_ffi_lowering_function(
-    call_target_name: str, *,
+    call_target_name: str,
+    *,
     operand_layouts: Sequence[LayoutOption] | None = None,
     result_layouts: Sequence[LayoutOption] | None = None,
     backend_config: Mapping[str, Any] | str | None = None,
-    skip_ffi_layout_processing: bool = False, **lowering_args: Any,
+    skip_ffi_layout_processing: bool = False,
+    **lowering_args: Any,
 ) -> ForeignCall:
     """A function that adds a foreign call to a program, for lowering rules of primitives.
 
@@ -145,22 +156,29 @@ def build_ffi_lowering_function(
 
 
 def ffi_lowering(
-    call_target_name: str, *,
+    call_target_name: str,
+    *,
     operand_layouts: Sequence[LayoutOption] | None = None,
     result_layouts: Sequence[LayoutOption] | None = None,
     backend_config: Mapping[str, Any] | str | None = None,
-    skip_ffi_layout_processing: bool = False, **lowering_args: Any,
+    skip_ffi_layout_processing: bool = False,
+    **lowering_args: Any,
 ) -> ForeignRule:
     """A lowering rule for `shardwise.interpreters.mlir.register_lowering` that calls a foreign
     function.
 
     The primitive's parameters are its attributes. Args: as for `build_ffi_lowering_function`.
     """
-    return ForeignRule(build_ffi_lowering_function(
-        call_target_name, operand_layouts=operand_layouts, result_layouts=result_layouts,
-        backend_config=backend_config, skip_ffi_layout_processing=skip_ffi_layout_processing,
-        **lowering_args,
-    ))
+    return ForeignRule(
+        build_ffi_lowering_function(
+            call_target_name,
+            operand_layouts=operand_layouts,
+            result_layouts=result_layouts,
+            backend_config=backend_config,
+            skip_ffi_layout_processing=skip_ffi_layout_processing,
+            **lowering_args,
+        )
+    )
 
 
 # -- attributes and layouts --
@@ -210,8 +228,7 @@ def orders_of(
         return (None,) * len(types)
     if len(layouts) != len(types):
         raise ValueError(
-            f"{title}: got {pluralize(len(layouts), 'layout')} for "
-            f"{pluralize(len(types), what)}."
+            f"{title}: got {pluralize(len(layouts), 'layout')} for {pluralize(len(types), what)}."
         )
     found = []
     for i, (t, x) in enumerate(zip(types, layouts, strict=True)):

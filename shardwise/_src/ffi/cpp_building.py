@@ -35,10 +35,15 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 
 def build_and_load(
-    source: str | os.PathLike[str], handlers: Mapping[str, str | Mapping[str, str]], *,
+    source: str | os.PathLike[str],
+    handlers: Mapping[str, str | Mapping[str, str]],
+    *,
     types: Mapping[str, tuple[str, str]] | None = None,
-    flags: Sequence[str] = (), compiler: str | None = None, platform: str = "cpu",
-    folder: str | os.PathLike[str] | None = None, timeout: float = 600,
+    flags: Sequence[str] = (),
+    compiler: str | None = None,
+    platform: str = "cpu",
+    folder: str | os.PathLike[str] | None = None,
+    timeout: float = 600,
 ) -> ctypes.CDLL:
     """Compiles C++ with the headers that jaxlib ships, loads it, and registers its functions.
 
@@ -132,7 +137,10 @@ def _run(command: Sequence[str], text: str, timeout: float) -> str:
 
 
 def _library(
-    key: str, command: Sequence[str], text: str, asked: str | os.PathLike[str] | None,
+    key: str,
+    command: Sequence[str],
+    text: str,
+    asked: str | os.PathLike[str] | None,
     timeout: float,
 ) -> ctypes.CDLL:
     """The library, compiled if it is not cached."""

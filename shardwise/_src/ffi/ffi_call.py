@@ -47,9 +47,7 @@ def _types(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple[Arra
     return result_avals
 
 
-def _dims(
-    op: Op, *types: ArrayType, result_avals: Any, num_batch_dims: int, **p: Any
-) -> Dims:
+def _dims(op: Op, *types: ArrayType, result_avals: Any, num_batch_dims: int, **p: Any) -> Dims:
     """Only batch dimensions are related; results are replicated along the others."""
     both = (*types, *result_avals)
     names = iter(letters(num_batch_dims + sum([t.ndim - num_batch_dims for t in both])))
@@ -63,15 +61,27 @@ def _title(target_name: str, **p: Any) -> str:
 
 
 def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
-    target_name: str, result_avals: Any, attributes: Any, vmap_method: str | None,
-    input_layouts: Sequence[Order], output_layouts: Sequence[Order],
-    input_output_aliases: Sequence[tuple[int, int]], custom_call_api_version: int,
-    legacy_backend_config: str | None, num_batch_dims: int,
+    op: Op,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    *xs: str,
+    target_name: str,
+    result_avals: Any,
+    attributes: Any,
+    vmap_method: str | None,
+    input_layouts: Sequence[Order],
+    output_layouts: Sequence[Order],
+    input_output_aliases: Sequence[tuple[int, int]],
+    custom_call_api_version: int,
+    legacy_backend_config: str | None,
+    num_batch_dims: int,
 ) -> list[str]:
     typed = custom_call_api_version >= 4
-    config = config_text(_title(target_name), attributes) if typed else (
-        quoted(legacy_backend_config or "")
+    config = (
+        config_text(_title(target_name), attributes)
+        if typed
+        else (quoted(legacy_backend_config or ""))
     )
     batch = 0
     if e.devices > 1 and num_batch_dims and is_batch_partitionable(target_name):
@@ -79,9 +89,16 @@ def _lower(
         kept = [[d for d, n in enumerate(t.shape) if d >= batch or not e.divides(n)] for t in ins]
         xs = tuple([e.replicate_dims(*row) for row in zip(xs, ins, kept, strict=True)])
     return e.custom_call(
-        target_name, xs, ins, outs, config=config, version=custom_call_api_version,
-        orders=(input_layouts, output_layouts), aliases=dict(input_output_aliases),
-        effect=bool(op.effects), batch=batch,
+        target_name,
+        xs,
+        ins,
+        outs,
+        config=config,
+        version=custom_call_api_version,
+        orders=(input_layouts, output_layouts),
+        aliases=dict(input_output_aliases),
+        effect=bool(op.effects),
+        batch=batch,
     )
 
 
@@ -100,13 +117,15 @@ def _batched(op: Op, mapped: Any, args: Values, dims: Any, p: Any) -> tuple[list
             x = to_dim(x, None, 0, 1)
         moved.append(x)
         deeper.append(every or method == "expand_dims")
-    shared = all([type_of(x).shape[:1] == (size,) and more
-                  for x, more in zip(moved, deeper, strict=True)])
+    shared = all(
+        [type_of(x).shape[:1] == (size,) and more for x, more in zip(moved, deeper, strict=True)]
+    )
     changed = {
         "result_avals": tuple([t.update(shape=(size, *t.shape)) for t in p["result_avals"]]),
         "num_batch_dims": p["num_batch_dims"] + 1 if shared else 0,
-        "input_layouts": tuple([_deeper(x) if more else x for x, more in
-                                zip(p["input_layouts"], deeper, strict=True)]),
+        "input_layouts": tuple(
+            [_deeper(x) if more else x for x, more in zip(p["input_layouts"], deeper, strict=True)]
+        ),
         "output_layouts": tuple([_deeper(x) for x in p["output_layouts"]]),
     }
     return _as_mapped(op(*moved, **p | changed), mapped)
@@ -126,8 +145,9 @@ def _one_by_one(op: Op, args: Values, dims: Any, p: dict[str, Any], size: int) -
 
     def body(nothing: Any, row: Any) -> Any:
         parts = iter(row)
-        return nothing, op(*[x if d is None else next(parts)
-                             for x, d in zip(args, dims, strict=True)], **p)
+        return nothing, op(
+            *[x if d is None else next(parts) for x, d in zip(args, dims, strict=True)], **p
+        )
 
     return scan(body, None, rows, size, unroll=p["vmap_method"] == "sequential_unrolled")[1]
 
@@ -167,8 +187,15 @@ def records(
         return _batched(op, mapped, args, dims, p)
 
     plain = Op(
-        name, type_rule=_types, dims=_dims, lower=lower, jvp=jvp, batch=batch, multiple=True,
-        is_expensive=True, **more,
+        name,
+        type_rule=_types,
+        dims=_dims,
+        lower=lower,
+        jvp=jvp,
+        batch=batch,
+        multiple=True,
+        is_expensive=True,
+        **more,
     )
     return plain, replace(plain, name=f"effectful_{name}", effects=frozenset([effect]))
 
@@ -180,11 +207,17 @@ foreign, effectful = records("ffi_call", FFI, _title, _lower)
 
 
 def ffi_call(
-    target_name: str, result_shape_dtypes: Any, *, has_side_effect: bool = False,
-    vmap_method: str | None = None, input_layouts: Sequence[LayoutOption] | None = None,
+    target_name: str,
+    result_shape_dtypes: Any,
+    *,
+    has_side_effect: bool = False,
+    vmap_method: str | None = None,
+    input_layouts: Sequence[LayoutOption] | None = None,
     output_layouts: LayoutOption | Sequence[LayoutOption] = None,
-    input_output_aliases: dict[int, int] | None = None, custom_call_api_version: int = 4,
-    legacy_backend_config: str | None = None, num_batch_dims: int = 0,
+    input_output_aliases: dict[int, int] | None = None,
+    custom_call_api_version: int = 4,
+    legacy_backend_config: str | None = None,
+    num_batch_dims: int = 0,
 ) -> Callable[..., Any]:
     """A function that calls a foreign function, eagerly and in compiled programs.
 
@@ -250,14 +283,23 @@ def ffi_call(
             )
         _check_batch(title, num_batch_dims, (*types, *results))
         ins = orders_of(title, "operand", types, input_layouts)
-        return tree.unflatten(op(
-            *values, target_name=target_name, result_avals=tuple(results),
-            attributes=attributes_of(title, attributes), vmap_method=vmap_method,
-            input_layouts=ins, output_layouts=outs, num_batch_dims=num_batch_dims,
-            input_output_aliases=aliases_of(title, input_output_aliases, types, results, ins, outs),
-            custom_call_api_version=custom_call_api_version,
-            legacy_backend_config=legacy_backend_config,
-        ))
+        return tree.unflatten(
+            op(
+                *values,
+                target_name=target_name,
+                result_avals=tuple(results),
+                attributes=attributes_of(title, attributes),
+                vmap_method=vmap_method,
+                input_layouts=ins,
+                output_layouts=outs,
+                num_batch_dims=num_batch_dims,
+                input_output_aliases=aliases_of(
+                    title, input_output_aliases, types, results, ins, outs
+                ),
+                custom_call_api_version=custom_call_api_version,
+                legacy_backend_config=legacy_backend_config,
+            )
+        )
 
     return call
 
@@ -280,8 +322,12 @@ def _check_batch(title: str, count: int, types: Sequence[ArrayType]) -> None:
 
 
 def aliases_of(
-    title: str, aliases: dict[int, int] | None, ins: Sequence[ArrayType],
-    outs: Sequence[ArrayType], in_orders: Sequence[Order], out_orders: Sequence[Order],
+    title: str,
+    aliases: dict[int, int] | None,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    in_orders: Sequence[Order],
+    out_orders: Sequence[Order],
 ) -> tuple[tuple[int, int], ...]:
     """Validated pairs of operands and results that share memory."""
     found = sorted((int(x), int(out)) for x, out in (aliases or {}).items())

@@ -83,8 +83,8 @@ def register_ffi_target_as_batch_partitionable(name: str) -> None:
 def pycapsule(funcptr: Any) -> Any:
     """A capsule for a function of a library loaded with ctypes.
 
-        library = ctypes.CDLL("./kernels.so")
-        register_ffi_target("scale", pycapsule(library.Scale))
+    library = ctypes.CDLL("./kernels.so")
+    register_ffi_target("scale", pycapsule(library.Scale))
     """
     return ffi.capsule(funcptr)
 

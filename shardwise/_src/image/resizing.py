@@ -56,7 +56,8 @@ class ResizeMethod(enum.Enum):
 
 
 _NAMES = {
-    name: method for method, names in {
+    name: method
+    for method, names in {
         ResizeMethod.NEAREST: "nearest",
         ResizeMethod.LINEAR: "linear bilinear trilinear triangle",
         ResizeMethod.LANCZOS3: "lanczos3",
@@ -64,7 +65,8 @@ _NAMES = {
         ResizeMethod.CUBIC: "cubic bicubic tricubic",
         ResizeMethod.CUBIC_PYTORCH: "cubic-pytorch bicubic-pytorch",
         ResizeMethod.AREA: "area",
-    }.items() for name in names.split()
+    }.items()
+    for name in names.split()
 }
 
 
@@ -171,7 +173,10 @@ def _checked(
 
 
 def resize(
-    image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True,
+    image: ArrayLike,
+    shape: Sequence[int],
+    method: str | ResizeMethod,
+    antialias: bool = True,
     precision: PrecisionLike = Precision.HIGHEST,
 ) -> Array:
     """An image resized to another shape.
@@ -209,8 +214,13 @@ def _moved(
 
 
 def scale_and_translate(
-    image: ArrayLike, shape: Sequence[int], spatial_dims: Sequence[int], scale: ArrayLike,
-    translation: ArrayLike, method: str | ResizeMethod, antialias: bool = True,
+    image: ArrayLike,
+    shape: Sequence[int],
+    spatial_dims: Sequence[int],
+    scale: ArrayLike,
+    translation: ArrayLike,
+    method: str | ResizeMethod,
+    antialias: bool = True,
     precision: PrecisionLike = Precision.HIGHEST,
 ) -> Array:
     """An image with the content at x moved to x · scale + translation, and zeros outside it.

@@ -117,8 +117,7 @@ def _of_statics(fun: Callable, new: Any, old: Any) -> list[str]:
 
     def by_name(static: Any) -> dict[str, list[Any]]:
         numbered: dict[str, list[Any]] = {
-            argument_name(parameters, i): rest
-            for i, *rest in static[0]
+            argument_name(parameters, i): rest for i, *rest in static[0]
         }
         return numbered | {name: rest for name, *rest in static[1]}
 

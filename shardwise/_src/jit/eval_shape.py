@@ -61,8 +61,10 @@ def ensure_compile_time_eval() -> Generator[None]:
 
 @hides_frames
 def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
-    axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] | None = None,
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
+    return_shape: bool = False,
 ) -> Callable[..., Any]:
     """A function that returns the staged program of `fun` for its arguments.
 

@@ -67,8 +67,18 @@ def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
 class Jitted(Generic[P, R]):
     """A jitted function. Made by `jit`."""
 
-    __slots__ = ("_fun", "_options", "_key", "_cache", "_quick", "_static", "_arrays_only", "_made",
-                 "__dict__", "__weakref__")
+    __slots__ = (
+        "_fun",
+        "_options",
+        "_key",
+        "_cache",
+        "_quick",
+        "_static",
+        "_arrays_only",
+        "_made",
+        "__dict__",
+        "__weakref__",
+    )
 
     def __init__(self, fun: Callable[P, R], options: Options):
         key = None if options is NO_OPTIONS else options.key()
@@ -357,8 +367,7 @@ def _explicit_type(x: Any) -> ArrayType:
 closed_by_fork(Jitted, "__call__")
 
 read_by(
-    "jit",
-    lambda fun, options: Jitted(fun, NO_OPTIONS if options is None else Options(**options)),
+    "jit", lambda fun, options: Jitted(fun, NO_OPTIONS if options is None else Options(**options))
 )
 
 
@@ -369,8 +378,10 @@ def _result_names(tree: Any) -> list[str]:
 def _constrained(values: Any, shardings: Any, names: Sequence[str], what: str) -> list[Any]:
     check_fit(shardings, [type_of(x) for x in values], names, what)
     wanted = map(bare, shardings)  # layouts apply to entire programs only
-    return [x if s is None else sharding_constraint(x, sharding=s)
-            for x, s in zip(values, wanted, strict=True)]
+    return [
+        x if s is None else sharding_constraint(x, sharding=s)
+        for x, s in zip(values, wanted, strict=True)
+    ]
 
 
 @overload
@@ -420,9 +431,18 @@ def jit(
       ValueError: at the call, if arguments are committed to different devices.
     """
     if (
-        fun is not None and keep_unused is inline is False
-        and in_shardings is out_shardings is static_argnums is static_argnames is donate_argnums
-        is donate_argnames is device is backend is compiler_options is None
+        fun is not None
+        and keep_unused is inline is False
+        and in_shardings
+        is out_shardings
+        is static_argnums
+        is static_argnames
+        is donate_argnums
+        is donate_argnames
+        is device
+        is backend
+        is compiler_options
+        is None
     ):  # the usual case, without a dict
         check_function("jit", fun)
         return Jitted(fun, NO_OPTIONS)

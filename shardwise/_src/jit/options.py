@@ -77,9 +77,7 @@ class Options(NamedTuple):
         """The positional parameters that are not static."""
         return [p for i, p in enumerate(parameters) if i not in self.static_argnums]
 
-    def shardings_in(
-        self, what: str, tree: Any, parameters: Sequence[str]
-    ) -> list[Any] | None:
+    def shardings_in(self, what: str, tree: Any, parameters: Sequence[str]) -> list[Any] | None:
         """The requested sharding or format of each argument, if there is one.
 
         what: the transform and the function, for messages; parameters: all positional ones.
@@ -129,9 +127,19 @@ NO_OPTIONS = Options()
 
 
 def options_for(
-    fun: Callable, *, in_shardings: Any, out_shardings: Any, static_argnums: Any,
-    static_argnames: Any, donate_argnums: Any, donate_argnames: Any, keep_unused: bool,
-    device: Any, backend: str | None, inline: bool, compiler_options: dict[str, Any] | None,
+    fun: Callable,
+    *,
+    in_shardings: Any,
+    out_shardings: Any,
+    static_argnums: Any,
+    static_argnames: Any,
+    donate_argnums: Any,
+    donate_argnames: Any,
+    keep_unused: bool,
+    device: Any,
+    backend: str | None,
+    inline: bool,
+    compiler_options: dict[str, Any] | None,
 ) -> Options:
     """The options of a function. Raises if they do not fit it, or each other."""
     static_argnums, static_argnames = both(fun, static_argnums, static_argnames, "static")
@@ -177,8 +185,9 @@ def _flat(shardings: Any) -> tuple[Any, Any]:
 def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:
     """Raises if the device is specified twice."""
     if device is not None and backend is not None:
-        raise ValueError(f"{what}: got device={device} and backend={backend!r}; pass only one of "
-                         "them.")
+        raise ValueError(
+            f"{what}: got device={device} and backend={backend!r}; pass only one of them."
+        )
     if is_sharded:
         raise ValueError(
             f"{what}: got {'device' if backend is None else 'backend'} together with in_shardings "

@@ -97,8 +97,14 @@ def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:
 
 
 def mapped_with_refs(
-    vmap: Callable, fun: Callable, name: str, args: tuple, kwargs: dict, dims: Sequence[Any],
-    out_axes: Any, options: dict[str, Any],
+    vmap: Callable,
+    fun: Callable,
+    name: str,
+    args: tuple,
+    kwargs: dict,
+    dims: Sequence[Any],
+    out_axes: Any,
+    options: dict[str, Any],
 ) -> Any:
     """`vmap(fun)(*args, **kwargs)` with refs among the arguments.
 

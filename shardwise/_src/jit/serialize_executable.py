@@ -52,28 +52,33 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
         if found:
             raise ValueError(f"serialize: the program of {name} {what}. {advice}")
     devices = exe.module.devices
-    content = pickle.dumps({
-        "name": name,
-        "names": list(traced.names),
-        "sigs": [_sig_fields(s) for s in traced.sigs],
-        "kept": traced.kept,
-        "donated": (traced.donated, exe.donated, exe.unfit),
-        "overrides": traced.overrides,
-        "ins": (list(exe.in_shardings), list(exe.in_layouts)),
-        "out_sigs": [_sig_fields(s) for s in exe.out_sigs],
-        "out_types": [_type_fields(t) for t in traced.program.out_types],
-        "text": exe.text,
-        "platform": devices[0].platform,
-        "devices": [d.id for d in devices],
-        "made_by": _made_by(devices),
-        "collectives": exe.module.has_collectives,
-        "code": exe.module.serialize(),
-    })
+    content = pickle.dumps(
+        {
+            "name": name,
+            "names": list(traced.names),
+            "sigs": [_sig_fields(s) for s in traced.sigs],
+            "kept": traced.kept,
+            "donated": (traced.donated, exe.donated, exe.unfit),
+            "overrides": traced.overrides,
+            "ins": (list(exe.in_shardings), list(exe.in_layouts)),
+            "out_sigs": [_sig_fields(s) for s in exe.out_sigs],
+            "out_types": [_type_fields(t) for t in traced.program.out_types],
+            "text": exe.text,
+            "platform": devices[0].platform,
+            "devices": [d.id for d in devices],
+            "made_by": _made_by(devices),
+            "collectives": exe.module.has_collectives,
+            "code": exe.module.serialize(),
+        }
+    )
     return _HEAD + _sum_of(content) + content, traced.in_tree, traced.out_tree
 
 
 def deserialize_and_load(
-    serialized: bytes, in_tree: Any, out_tree: Any, backend: Any = None,
+    serialized: bytes,
+    in_tree: Any,
+    out_tree: Any,
+    backend: Any = None,
     execution_devices: Sequence[Any] | None = None,
 ) -> Compiled:
     """The compiled program that `serialize` wrote.
@@ -105,21 +110,40 @@ def deserialize_and_load(
     outs = [Var(_type(*row)) for row in fields["out_types"]]
     program = Program(ins, outs, (), name=fields["name"])
     traced = Traced(
-        program, sigs, fields["names"], in_tree, out_tree, None, None, donated,
-        fields["overrides"], kept,
+        program,
+        sigs,
+        fields["names"],
+        in_tree,
+        out_tree,
+        None,
+        None,
+        donated,
+        fields["overrides"],
+        kept,
     )
     shardings, layouts = fields["ins"]
     rows = zip(layouts, traced.pick(sigs), shardings, strict=True)
     targets = [place_in(*row) for row in rows]
     one_array = out_tree.num_nodes == 1 and out_tree.num_leaves == 1
-    return Compiled(traced, Executable(
-        module=module, program=program.replace(inputs=traced.pick(ins)), text=fields["text"],
-        names=traced.pick(fields["names"]), in_shardings=shardings, in_layouts=layouts,
-        moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
-        hidden=[], donated=given_up, unfit=unfit, out_sigs=out_sigs,
-        handlers=[s.handler for s in out_sigs], out_tree=None if one_array else out_tree,
-        eager=False,
-    ))
+    return Compiled(
+        traced,
+        Executable(
+            module=module,
+            program=program.replace(inputs=traced.pick(ins)),
+            text=fields["text"],
+            names=traced.pick(fields["names"]),
+            in_shardings=shardings,
+            in_layouts=layouts,
+            moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
+            hidden=[],
+            donated=given_up,
+            unfit=unfit,
+            out_sigs=out_sigs,
+            handlers=[s.handler for s in out_sigs],
+            out_tree=None if one_array else out_tree,
+            eager=False,
+        ),
+    )
 
 
 def _read(serialized: bytes) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The stages of a jitted function: traced, lowered, compiled. Each prints as text.
 
-    Traced    a program with the call's and `jit`'s information on arguments and results
-    Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
-    Compiled  the same with an `Executable`: the loaded module, with everything a call needs
+Traced    a program with the call's and `jit`'s information on arguments and results
+Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
+Compiled  the same with an `Executable`: the loaded module, with everything a call needs
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ class Traced:
         The second returns for `(consts, *args, **kwargs)` the results of the program with these
         values, of the same types, instead of the captured ones.
         """
+
         def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             return self._run(consts, args, kwargs)
 
@@ -277,7 +278,9 @@ class Lowered(_OfTraced):
         return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
 
     def compile(
-        self, compiler_options: dict[str, Any] | None = None, *,
+        self,
+        compiler_options: dict[str, Any] | None = None,
+        *,
         device_assignment: Sequence[Any] | None = None,
     ) -> Compiled:
         """The program for its devices; `compiler_options` take precedence over those of `jit`.
@@ -384,15 +387,19 @@ class Compiled(_OfTraced):
     def _check_types(self, arrays: list[Array]) -> None:
         rows = [
             f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
-            for name, a, t in zip(self.traced.names, arrays, self.traced.program.in_types,
-                                  strict=True)
+            for name, a, t in zip(
+                self.traced.names, arrays, self.traced.program.in_types, strict=True
+            )
             if (a.shape, a.dtype) != (t.shape, t.dtype)
         ]
         if rows:
             raise TypeError(
                 f"{self._what}: "
-                + _lines(rows, "A compiled program runs on arguments of exactly its types: convert "
-                "them, or call the jitted function, which compiles for others.")
+                + _lines(
+                    rows,
+                    "A compiled program runs on arguments of exactly its types: convert "
+                    "them, or call the jitted function, which compiles for others.",
+                )
             )
 
     def _check_places(self, used: Sequence[Array]) -> None:

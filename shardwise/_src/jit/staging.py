@@ -1,8 +1,8 @@
 """Functions staged once for each signature of arguments: shared by `jit`, `checkify` and others.
 
-    function = Stageable(fun, options)
-    call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
-    staged = function.staged(call)              # a program, cached for calls like this one
+function = Stageable(fun, options)
+call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
+staged = function.staged(call)              # a program, cached for calls like this one
 """
 
 from __future__ import annotations
@@ -121,7 +121,10 @@ class Stageable:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], options: Options = NO_OPTIONS, key: Any = None,
+        self,
+        fun: Callable[..., Any],
+        options: Options = NO_OPTIONS,
+        key: Any = None,
         known: TraceCache | None = None,
     ):
         self.fun = fun

@@ -46,9 +46,7 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def unhashable(
-    what: str, parameters: Sequence[str], static: Any, error: Exception
-) -> Exception:
+def unhashable(what: str, parameters: Sequence[str], static: Any, error: Exception) -> Exception:
     """The error for a static argument that is unhashable, or `error`.
 
     what: the transform and the function; parameters: names of the positional ones.

@@ -80,8 +80,14 @@ def trace_cache_of(fun: Any, key: Any) -> TraceCache:
     """
     at = id(fun) if key is None else (id(fun), key)
     found = _by_function.get(at)
-    if found is not None and found() is fun and (
-        found.state is fun.__code__ if fun.__class__ is FunctionType else found.state == _state(fun)
+    if (
+        found is not None
+        and found() is fun
+        and (
+            found.state is fun.__code__
+            if fun.__class__ is FunctionType
+            else found.state == _state(fun)
+        )
     ):
         return found.known
     return _new_entry(fun, at)

@@ -161,7 +161,12 @@ class Leader:
             port = 0  # launchers meet at the given one
         try:
             return start_coordinator(
-                host, port, None, self._shares.total, self._tls, heartbeat=plan.heartbeat,
+                host,
+                port,
+                None,
+                self._shares.total,
+                self._tls,
+                heartbeat=plan.heartbeat,
                 arrival=plan.arrival,
             )
         except RuntimeError as error:

@@ -1,8 +1,8 @@
 """The local side of any launcher: the processes on its machine, and their events.
 
-    here.start(0, share, "10.0.0.1:4711")     # a generation
-    event = here.events.next()                # a process has ended, another launcher sent a message
-    here.stop()
+here.start(0, share, "10.0.0.1:4711")     # a generation
+event = here.events.next()                # a process has ended, another launcher sent a message
+here.stop()
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ class LocalAgent:
             self._show(crew)
 
         self.notice.clear()
-        self.crew = crew = Crew(
-            self.plan, generation, share, self._mark, self.notice.card_of
-        )
+        self.crew = crew = Crew(self.plan, generation, share, self._mark, self.notice.card_of)
         try:
             crew.start(address, ended, lambda: self.events.stop(signal.SIGPIPE))
         except OSError as error:
@@ -113,9 +111,7 @@ class LocalAgent:
                 str(rank): (worker.process.pid, worker.process.returncode)
                 for rank, worker in tuple(crew.workers.items())
             }
-            self.notice.show(
-                generation=crew.generation, workers=workers, running=crew.share.total
-            )
+            self.notice.show(generation=crew.generation, workers=workers, running=crew.share.total)
 
     def stop(self, *keep: int) -> None:
         """Stops the processes here. A signal that arrives meanwhile skips the grace period."""

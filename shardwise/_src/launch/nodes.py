@@ -41,7 +41,10 @@ class Problem(Exception):
 
 def joining(plan: Plan) -> dict[str, Any]:
     return {
-        "op": "join", "version": __version__, "node": plan.node, "nodes": plan.nodes,
+        "op": "join",
+        "version": __version__,
+        "node": plan.node,
+        "nodes": plan.nodes,
         "count": plan.count,
     }
 
@@ -74,7 +77,9 @@ class Nodes:
         self._closed = threading.Event()
 
     def listen(
-        self, listener: socket.socket, tls: ssl.SSLContext | None,
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
         hear: Callable[[int, dict[str, Any]], None],
     ) -> None:
         """Lets other launchers join.

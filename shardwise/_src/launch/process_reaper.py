@@ -60,7 +60,9 @@ class Guard:
     def __init__(self, mark: str):
         script = str(Path(__file__))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            [sys.executable, "-I", "-S", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._write(json.dumps({"mark": mark, "path": sys.path}).encode() + b"\n")

@@ -31,7 +31,9 @@ class StatusRelay:
     """
 
     def __init__(
-        self, notice: LaunchStatus, node: int,
+        self,
+        notice: LaunchStatus,
+        node: int,
         tell: Callable[[dict[str, Any], set[int] | None], object],
     ):
         self._notice, self._node, self._tell = notice, node, tell

@@ -57,6 +57,7 @@ class Process(NamedTuple):
           ValueError, TypeError, LookupError, OverflowError: the row is malformed. Facts may be
             infinite or NaN, as a loss may be; other numbers may not.
         """
+
         def number(name: str, kind: Any = float) -> Any:
             return None if row[name] is None else _finite(row[name], kind)
 
@@ -128,9 +129,10 @@ def _with_others(path: Path, launch: Launch, since: float, seconds: float) -> La
     facts, processes = launch.facts, launch.processes
     others = set(range(facts.get("nodes", 1))) - {facts.get("node", 0)}
     cards = {node: read(path / node_card(node)) for node in others}
-    while any(
-        card.get("at", 0.0) < since or not card["complete"] for card in cards.values()
-    ) and time.time() - since < seconds:
+    while (
+        any(card.get("at", 0.0) < since or not card["complete"] for card in cards.values())
+        and time.time() - since < seconds
+    ):
         time.sleep(0.05)
         cards = {node: read(path / node_card(node)) for node in others}
     silent = [n for n, card in cards.items() if time.time() - card.get("at", 0.0) > LOOKING]
@@ -181,7 +183,16 @@ def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> P
         doing = f"the result of {doing}"
     state = "stopped" if stopped else "waits" if doing else "runs"
     return Process(
-        rank, pid, state, card.get("step"), card.get("steps_per_second"),
-        card.get("tokens_per_second"), resident, card.get("device_bytes"), doing,
-        waited if doing else 0.0, card.get("line", ""), card.get("facts", {}),
+        rank,
+        pid,
+        state,
+        card.get("step"),
+        card.get("steps_per_second"),
+        card.get("tokens_per_second"),
+        resident,
+        card.get("device_bytes"),
+        doing,
+        waited if doing else 0.0,
+        card.get("line", ""),
+        card.get("facts", {}),
     )

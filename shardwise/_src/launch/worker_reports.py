@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 from shardwise._src.distributed.watch import EXIT_STATUS
 
 _CRASHES = (  # signals that a process causes itself
-    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGTRAP,
 )
 SHOWN = 20  # last lines of a process that wrote no traceback
 _TRACEBACK = "Traceback (most recent call last):"
@@ -45,8 +50,14 @@ class Report(NamedTuple):
     def from_dict(cls, facts: dict[str, Any]) -> Report:
         named, tail = tuple(map(int, facts["named"])), tuple(map(str, facts["tail"]))
         return cls(
-            int(facts["rank"]), str(facts["about"]), str(facts["how"]), int(facts["status"]),
-            bool(facts["second"]), named, tail, bool(facts["lost"]),
+            int(facts["rank"]),
+            str(facts["about"]),
+            str(facts["how"]),
+            int(facts["status"]),
+            bool(facts["second"]),
+            named,
+            tail,
+            bool(facts["lost"]),
         )
 
 
@@ -65,8 +76,14 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     from_outside = returncode < 0 and -returncode not in _CRASHES
     is_killed = -returncode == signal.SIGKILL  # maybe after it noticed the loss of another one
     return Report(
-        rank, about, ending(returncode), status, second, tuple(sorted(named)),
-        tuple(last_words(lines)), from_outside and (not second or is_killed),
+        rank,
+        about,
+        ending(returncode),
+        status,
+        second,
+        tuple(sorted(named)),
+        tuple(last_words(lines)),
+        from_outside and (not second or is_killed),
     )
 
 
@@ -169,10 +186,12 @@ def verdict(reports: Sequence[Report]) -> Verdict:
         text = brief = f"{head}. It printed no error."
     else:
         text, brief = [
-            "\n".join([
-                f"{head}. Its last output:",
-                *[f"[{worst.rank}] {line}".rstrip() for line in lines],
-            ])
+            "\n".join(
+                [
+                    f"{head}. Its last output:",
+                    *[f"[{worst.rank}] {line}".rstrip() for line in lines],
+                ]
+            )
             for lines in (worst.tail, without_messages(worst.tail))
         ]
     return Verdict(worst.status, text, brief, worst.rank)

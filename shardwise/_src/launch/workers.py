@@ -57,8 +57,12 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """Facts about the launch for `shardwise top`."""
         return {
-            "command": list(self.command), "processes": self.count, "restarts": self.restarts,
-            "nodes": self.nodes, "node": self.node, "host": socket.gethostname(),
+            "command": list(self.command),
+            "processes": self.count,
+            "restarts": self.restarts,
+            "nodes": self.nodes,
+            "node": self.node,
+            "host": socket.gethostname(),
             "cwd": os.getcwd(),
         }
 
@@ -113,7 +117,11 @@ class Crew:
     """The processes of one generation on this machine. card: the path of a rank's status file."""
 
     def __init__(
-        self, plan: Plan, generation: int, share: Share, mark: str,
+        self,
+        plan: Plan,
+        generation: int,
+        share: Share,
+        mark: str,
         card: Callable[[int], str] = lambda rank: "",
     ):
         self.plan, self.generation, self.share = plan, generation, share
@@ -122,9 +130,7 @@ class Crew:
         self._output: Output | None = None
         self.workers: dict[int, Worker] = {}
 
-    def start(
-        self, address: str, ended: Callable[[int], None], broken: Callable[[], None]
-    ) -> None:
+    def start(self, address: str, ended: Callable[[int], None], broken: Callable[[], None]) -> None:
         """Starts the processes; `stop` must be called even if one cannot be started.
 
         ended: called with the rank of each process that has ended, from another thread.
@@ -142,9 +148,13 @@ class Crew:
     def _process(self, local: int, rank: int, address: str) -> subprocess.Popen[bytes]:
         plan = self.plan
         own = variables(address, self.share.total, rank, local, plan.devices)
-        own |= {"SHARDWISE_GENERATION": str(self.generation), MARK: self._mark,
-                "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1",
-                VARIABLE: self._card(rank)}
+        own |= {
+            "SHARDWISE_GENERATION": str(self.generation),
+            MARK: self._mark,
+            "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival),
+            "PYTHONUNBUFFERED": "1",
+            VARIABLE: self._card(rank),
+        }
         if plan.log_dir is not None:
             own[RECORDS] = os.environ.get(RECORDS) or str(plan.log_dir.absolute())
         if plan.devices is not None:
@@ -152,8 +162,12 @@ class Crew:
             ids = range(first, first + plan.devices)
             own["SHARDWISE_LOCAL_DEVICE_IDS"] = ",".join(map(str, ids))
         return subprocess.Popen(
-            [sys.executable, *plan.command], env={**os.environ, **own}, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, *plan.command],
+            env={**os.environ, **own},
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def _log(self, rank: int) -> Any:

@@ -47,7 +47,10 @@ class CollectiveAxes(NamedAxes):
     """
 
     def __init__(
-        self, who: str, found: Sequence[NamedAxis], positions: tuple[int, ...] = (),
+        self,
+        who: str,
+        found: Sequence[NamedAxis],
+        positions: tuple[int, ...] = (),
         groups: Any = None,
     ):
         super().__init__(who, found)

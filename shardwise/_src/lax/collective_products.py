@@ -18,8 +18,12 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 
 def pdot(
-    x: ArrayLike, y: ArrayLike, axis_name: AxisNames, pos_contract: Pair = ((), ()),
-    pos_batch: Pair = ((), ()), precision: PrecisionLike = None,
+    x: ArrayLike,
+    y: ArrayLike,
+    axis_name: AxisNames,
+    pos_contract: Pair = ((), ()),
+    pos_batch: Pair = ((), ()),
+    precision: PrecisionLike = None,
 ) -> Array:
     """Sums of products along named axes and dimensions.
 
@@ -59,10 +63,12 @@ def _pair(axes: CollectiveAxes, what: str, x: Any, y: Any, dims: Any) -> tuple[A
             f"{axes.who}: {what} must be a pair of sequences, of dimensions of x and of y; got "
             f"{short_repr(dims)}."
         )
-    found = tuple([
-        tuple([axes.dimension(f"{what} for {name}", v, d) for d in given])
-        for name, v, given in zip("xy", (x, y), dims, strict=True)
-    ])
+    found = tuple(
+        [
+            tuple([axes.dimension(f"{what} for {name}", v, d) for d in given])
+            for name, v, given in zip("xy", (x, y), dims, strict=True)
+        ]
+    )
     left, right = [
         tuple([type_of(v).shape[d] for d in own]) for v, own in zip((x, y), found, strict=True)
     ]

@@ -86,7 +86,11 @@ def _call(
             f"{who}: {name_of(fun)} closes over a traced value. Pass it as an argument."
         )
     outs = composite_op(
-        *body.outside, *leaves, program=body.program, name=name, version=version,
+        *body.outside,
+        *leaves,
+        program=body.program,
+        name=name,
+        version=version,
         attributes=attributes,
     )
     return body.tree.unflatten(outs)

@@ -21,8 +21,13 @@ Dimensions = DotDimensionNumbers
 
 
 def dot_general(
-    lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Dimensions, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: Dimensions,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of products over pairs of dimensions.
 
@@ -48,9 +53,13 @@ def dot_general(
 
 
 def dot(
-    lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, *,
-    dimension_numbers: DotDimensionNumbers | None = None, out_sharding: OutSharding = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    *,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Product of vectors and matrices: the last dimension of lhs with the first of rhs.
 

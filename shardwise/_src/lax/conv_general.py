@@ -20,13 +20,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.pooling import Window, patches
 from shardwise._src.ops.shape import dilated, places, rev
 from shardwise._src.ops.sharded.sharding_ops import placed
-from shardwise._src.types.annotations import (
-    Array,
-    ArrayLike,
-    DTypeLike,
-    OutSharding,
-    PrecisionLike,
-)
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 from shardwise._src.values.convert import as_integer
 
 ConvGeneralDilatedDimensionNumbers: TypeAlias = tuple[str, str, str] | ConvDimensionNumbers | None
@@ -58,8 +52,10 @@ def conv_dimension_numbers(
     if dimension_numbers is None:
         return ConvDimensionNumbers(*[tuple(range(len(lhs_shape)))] * 3)
     given = dimension_numbers
-    fits = isinstance(given, list | tuple) and len(given) == 3 and all(
-        isinstance(s, str) and len(s) == len(lhs_shape) for s in given
+    fits = (
+        isinstance(given, list | tuple)
+        and len(given) == 3
+        and all(isinstance(s, str) and len(s) == len(lhs_shape) for s in given)
     )
     if not fits:
         raise TypeError(
@@ -116,7 +112,10 @@ def padtype_to_pads(
 
 
 def conv_shape_tuple(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Padding,
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: Padding,
     batch_group_count: int = 1,
 ) -> tuple[int, ...]:
     """The shape of a convolution for shapes in the order (batch, features, space…)."""
@@ -145,24 +144,36 @@ def _in_order(
 
 
 def conv_general_shape_tuple(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
-    padding: Padding, dimension_numbers: Sequence[str],
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    dimension_numbers: Sequence[str],
 ) -> tuple[int, ...]:
     """The shape of a convolution for shapes in the orders of `dimension_numbers`."""
-    return _in_order(lhs_shape, rhs_shape, dimension_numbers,
-                     lambda x, y: conv_shape_tuple(x, y, window_strides, padding))
+    return _in_order(
+        lhs_shape,
+        rhs_shape,
+        dimension_numbers,
+        lambda x, y: conv_shape_tuple(x, y, window_strides, padding),
+    )
 
 
 def conv_transpose_shape_tuple(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
-    padding: Padding, dimension_numbers: Sequence[str],
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    dimension_numbers: Sequence[str],
 ) -> tuple[int, ...]:
     """The shape of a `conv_transpose` for shapes in the orders of `dimension_numbers`."""
 
     def shape_of(x: list[int], y: list[int]) -> tuple[int, ...]:
         pads = [padding] * len(window_strides) if isinstance(padding, str) else padding
-        rows = [_transposed_padding(k, s, p) if isinstance(p, str) else tuple(p)
-                for k, s, p in zip(y[2:], window_strides, pads, strict=True)]
+        rows = [
+            _transposed_padding(k, s, p) if isinstance(p, str) else tuple(p)
+            for k, s, p in zip(y[2:], window_strides, pads, strict=True)
+        ]
         space = zip(x[2:], y[2:], window_strides, rows, strict=True)
         return (x[0], y[0], *[(n - 1) * s - k + 2 + sum(row) for n, k, s, row in space])
 
@@ -173,11 +184,18 @@ def conv_transpose_shape_tuple(
 
 
 def conv_general_dilated(
-    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
-    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
-    batch_group_count: int = 1, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of products of the kernel `rhs`, which is not flipped, with each window of `lhs`.
 
@@ -227,12 +245,19 @@ def conv_general_dilated(
         )
     preferred = checked_dtype(preferred_element_type, "conv_general_dilated")
     return placed(
-        ops.conv_general_dilated, out_sharding, lhs, rhs,
-        dimension_numbers=numbers, window_strides=strides, padding=pads,
-        lhs_dilation=holes, rhs_dilation=rhs_holes,
+        ops.conv_general_dilated,
+        out_sharding,
+        lhs,
+        rhs,
+        dimension_numbers=numbers,
+        window_strides=strides,
+        padding=pads,
+        lhs_dilation=holes,
+        rhs_dilation=rhs_holes,
         feature_group_count=as_integer(feature_group_count, "feature_group_count"),
         batch_group_count=as_integer(batch_group_count, "batch_group_count"),
-        precision=precision, preferred_element_type=preferred,
+        precision=precision,
+        preferred_element_type=preferred,
     )
 
 
@@ -248,31 +273,52 @@ def pairs(padding: Any, name: str) -> Pairs:
 
 
 def conv(
-    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str,
-    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`conv_general_dilated` without dilation, in the order T[n, i, space…], T[o, i, space…]."""
     return conv_general_dilated(
-        lhs, rhs, window_strides, padding, precision=precision,
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 
 
 def conv_with_general_padding(
-    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
-    lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
-    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`conv_general_dilated` in the order T[n, i, space…], T[o, i, space…]."""
     return conv_general_dilated(
-        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 
 
 # The default dimension order of `conv_transpose`, by the number of dimensions.
 _CHANNELS_LAST = {
-    2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"),
+    2: ("NC", "IO", "NC"),
+    3: ("NHC", "HIO", "NHC"),
+    4: ("NHWC", "HWIO", "NHWC"),
     5: ("NHWDC", "HWDIO", "NHWDC"),
 }
 
@@ -297,10 +343,15 @@ def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
 
 
 def conv_transpose(
-    lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: Padding,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    strides: Sequence[int],
+    padding: Padding,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, transpose_kernel: bool = False,
-    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     use_consistent_padding: bool = False,
 ) -> Array:
     """A fractionally strided convolution: `strides - 1` zeros between the elements of `lhs`.
@@ -333,15 +384,27 @@ def conv_transpose(
         perm = [i if d == o else o if d == i else d for d in range(right.ndim)]
         rhs = transpose(rhs, perm=tuple(perm))
     return conv_general_dilated(
-        lhs, rhs, (1,) * len(space), padding, strides, holes, numbers, precision=precision,
+        lhs,
+        rhs,
+        (1,) * len(space),
+        padding,
+        strides,
+        holes,
+        numbers,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 
 
 def conv_general_dilated_patches(
-    lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int], padding: Padding,
-    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+    lhs: ArrayLike,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """The windows of a convolution: features T[i · prod(filter_shape)] at each position.
@@ -367,8 +430,13 @@ def conv_general_dilated_patches(
     else:
         rows = pairs(padding, "conv_general_dilated_patches")
     ones = (1, 1)
-    taken = Window((*ones, *window), (*ones, *strides), ((0, 0), (0, 0), *rows),
-                   (*ones, *holes), (*ones, *rhs_holes))
+    taken = Window(
+        (*ones, *window),
+        (*ones, *strides),
+        ((0, 0), (0, 0), *rows),
+        (*ones, *holes),
+        (*ones, *rhs_holes),
+    )
     x = transpose(lhs, perm=tuple(left))
     found = patches(x, lit(0, x), taken)  # T[n, i, space…, 1, 1, window…]
     shape = type_of(found).shape
@@ -381,10 +449,15 @@ def conv_general_dilated_patches(
 
 
 def conv_general_dilated_local(
-    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
-    filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: Padding,
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
 ) -> Array:
     """A convolution whose kernel differs for each position.
 

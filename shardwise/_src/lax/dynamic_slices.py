@@ -60,8 +60,11 @@ def _from_front(start: Any, size: int) -> Any:
 
 
 def dynamic_slice(
-    operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], slice_sizes: Sequence[int],
-    *, allow_negative_indices: bool | Sequence[bool] = True,
+    operand: ArrayLike,
+    start_indices: ArrayLike | Sequence[ArrayLike],
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
     """A window of the operand.
 
@@ -81,7 +84,11 @@ def dynamic_slice(
 
 
 def dynamic_slice_in_dim(
-    operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0, *,
+    operand: ArrayLike,
+    start_index: ArrayLike,
+    slice_size: int,
+    axis: int = 0,
+    *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """A window along one dimension, with all other dimensions in full; see `dynamic_slice`."""
@@ -94,7 +101,11 @@ def dynamic_slice_in_dim(
 
 @fused(arrays=2)
 def dynamic_index_in_dim(
-    operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True, *,
+    operand: ArrayLike,
+    index: ArrayLike,
+    axis: int = 0,
+    keepdims: bool = True,
+    *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
@@ -105,7 +116,10 @@ def dynamic_index_in_dim(
 
 
 def dynamic_update_slice(
-    operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], *,
+    operand: ArrayLike,
+    update: ArrayLike,
+    start_indices: ArrayLike | Sequence[ArrayLike],
+    *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
     """The operand with a window replaced; positions as for `dynamic_slice`."""
@@ -114,7 +128,11 @@ def dynamic_update_slice(
 
 
 def dynamic_update_slice_in_dim(
-    operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int, *,
+    operand: ArrayLike,
+    update: ArrayLike,
+    start_index: ArrayLike,
+    axis: int,
+    *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with a window along one dimension replaced."""
@@ -128,7 +146,11 @@ def dynamic_update_slice_in_dim(
 
 @fused(arrays=3)
 def dynamic_update_index_in_dim(
-    operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int, *,
+    operand: ArrayLike,
+    update: ArrayLike,
+    index: ArrayLike,
+    axis: int,
+    *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with the element at one index of a dimension replaced."""
@@ -145,9 +167,15 @@ def dynamic_update_index_in_dim(
 
 
 def gather(
-    operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False,
-    mode: str | GatherScatterMode | None = None, fill_value: ArrayLike | None = None,
+    operand: ArrayLike,
+    start_indices: ArrayLike,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """A window of the operand for every index vector.
 
@@ -161,9 +189,13 @@ def gather(
         "promise_in_bounds".
     """
     return index.gather(
-        operand, start_indices, dimension_numbers=_hashable(dimension_numbers),
-        slice_sizes=sizes(slice_sizes), unique_indices=unique_indices,
-        indices_are_sorted=indices_are_sorted, mode=GatherScatterMode.from_any(mode),
+        operand,
+        start_indices,
+        dimension_numbers=_hashable(dimension_numbers),
+        slice_sizes=sizes(slice_sizes),
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        mode=GatherScatterMode.from_any(mode),
         fill_value=fill_value,
     )
 
@@ -174,21 +206,36 @@ def _hashable(numbers: Any) -> Any:
 
 class Scatter(Protocol):
     def __call__(
-        self, operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+        self,
+        operand: ArrayLike,
+        scatter_indices: ArrayLike,
+        updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
     ) -> Array: ...
 
 
 def _scatter(name: str, op: Op, doc: str) -> Scatter:
     def fun(
-        operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+        operand: ArrayLike,
+        scatter_indices: ArrayLike,
+        updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
     ) -> Array:
         return op(
-            operand, scatter_indices, updates, dimension_numbers=_hashable(dimension_numbers),
-            mode=GatherScatterMode.from_any(mode), indices_are_sorted=indices_are_sorted,
+            operand,
+            scatter_indices,
+            updates,
+            dimension_numbers=_hashable(dimension_numbers),
+            mode=GatherScatterMode.from_any(mode),
+            indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices,
         )
 
@@ -216,12 +263,10 @@ scatter_mul = _scatter(
     "scatter_mul", index.scatter_mul, _COMBINED.format("its elements multiplied by windows")
 )
 scatter_min = _scatter(
-    "scatter_min", index.scatter_min,
-    _COMBINED.format("the minimum of its elements and windows"),
+    "scatter_min", index.scatter_min, _COMBINED.format("the minimum of its elements and windows")
 )
 scatter_max = _scatter(
-    "scatter_max", index.scatter_max,
-    _COMBINED.format("the maximum of its elements and windows"),
+    "scatter_max", index.scatter_max, _COMBINED.format("the maximum of its elements and windows")
 )
 
 
@@ -243,18 +288,28 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 
 
 def scatter_apply(
-    operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Array],
-    dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
-    indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    func: Callable[[Array], Array],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
 ) -> Array:
     """The operand with `func` applied to windows of `update_shape`, once per occurrence.
 
     func: elementwise. The windows are those of `scatter`.
     """
     times = scatter_add(
-        np.zeros(type_of(operand).shape, np.int32), scatter_indices,
-        np.ones(sizes(update_shape), np.int32), dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+        np.zeros(type_of(operand).shape, np.int32),
+        scatter_indices,
+        np.ones(sizes(update_shape), np.int32),
+        dimension_numbers,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
     )
 
     def once(i: Any, x: Any) -> Any:

@@ -79,7 +79,8 @@ sign = _unary("sign", ew.sign, "-1, 0 or 1 by the sign; x / |x| for complex numb
 abs = _unary("abs", ew.abs, "Absolute value.")
 square = _unary("square", ew.square, "x * x.")
 one_minus_square = _unary(
-    "one_minus_square", ew.one_minus_square,
+    "one_minus_square",
+    ew.one_minus_square,
     "1 - x * x, accurate near 1 and -1, with a derivative accurate near 0.",
 )
 add = _binary("add", ew.add, "x + y.")
@@ -206,11 +207,13 @@ population_count = _unary("population_count", ew.population_count, "The number o
 clz = _unary("clz", ew.clz, "The number of leading zero bits.")
 shift_left = _binary("shift_left", ew.shift_left, "x shifted by y bits to the left.")
 shift_right_arithmetic = _binary(
-    "shift_right_arithmetic", ew.shift_right_arithmetic,
+    "shift_right_arithmetic",
+    ew.shift_right_arithmetic,
     "x shifted by y bits to the right, with the sign bit replicated.",
 )
 shift_right_logical = _binary(
-    "shift_right_logical", ew.shift_right_logical,
+    "shift_right_logical",
+    ew.shift_right_logical,
     "x shifted by y bits to the right, filled with zeros.",
 )
 
@@ -266,7 +269,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """
     shapes = {type_of(c).shape for c in cases}
     if len(shapes) > 1:
-        listed = ', '.join(type_of(c).str_short(True) for c in cases)
+        listed = ", ".join(type_of(c).str_short(True) for c in cases)
         raise TypeError(by_name(f"cases must have the same shape; got {listed}."))
     dtype = type_of(which).dtype
     if is_integer(dtype) and not is_bool(dtype):

@@ -130,7 +130,9 @@ def sort(
     operand: Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True, num_keys: int = 1
 ) -> tuple[Array, ...]: ...
 def sort(
-    operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
+    operand: ArrayLike | Sequence[ArrayLike],
+    dimension: int = -1,
+    is_stable: bool = True,
     num_keys: int = 1,
 ) -> Array | tuple[Array, ...]:
     """The elements along `dimension` in increasing order; NaNs last.

@@ -251,8 +251,7 @@ def interleaved(even: Any, odd: Any, axis: int) -> Any:
         reshape(x, shape=apart) for x in (slice_in_dim(even, 0, n, axis) if more else even, odd)
     ]
     joined = reshape(
-        concatenate(*paired, dimension=axis + 1),
-        shape=(*shape[:axis], 2 * n, *shape[axis + 1 :]),
+        concatenate(*paired, dimension=axis + 1), shape=(*shape[:axis], 2 * n, *shape[axis + 1 :])
     )
     if not more:
         return joined

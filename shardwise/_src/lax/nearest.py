@@ -14,25 +14,31 @@ from shardwise._src.types.annotations import Array, ArrayLike
 
 
 def approx_max_k(
-    operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+    operand: ArrayLike,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
 ) -> tuple[Array, Array]:
     """(the k largest along a dimension in decreasing order, their indices), of floats.
 
     On each platform but TPU the result is exact, so that `recall_target` is met, and
     `reduction_input_size_override`, which only affects the recall, has no effect.
     """
-    return _exact("approx_max_k", operand, k, reduction_dimension, recall_target,
-                  aggregate_to_topk)
+    return _exact("approx_max_k", operand, k, reduction_dimension, recall_target, aggregate_to_topk)
 
 
 def approx_min_k(
-    operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+    operand: ArrayLike,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
 ) -> tuple[Array, Array]:
     """`approx_max_k` for the k smallest, in increasing order."""
-    return _exact("approx_min_k", operand, k, reduction_dimension, recall_target,
-                  aggregate_to_topk)
+    return _exact("approx_min_k", operand, k, reduction_dimension, recall_target, aggregate_to_topk)
 
 
 def _exact(

@@ -142,8 +142,13 @@ def _extreme(who: str, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> An
 
 
 def all_gather(
-    x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None,
-    axis: int = 0, tiled: bool = False, to: str = "varying",
+    x: T,
+    axis_name: AxisNames,
+    *,
+    axis_index_groups: Groups = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
 ) -> T:
     """All values along named axes, in their order.
 
@@ -170,15 +175,18 @@ def all_gather(
     return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups, invariant)
 
 
-def all_gather_invariant(
-    x: T, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False
-) -> T:
+def all_gather_invariant(x: T, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False) -> T:
     """Like `all_gather`, but the result's type is invarying along the axes."""
     return _gathered("all_gather_invariant", x, axis_name, axis, tiled, invariant=True)
 
 
 def _gathered(
-    who: str, x: Any, axis_name: Any, axis: int, tiled: bool, groups: Groups = None,
+    who: str,
+    x: Any,
+    axis_name: Any,
+    axis: int,
+    tiled: bool,
+    groups: Groups = None,
     invariant: bool = False,
 ) -> Any:
     axes = collective_axes(who, axis_name, groups)
@@ -198,8 +206,12 @@ def _gathered(
 
 
 def psum_scatter(
-    x: T, axis_name: AxisNames, *, scatter_dimension: int = 0,
-    axis_index_groups: Groups = None, tiled: bool = False,
+    x: T,
+    axis_name: AxisNames,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Groups = None,
+    tiled: bool = False,
 ) -> T:
     """The sum over named axes, scattered: each index gets only its part.
 
@@ -239,8 +251,13 @@ def _check_parts(axes: CollectiveAxes, what: str, x: Any, place: int, tiled: boo
 
 
 def all_to_all(
-    x: T, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
-    axis_index_groups: Groups = None, tiled: bool = False,
+    x: T,
+    axis_name: AxisNames,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Groups = None,
+    tiled: bool = False,
 ) -> T:
     """Sends part k of each value to index k, which gets one part from each index.
 
@@ -258,7 +275,10 @@ def all_to_all(
 
 
 def _exchanged(
-    axes: CollectiveAxes, x: Any, split_axis: tuple[str, Any], concat_axis: tuple[str, Any],
+    axes: CollectiveAxes,
+    x: Any,
+    split_axis: tuple[str, Any],
+    concat_axis: tuple[str, Any],
     tiled: bool,
 ) -> Any:
     """The exchange; each axis comes with the name of its argument."""
@@ -281,9 +301,7 @@ def _exchanged(
     return _mapped(exchanged, x)
 
 
-def pswapaxes(
-    x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None
-) -> T:
+def pswapaxes(x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None) -> T:
     """Swaps the dimension `axis` with a named axis of the same size."""
     axes = collective_axes("pswapaxes", axis_name, axis_index_groups)
     return _exchanged(axes, x, ("axis", axis), ("axis", axis), False)

@@ -61,8 +61,11 @@ def platform_dependent(
 
 
 def rng_bit_generator(
-    key: ArrayLike, shape: Sequence[int], dtype: DTypeLike = np.uint32,
-    algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
+    key: ArrayLike,
+    shape: Sequence[int],
+    dtype: DTypeLike = np.uint32,
+    algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT,
+    *,
     out_sharding: OutSharding = None,
 ) -> tuple[Array, Array]:
     """(the next key, uniform bits) from XLA's generator.
@@ -71,7 +74,8 @@ def rng_bit_generator(
     numbers differ between platforms), Threefry or Philox.
     """
     how = {
-        "shape": sizes(shape), "dtype": check_user_dtype(dtype, "rng_bit_generator"),
+        "shape": sizes(shape),
+        "dtype": check_user_dtype(dtype, "rng_bit_generator"),
         "algorithm": int(RandomAlgorithm(algorithm)),
     }
     new, bits = rng.rng_bit_generator(key, **how)

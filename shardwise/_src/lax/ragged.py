@@ -31,8 +31,14 @@ NOWHERE = np.int32(-1)
 
 
 def ragged_all_to_all(
-    operand: ArrayLike, output: ArrayLike, input_offsets: ArrayLike, send_sizes: ArrayLike,
-    output_offsets: ArrayLike, recv_sizes: ArrayLike, *, axis_name: AxisNames,
+    operand: ArrayLike,
+    output: ArrayLike,
+    input_offsets: ArrayLike,
+    send_sizes: ArrayLike,
+    output_offsets: ArrayLike,
+    recv_sizes: ArrayLike,
+    *,
+    axis_name: AxisNames,
     axis_index_groups: Groups = None,
 ) -> Array:
     """Sends slices of rows of `operand` to other indices, into slices of their `output`.
@@ -63,7 +69,9 @@ def ragged_all_to_all(
     axes = collective_axes("ragged_all_to_all", axis_name, axis_index_groups)
     axes.need_even()
     places = {
-        "input_offsets": input_offsets, "send_sizes": send_sizes, "output_offsets": output_offsets,
+        "input_offsets": input_offsets,
+        "send_sizes": send_sizes,
+        "output_offsets": output_offsets,
         "recv_sizes": recv_sizes,
     }
     _check(axes, operand, output, places)
@@ -124,8 +132,10 @@ def _written(
     within = ew.sub(iota(dtype=INT32, shape=grid, dimension=0), spread(targets))
     place = ew.add(spread(starts), within)
     here = both(
-        ew.ge(within, np.int32(0)), ew.lt(within, spread(ew.min(sent, came))),
-        ew.ge(place, np.int32(0)), ew.lt(place, np.int32(rows)),
+        ew.ge(within, np.int32(0)),
+        ew.lt(within, spread(ew.min(sent, came))),
+        ew.ge(place, np.int32(0)),
+        ew.lt(place, np.int32(rows)),
     )
     slices = iota(dtype=INT32, shape=grid, dimension=1)
     last = reduce_max(ew.where(here, slices, NOWHERE), axes=(1,))
@@ -133,8 +143,12 @@ def _written(
     found = reduce_max(ew.where(chosen, ew.add(place, spread(source)), NOWHERE), axes=(1,))
     dims = GatherDimensionNumbers(tuple(range(1, t.ndim)), (0,), (0,))
     new = gather(
-        every, reshape(ew.max(found, np.int32(0)), shape=(t.shape[0], 1)), dimension_numbers=dims,
-        slice_sizes=(1, *t.shape[1:]), mode=GatherScatterMode.PROMISE_IN_BOUNDS, fill_value=None,
+        every,
+        reshape(ew.max(found, np.int32(0)), shape=(t.shape[0], 1)),
+        dimension_numbers=dims,
+        slice_sizes=(1, *t.shape[1:]),
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        fill_value=None,
     )
     there = broadcast_in_dim(ew.ge(last, np.int32(0)), shape=t.shape, dims=(0,))
     return ew.where(there, new, output)
@@ -158,8 +172,7 @@ def _check(axes: CollectiveAxes, operand: Any, output: Any, places: dict[str, An
     for name, t in types.items():
         if not is_integer(t.dtype):
             raise TypeError(
-                f"{axes.who}: {name} must be integers, one for each slice; got "
-                f"{t.str_short(True)}."
+                f"{axes.who}: {name} must be integers, one for each slice; got {t.str_short(True)}."
             )
         if t.ndim != 1 or not t.shape[0] or t.shape[0] % axes.count:
             raise ValueError(

@@ -40,7 +40,9 @@ class RaggedDotDimensionNumbers:
     rhs_group_dimensions: Sequence[int]
 
     def __init__(
-        self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int],
+        self,
+        dot_dimension_numbers: Any,
+        lhs_ragged_dimensions: Sequence[int],
         rhs_group_dimensions: Sequence[int],
     ) -> None:
         (lc, rc), (lb, rb) = dot_dimension_numbers
@@ -51,8 +53,12 @@ class RaggedDotDimensionNumbers:
 
 
 def ragged_dot(
-    lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Multiplies rows T[m, k] by the matrix of their group, T[g, k, n]: T[m, n].
@@ -62,15 +68,25 @@ def ragged_dot(
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     return ragged_dot_general(
-        lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset,
+        lhs,
+        rhs,
+        group_sizes,
+        numbers,
+        precision,
+        preferred_element_type,
+        group_offset,
         out_sharding,
     )
 
 
 def ragged_dot_general(
-    lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
-    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """`dot_general` with a ragged dimension of lhs, partitioned into groups.
@@ -157,16 +173,18 @@ def _apart(x: Any, counts: Any, at: int, before: Sequence[int]) -> Any:
         return broadcast_in_dim(v, shape=shape, dims=tuple(sorted(dims)))
 
     places = iota(dtype=type_of(counts).dtype, shape=shape, dimension=at + 1)
-    inside = ew.bitwise_and(
-        ew.ge(places, wide(ew.sub(ends, counts))), ew.lt(places, wide(ends))
-    )
+    inside = ew.bitwise_and(ew.ge(places, wide(ew.sub(ends, counts))), ew.lt(places, wide(ends)))
     repeated = broadcast_in_dim(x, shape=shape, dims=tuple(range(1, t.ndim + 1)))
     return select_n(inside, lit(0, x), repeated)
 
 
 def scaled_dot(
-    lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = None,
-    rhs_scale: ArrayLike | None = None, dimension_numbers: Dimensions | None = None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    *,
+    lhs_scale: ArrayLike | None = None,
+    rhs_scale: ArrayLike | None = None,
+    dimension_numbers: Dimensions | None = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`dot_general` of operands with scales for blocks along contracted dimensions.

@@ -15,7 +15,11 @@ from shardwise._src.runtime.pytree import flatten
 
 
 def _window(
-    shape: Sequence[int], dimensions: Any, strides: Any, padding: Any, base_dilation: Any,
+    shape: Sequence[int],
+    dimensions: Any,
+    strides: Any,
+    padding: Any,
+    base_dilation: Any,
     window_dilation: Any,
 ) -> Window:
     taken = sizes(dimensions)
@@ -35,9 +39,13 @@ def _window(
 
 
 def reduce_window(
-    operand: Any, init_value: Any, computation: Callable[[Any, Any], Any],
-    window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
-    padding: Padding = "VALID", base_dilation: Sequence[int] | None = None,
+    operand: Any,
+    init_value: Any,
+    computation: Callable[[Any, Any], Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: Padding = "VALID",
+    base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:
     """Reduces the elements of each window with an associative function.
@@ -64,8 +72,11 @@ def reduce_window(
 
 
 def reduce_window_shape_tuple(
-    operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
-    padding: Padding, base_dilation: Sequence[int] | None = None,
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """The shape of `reduce_window` for an array of this shape."""

@@ -25,7 +25,10 @@ from shardwise._src.types.sharding_base import Sharding
 
 
 def broadcast_in_dim(
-    operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int], *,
+    operand: ArrayLike,
+    shape: Sequence[int],
+    broadcast_dimensions: Sequence[int],
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """The operand repeated to `shape`.
@@ -74,7 +77,10 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 
 def reshape(
-    operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *,
+    operand: ArrayLike,
+    new_sizes: Sequence[int],
+    dimensions: Sequence[int] | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """The elements in row-major order, in another shape.
@@ -117,7 +123,9 @@ slice_of = slice
 
 
 def slice(
-    operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
+    operand: ArrayLike,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Array:
     """The elements from `start_indices` up to `limit_indices`, every `strides`-th."""
@@ -130,7 +138,10 @@ def slice(
 
 
 def slice_in_dim(
-    operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1,
+    operand: ArrayLike,
+    start_index: int | None,
+    limit_index: int | None,
+    stride: int = 1,
     axis: int = 0,
 ) -> Array:
     """A slice along one dimension, by Python's rules for negative and missing bounds."""
@@ -193,7 +204,10 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
 
 
 def full(
-    shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
+    shape: Sequence[int],
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
     sharding: Sharding | None = None,
 ) -> Array:
     """An array filled with one value; the dtype is that of the value by default.
@@ -216,8 +230,11 @@ def _filled(sharding: Any, *args: Any) -> Any:
 
 
 def full_like(
-    x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
-    shape: Sequence[int] | None = None, sharding: Sharding | None = None,
+    x: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: Sequence[int] | None = None,
+    sharding: Sharding | None = None,
 ) -> Array:
     """An array filled with one value, by default with the shape, dtype and sharding of `x`."""
     t = type_of(x)
@@ -289,9 +306,7 @@ def dtype(x: Any) -> np.dtype[Any]:
     return type_of(x).dtype
 
 
-def empty(
-    shape: Sequence[int], dtype: DTypeLike, *, out_sharding: OutSharding = None
-) -> Array:
+def empty(shape: Sequence[int], dtype: DTypeLike, *, out_sharding: OutSharding = None) -> Array:
     """An array of zeros: memory is never left uninitialized."""
     return creation.empty(shape, dtype, out_sharding=out_sharding)
 

@@ -137,8 +137,10 @@ def chosen(s: Any, rest: Any, part: Any) -> Any:
     """(u, s, vᴴ), or s, in this range."""
     if part is not None:
         s = slice_in_dim(s, *part, axis=type_of(s).ndim - 1)
-        rest = [slice_in_dim(y, *part, axis=type_of(y).ndim - at)
-                for y, at in zip(rest, (1, 2), strict=False)]
+        rest = [
+            slice_in_dim(y, *part, axis=type_of(y).ndim - at)
+            for y, at in zip(rest, (1, 2), strict=False)
+        ]
     return [rest[0], s, rest[1]] if rest else s
 
 
@@ -175,7 +177,10 @@ def checked_range(name: str, part: Any, count: int) -> tuple[int, int] | None:
 
 
 def svd(
-    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
 ) -> Array | SVDResult:
     """Singular values and vectors of matrices: a = U S Vh.
@@ -196,8 +201,10 @@ def svd(
     part = checked_range("svd", subset_by_index, min(type_of(a).shape[-2:], default=0))
     if part is not None and full_matrices and compute_uv:
         raise ValueError("svd: subset_by_index requires full_matrices=False.")
-    found = _hermitian_svd(a, compute_uv, part) if hermitian else _svd(
-        a, full_matrices, compute_uv, part
+    found = (
+        _hermitian_svd(a, compute_uv, part)
+        if hermitian
+        else _svd(a, full_matrices, compute_uv, part)
     )
     return SVDResult(*found) if compute_uv else found
 
@@ -238,9 +245,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
     if mode == "raw":
         return QRResult(*_raw_qr(a))
     if mode not in ("reduced", "r", "full", "complete"):
-        raise ValueError(
-            f"qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got {mode!r}."
-        )
+        raise ValueError(f"qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got {mode!r}.")
     (a,) = promote_inexact(a)
     q, r = qr_op(a, full_matrices=mode == "complete", pivoting=False)
     return r if mode == "r" else QRResult(q, r)

@@ -97,17 +97,23 @@ def _start(name: str, b: Any, x0: Any) -> tuple[Any, Any, int]:
         v = asarray(v)
         x = v * 0 if x is None else asarray(as_operand(x)).astype(v.dtype)
         if x.shape != v.shape:
-            raise ValueError(
-                f"{name}: x0 must have the shapes of b; got {x.shape} for {v.shape}."
-            )
+            raise ValueError(f"{name}: x0 must have the shapes of b; got {x.shape} for {v.shape}.")
         pairs.append((v, x))
     size = sum([type_of(v).size for v, _ in pairs])
     return tree.unflatten([v for v, _ in pairs]), tree.unflatten([x for _, x in pairs]), size
 
 
 def _solved(
-    name: str, method: Callable[..., Any], A: Any, b: Any, x0: Any, tol: Any, atol: Any,
-    maxiter: int | None, M: Any, symmetric: bool,
+    name: str,
+    method: Callable[..., Any],
+    A: Any,
+    b: Any,
+    x0: Any,
+    tol: Any,
+    atol: Any,
+    maxiter: int | None,
+    M: Any,
+    symmetric: bool,
 ) -> Any:
     b, start, size = _start(name, b, x0)
     matvec, other = _operator(f"{name}: A", A), _operator(f"{name}: M", M)
@@ -144,8 +150,14 @@ def _cg(A: Any, b: Any, x0: Any, least: Any, turns: int, M: Any) -> Any:
 
 
 def cg(
-    A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
-    maxiter: int | None = None, M: Any = None,
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
 ) -> tuple[Any, None]:
     """Solves A x = b by conjugate gradients, for Hermitian positive definite A.
 
@@ -196,8 +208,14 @@ def _bicgstab(A: Any, b: Any, x0: Any, least: Any, turns: int, M: Any) -> Any:
 
 
 def bicgstab(
-    A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
-    maxiter: int | None = None, M: Any = None,
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
 ) -> tuple[Any, None]:
     """Solves A x = b by the stabilized biconjugate gradient method, for any A; see `cg`."""
     return _solved("bicgstab", _bicgstab, A, b, x0, tol, atol, maxiter, M, False), None
@@ -215,8 +233,10 @@ def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]
     before = sqrt(_square(w))
     h = zeros(flatten(V)[0][0].shape[0], dtype)
     for _ in range(2):
-        more = functools.reduce(operator.add, flatten(_map(
-            lambda v, x: total(v.conj() * x, axis=tuple(range(1, v.ndim))), V, w))[0])
+        more = functools.reduce(
+            operator.add,
+            flatten(_map(lambda v, x: total(v.conj() * x, axis=tuple(range(1, v.ndim))), V, w))[0],
+        )
         w = _map(lambda v, x, c=more: x - tensordot(c, v, 1, precision=HIGHEST), V, w)
         h = h + more
     size = sqrt(_square(w))
@@ -224,7 +244,9 @@ def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]
     size = where(there, size, 0)
     V = _map(
         lambda v, x: v.at[k + 1].set(where(there, x / where(there, size, 1), 0).astype(v.dtype)),
-        V, w)
+        V,
+        w,
+    )
     return V, h.at[k + 1].set(size.astype(dtype)), size
 
 
@@ -238,7 +260,8 @@ def _batched(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dtype:
 
     H = eye(restart + 1, restart, dtype=dtype)
     V, H, k, _ = while_loop(
-        lambda state: (state[2] < restart) & (state[3] > 0), step, (V, H, 0, size))
+        lambda state: (state[2] < restart) & (state[3] > 0), step, (V, H, 0, size)
+    )
     rhs = zeros(restart + 1, dtype).at[0].set(size.astype(dtype))
     return V, where(arange(restart) < k, lstsq(H, rhs)[0], 0)
 
@@ -268,7 +291,8 @@ def _incremental(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dt
     rhs = zeros(restart + 1, dtype).at[0].set(size.astype(dtype))
     state = (V, R, rhs, zeros((restart, 2), dtype), 0, size)
     V, R, rhs, _, k, _ = while_loop(
-        lambda state: (state[4] < restart) & (state[5] > least), step, state)
+        lambda state: (state[4] < restart) & (state[5] > least), step, state
+    )
     rhs = where(arange(restart) < k, rhs[:-1], 0)
     return V, _by_upper(R[:-1], rhs, restart)
 
@@ -287,8 +311,16 @@ _METHODS = {"batched": _batched, "incremental": _incremental}
 
 
 def gmres(
-    A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, restart: int = 20,
-    maxiter: int | None = None, M: Any = None, solve_method: str = "batched",
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int = 20,
+    maxiter: int | None = None,
+    M: Any = None,
+    solve_method: str = "batched",
 ) -> tuple[Any, Any]:
     """Solves A x = b by the generalized minimal residual method, for any A.
 
@@ -329,7 +361,8 @@ def gmres(
             V = _map(lambda v: zeros((dimension + 1, *v.shape), v.dtype).at[0].set(v), unit)
             V, y = run(matvec, other, V, size, within, dimension, dtype)
             x = _map(
-                lambda v, u: v + tensordot(y, u[:-1], 1, precision=HIGHEST).astype(v.dtype), x, V)
+                lambda v, u: v + tensordot(y, u[:-1], 1, precision=HIGHEST).astype(v.dtype), x, V
+            )
             return x, *left(x), k + 1
 
         x, _, size, _ = while_loop(

@@ -71,8 +71,9 @@ def _choice(name: str, argument: str, value: Any, kind: type[E], built: tuple[E,
         return None
     found = kind.__members__.get(getattr(value, "name", ""))
     if found is None:
-        raise TypeError(f"{name}: {argument} must be one of {kind.__name__}, or None; "
-                        f"got {value!r}.")
+        raise TypeError(
+            f"{name}: {argument} must be one of {kind.__name__}, or None; got {value!r}."
+        )
     if found not in built:
         known = " and ".join(str(x) for x in built)
         raise NotImplementedError(
@@ -152,8 +153,12 @@ def _eigh(x: Any, lower: bool, symmetrize: bool, part: Any) -> Any:
 
 
 def eigh(
-    x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True, subset_by_index: tuple[int, int] | None = None,
+    x: ArrayLike,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
 ) -> tuple[Array, Array]:
     """Eigenvectors and eigenvalues of Hermitian matrices.
@@ -170,17 +175,20 @@ def eigh(
       (v, w): eigenvectors as columns, (…, n, n), and eigenvalues, (…, n), real. Derivatives of
       eigenvectors are NaN or infinite if two eigenvalues are equal.
     """
-    _choice("eigh", "implementation", implementation, EighImplementation,
-            (EighImplementation.QR,))
+    _choice("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
     part = checked_range("eigh", subset_by_index, type_of(x).shape[-1] if type_of(x).ndim else 0)
     v, w = _eigh(x, lower, symmetrize_input, part)
     return v, w
 
 
 def eig(
-    x: ArrayLike, *, compute_left_eigenvectors: bool = True,
-    compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
-    implementation: EigImplementation | None = None, use_magma: bool | None = None,
+    x: ArrayLike,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
 ) -> list[Array]:
     """Eigenvalues and eigenvectors of square matrices.
 
@@ -196,12 +204,15 @@ def eig(
       xᴴ vl = vl w̄ and x vr = vr w.
     """
     _no_magma("eig", use_magma)
-    _choice("eig", "implementation", implementation, EigImplementation,
-            (EigImplementation.LAPACK,))
-    return list(spectral.eig(
-        x, left=compute_left_eigenvectors, right=compute_right_eigenvectors,
-        differentiable=enable_eigvec_derivs,
-    ))
+    _choice("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
+    return list(
+        spectral.eig(
+            x,
+            left=compute_left_eigenvectors,
+            right=compute_right_eigenvectors,
+            differentiable=enable_eigvec_derivs,
+        )
+    )
 
 
 def _no_magma(name: str, use_magma: bool | None) -> None:
@@ -216,8 +227,12 @@ def _svd(x: Any, full: bool, vectors: bool, part: Any, algorithm: str) -> Any:
 
 
 def svd(
-    x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
-    subset_by_index: tuple[int, int] | None = None, algorithm: SvdAlgorithm | None = None,
+    x: ArrayLike,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
 ) -> Array | tuple[Array, Array, Array]:
     """Singular value decomposition of matrices: x = u s vᴴ.
 
@@ -277,7 +292,10 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
 
 
 def qr(
-    x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
+    x: ArrayLike,
+    *,
+    pivoting: bool = False,
+    full_matrices: bool = True,
     use_magma: bool | None = None,
 ) -> tuple[Array, Array] | tuple[Array, Array, Array]:
     """QR decomposition of matrices: x = q r, or x[:, p] = q r.
@@ -324,7 +342,10 @@ def ormqr(
 
 
 def schur(
-    x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
+    x: ArrayLike,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> tuple[Array, ...]:
     """Schur decomposition of square matrices: x = z t zᴴ; not differentiable.

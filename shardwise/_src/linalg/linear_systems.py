@@ -139,7 +139,10 @@ def _pinv(a: Any, *rtol: Any, hermitian: bool) -> Any:
 
 @eager_jit(arrays=2)
 def pinv(
-    a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
+    a: ArrayLike,
+    rtol: ArrayLike | None = None,
+    hermitian: bool = False,
+    *,
     rcond: ArrayLike | None = None,
 ) -> Array:
     """Pseudo-inverses of matrices, (…, m, n): (…, n, m).
@@ -181,8 +184,9 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> Any:
     if 0 in t.shape:
         rank = broadcast_to(_whole().type(0), ())
     else:
-        largest = broadcast_in_dim(reduce_max(values, axes=(0,)), shape=type_of(values).shape,
-                                   dims=())
+        largest = broadcast_in_dim(
+            reduce_max(values, axes=(0,)), shape=type_of(values).shape, dims=()
+        )
         large = ew.gt(values, ew.mul(bound, largest))
         rank = reduce_sum(cast(large, _whole()), axes=(0,))
     left = ew.abs(ew.sub(columns, product(a, x)))
@@ -247,7 +251,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
         last = type_of(a).ndim
         a = shapes.moveaxis(a, axes, tuple(range(last - len(axes), last)))
     shape, wanted = type_of(a).shape, type_of(b).shape
-    out = shape[len(wanted):]
+    out = shape[len(wanted) :]
     if shape[: len(wanted)] != wanted or math.prod(out) != math.prod(wanted):
         raise ValueError(
             f"tensorsolve: shape {shape} of a must begin with shape {wanted} of b, and the product "
@@ -280,7 +284,10 @@ def _rank(m: Any, *given: Any, relative: bool, hermitian: bool) -> Any:
 
 
 def matrix_rank(
-    M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
+    M: ArrayLike,
+    rtol: ArrayLike | None = None,
+    *,
+    hermitian: bool = False,
     tol: ArrayLike | None = None,
 ) -> Array:
     """The number of singular values that are not close to zero.

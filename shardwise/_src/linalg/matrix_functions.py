@@ -109,11 +109,17 @@ def _with(v: Any, k: Any, number: Any) -> Any:
 def _solved(upper: Any, v: Any) -> tuple[Any, Any]:
     """The solutions of upper triangular systems, and which pivots are 0 and replaced by 1."""
     zero = ew.eq(diagonal(upper), lit(0, upper))
-    upper = where(ew.bitwise_and(on_diagonal(type_of(upper).shape),
-                                 columns_of(zero, type_of(upper).shape[-1])), lit(1, upper), upper)
+    upper = where(
+        ew.bitwise_and(
+            on_diagonal(type_of(upper).shape), columns_of(zero, type_of(upper).shape[-1])
+        ),
+        lit(1, upper),
+        upper,
+    )
     v = reshape(v, shape=(*type_of(v).shape, 1))
-    return _column(triangular_solve(upper, v, left_side=True, lower=False, form="N",
-                                    unit_diagonal=False)), zero
+    return _column(
+        triangular_solve(upper, v, left_side=True, lower=False, form="N", unit_diagonal=False)
+    ), zero
 
 
 # -- square roots --
@@ -203,9 +209,7 @@ def _error(t: Any, own: Any, found: Any) -> Any:
     return where(finite, error, lit(np.inf, error))
 
 
-def funm(
-    A: ArrayLike, func: Callable[..., Any], disp: bool = True
-) -> Array | tuple[Array, Array]:
+def funm(A: ArrayLike, func: Callable[..., Any], disp: bool = True) -> Array | tuple[Array, Array]:
     """A function of matrices, (…, n, n), from its values at eigenvalues; not differentiable.
 
     Always complex, unlike in SciPy; inaccurate if eigenvalues are close to each other.
@@ -279,10 +283,16 @@ def _by_schur(a: Any, b: Any, c: Any, tol: float) -> Any:
 
     def step(y: Any, k: Any, wanted: Any, column: Any, number: Any) -> Any:
         wanted = ew.sub(wanted, _times(y, _before(column, k)))
-        return _column(triangular_solve(
-            _plus(r, number), reshape(wanted, shape=(*type_of(wanted).shape, 1)), left_side=True,
-            lower=False, form="N", unit_diagonal=False,
-        ))
+        return _column(
+            triangular_solve(
+                _plus(r, number),
+                reshape(wanted, shape=(*type_of(wanted).shape, 1)),
+                left_side=True,
+                lower=False,
+                form="N",
+                unit_diagonal=False,
+            )
+        )
 
     y = _by_columns(ew.mul(c, lit(0, c)), step, c, s, own)
     found = product(product(u, y), adjoint(v))
@@ -291,8 +301,7 @@ def _by_schur(a: Any, b: Any, c: Any, tol: float) -> Any:
 
 def _by_eig(a: Any, b: Any, c: Any, tol: float) -> Any:
     dtype = type_of(c).dtype
-    (r, u), (s, v) = [spectral.eig(x, left=False, right=True, differentiable=False)
-                      for x in (a, b)]
+    (r, u), (s, v) = [spectral.eig(x, left=False, right=True, differentiable=False) for x in (a, b)]
     c = product(lu.solve(u, as_dtype(c, type_of(u).dtype)), v)
     y = ew.div(c, _sums(r, s))
     found = adjoint(lu.solve(adjoint(v), adjoint(product(u, y))))
@@ -319,7 +328,8 @@ def _unless_singular(x: Any, r: Any, s: Any, tol: float, dtype: Any) -> Any:
 def _sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
     by = _by_schur if method == "schur" else _by_eig
     return custom_linear_solve(
-        lambda x: ew.add(product(a, x), product(x, b)), c,
+        lambda x: ew.add(product(a, x), product(x, b)),
+        c,
         solve=lambda _, c: by(a, b, c, tol),
         transpose_solve=lambda _, c: by(turned(a), turned(b), c, tol),
     )
@@ -379,9 +389,7 @@ _unitary = custom_jvp(_polar, nondiff_argnums=(1, 2, 3))
 
 
 @_unitary.defjvp
-def _unitary_jvp(
-    method: str, eps: Any, most: int, primals: Any, tangents: Any
-) -> tuple[Any, Any]:
+def _unitary_jvp(method: str, eps: Any, most: int, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """du = u w + (1 - u uᴴ) dx h⁻¹, where h w + w h = uᴴ dx - dxᴴ u."""
     (x,), (dx,) = primals, tangents
     u = _unitary(x, method, eps, most)
@@ -394,7 +402,11 @@ def _unitary_jvp(
 
 @eager_jit(arrays=1)
 def polar(
-    a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
+    a: ArrayLike,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
     max_iterations: int | None = None,
 ) -> tuple[Array, Array]:
     """(u, p): a = u p, or a = p u for side "left"; u with orthonormal columns or rows.

@@ -202,8 +202,12 @@ def _best_order(sizes: tuple[int, ...]) -> dict[tuple[int, int], int]:
 def _multi_dot(*arrays: Any, precision: Any) -> Any:
     shapes = [type_of(x).shape for x in arrays]
     ends = {1, 2}
-    if (len(arrays) < 2 or len(shapes[0]) not in ends or len(shapes[-1]) not in ends
-            or any(len(s) != 2 for s in shapes[1:-1])):
+    if (
+        len(arrays) < 2
+        or len(shapes[0]) not in ends
+        or len(shapes[-1]) not in ends
+        or any(len(s) != 2 for s in shapes[1:-1])
+    ):
         raise ValueError(
             "multi_dot takes two or more matrices, of which the first and the last may be vectors; "
             f"got shapes {', '.join(map(str, shapes))}."
@@ -238,7 +242,11 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -
 
 
 def matmul(
-    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None,
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Matrix product over the last two dimensions; see `shardwise.numpy.matmul`."""
@@ -249,7 +257,12 @@ def matmul(
 
 @eager_jit(arrays=2)
 def vecdot(
-    x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Inner products of the vectors along `axis`; see `shardwise.numpy.vecdot`."""
@@ -260,13 +273,22 @@ def vecdot(
 
 @eager_jit(arrays=2)
 def tensordot(
-    x1: ArrayLike, x2: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
-    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Sum of products over pairs of dimensions; see `shardwise.numpy.tensordot`."""
     return contractions.tensordot(
-        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type,
+        x1,
+        x2,
+        axes,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
         out_sharding=out_sharding,
     )
 

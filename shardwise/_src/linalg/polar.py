@@ -76,11 +76,13 @@ def _by_cholesky(x: Any, a: Any, b: Any, c: Any) -> Any:
     factor = cholesky(ew.add(eye(n, t.dtype), ew.mul(spread(c, n), square)))
     turned = x
     for form in "CN":
-        turned = triangular_solve(factor, turned, left_side=False, lower=True, form=form,
-                                  unit_diagonal=False)
+        turned = triangular_solve(
+            factor, turned, left_side=False, lower=True, form=form, unit_diagonal=False
+        )
     ratio = ew.div(b, c)
-    return ew.add(ew.mul(spread(ratio, t.shape), x),
-                  ew.mul(spread(ew.sub(a, ratio), t.shape), turned))
+    return ew.add(
+        ew.mul(spread(ratio, t.shape), x), ew.mul(spread(ew.sub(a, ratio), t.shape), turned)
+    )
 
 
 def _length(x: Any) -> Any:
@@ -121,9 +123,7 @@ def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
         place = ew.min(ew.sub(k, np.int32(len(first))), np.int32(len(table) - 1))
         places = np.arange(len(table), dtype=np.int32)
         at = ew.eq(places, spread(place, places.shape))
-        y = _by_cholesky(x, *[
-            reduce_sum(where(at, w, lit(0, w)), axes=(0,)) for w in columns
-        ])
+        y = _by_cholesky(x, *[reduce_sum(where(at, w, lit(0, w)), axes=(0,)) for w in columns])
         moved, size = _length(ew.sub(y, x)), _length(y)
         still = ew.le(moved, ew.mul(lit(near, size), size))
         enough = ew.ge(ew.add(k, np.int32(1)), np.int32(len(weights)))
@@ -143,16 +143,22 @@ def _qdwh(x: Any, eps: float | None, most: int, part: tuple[int, int] | None) ->
             "Pass the adjoint."
         )
     if part is not None:
-        inside = [ew.lt(iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 2 + i), np.int32(n))
-                  for i, n in enumerate(part)]
+        inside = [
+            ew.lt(iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 2 + i), np.int32(n))
+            for i, n in enumerate(part)
+        ]
         x = where(ew.bitwise_and(*inside), x, lit(0, x))
     u, steps, done = unitary(x, eps, most)
     return [u, hermitian_part(product(adjoint(u), x)), steps, done]
 
 
 def qdwh(
-    x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None = None,
-    eps: float | None = None, dynamic_shape: tuple[int, int] | None = None,
+    x: ArrayLike,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     """The polar factors x = u h; without reverse-mode derivatives (`scipy.linalg.polar` has them).
 

@@ -55,9 +55,16 @@ def _by_lower(factor: Any, b: Any, form: str) -> Any:
 
 
 def eigh(
-    a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_only: bool = False,
-    overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True, eigvals: None = None,
-    type: int = 1, check_finite: bool = True,
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: None = None,
+    type: int = 1,
+    check_finite: bool = True,
 ) -> Array | tuple[Array, Array]:
     """Eigenvalues and eigenvectors of Hermitian matrices.
 
@@ -96,8 +103,9 @@ def _eigh_tridiagonal(d: Any, e: Any, vectors: bool, part: tuple[int, int] | Non
     n = t.shape[-1]
     e = d if n == 0 else pad(e, lit(0, e), padding_config=(*[(0, 0, 0)] * (t.ndim - 1), (0, 1, 0)))
     own, below = [rows_of(x, n) for x in (d, e)]
-    row, column = [iota(dtype=INT32, shape=type_of(own).shape, dimension=t.ndim - 1 + i)
-                   for i in (0, 1)]
+    row, column = [
+        iota(dtype=INT32, shape=type_of(own).shape, dimension=t.ndim - 1 + i) for i in (0, 1)
+    ]
     below = where(ew.eq(row, ew.add(column, lit(1, column))), below, lit(0, below))
     found = spectral.eigh(where(ew.eq(row, column), own, below), lower=True, vectors=vectors)
     if part is not None:
@@ -106,8 +114,13 @@ def _eigh_tridiagonal(d: Any, e: Any, vectors: bool, part: tuple[int, int] | Non
 
 
 def eigh_tridiagonal(
-    d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a",
-    select_range: tuple[float, float] | None = None, tol: float | None = None,
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
     key: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices, computed as full matrices.
@@ -173,8 +186,11 @@ def _hessenberg(a: Any, calc_q: bool) -> Any:
     inner = slice_in_dim(slice_in_dim(found, 1, n, rows), 0, n - 1, rows + 1)
     q = orthogonal.householder_product(inner, taus)
     q = pad(q, lit(0, q), padding_config=(*[(0, 0, 0)] * rows, (1, 0, 0), (1, 0, 0)))
-    corner = pad(eye((*t.shape[:-2], 1, 1), t.dtype), lit(0, q),
-                 padding_config=(*[(0, 0, 0)] * rows, (0, n - 1, 0), (0, n - 1, 0)))
+    corner = pad(
+        eye((*t.shape[:-2], 1, 1), t.dtype),
+        lit(0, q),
+        padding_config=(*[(0, 0, 0)] * rows, (0, n - 1, 0), (0, n - 1, 0)),
+    )
     return [h, ew.add(q, corner)]
 
 

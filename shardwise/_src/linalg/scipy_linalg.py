@@ -78,8 +78,12 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
 
 
 def svd(
-    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
-    check_finite: bool = True, lapack_driver: str = "gesdd",
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
 ) -> Array | tuple[Array, Array, Array]:
     """(u, s, vᴴ), or s; see `shardwise.numpy.linalg.svd`.
 
@@ -88,15 +92,21 @@ def svd(
     if lapack_driver not in ("gesdd", "gesvd"):
         raise ValueError(f"svd: lapack_driver must be 'gesdd' or 'gesvd'; got {lapack_driver!r}.")
     found = spectral.svd(
-        *promote_inexact(a), full_matrices=full_matrices, vectors=compute_uv,
+        *promote_inexact(a),
+        full_matrices=full_matrices,
+        vectors=compute_uv,
         algorithm=lapack_driver,
     )
     return (found[1], found[0], found[2]) if compute_uv else found[0]
 
 
 def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
-    pivoting: bool = False, check_finite: bool = True,
+    a: ArrayLike,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
 ) -> tuple[Array, ...]:
     """Orthogonal and triangular factors: a = q r, or a[:, p] = q r.
 
@@ -137,8 +147,13 @@ def _qr_multiply(a: Any, c: Any, left: bool, pivoting: bool, conj: bool) -> Any:
 
 
 def qr_multiply(
-    a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool = False,
-    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False,
+    a: ArrayLike,
+    c: ArrayLike,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
     """Products with the orthogonal factor of a, and the triangular factor.
 
@@ -215,8 +230,11 @@ def _lu_solve(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
 
 
 def lu_solve(
-    lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
-    overwrite_b: bool = False, check_finite: bool = True,
+    lu_and_piv: tuple[ArrayLike, ArrayLike],
+    b: ArrayLike,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
 ) -> Array:
     """The solution x of a x = b from the result of `lu_factor`.
 
@@ -234,13 +252,15 @@ def lu_solve(
 def _cho_solve(c: Any, b: Any, lower: bool) -> Any:
     c, b = promote_inexact(c, b)
     c, b, vector = with_columns("cho_solve", c, b)
-    for form in ("NC" if lower else "CN"):
+    for form in "NC" if lower else "CN":
         b = triangular_solve(c, b, left_side=True, lower=lower, form=form, unit_diagonal=False)
     return without_column(b, vector)
 
 
 def cho_solve(
-    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
+    c_and_lower: tuple[ArrayLike, bool],
+    b: ArrayLike,
+    overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
     """The solution x of a x = b from the result of `cho_factor`; b: (n,) or (…, n, k)."""
@@ -258,8 +278,13 @@ def _solve_triangular(a: Any, b: Any, lower: bool, form: str, unit: bool) -> Any
 
 @eager_jit(arrays=2)
 def solve_triangular(
-    a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
-    unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
     """The solution x of a x = b with a triangular matrix a.
@@ -286,8 +311,13 @@ def _solve_positive(a: Any, b: Any, lower: bool) -> Any:
 
 @eager_jit(arrays=2)
 def solve(
-    a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,
+    a: ArrayLike,
+    b: ArrayLike,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
     """The solution x of a x = b.
@@ -299,8 +329,5 @@ def solve(
       assume_a: "gen", "sym" and "her": by LU decomposition; "pos": by the Cholesky factor.
     """
     if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ValueError(
-            f"solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got {assume_a!r}."
-        )
+        raise ValueError(f"solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got {assume_a!r}.")
     return _solve_positive(a, b, lower) if assume_a == "pos" else linear_systems.solve(a, b)
-

@@ -207,8 +207,11 @@ def _convolution_matrix(a: Any, n: int, mode: str) -> Any:
             f"convolution_matrix: n and the size of a must be positive; got {n} and {m}."
         )
     short = min(m, n) - 1
-    start, rows = {"full": (0, m + n - 1), "same": (short // 2, max(m, n)),
-                   "valid": (short, max(m, n) - short)}[mode]
+    start, rows = {
+        "full": (0, m + n - 1),
+        "same": (short // 2, max(m, n)),
+        "valid": (short, max(m, n) - short),
+    }[mode]
     places = _grid(rows, n, "difference") + start
     padded = concatenate([a, full(0, (*type_of(a).shape[:-1], 1), type_of(a).dtype)], axis=-1)
     return padded[..., np.where((places < 0) | (places >= m), m, places)]
@@ -278,8 +281,10 @@ def _approximant(a: Any, degree: int) -> tuple[Any, Any]:
     """The odd and the even part of the numerator of the Padé approximant."""
     t = type_of(a)
     top, fact = degree, math.factorial
-    weights = [fact(2 * top - k) * fact(top) // (fact(top - k) * fact(k)) / fact(2 * top)
-               for k in range(top + 1)]
+    weights = [
+        fact(2 * top - k) * fact(top) // (fact(top - k) * fact(k)) / fact(2 * top)
+        for k in range(top + 1)
+    ]
     weights = [w / weights[0] for w in weights]
     square = product(a, a)
     power = eye(t.shape, t.dtype)
@@ -309,8 +314,9 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
     odd, even = _approximant(ew.mul(a, spread(as_dtype(scale, t.dtype), t.shape)), degree)
     below, above = ew.sub(even, odd), ew.add(even, odd)
     if upper:
-        found = triangular_solve(below, above, left_side=True, lower=False, form="N",
-                                 unit_diagonal=False)
+        found = triangular_solve(
+            below, above, left_side=True, lower=False, form="N", unit_diagonal=False
+        )
     else:
         found = lu.solve(below, above)
     return _squared(found, halvings, most)
@@ -333,8 +339,9 @@ def _squared(x: Any, times: Any, most: int) -> Any:
     def step(x: Any, k: Any) -> Any:
         left = ew.lt(broadcast_to(k, type_of(times).shape), times)
         some = reduce_or(left, axes=tuple(range(type_of(left).ndim)))
-        return cond(some, lambda x: where(spread(left, shape), product(x, x), x),
-                    lambda x: x, x), None
+        return cond(
+            some, lambda x: where(spread(left, shape), product(x, x), x), lambda x: x, x
+        ), None
 
     counts = as_dtype(iota(dtype=INT32, shape=(most,), dimension=0), type_of(times).dtype)
     return scan(step, x, counts)[0]

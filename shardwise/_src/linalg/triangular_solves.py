@@ -31,8 +31,14 @@ def _triangular_solve(a: Any, b: Any, form: str, conjugated: bool, **kind: Any) 
 
 @eager_jit(arrays=2)
 def triangular_solve(
-    a: ArrayLike, b: ArrayLike, *, left_side: bool = False, lower: bool = False,
-    transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
 ) -> Array:
     """The solution x of a x = b, or of x a = b, with a triangular matrix.
 
@@ -47,7 +53,12 @@ def triangular_solve(
     conjugate_a = conjugate_a and is_complex(type_of(a).dtype)
     form = "N" if not transpose_a else "C" if conjugate_a else "T"
     return _triangular_solve(
-        a, b, form, conjugate_a and not transpose_a, left_side=left_side, lower=lower,
+        a,
+        b,
+        form,
+        conjugate_a and not transpose_a,
+        left_side=left_side,
+        lower=lower,
         unit_diagonal=unit_diagonal,
     )
 
@@ -75,8 +86,9 @@ def _symmetric_product(a: Any, c: Any, alpha: Any, beta: Any, symmetrize: bool) 
             "symmetric_product takes (…, m, n) and (…, m, m) of the same dtype; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
-    out = ew.add(ew.mul(cast(alpha, t.dtype), product(a, turned(a))),
-                 ew.mul(cast(beta, t.dtype), c))
+    out = ew.add(
+        ew.mul(cast(alpha, t.dtype), product(a, turned(a))), ew.mul(cast(beta, t.dtype), c)
+    )
     if symmetrize:
         out = ew.add(triangle(out, True), turned(triangle(out, True, strict=True)))
     return out
@@ -84,7 +96,11 @@ def _symmetric_product(a: Any, c: Any, alpha: Any, beta: Any, symmetrize: bool) 
 
 @eager_jit(arrays=2)
 def symmetric_product(
-    a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0, beta: float = 0.0,
+    a_matrix: ArrayLike,
+    c_matrix: ArrayLike,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
     symmetrize_output: bool = False,
 ) -> Array:
     """alpha a aᵀ + beta c.

@@ -44,19 +44,21 @@ class Function:
 
 
 FUNCTIONS = {
-    "fft": Function("fourier.transformed", "[...] -> [...]", (0,), kernel=False, form="Tiles",
-                    panels=False),
+    "fft": Function(
+        "fourier.transformed", "[...] -> [...]", (0,), kernel=False, form="Tiles", panels=False
+    ),
     "hermitian": Function("factors.hermitian", "[i, j] -> [i, j]", (0,), kernel=False),
     "potrf": Function("factors.potrf", "[i, j] -> [i, j], []", (0, None)),
     "getrf": Function("factors.getrf", "[i, j] -> [i, j], [*], []", (0, None, None)),
-    "getrs": Function(
-        "factors.getrs", "[i, j], [*], [i, k] -> [i, k]", (2,), kernel=False
-    ),
+    "getrs": Function("factors.getrs", "[i, j], [*], [i, k] -> [i, k]", (2,), kernel=False),
     "geqrf": Function("orthogonal.geqrf", "[i, j] -> [i, j], [*]", (0, None)),
-    **dict.fromkeys(["orgqr", "ungqr"], Function(
-        "orthogonal.orgqr", "[i, j], [*] -> [i, j]", (0,))),
-    **dict.fromkeys(["syevd", "heevd"], Function(
-        "eigenvalues.syevd", "[i, j] -> [i, j], [*], []", (0, None, None))),
+    **dict.fromkeys(
+        ["orgqr", "ungqr"], Function("orthogonal.orgqr", "[i, j], [*] -> [i, j]", (0,))
+    ),
+    **dict.fromkeys(
+        ["syevd", "heevd"],
+        Function("eigenvalues.syevd", "[i, j] -> [i, j], [*], []", (0, None, None)),
+    ),
     "trsm": Function("factors.trsm", "[i, j], [i, k] -> [i, k]", (1,)),
 }
 
@@ -82,14 +84,21 @@ class Places(ManualAxes):
 
 
 def call_text(
-    name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
-    config: dict[str, Any], devices: int, write: partitioner.Writer,
+    name: str,
+    xs: Sequence[str],
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    config: dict[str, Any],
+    devices: int,
+    write: partitioner.Writer,
 ) -> str:
     """The instruction that calls a function whose operands may be sharded."""
     partitioner.register(TARGET, write)
     function = FUNCTIONS[name]
     asked = {
-        "name": name, "devices": devices, "flags": config,
+        "name": name,
+        "devices": devices,
+        "flags": config,
         "types": [[[list(t.shape), t.dtype.name] for t in side] for side in (ins, outs)],
     }
     types = [", ".join(map(tensor_text, side)) for side in (ins, outs)]
@@ -129,8 +138,10 @@ def module_text(
     function = FUNCTIONS[asked["name"]]
     sides = [[(tuple(shape), np.dtype(dtype)) for shape, dtype in side] for side in asked["types"]]
     ins = [array_type(p.part(p.shape), t[1]) for p, t in zip(pieces, sides[0], strict=True)]
-    outs = [array_type(shape if i is None else pieces[i].part(shape), dtype)
-            for (shape, dtype), i in zip(sides[1], function.like, strict=True)]
+    outs = [
+        array_type(shape if i is None else pieces[i].part(shape), dtype)
+        for (shape, dtype), i in zip(sides[1], function.like, strict=True)
+    ]
     names = [f"%arg{i}" for i in range(len(ins))]
     flags = {k: tuple(v) if isinstance(v, list) else v for k, v in asked["flags"].items()}
     if function.kernel and all(set(p.tiles) <= {1} for p in pieces):

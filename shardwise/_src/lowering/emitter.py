@@ -200,8 +200,13 @@ class Emitter(Manual, Instructions, Kernels):
             ins.append(aval)
             opaque = opaque or isinstance(aval.dtype, ExtendedDType)
         if opaque and op.elements is not Elements.KNOWN:  # it does not inspect the elements
-            held = self.staged(on_buffers, [stored_type(t) for t in ins], op=op, types=tuple(ins),
-                               params=tuple(eqn.params.items()))
+            held = self.staged(
+                on_buffers,
+                [stored_type(t) for t in ins],
+                op=op,
+                types=tuple(ins),
+                params=tuple(eqn.params.items()),
+            )
             results = self.inline(held, *xs)
         elif op.multiple:
             results = op.lower(op, self, ins, outs, *xs, **eqn.params)
@@ -259,10 +264,14 @@ class Emitter(Manual, Instructions, Kernels):
         self, program: Program, names: Sequence[str], *, name: str, version: int, attributes: str
     ) -> list[str]:
         """An operation with this name, whose decomposition is the program."""
-        return self._called(program, names, lambda symbol, xs: (
-            f"stablehlo.composite {quoted(name)} {xs} {{composite_attributes = {attributes}, "
-            f"decomposition = @{symbol}, version = {version} : i32}}"
-        ))
+        return self._called(
+            program,
+            names,
+            lambda symbol, xs: (
+                f"stablehlo.composite {quoted(name)} {xs} {{composite_attributes = {attributes}, "
+                f"decomposition = @{symbol}, version = {version} : i32}}"
+            ),
+        )
 
     def _called(
         self, program: Program, names: Sequence[str], form: Callable[[str, str], str]
@@ -336,8 +345,9 @@ class Emitter(Manual, Instructions, Kernels):
 
     def within(self, own: ManualAxes) -> Emitter:
         """The emitter of code that is manual along more axes, where none of them is sharded."""
-        left = math.prod([n for n, name in zip(own.grid.shape, own.names, strict=True)
-                          if name not in own.manual])
+        left = math.prod(
+            [n for n, name in zip(own.grid.shape, own.names, strict=True) if name not in own.manual]
+        )
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
         new.functions, new.taken, new.count = self.functions, self.taken, self.count
@@ -364,8 +374,12 @@ class Emitter(Manual, Instructions, Kernels):
     # -- host functions --
 
     def host_call(
-        self, function: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
-        names: Sequence[str], pure: bool,
+        self,
+        function: Any,
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        names: Sequence[str],
+        pure: bool,
     ) -> list[str]:
         """Calls a host function: once, with full values; or on each device, with its shards.
 
@@ -387,7 +401,12 @@ class Emitter(Manual, Instructions, Kernels):
             gathered = [self._gathered(t, callback.local) for t in ins]
             names = [self.replicate_dims(*row) for row in zip(names, ins, gathered, strict=True)]
         results = self.custom_call(
-            target, names, ins, as_bits, effect=not pure, extra=place,
+            target,
+            names,
+            ins,
+            as_bits,
+            effect=not pure,
+            extra=place,
             config=f"{{index = {self.host_numbers[function]} : ui64}}",
         )
         if self.devices == 1:
@@ -488,7 +507,10 @@ def any_constants(program: Program) -> bool:
 
 @cached(4096)
 def _staged(
-    fun: Callable, context: TraceKey, types: tuple[ArrayType, ...], marks: tuple,
+    fun: Callable,
+    context: TraceKey,
+    types: tuple[ArrayType, ...],
+    marks: tuple,
     *params: tuple[str, Any],
 ) -> Program:
     """Traces a function over ops outside of all interpreters; it may return one or several results.

@@ -14,11 +14,7 @@ import numpy as np
 
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
-from shardwise._src.ops.cast import (
-    bitcast_convert_type,
-    convert_element_type,
-    reduce_precision,
-)
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
 from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
@@ -75,7 +71,11 @@ class Instructions:
         return self.let(f"stablehlo.reshape {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def slice(
-        self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
+        self,
+        x: str,
+        t: ArrayType,
+        starts: Sequence[int],
+        limits: Sequence[int],
         strides: Sequence[int] | None = None,
     ) -> str:
         steps = strides or (1,) * t.ndim
@@ -103,7 +103,8 @@ class Instructions:
             wide = [t.update(dtype=INT8) for t in ins]
             return self.cast(
                 self.concatenate(names, wide, out.update(dtype=INT8), dimension),
-                out.update(dtype=INT8), out.dtype,
+                out.update(dtype=INT8),
+                out.dtype,
             )
         types = ", ".join(map(self.ty, ins))
         return self.let(
@@ -183,17 +184,23 @@ class Instructions:
         """ins: the types of `x`, the update and the starts."""
         update = self._computed(update, ins[1])
         names, types = ", ".join([x, update, *starts]), ", ".join(map(self.ty, ins))
-        return self.let(
-            f"stablehlo.dynamic_update_slice {names} : ({types}) -> {self.ty(ins[0])}"
-        )
+        return self.let(f"stablehlo.dynamic_update_slice {names} : ({types}) -> {self.ty(ins[0])}")
 
     def _computed(self, update: str, t: ArrayType) -> str:
         """XLA error `update-in-place`: an update computed from the value that it overwrites."""
         return self.barrier(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
 
     def gather(
-        self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
-        sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
+        self,
+        x: str,
+        indices: str,
+        ins: Sequence[ArrayType],
+        out: ArrayType,
+        dims: Any,
+        sizes: Sequence[int],
+        *,
+        indices_are_sorted: bool,
+        clip: bool,
     ) -> str:
         """XLA errors `merged-slices` and `lost-factor`, if a single window is taken.
 
@@ -204,13 +211,17 @@ class Instructions:
             indices = self.via(clamped, (ins[1],), indices, limits=limits)[0]
         if ins[1].size == ins[1].shape[-1]:
             x = self._product(x, ins[0], sizes)
-        numbers = attribute("gather", {
-            "offset_dims": dims.offset_dims,
-            "collapsed_slice_dims": dims.collapsed_slice_dims,
-            "operand_batching_dims": dims.operand_batching_dims,
-            "start_indices_batching_dims": dims.start_indices_batching_dims,
-            "start_index_map": dims.start_index_map,
-        }, ins[1].ndim - 1)
+        numbers = attribute(
+            "gather",
+            {
+                "offset_dims": dims.offset_dims,
+                "collapsed_slice_dims": dims.collapsed_slice_dims,
+                "operand_batching_dims": dims.operand_batching_dims,
+                "start_indices_batching_dims": dims.start_indices_batching_dims,
+                "start_index_map": dims.start_index_map,
+            },
+            ins[1].ndim - 1,
+        )
         places = f": {', '.join(map(str, sizes))}" if sizes else ""
         return self.let(
             f'"stablehlo.gather"({x}, {indices}) <{{dimension_numbers = {numbers}, '
@@ -269,7 +280,11 @@ class Instructions:
         )
 
     def reduce_by(
-        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        self,
+        body: Callable,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        identities: Sequence,
         axes: Sequence[int],
     ) -> list[str]:
         """`stablehlo.reduce` of several operands of one shape.
@@ -289,11 +304,16 @@ class Instructions:
         places = f": {', '.join(map(str, axes))}" if axes else ""
         return self.lets(
             f'"stablehlo.reduce"({", ".join([*xs, *inits])}) <{{dimensions = array<i64{places}>}}> '
-            f"{region} : ({types}) -> ({outs})", len(ins),
+            f"{region} : ({types}) -> ({outs})",
+            len(ins),
         )
 
     def reduce_window(
-        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        self,
+        body: Callable,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        identities: Sequence,
         window: Any,
     ) -> list[str]:
         """Reduces all windows (`ops.pooling.Window`); the other arguments are as in `reduce_by`.
@@ -309,9 +329,7 @@ class Instructions:
         bounds, window = window.crop(ins[0].shape)
         if any(a >= b for a, b in bounds):
             outs = [(array_type((), t.dtype), array_type(counts, t.dtype)) for t in ins]
-            return [
-                self.broadcast(x, t, out, ()) for x, (t, out) in zip(inits, outs, strict=True)
-            ]
+            return [self.broadcast(x, t, out, ()) for x, (t, out) in zip(inits, outs, strict=True)]
         shape = tuple([b - a for a, b in bounds])
         if shape != ins[0].shape:
             starts, limits = zip(*bounds, strict=True)
@@ -325,7 +343,8 @@ class Instructions:
             f"{_numbers(window.base_dilation)}, padding = {_pairs(window.padding)}, "
             f"window_dilations = {_numbers(window.window_dilation)}, window_dimensions = "
             f"{_numbers(window.sizes)}, window_strides = {_numbers(window.strides)}}}> "
-            f"{self.binary_region(ins, body)} : ({types}) -> ({outs})", len(ins),
+            f"{self.binary_region(ins, body)} : ({types}) -> ({outs})",
+            len(ins),
         )
 
     def select_and_scatter(
@@ -365,8 +384,14 @@ class Instructions:
         )
 
     def scatter(
-        self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, *,
-        indices_are_sorted: bool, unique_indices: bool,
+        self,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        dims: Any,
+        body: str,
+        *,
+        indices_are_sorted: bool,
+        unique_indices: bool,
     ) -> str:
         """xs:   the operand, the index vectors, which are along the last dimension, and the
               updates; `ins` are their types.
@@ -374,13 +399,17 @@ class Instructions:
         body: the name of the instruction that combines two elements; empty to replace.
         """
         xs = [*xs[:2], self._computed(xs[2], ins[2])]
-        numbers = attribute("scatter", {
-            "update_window_dims": dims.update_window_dims,
-            "inserted_window_dims": dims.inserted_window_dims,
-            "input_batching_dims": dims.operand_batching_dims,
-            "scatter_indices_batching_dims": dims.scatter_indices_batching_dims,
-            "scatter_dims_to_operand_dims": dims.scatter_dims_to_operand_dims,
-        }, ins[1].ndim - 1)
+        numbers = attribute(
+            "scatter",
+            {
+                "update_window_dims": dims.update_window_dims,
+                "inserted_window_dims": dims.inserted_window_dims,
+                "input_batching_dims": dims.operand_batching_dims,
+                "scatter_indices_batching_dims": dims.scatter_indices_batching_dims,
+                "scatter_dims_to_operand_dims": dims.scatter_dims_to_operand_dims,
+            },
+            ins[1].ndim - 1,
+        )
 
         def combine(e: Any, types: Any, old: str, new: str) -> list[str]:
             return [e.let(f"stablehlo.{body} {old}, {new} : {e.ty(types[0])}") if body else new]

@@ -38,8 +38,14 @@ class Kernels:
     platform: str
 
     def lapack(
-        self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
-        batch: int, config: dict[str, Flag] | None = None,
+        self,
+        name: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        *,
+        batch: int,
+        config: dict[str, Flag] | None = None,
         aliases: dict[int, int] | None = None,
     ) -> list[str]:
         """Calls a LAPACK function, by its name without the dtype letter; or an additional function
@@ -61,15 +67,29 @@ class Kernels:
         target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
         orders = [[_by_columns(t, batch) for t in side] for side in (ins, outs)]
         return self.custom_call(
-            target, xs, ins, outs, config=f"{{{flags}}}", orders=orders, aliases=aliases,
+            target,
+            xs,
+            ins,
+            outs,
+            config=f"{{{flags}}}",
+            orders=orders,
+            aliases=aliases,
             batch=batch if self.devices > 1 else 0,
         )
 
     def custom_call(
-        self, target: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
-        *, config: str = "{}", version: int = 4,
+        self,
+        target: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        *,
+        config: str = "{}",
+        version: int = 4,
         orders: Sequence[Sequence[Sequence[int] | None]] | None = None,
-        aliases: dict[int, int] | None = None, effect: bool = False, batch: int = 0,
+        aliases: dict[int, int] | None = None,
+        effect: bool = False,
+        batch: int = 0,
         extra: dict[str, str] | None = None,
     ) -> list[str]:
         """Calls a function by the name registered with XLA.
@@ -130,7 +150,11 @@ class Kernels:
         return function is not None and (large or not function.panels)
 
     def of_divided(
-        self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        self,
+        name: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
         config: dict[str, Any],
     ) -> list[str]:
         """A function whose operands may be sharded."""
@@ -155,15 +179,20 @@ def _by_columns(t: ArrayType, batch: int) -> tuple[int, ...] | None:
 
 def _layouts(types: Sequence[ArrayType], orders: Sequence[Sequence[int] | None]) -> str:
     """For each value, its dimensions from the fastest-varying one to the slowest."""
-    rows = [[*reversed(range(t.ndim) if order is None else order)]
-            for t, order in zip(types, orders, strict=True)]
+    rows = [
+        [*reversed(range(t.ndim) if order is None else order)]
+        for t, order in zip(types, orders, strict=True)
+    ]
     return ", ".join(f"dense<{row or ''}> : tensor<{len(row)}xindex>" for row in rows)
 
 
 def _rule(ins: Sequence[ArrayType], outs: Sequence[ArrayType], batch: int) -> str:
     """Shardy's sharding rule: the leading dimensions correspond, the others are replicated."""
-    names = (f"{c}{n}" for n in itertools.chain([""], itertools.count(1))
-             for c in (f"{x}_" if n else x for x in "ijklmnopqrstuvwxyz"))
+    names = (
+        f"{c}{n}"
+        for n in itertools.chain([""], itertools.count(1))
+        for c in (f"{x}_" if n else x for x in "ijklmnopqrstuvwxyz")
+    )
     leading = [next(names) for _ in range(batch)]
     sizes = dict(zip(leading, ins[0].shape, strict=False))
 

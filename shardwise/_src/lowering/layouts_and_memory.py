@@ -92,7 +92,9 @@ PLAIN = Storage()
 
 
 def storage_of(
-    in_shardings: Sequence[Any], in_layouts: Sequence[Order], out_kinds: Sequence[str | None],
+    in_shardings: Sequence[Any],
+    in_layouts: Sequence[Order],
+    out_kinds: Sequence[str | None],
     out_layouts: Sequence[Order],
 ) -> Storage:
     """The storage for these memory kinds and layouts; `PLAIN` if all are default."""

@@ -94,9 +94,15 @@ class Manual:
     binary_region: Callable[..., str]
 
     def manually(
-        self, program: Program, xs: Sequence[str], ins: Sequence[ArrayType],
-        outs: Sequence[ArrayType], mesh: Any, places: Sequence[Sequence[NamedSharding]],
-        axes: Sequence[Any], tracked: bool,
+        self,
+        program: Program,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        mesh: Any,
+        places: Sequence[Sequence[NamedSharding]],
+        axes: Sequence[Any],
+        tracked: bool,
     ) -> list[str]:
         """A program that is manual along axes of a mesh.
 
@@ -131,17 +137,25 @@ class Manual:
         rows = [row for row in rows if row[-1].size]
         for axis, name in inner.places.items():
             size = mesh.shape[axis] if axis in axes else 1
-            rows.append((
-                self._numbers_to(size) if axis in axes else self._place(axis),
-                array_type((size,), _INT32.dtype),
-                whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
-                name, array_type((1,), _INT32.dtype),
-            ))
+            rows.append(
+                (
+                    self._numbers_to(size) if axis in axes else self._place(axis),
+                    array_type((size,), _INT32.dtype),
+                    whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
+                    name,
+                    array_type((1,), _INT32.dtype),
+                )
+            )
         return self._computation(rows, outs, places[1], own, axes, inner.lines)
 
     def _computation(
-        self, rows: Sequence[tuple[Any, ...]], outs: Sequence[ArrayType],
-        places: Sequence[NamedSharding], own: ManualAxes, axes: Sequence[Any], lines: Sequence[str],
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        outs: Sequence[ArrayType],
+        places: Sequence[NamedSharding],
+        own: ManualAxes,
+        axes: Sequence[Any],
+        lines: Sequence[str],
     ) -> list[str]:
         """rows: for each operand its value, type and sharding, and the shard's name and type."""
         given, given_types, taken, names, types = zip(*rows, strict=True) if rows else [()] * 5
@@ -154,11 +168,15 @@ class Manual:
             f"in_shardings=[{self._targets(taken, given_types, own)}] "
             f"out_shardings=[{self._targets(places, outs, own)}] manual_axes={{{quoted}}} "
             f"({args}) {{\n{body}\n}} : ({', '.join(map(self.ty, given_types))}) -> "
-            f"({', '.join(map(self.ty, outs))})", len(outs),
+            f"({', '.join(map(self.ty, outs))})",
+            len(outs),
         )
 
     def run_on_one(
-        self, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        self,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
         call: Callable[[Any, Sequence[str]], list[str]],
     ) -> list[str]:
         """Runs a call on one of the devices that only differ in axes that are not manual; the
@@ -189,10 +207,13 @@ class Manual:
         regions = ", ".join([f"{{\n{inner.region(write)}\n}}" for write in (here, elsewhere)])
         found = inner.lets(
             f'"stablehlo.case"({which}) ({regions}) : (tensor<i32>) -> '
-            f"({', '.join(map(self.ty, bits))})", len(outs),
+            f"({', '.join(map(self.ty, bits))})",
+            len(outs),
         )
-        sums = [inner.all_reduce(x, b, "or" if b.dtype == bool else "add", rest)
-                for x, b in zip(found, bits, strict=True)]
+        sums = [
+            inner.all_reduce(x, b, "or" if b.dtype == bool else "add", rest)
+            for x, b in zip(found, bits, strict=True)
+        ]
         sums = [inner.as_bits(x, b, t) for x, b, t in zip(sums, bits, outs, strict=True)]
         inner.lines.append(return_text("sdy.return", sums, outs))
         self.count = inner.count
@@ -248,7 +269,12 @@ class Manual:
         )
 
     def all_gather(
-        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any],
+        self,
+        x: str,
+        t: ArrayType,
+        out: ArrayType,
+        axis: int,
+        names: Sequence[Any],
         parts: Groups = None,
     ) -> str:
         return self.let(
@@ -258,7 +284,12 @@ class Manual:
         )
 
     def reduce_scatter(
-        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any],
+        self,
+        x: str,
+        t: ArrayType,
+        out: ArrayType,
+        axis: int,
+        names: Sequence[Any],
         parts: Groups = None,
     ) -> str:
         return self.let(
@@ -268,8 +299,14 @@ class Manual:
         )
 
     def all_to_all(
-        self, x: str, t: ArrayType, out: ArrayType, split: int, concat: int,
-        names: Sequence[Any], parts: Groups = None,
+        self,
+        x: str,
+        t: ArrayType,
+        out: ArrayType,
+        split: int,
+        concat: int,
+        names: Sequence[Any],
+        parts: Groups = None,
     ) -> str:
         groups = self._numbers(names, parts)
         return self.let(

@@ -246,7 +246,8 @@ def module_and_results(
     text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
     counts = meshes.tile_counts()
     unknown = [
-        i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
+        i
+        for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
         if s is None and _may_be_uneven(t, counts)
     ]
     if not unknown:
@@ -273,16 +274,23 @@ def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str,
 
 
 def _module(
-    program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
-    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage,
-    located: bool | list[Any] = False, mesh: Any = None,
+    program: Program,
+    devices: tuple,
+    constants: Sequence[Any],
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+    donated: Sequence[bool],
+    storage: Storage,
+    located: bool | list[Any] = False,
+    mesh: Any = None,
 ) -> tuple[str, Meshes]:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
     meshes, platform = Meshes(devices, mesh), devices[0].platform
     emitter = (
         WithWorkarounds(meshes, len(devices), located)
-        if len(devices) > 1 else Emitter(located=located)
+        if len(devices) > 1
+        else Emitter(located=located)
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
@@ -352,9 +360,7 @@ def _argument_text(
     return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
 
 
-def _attributes(
-    meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
-) -> str:
+def _attributes(meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot) -> str:
     """The attributes of an argument or result, whose buffer has type `held`."""
     if sharding is None and slot is USUAL and not donated:
         return ""

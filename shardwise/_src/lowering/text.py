@@ -18,15 +18,28 @@ from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.types.symbolic import Symbolic
 
 _ELEMENTS = {
-    "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
-    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ", "float8_e4m3fnuz": "f8E4M3FNUZ",
-    "float8_e5m2": "f8E5M2", "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU",
-    "float4_e2m1fn": "f4E2M1FN", "bfloat16": "bf16", "float16": "f16", "float32": "f32",
-    "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
+    "bool": "i1",
+    "float8_e3m4": "f8E3M4",
+    "float8_e4m3": "f8E4M3",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ",
+    "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2": "f8E5M2",
+    "float8_e5m2fnuz": "f8E5M2FNUZ",
+    "float8_e8m0fnu": "f8E8M0FNU",
+    "float4_e2m1fn": "f4E2M1FN",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
 }
 for _bits in (2, 4, 8, 16, 32, 64):
     _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
     _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
+
+
 def element_text(dtype: Any) -> str:
     """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's syntax."""
     try:

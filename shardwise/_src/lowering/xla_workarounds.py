@@ -98,9 +98,7 @@ class WithWorkarounds(Emitter):
         plain = [(row[0], row[1], 0) for row in config]
         return self._cropped_and_padded(x, value, array_type(shape, t.dtype), plain)
 
-    def _cropped_and_padded(
-        self, x: str, value: str, t: ArrayType, config: Sequence[tuple]
-    ) -> str:
+    def _cropped_and_padded(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
         starts, limits, rows = [], [], []
         for n, (low, high, _) in zip(t.shape, config, strict=True):
             start, limit = min(max(-low, 0), n), max(min(n + high, n), 0)
@@ -144,7 +142,11 @@ class WithWorkarounds(Emitter):
         return x if fewer.shape == out.shape else super().reshape(x, fewer, out)
 
     def slice(
-        self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
+        self,
+        x: str,
+        t: ArrayType,
+        starts: Sequence[int],
+        limits: Sequence[int],
         strides: Sequence[int] | None = None,
     ) -> str:
         """XLA errors `gathered-and-sliced`, `shared-reshards` and `slice-of-reshape`: of a value
@@ -154,8 +156,10 @@ class WithWorkarounds(Emitter):
         slice that may equal the operand's instruction in the partitioner gets its own copy.
         """
         if strides is not None:
-            rows = [(a, a + 1, 1) if 0 < b - a <= s else (a, b, s)
-                    for a, b, s in zip(starts, limits, strides, strict=True)]
+            rows = [
+                (a, a + 1, 1) if 0 < b - a <= s else (a, b, s)
+                for a, b, s in zip(starts, limits, strides, strict=True)
+            ]
             starts, limits, strides = zip(*rows, strict=True) if rows else ((), (), ())
         strided = strides is not None and any(s != 1 for s in strides)
         full = not any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True))
@@ -178,10 +182,12 @@ class WithWorkarounds(Emitter):
     def _may_be_whole(self, t: ArrayType, bounds: Sequence[tuple[int, int]]) -> bool:
         """Whether each device's shard of a slice may be its shard of the operand."""
         counts = [k for k in range(2, self.devices + 1) if self.devices % k == 0]
-        return all([
-            a == 0 and (b == n or any(-(-b // k) == -(-n // k) for k in counts))
-            for (a, b), n in zip(bounds, t.shape, strict=True)
-        ])
+        return all(
+            [
+                a == 0 and (b == n or any(-(-b // k) == -(-n // k) for k in counts))
+                for (a, b), n in zip(bounds, t.shape, strict=True)
+            ]
+        )
 
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
@@ -272,8 +278,16 @@ class WithWorkarounds(Emitter):
         return super().dynamic_update_slice(x, update, inside, ins)
 
     def gather(
-        self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
-        sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
+        self,
+        x: str,
+        indices: str,
+        ins: Sequence[ArrayType],
+        out: ArrayType,
+        dims: Any,
+        sizes: Sequence[int],
+        *,
+        indices_are_sorted: bool,
+        clip: bool,
     ) -> str:
         """XLA errors `narrow-indices`: 8-bit and 16-bit indices crash the process;
         and `uneven-indices`: in uneven shards, with windows of several dimensions, compilation may
@@ -306,7 +320,11 @@ class WithWorkarounds(Emitter):
         return unordered(self, x, keys.update(shape=shape), t.dtype)
 
     def reduce_by(
-        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        self,
+        body: Callable,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        identities: Sequence,
         axes: Sequence[int],
     ) -> list[str]:
         """XLA error `no-other-sums`: the CPU supports few reductions across devices. Other
@@ -328,7 +346,11 @@ class WithWorkarounds(Emitter):
         return self.lets(f"stablehlo.optimization_barrier {', '.join(found)} : {kinds}", 2)[:1]
 
     def reduce_window(
-        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        self,
+        body: Callable,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        identities: Sequence,
         window: Any,
     ) -> list[str]:
         """XLA errors `shared-halo`: two windows over one operand, with different identities; and

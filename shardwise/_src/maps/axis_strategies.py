@@ -116,9 +116,14 @@ class Layout:
         self.rows = []  # of each dimension, the labels and sizes of its factors
         for d in range(ndim):
             way = by_dim.get(d)
-            self.rows.append([("rest", d, -1)] if way is None else [
-                *[("loop", key, n) for key, n in way.loops], ("at once", way.name, way.at_once),
-            ])
+            self.rows.append(
+                [("rest", d, -1)]
+                if way is None
+                else [
+                    *[("loop", key, n) for key, n in way.loops],
+                    ("at once", way.name, way.at_once),
+                ]
+            )
         self.loops = [key for row in self.rows for kind, key, _ in row if kind == "loop"]
         natural = [(kind, key) for row in self.rows for kind, key, _ in row]
         every = [key for way in ways for key, _ in way.loops]
@@ -152,7 +157,9 @@ def _turned(x: Any, perm: tuple[int, ...]) -> Any:
 
 
 def serially(
-    loops: Pairs, inside: Sequence[Sequence[Any]], xs: Sequence[Any],
+    loops: Pairs,
+    inside: Sequence[Sequence[Any]],
+    xs: Sequence[Any],
     body: Callable[[Sequence[Any]], tuple[list[Any], list[Sequence[Any]]]],
 ) -> tuple[list[Any], list[Sequence[Any]]]:
     """`body(xs)` for each step of the loops. inside: the loop dimensions that lead each of `xs`.

@@ -34,9 +34,7 @@ def size_of(
         sizes.add(axis_size)
     if not sizes:
         why = "all in_axes are None" if values else "it was called without arrays"
-        raise ValueError(
-            f"{what} needs an argument with a mapped axis, or axis_size: {why}."
-        )
+        raise ValueError(f"{what} needs an argument with a mapped axis, or axis_size: {why}.")
     if len(sizes) > 1:
         given = "" if axis_size is None else f"axis_size is {axis_size}, "
         rows = ", ".join(_sizes(names(), values, dims))

@@ -52,9 +52,15 @@ READY = 1024  # argument signatures of one function
 
 
 def pmap(
-    fun: Callable[P, T], axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
-    static_broadcasted_argnums: int | Sequence[int] = (), devices: Sequence[Any] | None = None,
-    backend: str | None = None, axis_size: int | None = None,
+    fun: Callable[P, T],
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | Sequence[int] = (),
+    devices: Sequence[Any] | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
     donate_argnums: int | Sequence[int] = (),
     global_arg_shapes: Sequence[Sequence[int] | None] | None = None,
 ) -> Callable[P, T]:
@@ -89,11 +95,20 @@ def pmap(
         raise TypeError(f"pmap: axis_size must be an int or None; got {short_repr(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
     own = Options(
-        what, fun, axis_name, in_axes, out_axes,
+        what,
+        fun,
+        axis_name,
+        in_axes,
+        out_axes,
         numbers(f"{what}: static_broadcasted_argnums", static_broadcasted_argnums),
-        None if devices is None else tuple(devices), backend, axis_size,
-        numbers(f"{what}: donate_argnums", donate_argnums), global_arg_shapes,
-        {}, {}, [],
+        None if devices is None else tuple(devices),
+        backend,
+        axis_size,
+        numbers(f"{what}: donate_argnums", donate_argnums),
+        global_arg_shapes,
+        {},
+        {},
+        [],
     )
     check_apart(own)
 
@@ -224,9 +239,9 @@ def _of_all(call: Call) -> Call:
     everyone = tuple(runtime.devices(own.backend))
     if not own.of_all:
         size = None if own.axis_size is None else len(everyone)
-        own.of_all.append(own._replace(
-            devices=everyone, axis_size=size, runs={}, ready={}, of_all=[],
-        ))
+        own.of_all.append(
+            own._replace(devices=everyone, axis_size=size, runs={}, ready={}, of_all=[])
+        )
     rows = zip(call.leaves, call.dims, strict=True)
     leaves = [x if d is None else joined(x, d, mine, everyone) for x, d in rows]
     return call._replace(own=own.of_all[0], leaves=leaves, size=len(everyone))
@@ -254,9 +269,7 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
         return None
     held = x.sharding if x.__class__ is Array else None
     on_host = x.__class__ is np.ndarray  # which goes to all devices together
-    if d is None and not on_host and (
-        held is None or not x.committed or x.devices() == {*devices}
-    ):
+    if d is None and not on_host and (held is None or not x.committed or x.devices() == {*devices}):
         return None
     place = PmapSharding.default(x.shape, d, devices)
     return None if place is held and x.committed else place
@@ -284,8 +297,10 @@ def _run(call: Call, mesh: Mesh) -> Any:
     run = runs.get(key)
     if run is None:
         run = runs[key] = jit(
-            _OnDevices(call, mesh), static_argnums=call.static or None,
-            donate_argnums=call.donated or None, out_shardings=_AS_MAPPED,
+            _OnDevices(call, mesh),
+            static_argnums=call.static or None,
+            donate_argnums=call.donated or None,
+            out_shardings=_AS_MAPPED,
         )
     return run
 
@@ -323,8 +338,12 @@ class _OnDevices:
     def fingerprint(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Its fingerprint (see `core.fingerprints`). part: returns the fingerprint of a value."""
         own = self.own
-        return (*map(part, (own.fun, own.axis_name, own.out_axes)), self.static, self.dims,
-                self.mesh)
+        return (
+            *map(part, (own.fun, own.axis_name, own.out_axes)),
+            self.static,
+            self.dims,
+            self.mesh,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fixed, dynamic = split(args, self.static)
@@ -340,19 +359,29 @@ class _OnDevices:
                 if is_ref(x) and d is not None:
                     x.set(expand_dims(y.get(), (d,)))
             results.append((out_tree, places))
-            return [x if d is None else expand_dims(x, (d,))
-                    for x, d in zip(outs, places, strict=True)]
+            return [
+                x if d is None else expand_dims(x, (d,)) for x, d in zip(outs, places, strict=True)
+            ]
 
         place = NamedSharding(self.mesh, PartitionSpec())
         found = over_parts(
-            own.what, name_of(own.fun), part, leaves, self.names, self.specs(dims),
-            lambda program: self.specs(results[0][1]), place, (self.name,), False,
+            own.what,
+            name_of(own.fun),
+            part,
+            leaves,
+            self.names,
+            self.specs(dims),
+            lambda program: self.specs(results[0][1]),
+            place,
+            (self.name,),
+            False,
         )
         return results[0][0].unflatten(found)
 
     def specs(self, axes: Sequence[int | None]) -> list[PartitionSpec]:
-        return [PartitionSpec() if d is None else PartitionSpec(*[None] * d, self.name)
-                for d in axes]
+        return [
+            PartitionSpec() if d is None else PartitionSpec(*[None] * d, self.name) for d in axes
+        ]
 
 
 def _results(
@@ -360,8 +389,10 @@ def _results(
 ) -> tuple[list[Any], Any, list[int | None]]:
     """The results for an example, their pytree, and the position of the mapped axis in each."""
     outs, tree = flatten(called(own.what, own.fun, args, kwargs))
-    outs = [as_input(x, own.what, lambda i=i: path_in("the result", tree, i))
-            for i, x in enumerate(outs)]
+    outs = [
+        as_input(x, own.what, lambda i=i: path_in("the result", tree, i))
+        for i, x in enumerate(outs)
+    ]
     skeleton = tree.unflatten(range(tree.num_leaves))
     wanted = broadcast_prefix(own.out_axes, skeleton, f"{own.what}: out_axes", root="result")
     rows = zip(paths_in("result", tree), outs, wanted, strict=True)
@@ -404,6 +435,10 @@ def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     _, tree, places = found[-1]
     outs = [x[0] if d is None else move_axis(x, 0, d) for x, d in zip(rows, places, strict=True)]
     if mesh is not None:
-        outs = [move(x, PmapSharding.default(x.shape, d, mesh.flat_devices))
-                if x.__class__ is Array else x for x, d in zip(outs, places, strict=True)]
+        outs = [
+            move(x, PmapSharding.default(x.shape, d, mesh.flat_devices))
+            if x.__class__ is Array
+            else x
+            for x, d in zip(outs, places, strict=True)
+        ]
     return tree.unflatten(outs)

@@ -99,8 +99,10 @@ def checked(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     dims = broadcast_to_arguments(axes, dynamic, f"{what}: in_axes", others)
     dims += [0] * (len(leaves) - len(dims))
     values = [_value(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
-    dims = [axis_of(what, lambda: names, i, x, d)
-            for i, (x, d) in enumerate(zip(values, dims, strict=True))]
+    dims = [
+        axis_of(what, lambda: names, i, x, d)
+        for i, (x, d) in enumerate(zip(values, dims, strict=True))
+    ]
     size = size_of(what, lambda: names, values, dims, own.axis_size)
     values = [x if is_ref(x) else v for x, v in zip(leaves, values, strict=True)]
     call = Call(own, static, own.donating(args), fixed, values, names, tuple(dims), tree, size)

@@ -39,21 +39,37 @@ from shardwise._src.types.sharding import NamedSharding
 
 @overload
 def shard_map(
-    f: Callable[P, T], /, *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
-    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+    f: Callable[P, T],
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(),
+    check_vma: bool = True,
 ) -> Callable[P, T]: ...
 
 
 @overload
 def shard_map(
-    *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
-    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(),
+    check_vma: bool = True,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
 
 def shard_map(
-    f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = None,
-    mesh: Any = None, axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(),
+    check_vma: bool = True,
 ) -> Any:
     """Maps `f` over the devices of a mesh: each runs it on its shards of the arguments.
 
@@ -85,7 +101,11 @@ def shard_map(
     """
     if f is None:
         return functools.partial(
-            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names,
+            shard_map,
+            out_specs=out_specs,
+            in_specs=in_specs,
+            mesh=mesh,
+            axis_names=axis_names,
             check_vma=check_vma,
         )
     check_function("shard_map", f)
@@ -121,9 +141,14 @@ def reject_keywords(what: str, kwargs: dict[str, Any], why: str) -> None:
 
 
 def on_parts(
-    what: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh,
-    axes: tuple[Any, ...], specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
-    out_specs: Callable[[Program, Any], Any], tracked: bool,
+    what: str,
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    mesh: Mesh | AbstractMesh,
+    axes: tuple[Any, ...],
+    specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
+    out_specs: Callable[[Program, Any], Any],
+    tracked: bool,
 ) -> Any:
     """The results of `f` on the shards of its arguments.
 
@@ -133,8 +158,9 @@ def on_parts(
     place = NamedSharding(mesh, PartitionSpec())
     leaves, tree = flatten(args)
     names = argument_names(args, {}, names_of(f))
-    values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
-              for i, x in enumerate(leaves)]
+    values = [
+        x if is_ref(x) else as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)
+    ]
     specs = specs_of(values, names)
     for x, name, spec in zip(values, names, specs, strict=True):
         if not is_ref(x):
@@ -157,10 +183,16 @@ def on_parts(
 
 
 def over_parts(
-    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
-    names: Sequence[str], specs: Sequence[PartitionSpec],
-    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
-    axes: tuple[Any, ...], tracked: bool,
+    what: str,
+    name: str,
+    flat: Callable[..., list[Any]],
+    values: Sequence[Any],
+    names: Sequence[str],
+    specs: Sequence[PartitionSpec],
+    put_together: Callable[[Program], Sequence[PartitionSpec]],
+    place: NamedSharding,
+    axes: tuple[Any, ...],
+    tracked: bool,
 ) -> list[Any]:
     """The results of `flat`, a function of shards, on each device.
 
@@ -193,7 +225,12 @@ def over_parts(
 
         with inside(place, axes, tracked):
             program, captured = stage(
-                with_refs, types, transform="shard_map", name=name, names=names, refs=closed,
+                with_refs,
+                types,
+                transform="shard_map",
+                name=name,
+                names=names,
+                refs=closed,
                 ref_type=inner_type,
             )
             program, constants = consts_to_args(program)
@@ -213,9 +250,12 @@ def over_parts(
         given = [*constants, *captured, *given, *values_of(closed)]
         whole = [PartitionSpec()] * (len(constants) + len(captured))
         params: dict[str, Any] = {
-            "program": program, "place": place,
+            "program": program,
+            "place": place,
             "in_specs": (*whole, *specs, *[PartitionSpec()] * len(closed)),
-            "out_specs": tuple(out_specs), "axes": axes, "tracked": tracked,
+            "out_specs": tuple(out_specs),
+            "axes": axes,
+            "tracked": tracked,
         }
         outs = shard_map_op(*_placed(given, params), **params)[: len(outputs)]
     write_back([*passed, *closed], outs[count:])
@@ -241,7 +281,10 @@ def _check_written(
 
 
 def inferred(
-    what: str, argument: str, values: Sequence[Any], mesh: Mesh | AbstractMesh,
+    what: str,
+    argument: str,
+    values: Sequence[Any],
+    mesh: Mesh | AbstractMesh,
     axes: tuple[Any, ...],
 ) -> list[PartitionSpec]:
     """The specs of values over Explicit axes that become manual, from their types.
@@ -355,8 +398,11 @@ def _check_spec(
         raise ValueError(message) from None
     others = sorted({*spec.axes} - {*axes}, key=str)
     if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
-        why = (f"{' and '.join(map(repr, others))} is not manual here" if others else
-               "it must name the axes over which each dimension is sharded")
+        why = (
+            f"{' and '.join(map(repr, others))} is not manual here"
+            if others
+            else "it must name the axes over which each dimension is sharded"
+        )
         raise ValueError(
             f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
             f"{', '.join(map(repr, axes))}; other axes are left to the partitioner."
@@ -393,7 +439,12 @@ def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) ->
 
 
 def _out_specs(
-    what: str, out_specs: Any, tree: Any, program: Program, place: NamedSharding, axes: Any,
+    what: str,
+    out_specs: Any,
+    tree: Any,
+    program: Program,
+    place: NamedSharding,
+    axes: Any,
     tracked: bool,
 ) -> tuple[PartitionSpec, ...]:
     skeleton = tree.unflatten(range(tree.num_leaves))

@@ -95,7 +95,12 @@ def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: A
 
 
 def _type(
-    op: Op, *types: ArrayType, program: Program, place: NamedSharding, out_specs: Specs, axes: Any,
+    op: Op,
+    *types: ArrayType,
+    program: Program,
+    place: NamedSharding,
+    out_specs: Specs,
+    axes: Any,
     **p: Any,
 ) -> tuple[ArrayType, ...]:
     pairs = zip(program.out_types, out_specs, strict=True)
@@ -110,11 +115,16 @@ def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any)
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
     """The shardings of a program's results that its `shard_map`s determine: mesh and spec."""
-    made: dict[Any, Any] = {v: (eqn, i) for eqn in program.eqns if eqn.op is shard_map
-            for i, v in enumerate(eqn.outvars)}
+    made: dict[Any, Any] = {
+        v: (eqn, i)
+        for eqn in program.eqns
+        if eqn.op is shard_map
+        for i, v in enumerate(eqn.outvars)
+    }
     rows = [made.get(v) for v in program.outvars]
-    return [row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]])
-            for row in rows]
+    return [
+        row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]]) for row in rows
+    ]
 
 
 # -- the context of the program --
@@ -139,8 +149,17 @@ def _bind(
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, place: NamedSharding,
-    in_specs: Specs, out_specs: Specs, axes: Any, tracked: bool,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    *xs: str,
+    program: Program,
+    place: NamedSharding,
+    in_specs: Specs,
+    out_specs: Specs,
+    axes: Any,
+    tracked: bool,
 ) -> list[str]:
     places = [list(map(place.with_spec, specs)) for specs in (in_specs, out_specs)]
     return e.manually(program, xs, ins, outs, place.mesh, places, axes, tracked)
@@ -151,8 +170,9 @@ def _lower(
 
 def _kept_spec(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> PartitionSpec:
     """The spec of a per-device value, with a new leading dimension, as it leaves the program."""
-    names = tuple([a for a in place.mesh.axis_names
-                   if a in axes and (not tracked or a in t.varying)])
+    names = tuple(
+        [a for a in place.mesh.axis_names if a in axes and (not tracked or a in t.varying)]
+    )
     return PartitionSpec(names or None)
 
 
@@ -196,7 +216,13 @@ def _with_one(t: ArrayType) -> ArrayType:
 
 
 def _jvp(
-    op: Op, primals: Any, tangents: Any, *, program: Program, in_specs: Specs, out_specs: Specs,
+    op: Op,
+    primals: Any,
+    tangents: Any,
+    *,
+    program: Program,
+    in_specs: Specs,
+    out_specs: Specs,
     **p: Any,
 ) -> tuple[list[Any], list[Any]]:
     nonzero = tuple([t is not None for t in tangents])
@@ -236,8 +262,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     known_out = (*_picked(out_specs, [not m for m in marks]), *stacks)
     known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
     outs = interpreter.known(
-        op, known_args,
-        {"program": known, "in_specs": known_in, "out_specs": known_out, **p},
+        op, known_args, {"program": known, "in_specs": known_in, "out_specs": known_out, **p}
     )
     computed = iter(zip(outs[count:], stacks, strict=True))
     residuals = [
@@ -245,9 +270,14 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     ]
     rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
     found = interpreter.record(
-        op, (*[r for r, _ in residuals], *rest_args),
-        {"program": rest, "in_specs": (*[s for _, s in residuals], *_picked(in_specs, unknown)),
-         "out_specs": _picked(out_specs, marks), **p},
+        op,
+        (*[r for r, _ in residuals], *rest_args),
+        {
+            "program": rest,
+            "in_specs": (*[s for _, s in residuals], *_picked(in_specs, unknown)),
+            "out_specs": _picked(out_specs, marks),
+            **p,
+        },
     )
     rest_outs, known_outs = iter(found), iter(outs[:count])
     return [next(rest_outs) if u else next(known_outs) for u in marks]
@@ -270,9 +300,9 @@ def _transpose(
             backward = _shared(backward, len(known_specs), *rows)
     known = [a for a in args if not is_linear(a)]
     given = [*known, *[ct for ct in cts if ct is not None]]
-    found = iter(_bind(
-        backward, given, (*known_specs, *ct_specs), _picked(linear_specs, marks), **p
-    ))
+    found = iter(
+        _bind(backward, given, (*known_specs, *ct_specs), _picked(linear_specs, marks), **p)
+    )
     grads = iter([next(found) if m else None for m in marks])
     return [next(grads) if is_lin else None for is_lin in linear]
 
@@ -324,9 +354,7 @@ def _summed(x: Any, axes: tuple) -> Any:
 # -- values saved by a policy, checks --
 
 
-def _divide(
-    op: Op, inside_of: Any, eqn: Equation
-) -> tuple[Equation, list[Var], Equation]:
+def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
     """Values saved in the program leave it like residuals."""
     params = eqn.params
     p = {k: params[k] for k in ("place", "axes", "tracked")}
@@ -353,8 +381,15 @@ def _divide(
 
 
 def _enter(
-    op: Op, inside_of: Inside, state: list[Any], args: list[Any], *, program: Program,
-    in_specs: Specs, out_specs: Specs, **p: Any,
+    op: Op,
+    inside_of: Inside,
+    state: list[Any],
+    args: list[Any],
+    *,
+    program: Program,
+    in_specs: Specs,
+    out_specs: Specs,
+    **p: Any,
 ) -> tuple[list[Any], list[Any]]:
     """Each device starts with a state of its own."""
     count = len(out_specs)
@@ -371,7 +406,13 @@ def _enter(
 
 
 def _replay(
-    op: Op, run: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
+    op: Op,
+    run: Any,
+    args: list[Any],
+    *,
+    program: Program,
+    in_specs: Specs,
+    out_specs: Specs,
     **p: Any,
 ) -> Equation | None:
     """Each equation runs on all devices, one after another. Values leave like residuals."""
@@ -407,7 +448,12 @@ def _taken(eqn: Equation) -> list[Var]:
 
 
 def _replay_one(
-    op: Op, run: Any, args: list[Any], eqn: Equation, program: Program, in_specs: Specs,
+    op: Op,
+    run: Any,
+    args: list[Any],
+    eqn: Equation,
+    program: Program,
+    in_specs: Specs,
     p: dict[str, Any],
 ) -> Equation:
     """The one equation that does more than reshape: on one device after the other, if it needs no
@@ -438,8 +484,15 @@ def _replay_one(
 
 
 def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, program: Program, in_specs: Specs,
-    out_specs: Specs, **p: Any,
+    op: Op,
+    mapped: MappedAxis,
+    args: Any,
+    dims: Any,
+    *,
+    program: Program,
+    in_specs: Specs,
+    out_specs: Specs,
+    **p: Any,
 ) -> tuple[list[Any], list[int | None]]:
     axis, over = mapped.of(args, dims), mapped.split_over
     names = _manual_names(over, p["axes"])
@@ -467,11 +520,21 @@ def _with_batch_dim(spec: PartitionSpec, batched: bool, names: Any) -> Partition
     return spec.update(partitions=[names, *spec]) if batched else spec
 
 
-
-
 shard_map = Op(
-    "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-    partial_eval=_split, enter=_enter, remat=_divide, eval=_replay,
-    multiple=True, programs=("program",), shardings=("place",), binds="axes", is_expensive=True,
+    "shard_map",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    partial_eval=_split,
+    enter=_enter,
+    remat=_divide,
+    eval=_replay,
+    multiple=True,
+    programs=("program",),
+    shardings=("place",),
+    binds="axes",
+    is_expensive=True,
     aliases={"jaxpr": "program"},
 )

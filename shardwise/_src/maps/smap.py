@@ -44,7 +44,11 @@ def smap(
 
 
 def smap(
-    f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any,
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    in_axes: Any = Infer,
+    out_axes: Any,
     axis_name: AxisName,
 ) -> Any:
     """Maps `f` over one axis of the mesh in scope; along the others it sees global values.
@@ -92,10 +96,12 @@ def smap(
             skeleton = tree.unflatten(range(tree.num_leaves))
             dims = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", None, "result")
             rows = zip(dims, program.out_types, strict=True)
-            return tree.unflatten([
-                _spec(_of_result(what, path_in("result", tree, i), t, d, axis_name), axis_name)
-                for i, (d, t) in enumerate(rows)
-            ])
+            return tree.unflatten(
+                [
+                    _spec(_of_result(what, path_in("result", tree, i), t, d, axis_name), axis_name)
+                    for i, (d, t) in enumerate(rows)
+                ]
+            )
 
         return on_parts(what, f, args, mesh, (axis_name,), specs_of, out_specs, True)
 

@@ -61,15 +61,32 @@ class ufunc:
 
     # `functools.wraps` copies `__dict__`, so it contains only attributes that functions have too.
     __slots__ = (
-        "nin", "nout", "nargs", "identity", "_record", "_call", "_methods", "__dict__",
+        "nin",
+        "nout",
+        "nargs",
+        "identity",
+        "_record",
+        "_call",
+        "_methods",
+        "__dict__",
         "__weakref__",
     )
 
     def __init__(
-        self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
-        nargs: int | None = None, identity: Any = None, call: Callable[..., Any] | None = None,
-        reduce: Callable[..., Any] | None = None, accumulate: Callable[..., Any] | None = None,
-        at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None,
+        self,
+        func: Callable[..., Any],
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None,
+        accumulate: Callable[..., Any] | None = None,
+        at: Callable[..., Any] | None = None,
+        reduceat: Callable[..., Any] | None = None,
     ):
         self.nin, self.nout = operator.index(nin), operator.index(nout)
         self.nargs = self.nin + self.nout if nargs is None else operator.index(nargs)
@@ -81,9 +98,7 @@ class ufunc:
             self.__signature__ = _signature(func)
         self._record: Fused | None = getattr(call, "fused", None)
         self._call = call
-        self._methods = {
-            "reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat
-        }
+        self._methods = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
 
     def __call__(self, *args: ArrayLike, **out_where: None) -> Array:
         record = self._record
@@ -133,8 +148,14 @@ class ufunc:
     # -- methods of functions of two elements --
 
     def reduce(
-        self, a: ArrayLike, axis: Axis = 0, dtype: DTypeLike | None = None, out: None = None,
-        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        self,
+        a: ArrayLike,
+        axis: Axis = 0,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         """The elements along `axis` combined from the first to the last; all axes for None.
 
@@ -212,7 +233,11 @@ class ufunc:
         return _as(range(x.ndim), _written, x, ravel(places), *spread, each=self)
 
     def reduceat(
-        self, a: ArrayLike, indices: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None,
+        self,
+        a: ArrayLike,
+        indices: ArrayLike,
+        axis: int = 0,
+        dtype: DTypeLike | None = None,
         out: None = None,
     ) -> Array:
         """`reduce` of `a[i:j]` for each index i and the next one j; `a[i]` where i is not below j.
@@ -250,9 +275,7 @@ class ufunc:
             )
 
 
-def frompyfunc(
-    func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None
-) -> ufunc:
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A universal function from a scalar function, which is traced: it must use array functions.
 
     Args:
@@ -408,7 +431,10 @@ add = _binary(
     binary.add, identity=0, reduce=reductions.sum, accumulate=scans.cumsum, at=_scatter("add")
 )
 multiply = _binary(
-    binary.multiply, identity=1, reduce=reductions.prod, accumulate=scans.cumprod,
+    binary.multiply,
+    identity=1,
+    reduce=reductions.prod,
+    accumulate=scans.cumprod,
     at=_scatter("multiply"),
 )
 subtract = _binary(binary.subtract, at=_scatter("subtract"))
@@ -428,7 +454,9 @@ logaddexp = _binary(
     binary.logaddexp, identity=-np.inf, reduce=folds.log_sum_exp, accumulate=folds.running_log_sum
 )
 logaddexp2 = _binary(
-    binary.logaddexp2, identity=-np.inf, reduce=folds.log2_sum_exp2,
+    binary.logaddexp2,
+    identity=-np.inf,
+    reduce=folds.log2_sum_exp2,
     accumulate=folds.running_log2_sum,
 )
 negative = ufunc(unary.negative, 1, 1, call=unary.negative)

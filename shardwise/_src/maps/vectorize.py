@@ -31,7 +31,9 @@ _TERMS = rf"\s*{_TERM}(?:\s*,\s*{_TERM})*\s*"
 
 
 def vectorize(
-    pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(),
+    pyfunc: Callable[..., Any],
+    *,
+    excluded: Collection[int | str] = frozenset(),
     signature: str | None = None,
 ) -> Callable[..., Any]:
     """Turns a function of scalars, or of the shapes in `signature`, into one of broadcast arrays.
@@ -49,8 +51,9 @@ def vectorize(
     """
     for e in excluded:
         if isinstance(e, bool) or not isinstance(e, int | str):
-            raise TypeError(f"vectorize: excluded must contain positions and names; got "
-                            f"{short_repr(e)}.")
+            raise TypeError(
+                f"vectorize: excluded must contain positions and names; got {short_repr(e)}."
+            )
         if isinstance(e, int) and e < 0:
             raise ValueError(f"vectorize: a position in excluded must be at least 0; got {e}.")
     terms = None if signature is None else _terms(signature)
@@ -67,8 +70,9 @@ def vectorize(
             by_place = _paired([p for p in places if p not in excluded], terms[0], signature)
         for p in by_place.keys() - set(moving):
             if by_place[p]:
-                raise ValueError(f"vectorize: None is not an array with dimensions "
-                                 f"{_text(by_place[p])}.")
+                raise ValueError(
+                    f"vectorize: None is not an array with dimensions {_text(by_place[p])}."
+                )
 
         def one(*values: Any) -> Any:
             every = given | dict(zip(moving, values, strict=True))
@@ -99,8 +103,10 @@ def over_loops(fun: Callable[..., Any], arrays: Sequence[Any], ranks: Sequence[i
     loops = [x.shape[:n] for x, n in zip(arrays, ranks, strict=True)]
     shape = common_shape(loops) if loops else ()
     wide = [(1,) * (len(shape) - len(s)) + s for s in loops]
-    xs = [squeeze(x, tuple([i for i, n in enumerate(s) if n == 1]))
-          for x, s in zip(arrays, loops, strict=True)]
+    xs = [
+        squeeze(x, tuple([i for i, n in enumerate(s) if n == 1]))
+        for x, s in zip(arrays, loops, strict=True)
+    ]
     single = []
     for d in reversed(range(len(shape))):
         axes = tuple([None if s[d] == 1 else 0 for s in wide])

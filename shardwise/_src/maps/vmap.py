@@ -27,8 +27,13 @@ from shardwise._src.values.value import Value
 
 
 def vmap(
-    fun: Callable[P, T], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
-    axis_size: int | None = None, spmd_axis_name: Any = None, sum_match: bool = False,
+    fun: Callable[P, T],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    sum_match: bool = False,
 ) -> Callable[P, T]:
     """Maps `fun` over an axis of its arguments, without a loop.
 
@@ -70,16 +75,21 @@ def vmap(
             dims = broadcast_to_arguments(axes, args, f"{what}: in_axes", names_of(fun))
             dims += [0] * (len(leaves) - len(dims))
         if any(map(is_ref, leaves)):
-            options = {"axis_name": axis_name, "axis_size": axis_size,
-                       "spmd_axis_name": spmd_axis_name}
+            options = {
+                "axis_name": axis_name,
+                "axis_size": axis_size,
+                "spmd_axis_name": spmd_axis_name,
+            }
             return mapped_with_refs(vmap, fun, name, args, kwargs, dims, out_axes, options)
 
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))
 
         values = [
-            x._itself() if x.__class__ is Array
-            else x if d is None and not isinstance(x, Value)  # static, a number, a function, …
+            x._itself()
+            if x.__class__ is Array
+            else x
+            if d is None and not isinstance(x, Value)  # static, a number, a function, …
             else as_input(x, what, lambda i=i: names()[i])
             for i, (x, d) in enumerate(zip(leaves, dims, strict=True))
         ]
@@ -107,10 +117,14 @@ def vmap(
         wanted = _wanted(out_axes, out_tree, what)
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs
         rows = enumerate(zip(outs, out_dims, wanted, strict=True))
-        return out_tree.unflatten([
-            _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, batch_sharding)
-            for i, (o, d, w) in rows
-        ])
+        return out_tree.unflatten(
+            [
+                _placed(
+                    what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, batch_sharding
+                )
+                for i, (o, d, w) in rows
+            ]
+        )
 
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
@@ -134,7 +148,12 @@ def _wanted(out_axes: Any, out_tree: Any, what: str) -> list[Any]:
 
 
 def _placed(
-    what: str, path: Callable[[], str], x: Any, dim: int | None, wanted: Any, size: int,
+    what: str,
+    path: Callable[[], str],
+    x: Any,
+    dim: int | None,
+    wanted: Any,
+    size: int,
     batch_sharding: NamedSharding | None,
 ) -> Any:
     if wanted is None:

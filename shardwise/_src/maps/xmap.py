@@ -37,14 +37,7 @@ from shardwise._src.ops.elementwise import mul
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import INT32, number
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
-from shardwise._src.refs.refs import (
-    Ref,
-    is_ref,
-    reject_returned,
-    value_of,
-    values_of,
-    write_back,
-)
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, value_of, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, batch_program, without_dim
 from shardwise._src.transforms.stage import stage
@@ -55,10 +48,14 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def xmap(
-    fun: Callable[P, T], in_axes: Any, out_axes: Any, *,
+    fun: Callable[P, T],
+    in_axes: Any,
+    out_axes: Any,
+    *,
     axis_sizes: Mapping[Any, int] | None = None,
     axis_resources: Mapping[Any, Any] | None = None,
-    donate_argnums: int | Sequence[int] = (), backend: str | None = None,
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
 ) -> Callable[P, T]:
     """Maps `fun` over named dimensions, which collectives in it can use.
 
@@ -139,15 +136,23 @@ class _Call:
     """A call that is being staged."""
 
     def __init__(
-        self, what: str, fun: Callable[..., Any], in_axes: Any, out_axes: Any,
-        sizes: dict[Any, int], resources: dict[Any, Any], args: tuple[Any, ...],
+        self,
+        what: str,
+        fun: Callable[..., Any],
+        in_axes: Any,
+        out_axes: Any,
+        sizes: dict[Any, int],
+        resources: dict[Any, Any],
+        args: tuple[Any, ...],
     ):
         self.what, self.fun, self.out_axes = what, fun, out_axes
         leaves, self.tree = flatten(args)
         self.names = argument_names(args, {}, names_of(fun))
         self.refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
-        self.values = [value_of(x) if is_ref(x) else as_input(x, what, lambda i=i: self.names[i])
-                       for i, x in enumerate(leaves)]
+        self.values = [
+            value_of(x) if is_ref(x) else as_input(x, what, lambda i=i: self.names[i])
+            for i, x in enumerate(leaves)
+        ]
         self.dims = of_arguments(f"{what}: in_axes", in_axes, args, names_of(fun))
         self.ways = ways_of(what, self._sizes(sizes), resources)
         for name, dims in zip(self.names, self.dims, strict=True):
@@ -174,8 +179,11 @@ class _Call:
             t = type_of(value)
             dims.check(f"{self.what}: in_axes", name, t)
             for axis, d in dims.dims.items():
-                note(axis, t.shape[d],
-                     f"{t.shape[d]} in dimension {d} of {name}, of type {t.str_short(True)}")
+                note(
+                    axis,
+                    t.shape[d],
+                    f"{t.shape[d]} in dimension {d} of {name}, of type {t.str_short(True)}",
+                )
         for axis, size in given.items():
             note(axis, size, f"{size} in axis_sizes")
         return {axis: size for axis, (size, _) in found.items()}
@@ -198,10 +206,16 @@ class _Call:
         axes = tuple(dict.fromkeys(a for way in self.ways for a, _ in way.mesh_axes))
         if axes:
             found = over_parts(
-                self.what, name_of(self.fun), self._on_device, self.values, self.names,
+                self.what,
+                name_of(self.fun),
+                self._on_device,
+                self.values,
+                self.names,
                 [self._spec(dims.dims) for dims in self.dims],
                 lambda program: [self._spec(dims.dims) for dims in self.out_dims],
-                NamedSharding(current().mesh_for_values, PartitionSpec()), axes, False,
+                NamedSharding(current().mesh_for_values, PartitionSpec()),
+                axes,
+                False,
             )
         else:
             found = self._on_device(*self.values)
@@ -284,8 +298,9 @@ class _Call:
     def _staged(self, types: Sequence[ArrayType]) -> tuple[Any, list[Any]]:
         """The program for one index of each name."""
         indices = [_Index() for _ in self.serial]
-        self.axes = [way.axis(indices[self.serial.index(way)] if way.loops else None)
-                     for way in self.ways]
+        self.axes = [
+            way.axis(indices[self.serial.index(way)] if way.loops else None) for way in self.ways
+        ]
 
         def flat(*xs: Any) -> list[Any]:
             count = len(self.values)
@@ -330,8 +345,9 @@ class _Call:
         if len({*resources}) == len(resources):
             return
         rows = [*[dims.dims for dims in self.dims], *[{way.name: 0} for way in self.serial]]
-        varying = [t.update(varying=t.varying.union(dims))
-                   for t, dims in zip(types, rows, strict=True)]
+        varying = [
+            t.update(varying=t.varying.union(dims)) for t, dims in zip(types, rows, strict=True)
+        ]
         axes = [NamedAxis(way.name, way.size, True) for way in self.ways]
         with self._scope().with_axes("xmap", *axes).entered():
             count = len(self.values)

@@ -1,7 +1,7 @@
 """Names of arguments in errors: by parameter, and by path into a pytree.
 
-    params['w']     a leaf of a call's argument
-    args[3]         an argument beyond the known parameters
+params['w']     a leaf of a call's argument
+args[3]         an argument beyond the known parameters
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def flat_arguments(
     Raises:
       ValueError: an argument has a dict whose keys cannot be ordered, or contains itself.
     """
+
     def named(path: Any) -> str:
         group, first, *rest = path
         name = first.key if group.idx else argument_name(parameters(), first.idx)

@@ -27,7 +27,9 @@ _NAMESPACES = tuple([
     )
 ])  # fmt: skip
 _WRAPPERS = (
-    "shardwise._src.core.fused", "shardwise._src.messages.tracebacks", "shardwise._src.maps.ufuncs",
+    "shardwise._src.core.fused",
+    "shardwise._src.messages.tracebacks",
+    "shardwise._src.maps.ufuncs",
 )
 _AT = "shardwise._src.values.at"
 _UNARY = {  # operators: module and name of the function

@@ -87,10 +87,12 @@ def under(outer: str, site: Site | None) -> Site | None:
 
 def marked(attributes: Mapping[str, str | None]) -> str:
     """Attributes as a path of marks. A value of None removes an outer attribute."""
-    return "/".join([
-        MARK + key.encode().hex() + ("" if value is None else "=" + value.encode().hex())
-        for key, value in attributes.items()
-    ])
+    return "/".join(
+        [
+            MARK + key.encode().hex() + ("" if value is None else "=" + value.encode().hex())
+            for key, value in attributes.items()
+        ]
+    )
 
 
 def attributes_of(path: str) -> dict[str, str]:
@@ -129,8 +131,7 @@ def replays(fun: F) -> F:
 
 
 def user_site(depth: int = 1) -> Site | None:
-    """The site of the innermost frame outside of shardwise, or of a replayed equation (see above).
-    """
+    """The site of the innermost frame outside of shardwise, or of a replayed equation."""
     frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] (faster than `inspect`)
     own = _own
     while frame is not None:

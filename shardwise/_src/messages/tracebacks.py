@@ -86,7 +86,9 @@ def _hide(error: Exception, entries: list[TracebackType]) -> None:
 # Errors about a traced value, which report where it comes from. (An error about a deleted array is
 # a RuntimeError.)
 _OF_VALUES = (
-    ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError,
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
     UnexpectedTracerError,
 )
 _OF_AN_OP = re.compile(r"\[(\w+)\] ")

@@ -1,6 +1,6 @@
 """Pytrees in messages: paths of leaves, and descriptions of how two pytrees differ.
 
-    carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
+carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
 
 
 def prefix_difference(
-    a_name: str, prefix: Any, b_name: str, tree: Any, root: str,
+    a_name: str,
+    prefix: Any,
+    b_name: str,
+    tree: Any,
+    root: str,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> str:
     """A description of why `prefix` is not a prefix of `tree`; empty if it is one.
@@ -97,9 +101,7 @@ def _first(rows: list[str]) -> list[str]:
 _Row = tuple[str, str | None, str | None]
 
 
-def _differences(
-    a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None
-) -> Iterator[_Row]:
+def _differences(a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None) -> Iterator[_Row]:
     """ends: if `a` is a prefix, whether a node ends it; None if the two must be equal."""
     if ends is not None and ends(a):
         return

@@ -53,8 +53,15 @@ def Dense(out_dim: int, W_init: Any = _GLOROT, b_init: Any = _NORMAL) -> Layer:
 
 
 def _convolution(
-    shape_of: Callable, run: Callable, orders: Sequence[str], out_chan: int,
-    filter_shape: Sequence[int], strides: Any, padding: Any, W_init: Any, b_init: Any,
+    shape_of: Callable,
+    run: Callable,
+    orders: Sequence[str],
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Any,
+    padding: Any,
+    W_init: Any,
+    b_init: Any,
 ) -> Layer:
     inputs_order, kernel_order, outputs_order = orders
     strides = strides or (1,) * len(filter_shape)
@@ -87,8 +94,13 @@ def _of_any_batch(shape_of: Callable, shape: Shape, before: int, after: int) -> 
 
 
 def GeneralConv(
-    dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Any = None,
-    padding: Any = "VALID", W_init: Any = None, b_init: Any = _SMALL,
+    dimension_numbers: Any,
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Any = None,
+    padding: Any = "VALID",
+    W_init: Any = None,
+    b_init: Any = _SMALL,
 ) -> Layer:
     """A convolution with these dimension numbers, and a bias; see `lax.conv_general_dilated`."""
     given = dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
@@ -96,8 +108,13 @@ def GeneralConv(
 
 
 def GeneralConvTranspose(
-    dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Any = None,
-    padding: Any = "VALID", W_init: Any = None, b_init: Any = _SMALL,
+    dimension_numbers: Any,
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Any = None,
+    padding: Any = "VALID",
+    W_init: Any = None,
+    b_init: Any = _SMALL,
 ) -> Layer:
     """A transposed convolution, with a bias; see `lax.conv_transpose`."""
     given = dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
@@ -110,8 +127,12 @@ ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC")
 
 
 def BatchNorm(
-    axis: Any = (0, 1, 2), epsilon: float = 1e-5, center: bool = True, scale: bool = True,
-    beta_init: Any = zeros, gamma_init: Any = ones,
+    axis: Any = (0, 1, 2),
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    beta_init: Any = zeros,
+    gamma_init: Any = ones,
 ) -> Layer:
     """Normalizes to mean 0, variance 1 over `axis`; then scales (`scale`), shifts (`center`)."""
     axes = axis if isinstance(axis, Sequence) else (axis,)
@@ -157,8 +178,13 @@ Gelu = elementwise(gelu)
 
 
 def _pool(
-    fold: Callable, first: float, mean: bool, window_shape: Sequence[int], strides: Any,
-    padding: str, spec: str | None,
+    fold: Callable,
+    first: float,
+    mean: bool,
+    window_shape: Sequence[int],
+    strides: Any,
+    padding: str,
+    spec: str | None,
 ) -> Layer:
     n = len(window_shape)
     others = (0, n + 1) if spec is None else (spec.index("N"), spec.index("C"))
@@ -169,7 +195,9 @@ def _pool(
 
     def shape_of(shape: Shape) -> Shape:
         find = functools.partial(
-            reduce_window_shape_tuple, window_dimensions=window, window_strides=steps,
+            reduce_window_shape_tuple,
+            window_dimensions=window,
+            window_strides=steps,
             padding=padding,
         )
         return _of_any_batch(find, shape, others[0], others[0])
@@ -185,7 +213,9 @@ def _pool(
 
 
 def MaxPool(
-    window_shape: Sequence[int], strides: Any = None, padding: str = "VALID",
+    window_shape: Sequence[int],
+    strides: Any = None,
+    padding: str = "VALID",
     spec: str | None = None,
 ) -> Layer:
     """The maximum of each window of spatial dimensions.
@@ -196,7 +226,9 @@ def MaxPool(
 
 
 def SumPool(
-    window_shape: Sequence[int], strides: Any = None, padding: str = "VALID",
+    window_shape: Sequence[int],
+    strides: Any = None,
+    padding: str = "VALID",
     spec: str | None = None,
 ) -> Layer:
     """The sum of each window; see `MaxPool`."""
@@ -204,7 +236,9 @@ def SumPool(
 
 
 def AvgPool(
-    window_shape: Sequence[int], strides: Any = None, padding: str = "VALID",
+    window_shape: Sequence[int],
+    strides: Any = None,
+    padding: str = "VALID",
     spec: str | None = None,
 ) -> Layer:
     """The mean of each window, without padding; see `MaxPool`."""

@@ -57,8 +57,10 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
     if len(known) > len(string.ascii_letters):
         raise ValueError(f"einsum: a pattern has 52 axes at most; got {len(known)}.")
     values = [as_value(x) for x in operands]
-    values = [declare_axes(x, text, "einsum", f"operand {i}")
-              for i, (x, text) in enumerate(zip(values, left.split(","), strict=True))]
+    values = [
+        declare_axes(x, text, "einsum", f"operand {i}")
+        for i, (x, text) in enumerate(zip(values, left.split(","), strict=True))
+    ]
     letter = dict(zip(known, string.ascii_letters, strict=False))
     subscripts = ",".join("".join(letter[w] for w in row) for row in rows)
     subscripts += "->" + "".join(letter[w] for w in out)
@@ -162,8 +164,8 @@ def _all_known(words: Sequence[str], known: Sequence[str], pattern: str, who: st
         raise ValueError(
             f"{who}: {join(other)} of {pattern!r} is on one side only. Both sides of the arrow "
             "must have the same axes."
-            if who == "rearrange" else
-            f"{who}: {join(other)} of {pattern!r} is in the result only."
+            if who == "rearrange"
+            else f"{who}: {join(other)} of {pattern!r} is in the result only."
         )
 
 

@@ -41,7 +41,13 @@ def _transpose(op: Op, ct: Any, x: Any, *, words: Any, to: Any, **p: Any) -> lis
 
 
 axes_op = Op(
-    "axes", type_rule=lambda op, x, **p: x, dims=_dims, lower=lambda op, e, ins, outs, x, **p: x,
-    jvp=_jvp, transpose=_transpose, batch=_batch,
-    elements=Elements.MOVED, pointwise=True,
+    "axes",
+    type_rule=lambda op, x, **p: x,
+    dims=_dims,
+    lower=lambda op, e, ins, outs, x, **p: x,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    elements=Elements.MOVED,
+    pointwise=True,
 )

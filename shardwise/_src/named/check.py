@@ -95,9 +95,7 @@ class _Check:
                         if size == its_size:
                             _unite(other, axis, eqn)
 
-    def _held(
-        self, eqn: Equation, held: Program, axes: dict[Var, list[Axis]], call: Call
-    ) -> None:
+    def _held(self, eqn: Equation, held: Program, axes: dict[Var, list[Axis]], call: Call) -> None:
         """A program in an equation: identifies its arguments with the equation's last operands.
 
         An argument with one dimension less is a slice of its operand along the first dimension.
@@ -113,8 +111,11 @@ class _Check:
 
 
 def _link(
-    outer: Sequence[Atom], axes: dict[Var, list[Axis]], inner: Sequence[Atom],
-    inside: dict[Var, list[Axis]], eqn: Equation,
+    outer: Sequence[Atom],
+    axes: dict[Var, list[Axis]],
+    inner: Sequence[Atom],
+    inside: dict[Var, list[Axis]],
+    eqn: Equation,
 ) -> None:
     for x, y in zip(outer, inner, strict=True):
         more = x.aval.ndim - y.aval.ndim

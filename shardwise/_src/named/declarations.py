@@ -125,10 +125,12 @@ def declare_axes(x: Any, words: Any, who: str, what: str) -> Any:
     leaves, tree = flatten(x)
     texts = broadcast_prefix(words, x, f"{who}: the axes of {what}", root=what)
     rows = zip(leaves, texts, leaf_paths(x), strict=True)
-    return tree.unflatten([
-        leaf if text is None else _said(leaf, text, who, f"{what}{path}")
-        for leaf, text, path in rows
-    ])
+    return tree.unflatten(
+        [
+            leaf if text is None else _said(leaf, text, who, f"{what}{path}")
+            for leaf, text, path in rows
+        ]
+    )
 
 
 def _said(x: Any, text: Any, who: str, what: str) -> Any:
@@ -248,7 +250,8 @@ def _annotated(fun: Any, name: str) -> dict[str, Any]:
             "name at the top of the module."
         ) from None
     found = {
-        key: hint.__metadata__[0] for key, hint in hints.items()
+        key: hint.__metadata__[0]
+        for key, hint in hints.items()
         if typing.get_origin(hint) is typing.Annotated
     }
     if not found:
@@ -302,8 +305,12 @@ def vmap(
             )
         found = current_rules()
         split = dict(found.used).get(over) if found else None
-        values = tuple([declare_axes(x, w, who, f"args[{i}]")
-                        for i, (x, w) in enumerate(zip(args, takes, strict=True))])
+        values = tuple(
+            [
+                declare_axes(x, w, who, f"args[{i}]")
+                for i, (x, w) in enumerate(zip(args, takes, strict=True))
+            ]
+        )
         dims = tuple([_places(w, over, who) for w in takes])
         mapped = plain_vmap(inner, dims, _places(gives, over, who), over, None, split or None)
         return declare_axes(mapped(*values), gives, who, "result")

@@ -54,8 +54,9 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
             (parts if group is None else group).append(token)
         else:
             allowed = "names, `1` and groups such as (heads head)" if patterned else "names"
-            raise ValueError(f"{who}: {token!r} in {text!r} is not an axis name. Expected "
-                             f"{allowed}.")
+            raise ValueError(
+                f"{who}: {token!r} in {text!r} is not an axis name. Expected {allowed}."
+            )
     if group is not None:
         raise ValueError(f"{who}: a group in {text!r} is not closed.")
     found = [word for word in flat(parts) if word != ANY]

@@ -162,7 +162,8 @@ def sharding_of(spec: PartitionSpec, mesh: Mesh) -> NamedSharding | None:
         return None
     rows = zip(spec, spec.dims(len(spec)), strict=True)
     entries: list[Any] = [
-        entry if entry is PartitionSpec.UNCONSTRAINED
+        entry
+        if entry is PartitionSpec.UNCONSTRAINED
         else tuple([a for a in axes if a not in here.manual_axes])
         for entry, axes in rows
     ]

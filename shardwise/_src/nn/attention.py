@@ -28,10 +28,18 @@ FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def dot_product_attention(
-    query: ArrayLike, key: ArrayLike, value: ArrayLike, bias: ArrayLike | None = None,
-    mask: ArrayLike | None = None, *, scale: float | None = None, is_causal: bool = False,
-    query_seq_lengths: ArrayLike | None = None, key_value_seq_lengths: ArrayLike | None = None,
-    local_window_size: int | tuple[int, int] | None = None, implementation: str | None = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
     return_residual: bool = False,
 ) -> Array:
     """softmax(scale * query · key + bias) · value, for each head.
@@ -62,15 +70,26 @@ def dot_product_attention(
     given = tuple(x is not None for x in optional)
     arrays = [x for x in (query, key, value, *optional) if x is not None]
     return _attention(
-        *arrays, given=given, scale=scale, is_causal=bool(is_causal), window=window,
+        *arrays,
+        given=given,
+        scale=scale,
+        is_causal=bool(is_causal),
+        window=window,
         residual=bool(return_residual),
     )
 
 
 @fused
 def _attention(
-    query: Any, key: Any, value: Any, *rest: Any, given: tuple, scale: float | None,
-    is_causal: bool, window: tuple | None, residual: bool,
+    query: Any,
+    key: Any,
+    value: Any,
+    *rest: Any,
+    given: tuple,
+    scale: float | None,
+    is_causal: bool,
+    window: tuple | None,
+    residual: bool,
 ) -> Any:
     bias, mask, q_lengths, kv_lengths = optional(rest, given)
     _check(query, key, value, mask)
@@ -129,8 +148,9 @@ def _heads(
     scores = transpose(scores, perm=(0, 1, 3, 2, 4))
     scores = mul(scores, lit(1 / np.sqrt(h) if scale is None else scale, scores))
     if bias is not None:
-        biased = cast(_grouped(bias, (b, n, t, s), grouped), promote_types(
-            type_of(bias).dtype, wide))
+        biased = cast(
+            _grouped(bias, (b, n, t, s), grouped), promote_types(type_of(bias).dtype, wide)
+        )
         scores = cast(add(cast(scores, type_of(biased).dtype), biased), wide)
     if keep is not None:
         low = lit(-0.7 * float(finfo(wide).max), scores)  # not -inf: a row may be fully masked

@@ -42,7 +42,10 @@ class Initializer(Protocol):
     """A function that returns an array of initial values."""
 
     def __call__(
-        self, key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = ...,
+        self,
+        key: ArrayLike,
+        shape: ShapeLike,
+        dtype: DTypeLike | None = ...,
         out_sharding: OutSharding = ...,
     ) -> Array: ...
 
@@ -57,7 +60,9 @@ _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
 
 
 def zeros(
-    key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
+    key: ArrayLike,
+    shape: ShapeLike,
+    dtype: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Zeros; ignores the key."""
@@ -65,7 +70,9 @@ def zeros(
 
 
 def ones(
-    key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
+    key: ArrayLike,
+    shape: ShapeLike,
+    dtype: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Ones; ignores the key."""
@@ -76,7 +83,9 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """An initializer that returns `value`, broadcast to the shape."""
 
     def init(
-        key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = dtype,
+        key: ArrayLike,
+        shape: ShapeLike,
+        dtype: DTypeLike | None = dtype,
         out_sharding: OutSharding = None,
     ) -> Array:
         return _constant("constant", value, shape, dtype, out_sharding)
@@ -126,7 +135,9 @@ def _made(name: str, default: Any, plan: Callable) -> Initializer:
     """An initializer; `plan(shape, dtype)` returns the distribution and the scale factor."""
 
     def init(
-        key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = default,
+        key: ArrayLike,
+        shape: ShapeLike,
+        dtype: DTypeLike | None = default,
         out_sharding: OutSharding = None,
     ) -> Array:
         wanted = inexact_dtype(name, dtype)
@@ -243,8 +254,13 @@ def _delta(matrix: Any, shape: tuple) -> Any:
 
 
 def variance_scaling(
-    scale: float, mode: str, distribution: str, in_axis: Axes = -2, out_axis: Axes = -1,
-    batch_axis: Axes = (), dtype: DTypeLike | None = None,
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    dtype: DTypeLike | None = None,
 ) -> Initializer:
     """An initializer with random numbers of mean 0 and variance scale / n.
 
@@ -332,9 +348,7 @@ def lecun_normal(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` with 1, "fan_in", truncated normal (LeCun et al., 1998)."""
-    return variance_scaling(
-        1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
-    )
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_uniform(
@@ -348,9 +362,7 @@ def he_normal(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` with 2, "fan_in", truncated normal (He et al., 2015)."""
-    return variance_scaling(
-        2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
-    )
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal

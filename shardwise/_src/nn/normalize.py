@@ -150,8 +150,12 @@ def _total(x: Any, axes: Axes, mask: Any) -> Any:
 
 @eager_jit
 def logsumexp(
-    a: ArrayLike, axis: AnyAxis = None, b: ArrayLike | None = None, keepdims: bool = False,
-    return_sign: bool = False, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array]:
     """log(sum(b * exp(a))) over `axis`, without overflow.
 
@@ -160,11 +164,16 @@ def logsumexp(
     return_sign: whether to return the logarithm of its magnitude, and its sign.
     where:       elements to include.
     """
-    axes = _axes(axis, type_of(a).ndim if b is None else len(
-        broadcast_shapes(type_of(a).shape, type_of(b).shape)))
+    axes = _axes(
+        axis,
+        type_of(a).ndim if b is None else len(broadcast_shapes(type_of(a).shape, type_of(b).shape)),
+    )
     return _logsumexp(
-        *_given(a, b, where), given=(b is not None, where is not None), axes=axes,
-        keepdims=bool(keepdims), return_sign=bool(return_sign),
+        *_given(a, b, where),
+        given=(b is not None, where is not None),
+        axes=axes,
+        keepdims=bool(keepdims),
+        return_sign=bool(return_sign),
     )
 
 
@@ -187,9 +196,7 @@ def _factors(a: Any, b: Any) -> list[Any]:
     return [broadcast_to(x, shape) for x in (a, b)]
 
 
-def log_of_sum(
-    a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool
-) -> Any:
+def log_of_sum(a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
     if b is not None:
         a = where(ew.ne(b, lit(0, b)), a, lit(-np.inf, a))
     if mask is not None:
@@ -240,9 +247,14 @@ def _logmeanexp(x: Any, *mask: Any, axes: Axes, keepdims: bool) -> Any:
 
 @eager_jit
 def standardize(
-    x: ArrayLike, axis: AnyAxis = -1, mean: ArrayLike | None = None,
-    variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,
-    *, algorithm: str = "fast",
+    x: ArrayLike,
+    axis: AnyAxis = -1,
+    mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-5,
+    where: ArrayLike | None = None,
+    *,
+    algorithm: str = "fast",
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon), over `axis`.
 
@@ -252,21 +264,19 @@ def standardize(
                     which is also accurate for large means.
     """
     if algorithm not in ("fast", "stable"):
-        raise ValueError(
-            f"standardize: algorithm must be 'fast' or 'stable'; got {algorithm!r}."
-        )
+        raise ValueError(f"standardize: algorithm must be 'fast' or 'stable'; got {algorithm!r}.")
     given = tuple(v is not None for v in (mean, variance, where))
     axes = _axes(axis, type_of(x).ndim)
     return _standardize(
-        *_given(x, epsilon, mean, variance, where), axes=axes, given=given,
+        *_given(x, epsilon, mean, variance, where),
+        axes=axes,
+        given=given,
         stable=algorithm == "stable",
     )
 
 
 @fused
-def _standardize(
-    x: Any, epsilon: Any, *rest: Any, axes: Axes, given: tuple, stable: bool
-) -> Any:
+def _standardize(x: Any, epsilon: Any, *rest: Any, axes: Axes, given: tuple, stable: bool) -> Any:
     mean, variance, mask = optional(rest, given)
     x = _inexact(x)
     mask = None if mask is None else _mask(mask, x)
@@ -294,7 +304,11 @@ def _count(x: Any, axes: Axes, mask: Any) -> Any:
 
 
 def one_hot(
-    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: AxisName = -1,
+    x: ArrayLike,
+    num_classes: int,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: AxisName = -1,
     out_sharding: OutSharding = None,
 ) -> Array:
     """For each index, a vector with 1 at that position and 0 elsewhere; all 0 if out of bounds.

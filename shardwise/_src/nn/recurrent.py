@@ -85,8 +85,16 @@ def swap_lstm_gates(
 
 
 def lstm(
-    x: ArrayLike, h_0: ArrayLike, c_0: ArrayLike, weights: ArrayLike, seq_lengths: ArrayLike,
-    input_size: int, hidden_size: int, num_layers: int, dropout: float, bidirectional: bool,
+    x: ArrayLike,
+    h_0: ArrayLike,
+    c_0: ArrayLike,
+    weights: ArrayLike,
+    seq_lengths: ArrayLike,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
     precision: Any = None,
 ) -> tuple[Array, Array, Array]:
     """Layers of LSTM cells over sequences.
@@ -108,9 +116,19 @@ def lstm(
 
 
 def lstm_ref(
-    x: ArrayLike, h_0: ArrayLike, c_0: ArrayLike, W_ih: Weights, W_hh: Weights, b_ih: Weights,
-    b_hh: Weights, seq_lengths: ArrayLike, input_size: int, hidden_size: int, num_layers: int,
-    dropout: float, bidirectional: bool,
+    x: ArrayLike,
+    h_0: ArrayLike,
+    c_0: ArrayLike,
+    W_ih: Weights,
+    W_hh: Weights,
+    b_ih: Weights,
+    b_hh: Weights,
+    seq_lengths: ArrayLike,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
 ) -> tuple[Array, Array, Array]:
     """`lstm` with weights by layer."""
     unpacked = W_ih, W_hh, b_ih, b_hh
@@ -118,8 +136,15 @@ def lstm_ref(
 
 
 def _lstm(
-    x: Any, h_0: Any, c_0: Any, weights: tuple[Weights, ...], lengths: Any, num_layers: int,
-    dropout: float, bidirectional: bool, precision: Any,
+    x: Any,
+    h_0: Any,
+    c_0: Any,
+    weights: tuple[Weights, ...],
+    lengths: Any,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
+    precision: Any,
 ) -> tuple[Any, Any, Any]:
     lengths, h_0, c_0 = asarray(lengths), asarray(h_0), asarray(c_0)
     if lengths.dtype != "int32":

@@ -23,18 +23,7 @@ from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.contract import dot, dot_general
-from shardwise._src.ops.elementwise import (
-    abs,
-    add,
-    bitwise_and,
-    div,
-    gt,
-    le,
-    mul,
-    ne,
-    round,
-    where,
-)
+from shardwise._src.ops.elementwise import abs, add, bitwise_and, div, gt, le, mul, ne, round, where
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import bitwise_not, eq, shift_left, shift_right_logical
 from shardwise._src.ops.reduce import reduce_max
@@ -98,7 +87,10 @@ def get_scaled_dot_general_config(
 
 
 def scaled_matmul(
-    lhs: ArrayLike, rhs: ArrayLike, lhs_scales: ArrayLike, rhs_scales: ArrayLike,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    lhs_scales: ArrayLike,
+    rhs_scales: ArrayLike,
     preferred_element_type: DTypeLike = np.float32,
 ) -> Array:
     """Batched lhs · rhsᵀ, where blocks of the last dimension have scales.
@@ -139,9 +131,12 @@ def _unscaled(x: Any, scales: Any, dtype: Any) -> Any:
 
 
 def scaled_dot_general(
-    lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: Any,
     preferred_element_type: DTypeLike = np.float32,
-    configs: list[BlockScaleConfig] | None = None, implementation: str | None = None,
+    configs: list[BlockScaleConfig] | None = None,
+    implementation: str | None = None,
 ) -> Array:
     """`lax.dot_general` with operands that are quantized in blocks along the contracted dimensions.
 
@@ -176,9 +171,15 @@ def scaled_dot_general(
             f"{len(configs)}."
         )
     types = type_of(lhs), type_of(rhs)
-    infer(dot_general, types, {  # raises for dimensions that do not fit
-        "dimension_numbers": numbers, "precision": None, "preferred_element_type": None,
-    })
+    infer(
+        dot_general,
+        types,
+        {  # raises for dimensions that do not fit
+            "dimension_numbers": numbers,
+            "precision": None,
+            "preferred_element_type": None,
+        },
+    )
     modes = tuple([c.mode for c in configs])
     return _scaled_dot(lhs, rhs, tuple([c.global_scale for c in configs]), numbers, dtype, modes)
 
@@ -317,7 +318,8 @@ def _backward(numbers: Any, dtype: Any, modes: tuple, kept: Any, g: Any) -> Any:
         for i, (x, mode) in enumerate(zip((lhs, rhs), modes[:2], strict=True)):
             _, data, kind = _MODES[mode]
             top = float(finfo(check_user_dtype(data, "")).max) * float(
-                finfo(check_user_dtype(kind, "")).max)
+                finfo(check_user_dtype(kind, "")).max
+            )
             size, limit = promote(abs(x), mul(reshape(scales[i], shape=()), np.float32(top)))
             found[i] = where(le(size, limit), found[i], lit(0, found[i]))
     return *found, None
@@ -325,6 +327,5 @@ def _backward(numbers: Any, dtype: Any, modes: tuple, kept: Any, g: Any) -> Any:
 
 _scaled_dot = custom_vjp(_forward, nondiff_argnums=(3, 4, 5))
 _scaled_dot.defvjp(
-    lambda lhs, rhs, scales, *how: (_forward(lhs, rhs, scales, *how), (lhs, rhs, scales)),
-    _backward,
+    lambda lhs, rhs, scales, *how: (_forward(lhs, rhs, scales, *how), (lhs, rhs, scales)), _backward
 )

@@ -88,7 +88,10 @@ def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
 
 
 def zeros(
-    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    shape: ShapeLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """An array of zeros.
@@ -104,7 +107,10 @@ def zeros(
 
 
 def ones(
-    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    shape: ShapeLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """An array of ones; see `zeros`."""
@@ -114,7 +120,10 @@ def ones(
 
 
 def empty(
-    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    shape: ShapeLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """An array of zeros: memory is never left uninitialized."""
@@ -124,8 +133,12 @@ def empty(
 
 
 def full(
-    shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
-    device: DeviceLike = None, out_sharding: OutSharding = None,
+    shape: ShapeLike,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
 
@@ -154,7 +167,11 @@ def full_at(value: Any, shape: tuple, dtype: Any, weak: bool, device: Any) -> An
 
 
 def zeros_like(
-    a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: DeviceLike = None,
+    a: Any,
+    dtype: DTypeLike | None = None,
+    shape: Any = None,
+    *,
+    device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Zeros with the shape, dtype and device of `a`, unless overridden.
@@ -168,8 +185,12 @@ def zeros_like(
 
 
 def ones_like(
-    a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None, *,
-    device: DeviceLike = None, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: ShapeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Ones with the shape, dtype and device of `a`, unless overridden."""
     args = _like(a, dtype, shape, "ones_like")
@@ -177,8 +198,12 @@ def ones_like(
 
 
 def empty_like(
-    prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *,
-    device: DeviceLike = None, out_sharding: OutSharding = None,
+    prototype: Any,
+    dtype: DTypeLike | None = None,
+    shape: Any = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """`zeros_like`: memory is never left uninitialized."""
     args = _like(prototype, dtype, shape, "empty_like")
@@ -186,8 +211,13 @@ def empty_like(
 
 
 def full_like(
-    a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
-    shape: ShapeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: ShapeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
     args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
@@ -217,8 +247,14 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
 
 
 def array(
-    object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: str | None = "K",
-    ndmin: int = 0, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+    object: Any,
+    dtype: DTypeLike | None = None,
+    copy: bool = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """An array with the given value.
 
@@ -249,8 +285,13 @@ def array(
 
 
 def asarray(
-    a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: bool | None = None,
-    device: DeviceLike = None, out_sharding: OutSharding = None,
+    a: Any,
+    dtype: DTypeLike | None = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """An array with the given value; an array of this library is returned unchanged.
 
@@ -322,9 +363,9 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
     advice = " Encode strings as integers first." if isinstance(x, str) else ""
-    raise TypeError(by_name(
-        f"array elements must be numbers or booleans; got {short_repr(x)}.{advice}"
-    ))
+    raise TypeError(
+        by_name(f"array elements must be numbers or booleans; got {short_repr(x)}.{advice}")
+    )
 
 
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
@@ -390,9 +431,9 @@ def _stacked(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     shapes = {np.shape(v) for v in leaves}
     if len(shapes) > 1:
         found = " and ".join(sorted(map(str, shapes)))
-        raise ValueError(by_name(
-            f"the arrays in a sequence must have the same shape; got {found}."
-        ))
+        raise ValueError(
+            by_name(f"the arrays in a sequence must have the same shape; got {found}.")
+        )
     return _stack(*leaves, shape=_nesting(rows), dtype=dtype)
 
 
@@ -493,5 +534,3 @@ def byteswap(x: Any) -> Any:
         return x
     octets = bitcast_convert_type(x, dtype=np.dtype(np.uint8))
     return bitcast_convert_type(rev(octets, dimensions=(t.ndim,)), dtype=t.dtype)
-
-

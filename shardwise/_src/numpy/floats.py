@@ -117,8 +117,9 @@ def isreal(x: ArrayLike) -> Array:
 
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype of `x` is complex, regardless of its values."""
-    return x is not None and is_complex(np.result_type(x) if isinstance(x, list | tuple)
-                                        else type_of(x).dtype)
+    return x is not None and is_complex(
+        np.result_type(x) if isinstance(x, list | tuple) else type_of(x).dtype
+    )
 
 
 def isrealobj(x: Any) -> bool:
@@ -155,7 +156,10 @@ def _replacement(value: Any, like: Any) -> Any:
 
 @eager_jit
 def nan_to_num(
-    x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
+    x: ArrayLike,
+    copy: bool = True,
+    nan: ArrayLike = 0.0,
+    posinf: ArrayLike | None = None,
     neginf: ArrayLike | None = None,
 ) -> Array:
     """Replaces NaN and infinities by numbers: by default 0 and the largest finite values.
@@ -221,8 +225,9 @@ def spacing(x: ArrayLike, /) -> Array:
     zero, inf = constant(0, x), constant(np.inf, x)
     step = ew.sub(ew.nextafter(x, ew.where(ew.lt(x, zero), ew.neg(inf), inf)), x)
     # The smallest number may be a subtraction's underflow: some devices flush it to 0.
-    return ew.where(ew.eq(x, zero), constant(float(finfo(type_of(x).dtype).smallest_subnormal), x),
-                    step)
+    return ew.where(
+        ew.eq(x, zero), constant(float(finfo(type_of(x).dtype).smallest_subnormal), x), step
+    )
 
 
 @fused(arrays=2)
@@ -306,5 +311,3 @@ def isscalar(element: Any) -> bool:
     if hasattr(element, "ndim") and not isinstance(element, np.generic):
         return element.ndim == 0
     return np.isscalar(element)
-
-

@@ -11,11 +11,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.creation import asarray, dtype_of, shape_of
 from shardwise._src.ops import create
-from shardwise._src.types.annotations import (
-    Array,
-    DTypeLike,
-    ShapeLike,
-)
+from shardwise._src.types.annotations import Array, DTypeLike, ShapeLike
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:

@@ -1,7 +1,7 @@
 """Removing and inserting elements: delete, insert, trim_zeros.
 
-    insert([1, 4], 1, [2, 3])            # [1, 2, 3, 4]
-    delete(x, 0, axis=1)
+insert([1, 4], 1, [2, 3])            # [1, 2, 3, 4]
+delete(x, 0, axis=1)
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from shardwise._src.values.indexing import INT32, read, wrapped
 
 @eager_jit
 def delete(
-    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, *,
+    arr: ArrayLike,
+    obj: ArrayLike | slice | Sequence[int],
+    axis: int | None = None,
+    *,
     assume_unique_indices: bool = False,
 ) -> Array:
     """Removes the elements that `obj`, an integer, a slice, or an array of integers or booleans,
@@ -97,7 +100,9 @@ def _insert(x: Any, values: Any, order: tuple, axis: int) -> Any:
 
 
 def insert(
-    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: ArrayLike,
+    arr: ArrayLike,
+    obj: ArrayLike | slice | Sequence[int],
+    values: ArrayLike,
     axis: int | None = None,
 ) -> Array:
     """Inserts `values` before the indices `obj` of `arr`, along `axis`."""
@@ -164,9 +169,7 @@ def _of_rank(values: Any, ndim: int) -> Any:
     return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
 
 
-def trim_zeros(
-    filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | None = None
-) -> Array:
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
     """Removes zeros from the front ("f") and the back ("b") of a concrete array.
 
     axis: the dimensions to trim; by default all. Removes the outer slices that are entirely zero.

@@ -22,9 +22,7 @@ from shardwise._src.values.convert import as_integer, broadcast_to, cast, promot
 
 def each_array(name: str, arrays: Any) -> list[Any]:
     """The operands of a joining function: a sequence of arrays, or the rows of an array."""
-    if arrays.__class__ is not list and (
-        is_array(arrays) or isinstance(arrays, np.ndarray)
-    ):
+    if arrays.__class__ is not list and (is_array(arrays) or isinstance(arrays, np.ndarray)):
         if not type_of(arrays).ndim:
             raise TypeError(f"{name} takes a sequence of arrays; got a scalar.")
         arrays = unstack(arrays)
@@ -87,7 +85,9 @@ def _stack(*arrays: Any, axis: int, dtype: Any) -> Any:
 
 
 def stack(
-    arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
+    arrays: ArrayLike | Sequence[ArrayLike],
+    axis: int = 0,
+    out: None = None,
     dtype: DTypeLike | None = None,
 ) -> Array:
     """Joins arrays of the same shape along a new dimension."""

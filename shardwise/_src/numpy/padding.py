@@ -31,17 +31,23 @@ from shardwise._src.values.convert import cast
 Widths = tuple[tuple[int, int], ...]
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
 _KEYWORDS = {
-    "constant": ("constant_values",), "edge": (), "empty": (), "wrap": (),
-    "linear_ramp": ("end_values",), "maximum": ("stat_length",), "mean": ("stat_length",),
-    "median": ("stat_length",), "minimum": ("stat_length",), "reflect": ("reflect_type",),
+    "constant": ("constant_values",),
+    "edge": (),
+    "empty": (),
+    "wrap": (),
+    "linear_ramp": ("end_values",),
+    "maximum": ("stat_length",),
+    "mean": ("stat_length",),
+    "median": ("stat_length",),
+    "minimum": ("stat_length",),
+    "reflect": ("reflect_type",),
     "symmetric": ("reflect_type",),
 }
 
 
 @eager_jit
 def pad(
-    array: ArrayLike, pad_width: Any, mode: str | Callable[..., Any] = "constant",
-    **kwargs: Any,
+    array: ArrayLike, pad_width: Any, mode: str | Callable[..., Any] = "constant", **kwargs: Any
 ) -> Array:
     """`array` with `pad_width` elements added before and after, along each dimension.
 
@@ -129,9 +135,7 @@ def _values(value: Any, t: Any) -> list[Any]:
     """The values before and after, for each dimension, in the array's dtype."""
     if is_array(value):
         shape = np.broadcast_shapes(value.shape, (t.ndim, 2))
-        flat = basis.broadcast_in_dim(
-            value, shape=shape, dims=tuple(range(2 - value.ndim, 2))
-        )
+        flat = basis.broadcast_in_dim(value, shape=shape, dims=tuple(range(2 - value.ndim, 2)))
         return [cast(v, t.dtype) for v in unstack(reshape(flat, (2 * t.ndim,)))]
     if isinstance(value, list | tuple) and len(value):
         rows = [value] * t.ndim if not isinstance(value[0], list | tuple) else value
@@ -156,7 +160,8 @@ def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
         return cast(out, t.dtype, t.weak_type)
     for axis, (before, after) in enumerate(widths):
         for value, config in (
-            (values[2 * axis], (before, 0, 0)), (values[2 * axis + 1], (0, after, 0))
+            (values[2 * axis], (before, 0, 0)),
+            (values[2 * axis + 1], (0, after, 0)),
         ):
             if config != (0, 0, 0):
                 others = [(0, 0, 0)] * t.ndim
@@ -203,8 +208,10 @@ def _pad_once(x: Any, axis: int, pair: Any, mode: str, odd: bool) -> Any:
     parts = [ops.slice_in_dim(x, start, stop, axis) for start, stop in ends]
     if mode == "edge":
         shape = type_of(x).shape
-        parts = [broadcast_in_place(p, (*shape[:axis], count, *shape[axis + 1 :]))
-                 for p, count in zip(parts, pair, strict=True)]
+        parts = [
+            broadcast_in_place(p, (*shape[:axis], count, *shape[axis + 1 :]))
+            for p, count in zip(parts, pair, strict=True)
+        ]
     elif mode != "wrap":
         parts = [ops.rev(p, dimensions=(axis,)) for p in parts]
     return ops.concatenate(parts[0], x, parts[1], dimension=axis)

@@ -54,8 +54,13 @@ def not_in_place(name: str, inplace: bool) -> None:
 
 @fused(arrays=2)
 def _take(
-    x: Any, indices: Any, axis: int | None, mode: str, fill_value: Any = None,
-    unique_indices: bool = False, indices_are_sorted: bool = False,
+    x: Any,
+    indices: Any,
+    axis: int | None,
+    mode: str,
+    fill_value: Any = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
 ) -> Any:
     """axis: None to index the flat array."""
     if axis is None:
@@ -68,8 +73,12 @@ def _take(
     kind = HOST if mode in ("wrap", "clip") else ARRAY if type_of(indices).ndim else SCALAR
     pattern = (*[ALL] * axis, kind, *[ALL] * (type_of(x).ndim - axis - 1))
     return read(
-        x, indices, pattern=pattern, mode="fill" if mode == "fill" else "promise_in_bounds",
-        fill_value=fill_value, unique_indices=unique_indices,
+        x,
+        indices,
+        pattern=pattern,
+        mode="fill" if mode == "fill" else "promise_in_bounds",
+        fill_value=fill_value,
+        unique_indices=unique_indices,
         indices_are_sorted=indices_are_sorted,
     )
 
@@ -85,9 +94,16 @@ def clamped(indices: Any, n: int) -> Any:
 
 @eager_jit(arrays=2)
 def take(
-    a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
-    mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
-    fill_value: ArrayLike | None = None, *, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = None,
+    out: None = None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: ArrayLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """The elements of `a` at `indices` along `axis`; without an axis, of the flat array.
 
@@ -145,15 +161,24 @@ def _take_along(
     if 0 in common:
         return basis.zeros(type_of(x).update(shape=tuple(common)))
     return gather(
-        x, vectors, dimension_numbers=numbers, slice_sizes=(1,) * len(common), mode=mode,
+        x,
+        vectors,
+        dimension_numbers=numbers,
+        slice_sizes=(1,) * len(common),
+        mode=mode,
         fill_value=fill_value,
     )
 
 
 @eager_jit(arrays=2)
 def take_along_axis(
-    arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
-    fill_value: ArrayLike | None = None, *, wrap_negative_indices: bool = True,
+    arr: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = -1,
+    mode: str | None = None,
+    fill_value: ArrayLike | None = None,
+    *,
+    wrap_negative_indices: bool = True,
 ) -> Array:
     """The elements at `indices` along `axis`, with separate indices for each other position.
 
@@ -204,8 +229,13 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
 
 @eager_jit(arrays=3)
 def put_along_axis(
-    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True,
-    *, mode: str | None = None,
+    arr: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    axis: int | None,
+    inplace: bool = True,
+    *,
+    mode: str | None = None,
 ) -> Array:
     """`arr` with `values` written to `indices` along `axis` (see `take_along_axis`)."""
     not_in_place("put_along_axis", inplace)
@@ -274,8 +304,13 @@ def _array(x: Any) -> Any:
 
 
 def compress(
-    condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
-    fill_value: ArrayLike = 0, out: None = None,
+    condition: ArrayLike,
+    a: ArrayLike,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike = 0,
+    out: None = None,
 ) -> Array:
     """The slices of `a` along `axis` where `condition` is true.
 

@@ -43,7 +43,10 @@ def _finite(x: Any) -> Any:
 
 @eager_jit(arrays=2)
 def isclose(
-    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
+    a: ArrayLike,
+    b: ArrayLike,
+    rtol: ArrayLike = 1e-5,
+    atol: ArrayLike = 1e-8,
     equal_nan: bool = False,
 ) -> Array:
     """Whether |a - b| is at most atol + rtol · |b|, element-wise."""
@@ -52,7 +55,10 @@ def isclose(
 
 @eager_jit(arrays=2)
 def allclose(
-    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
+    a: ArrayLike,
+    b: ArrayLike,
+    rtol: ArrayLike = 1e-5,
+    atol: ArrayLike = 1e-8,
     equal_nan: bool = False,
 ) -> Array:
     """Whether all elements are close; see `isclose`."""

@@ -56,8 +56,13 @@ def _steps(start: Any, step: Any, size: int) -> Any:
 
 
 def arange(
-    start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
-    dtype: DTypeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+    start: ArrayLike,
+    stop: ArrayLike | None = None,
+    step: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Numbers from `start` (0 if only one bound is given) up to but excluding `stop`, by `step`.
 
@@ -108,24 +113,50 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
 
 @overload
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
-    retstep: Literal[False] = False, dtype: DTypeLike | None = None, axis: int = 0, *,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
     device: DeviceLike = None,
 ) -> Array: ...
 @overload
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, *,
-    retstep: Literal[True], dtype: DTypeLike | None = None, axis: int = 0,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
     device: DeviceLike = None,
 ) -> tuple[Array, Array]: ...
 @overload
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
-    dtype: DTypeLike | None = None, axis: int = 0, *, device: DeviceLike = None,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    device: DeviceLike = None,
 ) -> Array | tuple[Array, Array]: ...
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
-    dtype: DTypeLike | None = None, axis: int = 0, *, device: DeviceLike = None,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    device: DeviceLike = None,
 ) -> Array | tuple[Array, Array]:
     """`num` numbers from `start` to `stop`, evenly spaced along a new dimension `axis`.
 
@@ -190,8 +221,13 @@ def _new_dimension(x: Any, size: int, shape: tuple) -> Any:
 
 
 def logspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
-    dtype: DTypeLike | None = None, axis: int = 0,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
 ) -> Array:
     """`base` raised to `linspace(start, stop, num)`."""
     wanted = None if dtype is None else dtype_of(dtype, "logspace")
@@ -209,8 +245,12 @@ def _logspace(
 
 
 def geomspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
-    dtype: DTypeLike | None = None, axis: int = 0,
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
 ) -> Array:
     """`num` numbers from `start` to `stop`, with a constant ratio."""
     wanted = None if dtype is None else dtype_of(dtype, "geomspace")
@@ -309,8 +349,10 @@ def indices(
 def _indices(shape: tuple, dtype: Any, sparse: bool = False) -> Any:
     if sparse:
         return tuple(
-            reshape(create.iota(dtype=dtype, shape=(n,), dimension=0),
-                    shape=tuple(n if i == d else 1 for i in range(len(shape))))
+            reshape(
+                create.iota(dtype=dtype, shape=(n,), dimension=0),
+                shape=tuple(n if i == d else 1 for i in range(len(shape))),
+            )
             for d, n in enumerate(shape)
         )
     full = (len(shape), *shape)

@@ -209,8 +209,12 @@ def take_runs(x: Any, places: tuple, axis: int) -> Any:
 
 @eager_jit
 def repeat(
-    a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
-    total_repeat_length: int | None = None, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    repeats: ArrayLike,
+    axis: int | None = None,
+    *,
+    total_repeat_length: int | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Each element repeated, all equally often or each according to `repeats`.
 

@@ -24,16 +24,19 @@ from shardwise._src.types.dtypes import is_integer, max_value, min_value
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import cast
 
-_IDENTITY = {
-    "add": lambda dtype: 0, "mul": lambda dtype: 1, "min": max_value, "max": min_value,
-}
+_IDENTITY = {"add": lambda dtype: 0, "mul": lambda dtype: 1, "min": max_value, "max": min_value}
 _AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # combines buckets
 
 
 def segment_sum(
-    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None, out_sharding: OutSharding = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: str | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of the rows of `data` by segment.
 
@@ -62,9 +65,14 @@ def segment_sum(
 
 
 def segment_prod(
-    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None, out_sharding: OutSharding = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: str | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Products of the rows of `data` by segment; see `segment_sum`. Empty segments are 1."""
     flags = indices_are_sorted, unique_indices, mode
@@ -72,9 +80,14 @@ def segment_prod(
 
 
 def segment_max(
-    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None, out_sharding: OutSharding = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: str | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Element-wise maximum of the rows of `data` by segment; see `segment_sum`.
 
@@ -85,9 +98,14 @@ def segment_max(
 
 
 def segment_min(
-    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None, out_sharding: OutSharding = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: str | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Element-wise minimum of the rows of `data` by segment; see `segment_sum`.
 
@@ -98,7 +116,12 @@ def segment_min(
 
 
 def _segments(
-    how: str, data: Any, ids: Any, count: int | None, bucket: int | None, flags: tuple,
+    how: str,
+    data: Any,
+    ids: Any,
+    count: int | None,
+    bucket: int | None,
+    flags: tuple,
     out_sharding: Any,
 ) -> Any:
     name = f"segment_{_AGAIN[how]}"
@@ -134,9 +157,7 @@ def _check(name: str, data: Any, ids: Any, bucket: int | None) -> None:
 
 
 @fused(arrays=2)
-def _reduced(
-    data: Any, ids: Any, how: str, count: int, bucket: int | None, flags: tuple
-) -> Any:
+def _reduced(data: Any, ids: Any, how: str, count: int, bucket: int | None, flags: tuple) -> Any:
     t = type_of(data)
     sorted_ids, unique, mode = flags
     start, place = _IDENTITY[how](t.dtype), ids
@@ -145,8 +166,14 @@ def _reduced(
         shape = (count, -(-t.shape[0] // bucket))
         place = (ids, arange(t.shape[0]) // bucket)
     parts = write(
-        how, full(start, (*shape, *t.shape[1:]), t.dtype), place, data, mode=mode,
-        indices_are_sorted=sorted_ids, unique_indices=unique, wrap_negative_indices=False,
+        how,
+        full(start, (*shape, *t.shape[1:]), t.dtype),
+        place,
+        data,
+        mode=mode,
+        indices_are_sorted=sorted_ids,
+        unique_indices=unique,
+        wrap_negative_indices=False,
     )
     if bucket is None:
         return parts

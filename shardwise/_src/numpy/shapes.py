@@ -26,14 +26,7 @@ from shardwise._src.ops import shape as ops
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.ops.sharded.sharding_ops import placed
-from shardwise._src.types.annotations import (
-    Array,
-    ArrayLike,
-    Axis,
-    Ints,
-    OutSharding,
-    ShapeLike,
-)
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, Ints, OutSharding, ShapeLike
 from shardwise._src.types.symbolic import as_integer
 from shardwise._src.types.symbolic import broadcast_shapes as common_shape
 from shardwise._src.values.convert import broadcast_to as _broadcast
@@ -131,7 +124,11 @@ def _reshape(x: Any, shape: tuple, order: str = "C") -> Any:
 
 
 def reshape(
-    a: ArrayLike, shape: ShapeLike, order: str = "C", *, copy: bool | None = None,
+    a: ArrayLike,
+    shape: ShapeLike,
+    order: str = "C",
+    *,
+    copy: bool | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """The elements of `a` in another shape. One size may be -1: the remaining size.

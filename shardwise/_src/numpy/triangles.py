@@ -17,11 +17,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.shape import pad
 from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, DTypeLike
-from shardwise._src.types.dtypes import (
-    canonicalize,
-    is_bool,
-    is_inexact,
-)
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact
 from shardwise._src.values import binary
 from shardwise._src.values.convert import cast, constant, promote, strip_weak_type
 
@@ -40,7 +36,11 @@ def _offset_test(op: Any, shape: tuple, k: int) -> Any:
 
 
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None, *,
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    *,
     device: DeviceLike = None,
 ) -> Array:
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
@@ -69,9 +69,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
 def _triangle(m: Any, k: int, upper: bool) -> Any:
     t = type_of(m)
     if t.ndim < 2:
-        raise ValueError(
-            f"{'triu' if upper else 'tril'} takes matrices; got {t.str_short(True)}."
-        )
+        raise ValueError(f"{'triu' if upper else 'tril'} takes matrices; got {t.str_short(True)}.")
     inside = _offset_test(ew.ge if upper else ew.le, t.shape, k)
     return ew.where(inside, m, constant(0, m))
 

@@ -32,9 +32,7 @@ from shardwise._src.values.convert import (
 FLOAT32 = np.dtype("float32")
 
 
-def _of_floats(
-    name: str, formula: Callable[[Any], Any], doc: str
-) -> Callable[[ArrayLike], Array]:
+def _of_floats(name: str, formula: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Array]:
     """A function whose formula requires floats or complex numbers."""
 
     def fun(x: ArrayLike, /) -> Array:
@@ -155,7 +153,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
     t = type_of(x)
     narrow = is_float(t.dtype) and t.dtype.itemsize < 4
     wide = cast(x, FLOAT32) if narrow else x
-    factor = constant(10.0**math.fabs(decimals), wide)
+    factor = constant(10.0 ** math.fabs(decimals), wide)
     if decimals > 0:
         rounded = ew.div(_to_even(ew.mul(wide, factor)), factor)
     else:

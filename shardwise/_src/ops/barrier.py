@@ -65,5 +65,3 @@ optimization_barrier = Op(
 def kept(x: Any) -> Any:
     """One value behind a barrier."""
     return optimization_barrier(x)[0]
-
-

@@ -45,9 +45,7 @@ def _broadcast_type(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Array
 
 def _broadcast_dims(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
     out = letters(len(shape))
-    given = tuple(
-        out[d] if n == shape[d] else None for n, d in zip(x.shape, dims, strict=True)
-    )
+    given = tuple(out[d] if n == shape[d] else None for n, d in zip(x.shape, dims, strict=True))
     return Dims((given,), (out,), linear=((0,),))
 
 
@@ -212,8 +210,9 @@ def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
     real = [k for k, n in enumerate(own) if n != 1]
     lead = real[0] if real else 0
     several = len([n for n in other if n != 1]) > 1 or len(real) > 1
-    return [((name, name + "'") if several else name) if k == lead else None
-            for k in range(len(own))]
+    return [
+        ((name, name + "'") if several else name) if k == lead else None for k in range(len(own))
+    ]
 
 
 def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:

@@ -149,6 +149,10 @@ def _reduce_lower(
 
 
 reduce_precision = unary(
-    "reduce_precision", FLOATING, type_rule=_reduce_type, lower=_reduce_lower, jvp="linear",
+    "reduce_precision",
+    FLOATING,
+    type_rule=_reduce_type,
+    lower=_reduce_lower,
+    jvp="linear",
     transpose=lambda ct, x, **p: reduce_precision(ct, **p),
 )

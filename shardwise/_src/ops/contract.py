@@ -83,9 +83,11 @@ class DotAlgorithmPreset(enum.Enum):
     def text(self, ins: Any) -> str:
         """The algorithm in StableHLO's syntax."""
         operand, total, products = tuple(self.value)  # three values; never DEFAULT
-        kinds = [short_name(t.dtype).replace("_", "") for t in ins] if operand == "f8" else [
-            operand, operand,
-        ]
+        kinds = (
+            [short_name(t.dtype).replace("_", "") for t in ins]
+            if operand == "f8"
+            else [operand, operand]
+        )
         return (
             f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
             f"accumulation_type = {total}, lhs_component_count = 1, rhs_component_count = 1, "
@@ -136,9 +138,14 @@ class DotAlgorithm(NamedTuple):
 ALGORITHMS = DotAlgorithm, DotAlgorithmPreset
 _DTYPES = {"f16": np.float16, "bf16": bfloat16, "f32": np.float32, "f64": np.float64}
 _PRECISIONS = {
-    "default": Precision.DEFAULT, "bfloat16": Precision.DEFAULT, "fastest": Precision.DEFAULT,
-    "high": Precision.HIGH, "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH,
-    "highest": Precision.HIGHEST, "float32": Precision.HIGHEST,
+    "default": Precision.DEFAULT,
+    "bfloat16": Precision.DEFAULT,
+    "fastest": Precision.DEFAULT,
+    "high": Precision.HIGH,
+    "bfloat16_3x": Precision.HIGH,
+    "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST,
+    "float32": Precision.HIGHEST,
 }
 
 
@@ -184,9 +191,12 @@ def _pair_text(pair: Any) -> str:
 
 
 # What XLA computes on the CPU: in the dtype of the sums, whatever is requested.
-_ON_CPU = [DotAlgorithmPreset[name] for name in """
+_ON_CPU = [
+    DotAlgorithmPreset[name]
+    for name in """
     F16_F16_F16 F32_F32_F32 F64_F64_F64 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
-""".split()]
+""".split()
+]
 _ON_CPU += [DotAlgorithm(*a.dtypes(())) for a in _ON_CPU[:4]]
 
 # -- types --
@@ -217,8 +227,13 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
 
 
 def type_of_product(
-    op: Op, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
-    precision: Any = None, preferred_element_type: Any = None,
+    op: Op,
+    lhs: ArrayType,
+    rhs: ArrayType,
+    *,
+    dimension_numbers: DimensionNumbers,
+    precision: Any = None,
+    preferred_element_type: Any = None,
 ) -> ArrayType:
     (lc, rc), (lb, rb) = dimension_numbers
     _check_side("lhs", lhs, lc, lb)
@@ -276,8 +291,16 @@ def dims_of_product(
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, *, dimension_numbers: DimensionNumbers,
-    precision: Any = None, preferred_element_type: Any = None,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    y: str,
+    *,
+    dimension_numbers: DimensionNumbers,
+    precision: Any = None,
+    preferred_element_type: Any = None,
 ) -> str:
     (lc, rc), (lb, rb) = dimension_numbers
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
@@ -435,6 +458,9 @@ def dot(
 ) -> Any:
     """`dot_general` with a user-supplied precision. `preferred`: a canonical dtype or None."""
     return dot_general(
-        lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision),
+        lhs,
+        rhs,
+        dimension_numbers=numbers,
+        precision=canonical_precision(precision),
         preferred_element_type=preferred,
     )

@@ -23,13 +23,7 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints, move_axis, reshape, transpose, zeros
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import (
-    Precision,
-    dot,
-    jvp_of_product,
-    lower_product,
-    result_dtype,
-)
+from shardwise._src.ops.contract import Precision, dot, jvp_of_product, lower_product, result_dtype
 from shardwise._src.ops.families import add, common_dtype, lit
 from shardwise._src.ops.shape import concatenate, dilated, pad, places, rev, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
@@ -59,7 +53,9 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         raise kind(f"[{op.name}] {problem}; got {join_types((lhs, rhs))}.")
 
     numbers, groups, parts = (
-        p["dimension_numbers"], p["feature_group_count"], p["batch_group_count"]
+        p["dimension_numbers"],
+        p["feature_group_count"],
+        p["batch_group_count"],
     )
     if lhs.ndim != rhs.ndim or lhs.ndim < 2:
         fail("operands must have the same number of dimensions, at least 2")
@@ -72,8 +68,11 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         if name != "padding" and any(n < 1 for n in p[name]):
             fail(f"{name} must be positive, not {p[name]}", ValueError)
     if groups < 1 or parts < 1 or (groups > 1 and parts > 1):
-        fail("feature_group_count and batch_group_count must be positive, and one of them 1, not "
-             f"{groups} and {parts}", ValueError)
+        fail(
+            "feature_group_count and batch_group_count must be positive, and one of them 1, not "
+            f"{groups} and {parts}",
+            ValueError,
+        )
     (batch, features), (made, taken) = (
         [t.shape[d] for d in spec[:2]] for t, spec in ((lhs, numbers[0]), (rhs, numbers[1]))
     )
@@ -91,8 +90,15 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
 def _type(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> ArrayType:
     _check(op, lhs, rhs, p)
     left, right, to = p["dimension_numbers"]
-    rows = zip(left[2:], right[2:], p["window_strides"], p["padding"], p["lhs_dilation"],
-               p["rhs_dilation"], strict=True)
+    rows = zip(
+        left[2:],
+        right[2:],
+        p["window_strides"],
+        p["padding"],
+        p["lhs_dilation"],
+        p["rhs_dilation"],
+        strict=True,
+    )
     shape = [0] * lhs.ndim
     shape[to[0]] = lhs.shape[left[0]] // p["batch_group_count"]
     shape[to[1]] = rhs.shape[right[0]]
@@ -175,8 +181,10 @@ def sums_of_groups(x: Any, y: Any, *, dtype: Any, precision: Any, **p: Any) -> A
     left, right, to = p["dimension_numbers"]
     strides, holes, split = p["window_strides"], p["rhs_dilation"], p["feature_group_count"] > 1
     groups = p["feature_group_count"] * p["batch_group_count"]
-    config = [(low, high, hole - 1) for (low, high), hole in
-              zip(p["padding"], p["lhs_dilation"], strict=True)]
+    config = [
+        (low, high, hole - 1)
+        for (low, high), hole in zip(p["padding"], p["lhs_dilation"], strict=True)
+    ]
     x = transpose(x, perm=tuple(left))
     x = pad(x, lit(0, x), padding_config=((0, 0, 0), (0, 0, 0), *config))
     x = move_axis(unfolded(x, int(split), groups), int(split), 0)  # [g, m, i, space…]
@@ -255,9 +263,11 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
     groups, parts = p["feature_group_count"], p["batch_group_count"]
     shape, kernel, space = type_of(ct).shape, type_of(y).shape, range(len(left) - 2)
     padding = []
-    for i, (stride, (low, _), hole, rhs_hole) in zip(space, zip(
-        p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True
-    ), strict=True):
+    for i, (stride, (low, _), hole, rhs_hole) in zip(
+        space,
+        zip(p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True),
+        strict=True,
+    ):
         window = dilated(kernel[right[2 + i]], rhs_hole)
         before = window - 1 - low
         total = dilated(aval.shape[left[2 + i]], hole) - 1 + window
@@ -268,11 +278,19 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
         y = folded(y, right[0], right[1])
     y = rev(y, dimensions=tuple(sorted(right[2:])))
     numbers = ConvDimensionNumbers(to, (right[1], right[0], *right[2:]), left)
-    found = op(ct, y, **p | {
-        "dimension_numbers": numbers, "window_strides": p["lhs_dilation"],
-        "lhs_dilation": p["window_strides"], "padding": tuple(padding),
-        "feature_group_count": together, "batch_group_count": 1,
-    })
+    found = op(
+        ct,
+        y,
+        **p
+        | {
+            "dimension_numbers": numbers,
+            "window_strides": p["lhs_dilation"],
+            "lhs_dilation": p["window_strides"],
+            "padding": tuple(padding),
+            "feature_group_count": together,
+            "batch_group_count": 1,
+        },
+    )
     if parts > 1:
         found = folded(unfolded(found, left[1], parts), left[1], left[0])
     return found
@@ -285,20 +303,29 @@ def _of_rhs(op: Op, ct: Any, x: Any, aval: ArrayType, p: dict[str, Any]) -> Any:
     if 0 in ct_shape:
         return zeros(aval)
     padding = []
-    for i, (stride, (low, _), hole, rhs_hole) in zip(space, zip(
-        p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True
-    ), strict=True):
+    for i, (stride, (low, _), hole, rhs_hole) in zip(
+        space,
+        zip(p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True),
+        strict=True,
+    ):
         reach = dilated(ct_shape[to[2 + i]], stride) + dilated(aval.shape[right[2 + i]], rhs_hole)
         padding.append((low, reach - 1 - low - dilated(shape[left[2 + i]], hole)))
     numbers = ConvDimensionNumbers(
         (left[1], left[0], *left[2:]), (to[1], to[0], *to[2:]), (right[1], right[0], *right[2:])
     )
-    return op(x, ct, **p | {
-        "dimension_numbers": numbers, "window_strides": p["rhs_dilation"],
-        "rhs_dilation": p["window_strides"], "padding": tuple(padding),
-        "feature_group_count": p["batch_group_count"],
-        "batch_group_count": p["feature_group_count"],
-    })
+    return op(
+        x,
+        ct,
+        **p
+        | {
+            "dimension_numbers": numbers,
+            "window_strides": p["rhs_dilation"],
+            "rhs_dilation": p["window_strides"],
+            "padding": tuple(padding),
+            "feature_group_count": p["batch_group_count"],
+            "batch_group_count": p["feature_group_count"],
+        },
+    )
 
 
 def folded(x: Any, hidden: Any, dim: int, groups: int = 1) -> Any:
@@ -344,8 +371,10 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]
 
 
 def _of_none(op: Op, args: Any, ds: Any, p: dict[str, Any]) -> Any:
-    shapes = [t.shape if d is None else t.shape[:d] + t.shape[d + 1 :]
-              for t, d in zip(map(type_of, args), ds, strict=True)]
+    shapes = [
+        t.shape if d is None else t.shape[:d] + t.shape[d + 1 :]
+        for t, d in zip(map(type_of, args), ds, strict=True)
+    ]
     kinds = [array_type(s, type_of(a).dtype) for s, a in zip(shapes, args, strict=True)]
     t = _type(op, *kinds, **p)
     return zeros(array_type((0, *t.shape), t.dtype))

@@ -37,7 +37,10 @@ def _iota_lower(
 
 
 iota = Op(
-    "iota", type_rule=_iota_type, dims=_iota_dims, lower=_iota_lower,
+    "iota",
+    type_rule=_iota_type,
+    dims=_iota_dims,
+    lower=_iota_lower,
     elements=Elements.CONVERTED,  # integers, so never NaN
 )
 
@@ -50,17 +53,18 @@ def _platform_lower(op: Op, e: Any, ins: Any, outs: Any, *, numbers: tuple) -> s
 
 
 platform_number = Op(  # numbers: pairs of a platform, as reported by its devices, and a number
-    "platform_number", type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
-    dims=lambda op, numbers: Dims((), ((),)), lower=_platform_lower, elements=Elements.CONVERTED,
+    "platform_number",
+    type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
+    dims=lambda op, numbers: Dims((), ((),)),
+    lower=_platform_lower,
+    elements=Elements.CONVERTED,
 )
 
 
 # -- no_value: represents an array of which only the type is known --
 
 
-def _no_value_lower(
-    op: Op, e: Any, ins: Any, outs: Any, *, type: ArrayType, what: str
-) -> NoReturn:
+def _no_value_lower(op: Op, e: Any, ins: Any, outs: Any, *, type: ArrayType, what: str) -> NoReturn:
     raise TypeError(
         f"{what} is a ShapeDtypeStruct of type {type.str_short(True)}, which has no value. Only "
         "`shardwise.eval_shape` and `shardwise.make_jaxpr` accept it in place of an array."
@@ -68,17 +72,22 @@ def _no_value_lower(
 
 
 no_value = Op(
-    "no_value", type_rule=lambda op, *, type, what: type, lower=_no_value_lower,
-    dims=lambda op, *, type, what: Dims((), (letters(type.ndim),)), elements=Elements.KNOWN,
+    "no_value",
+    type_rule=lambda op, *, type, what: type,
+    lower=_no_value_lower,
+    dims=lambda op, *, type, what: Dims((), (letters(type.ndim),)),
+    elements=Elements.KNOWN,
 )
 
 
 # -- dim_value: the value of a symbolic dimension --
 
 dim_value = Op(
-    "dim_value", type_rule=lambda op, *, dim: array_type((), canonicalize(int), True),
+    "dim_value",
+    type_rule=lambda op, *, dim: array_type((), canonicalize(int), True),
     lower=lambda op, e, ins, outs, *, dim: e.dim(dim, outs[0]),
-    dims=lambda op, *, dim: Dims((), ((),)), elements=Elements.CONVERTED,
+    dims=lambda op, *, dim: Dims((), ((),)),
+    elements=Elements.CONVERTED,
 )
 
 

@@ -45,9 +45,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> 
     return [op(ct, axis=axis, reverse=not reverse)]
 
 
-def _batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False
-) -> tuple:
+def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False) -> tuple:
     (d,) = ds
     return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
@@ -196,6 +194,4 @@ cumsum = cumulative("cumsum", NUMERIC, body_of(add), lambda d: 0, None)
 cumprod = cumulative("cumprod", NUMERIC, body_of(ew.mul), lambda d: 1, _combined_by(ew.mul))
 cummax = cumulative("cummax", ORDERED, body_of(ew.max), min_value, _combined_by(ew.max))
 cummin = cumulative("cummin", ORDERED, body_of(ew.min), max_value, _combined_by(ew.min))
-cumlogsumexp = cumulative(
-    "cumlogsumexp", FLOATING, _log_add_exp_body, min_value, _log_add_exp
-)
+cumlogsumexp = cumulative("cumlogsumexp", FLOATING, _log_add_exp_body, min_value, _log_add_exp)

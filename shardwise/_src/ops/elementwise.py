@@ -67,36 +67,52 @@ CONJUGATED: Domain = ("floating or complex", lambda d: is_complex(d) or REAL_PAR
 # -- arithmetic --
 
 neg = unary(
-    "neg", NUMERIC, hlo="negate", jvp="linear", transpose=lambda ct, x: neg(ct),
+    "neg",
+    NUMERIC,
+    hlo="negate",
+    jvp="linear",
+    transpose=lambda ct, x: neg(ct),
     elements=Elements.CONVERTED,
 )
 sub = binary(
-    "sub", NUMERIC, hlo="subtract",
+    "sub",
+    NUMERIC,
+    hlo="subtract",
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(t)),
     transpose=(lambda ct, x, y: ct, lambda ct, x, y: neg(ct)),
 )
 mul = binary(
-    "mul", ANY, hlo="multiply",
+    "mul",
+    ANY,
+    hlo="multiply",
     jvp=(lambda t, x, y, out: mul(t, y), lambda t, x, y, out: mul(x, t)),
-    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)), bilinear=True,
+    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)),
+    bilinear=True,
 )
 div = binary(
-    "div", NUMERIC, hlo="divide",
+    "div",
+    NUMERIC,
+    hlo="divide",
     jvp=(lambda t, x, y, out: div(t, y), lambda t, x, y, out: mul(div(neg(out), y), t)),
-    transpose=(lambda ct, x, y: div(ct, y), None), divisor=1,
+    transpose=(lambda ct, x, y: div(ct, y), None),
+    divisor=1,
 )
 rem = binary(  # the sign is that of x; x - y * trunc(x / y)
-    "rem", REAL, hlo="remainder",
+    "rem",
+    REAL,
+    hlo="remainder",
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(mul(t, _truncated(div(x, y))))),
     divisor=1,
 )
 square = unary(
-    "square", NUMERIC,
+    "square",
+    NUMERIC,
     lower=lambda op, e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
     jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
 )
 one_minus_square = unary(
-    "one_minus_square", NUMERIC,
+    "one_minus_square",
+    NUMERIC,
     lower=lambda op, e, ins, outs, x: e.via(_one_minus_square, ins, x)[0],
     jvp=lambda t, x, out: mul(t, mul(lit(-2, x), x)),
 )
@@ -152,14 +168,22 @@ def _share(x: Any, y: Any, out: Any) -> Any:
 
 
 max = binary(
-    "max", ANY, lower=_extremum_text("maximum", "GT"),
-    jvp=(lambda t, x, y, out: mul(t, _share(x, y, out)),
-         lambda t, x, y, out: mul(t, _share(y, x, out))),
+    "max",
+    ANY,
+    lower=_extremum_text("maximum", "GT"),
+    jvp=(
+        lambda t, x, y, out: mul(t, _share(x, y, out)),
+        lambda t, x, y, out: mul(t, _share(y, x, out)),
+    ),
 )
 min = binary(
-    "min", ANY, lower=_extremum_text("minimum", "LT"),
-    jvp=(lambda t, x, y, out: mul(t, _share(x, y, out)),
-         lambda t, x, y, out: mul(t, _share(y, x, out))),
+    "min",
+    ANY,
+    lower=_extremum_text("minimum", "LT"),
+    jvp=(
+        lambda t, x, y, out: mul(t, _share(x, y, out)),
+        lambda t, x, y, out: mul(t, _share(y, x, out)),
+    ),
 )
 
 # -- sign, magnitude, neighbors --
@@ -189,12 +213,8 @@ def _abs_tangent(t: Any, x: Any, out: Any) -> Any:
     return real(mul(t, conj(sign(x))))
 
 
-abs = unary(
-    "abs", ABSOLUTE, dtype=real_dtype, jvp=_abs_tangent, elements=Elements.CONVERTED
-)
-nextafter = binary(
-    "nextafter", FLOATING, hlo="chlo.next_after", jvp=(lambda t, x, y, out: t, None)
-)
+abs = unary("abs", ABSOLUTE, dtype=real_dtype, jvp=_abs_tangent, elements=Elements.CONVERTED)
+nextafter = binary("nextafter", FLOATING, hlo="chlo.next_after", jvp=(lambda t, x, y, out: t, None))
 
 # -- rounding --
 
@@ -236,15 +256,31 @@ def _logistic_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
 
 
 exp = unary("exp", INEXACT, hlo="exponential", jvp=lambda t, x, out: mul(t, out))
-exp2 = unary("exp2", INEXACT, lower=_exp2_lower,
-             jvp=lambda t, x, out: mul(t, mul(lit(math.log(2), out), out)))
-expm1 = unary("expm1", INEXACT, hlo="exponential_minus_one",
-              jvp=lambda t, x, out: mul(t, add(out, lit(1, out))))
+exp2 = unary(
+    "exp2",
+    INEXACT,
+    lower=_exp2_lower,
+    jvp=lambda t, x, out: mul(t, mul(lit(math.log(2), out), out)),
+)
+expm1 = unary(
+    "expm1",
+    INEXACT,
+    hlo="exponential_minus_one",
+    jvp=lambda t, x, out: mul(t, add(out, lit(1, out))),
+)
 log = unary("log", INEXACT, jvp=lambda t, x, out: div(t, x))
-log1p = unary("log1p", INEXACT, lower=lambda op, e, ins, outs, x: e.log1p(x, ins[0]),
-              jvp=lambda t, x, out: div(t, add(x, lit(1, x))))
-logistic = unary("logistic", INEXACT, lower=_logistic_lower,
-                 jvp=lambda t, x, out: mul(t, mul(out, sub(lit(1, out), out))))
+log1p = unary(
+    "log1p",
+    INEXACT,
+    lower=lambda op, e, ins, outs, x: e.log1p(x, ins[0]),
+    jvp=lambda t, x, out: div(t, add(x, lit(1, x))),
+)
+logistic = unary(
+    "logistic",
+    INEXACT,
+    lower=_logistic_lower,
+    jvp=lambda t, x, out: mul(t, mul(out, sub(lit(1, out), out))),
+)
 
 # -- powers and roots --
 
@@ -282,7 +318,10 @@ def _pow_tangent_exponent(t: Any, x: Any, y: Any, out: Any) -> Any:
 
 
 pow = binary(
-    "pow", ANY, type_rule=_pow_type, lower=_pow_lower,
+    "pow",
+    ANY,
+    type_rule=_pow_type,
+    lower=_pow_lower,
     jvp=(_pow_tangent_base, _pow_tangent_exponent),
 )
 
@@ -316,7 +355,10 @@ def _integer_pow_tangent(t: Any, x: Any, out: Any, *, y: int) -> Any:
 
 
 integer_pow = unary(
-    "integer_pow", NUMERIC, type_rule=_integer_pow_type, lower=_integer_pow_lower,
+    "integer_pow",
+    NUMERIC,
+    type_rule=_integer_pow_type,
+    lower=_integer_pow_lower,
     jvp=_integer_pow_tangent,
 )
 sqrt = unary("sqrt", INEXACT, jvp=lambda t, x, out: mul(t, div(lit(0.5, out), out)))
@@ -336,12 +378,16 @@ cos = unary("cos", INEXACT, hlo="cosine", jvp=lambda t, x, out: neg(mul(t, sin(x
 tan = unary("tan", INEXACT, jvp=lambda t, x, out: mul(t, add(lit(1, out), mul(out, out))))
 asin = unary("asin", INEXACT, hlo="chlo.asin", jvp=lambda t, x, out: mul(t, _over_circle(x)))
 acos = unary("acos", INEXACT, hlo="chlo.acos", jvp=lambda t, x, out: neg(mul(t, _over_circle(x))))
-atan = unary("atan", INEXACT, hlo="chlo.atan",
-             jvp=lambda t, x, out: div(t, add(lit(1, x), mul(x, x))))
+atan = unary(
+    "atan", INEXACT, hlo="chlo.atan", jvp=lambda t, x, out: div(t, add(lit(1, x), mul(x, x)))
+)
 atan2 = binary(
-    "atan2", INEXACT,
-    jvp=(lambda t, x, y, out: mul(t, div(y, add(mul(x, x), mul(y, y)))),
-         lambda t, x, y, out: mul(t, div(neg(x), add(mul(x, x), mul(y, y))))),
+    "atan2",
+    INEXACT,
+    jvp=(
+        lambda t, x, y, out: mul(t, div(y, add(mul(x, x), mul(y, y)))),
+        lambda t, x, y, out: mul(t, div(neg(x), add(mul(x, x), mul(y, y)))),
+    ),
 )
 
 # -- hyperbolic functions --
@@ -349,17 +395,26 @@ atan2 = binary(
 sinh = unary("sinh", INEXACT, hlo="chlo.sinh", jvp=lambda t, x, out: mul(t, cosh(x)))
 cosh = unary("cosh", INEXACT, hlo="chlo.cosh", jvp=lambda t, x, out: mul(t, sinh(x)))
 tanh = unary(
-    "tanh", INEXACT,
-    jvp=lambda t, x, out: mul(t, mul(add(lit(1, out), out), sub(lit(1, out), out))),
+    "tanh", INEXACT, jvp=lambda t, x, out: mul(t, mul(add(lit(1, out), out), sub(lit(1, out), out)))
 )
-asinh = unary("asinh", INEXACT, hlo="chlo.asinh",
-              jvp=lambda t, x, out: mul(t, rsqrt(add(mul(x, x), lit(1, x)))))
+asinh = unary(
+    "asinh",
+    INEXACT,
+    hlo="chlo.asinh",
+    jvp=lambda t, x, out: mul(t, rsqrt(add(mul(x, x), lit(1, x)))),
+)
 acosh = unary(
-    "acosh", INEXACT, hlo="chlo.acosh",
+    "acosh",
+    INEXACT,
+    hlo="chlo.acosh",
     jvp=lambda t, x, out: mul(t, mul(rsqrt(sub(x, lit(1, x))), rsqrt(add(x, lit(1, x))))),
 )
-atanh = unary("atanh", INEXACT, hlo="chlo.atanh",
-              jvp=lambda t, x, out: div(t, mul(sub(lit(1, x), x), add(lit(1, x), x))))
+atanh = unary(
+    "atanh",
+    INEXACT,
+    hlo="chlo.atanh",
+    jvp=lambda t, x, out: div(t, mul(sub(lit(1, x), x), add(lit(1, x), x))),
+)
 
 # -- complex numbers; cotangents pair with tangents without conjugation --
 
@@ -385,14 +440,35 @@ def _complex_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     return e.let(f"stablehlo.complex {x}, {y} : {e.ty(outs[0])}")
 
 
-real = unary("real", COMPLEX, dtype=real_dtype, jvp="linear", elements=Elements.CONVERTED,
-             transpose=lambda ct, x: complex(ct, lit(0, ct)))
-imag = unary("imag", COMPLEX, dtype=real_dtype, jvp="linear", elements=Elements.CONVERTED,
-             transpose=lambda ct, x: complex(lit(0, ct), neg(ct)))
-conj = unary("conj", CONJUGATED, dtype=complex_dtype, lower=_conj_lower, jvp="linear",
-             transpose=_conj_transpose)
+real = unary(
+    "real",
+    COMPLEX,
+    dtype=real_dtype,
+    jvp="linear",
+    elements=Elements.CONVERTED,
+    transpose=lambda ct, x: complex(ct, lit(0, ct)),
+)
+imag = unary(
+    "imag",
+    COMPLEX,
+    dtype=real_dtype,
+    jvp="linear",
+    elements=Elements.CONVERTED,
+    transpose=lambda ct, x: complex(lit(0, ct), neg(ct)),
+)
+conj = unary(
+    "conj",
+    CONJUGATED,
+    dtype=complex_dtype,
+    lower=_conj_lower,
+    jvp="linear",
+    transpose=_conj_transpose,
+)
 complex = binary(
-    "complex", REAL_PARTS, dtype=complex_dtype, lower=_complex_lower,
+    "complex",
+    REAL_PARTS,
+    dtype=complex_dtype,
+    lower=_complex_lower,
     jvp=(lambda t, x, y, out: complex(t, lit(0, t)), lambda t, x, y, out: complex(lit(0, t), t)),
     transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
 )
@@ -404,13 +480,10 @@ def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     return x
 
 
-stop_gradient = unary(
-    "stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED
-)
+stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED)
 todense = unary(  # marks where `sparsify` must return a dense array
     "todense", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
 )
 copy = unary(
-    "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct,
-    elements=Elements.MOVED,
+    "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
 )

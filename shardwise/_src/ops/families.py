@@ -109,8 +109,7 @@ def elementwise_batch(
     rank = max(ranks)
     at = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
     shape = next(
-        (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at),
-        None,
+        (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at), None
     )
     if shape is None:  # only scalars have the dimension: put it first
         logical = next(t.shape for t, r in zip(types, ranks, strict=True) if r == rank)
@@ -338,9 +337,7 @@ def nary_jvp(rules: tuple[Callable | None, ...] | str) -> Callable:
     return rule
 
 
-def comparison(
-    name: str, direction: str, elements: Elements = Elements.COMPUTED
-) -> Op:
+def comparison(name: str, direction: str, elements: Elements = Elements.COMPUTED) -> Op:
     """An op on pairs of elements of one dtype with boolean results."""
 
     def type_rule(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
@@ -356,7 +353,11 @@ def comparison(
         return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
 
     return elementwise(
-        name, type_rule=type_rule, dims=elementwise_dims, lower=lower, jvp=nary_jvp("zero"),
+        name,
+        type_rule=type_rule,
+        dims=elementwise_dims,
+        lower=lower,
+        jvp=nary_jvp("zero"),
         elements=elements,
     )
 

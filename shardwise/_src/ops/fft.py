@@ -81,9 +81,7 @@ def _dims(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> Dims:
     return Dims((names,), (names,), worked="kept")
 
 
-def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, lengths: Lengths
-) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, lengths: Lengths) -> str:
     (t,), (out,) = ins, outs
     if 0 in (*lengths, out.size):  # sums of no elements
         return e.constant(0, out)
@@ -91,8 +89,10 @@ def _lower(
         config = {"kind": int(kind), "lengths": list(lengths)}
         return e.of_divided("fft", [x], ins, outs, config)[0]
     x = e.replicate_dims(x, t, range(t.ndim - len(lengths), t.ndim))
-    return e.let(f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "
-                 f"({e.ty(t)}) -> {e.ty(out)}")
+    return e.let(
+        f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "
+        f"({e.ty(t)}) -> {e.ty(out)}"
+    )
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -118,9 +118,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, kind: FftType, lengths: Lengths) -> l
     alone = ew.eq(place, np.int32(0))
     if lengths[-1] % 2 == 0:
         alone = ew.bitwise_or(alone, ew.eq(place, np.int32(lengths[-1] // 2)))
-    once, twice = (
-        broadcast_in_dim(lit(n / size, found), shape=shape, dims=()) for n in (1, 2)
-    )
+    once, twice = (broadcast_in_dim(lit(n / size, found), shape=shape, dims=()) for n in (1, 2))
     return [ew.mul(found, select_n(alone, twice, once))]
 
 

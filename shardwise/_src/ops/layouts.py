@@ -33,9 +33,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, layout: Layout) -> st
     )
 
 
-def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, layout: Layout
-) -> tuple[Any, int]:
+def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, layout: Layout) -> tuple[Any, int]:
     """The batch dimension is the major-most."""
     (x,), (d,) = args, dims
     order = (d, *[a + (a >= d) for a in layout.major_to_minor])

@@ -118,9 +118,10 @@ def _select_transpose(op: Op, ct: Any, which: Any, *cases: Any) -> list[Any]:
     def part(i: int) -> Any:
         return select_n(which, *[ct if i == j else zero for j in range(len(cases))])
 
-    return [None, *[
-        unbroadcast(part(i), c.aval) if is_linear(c) else None for i, c in enumerate(cases)
-    ]]
+    return [
+        None,
+        *[unbroadcast(part(i), c.aval) if is_linear(c) else None for i, c in enumerate(cases)],
+    ]
 
 
 select_n = elementwise(
@@ -159,9 +160,13 @@ clamp = elementwise(
     type_rule=_clamp_type,
     dims=elementwise_dims,
     lower=_clamp_lower,
-    jvp=nary_jvp((
-        lambda t, low, x, high, out: where(bitwise_and(gt(low, x), lt(low, high)), t, lit(0, t)),
-        lambda t, low, x, high, out: where(bitwise_and(gt(x, low), lt(x, high)), t, lit(0, t)),
-        lambda t, low, x, high, out: where(lt(high, x), t, lit(0, t)),
-    )),
+    jvp=nary_jvp(
+        (
+            lambda t, low, x, high, out: where(
+                bitwise_and(gt(low, x), lt(low, high)), t, lit(0, t)
+            ),
+            lambda t, low, x, high, out: where(bitwise_and(gt(x, low), lt(x, high)), t, lit(0, t)),
+            lambda t, low, x, high, out: where(lt(high, x), t, lit(0, t)),
+        )
+    ),
 )

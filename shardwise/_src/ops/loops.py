@@ -56,7 +56,11 @@ def iterate(
 
 
 def repeat(
-    e: Any, body: Callable, count: int, types: Sequence[ArrayType], state: Sequence[str],
+    e: Any,
+    body: Callable,
+    count: int,
+    types: Sequence[ArrayType],
+    state: Sequence[str],
     **params: Any,
 ) -> list[str]:
     """Runs `body(i, *state) → state`, a function over ops, for i = 0, 1, … count - 1.

@@ -23,15 +23,7 @@ from shardwise._src.ops.basis import batch_first, broadcast_in_dim, move_axis, r
 from shardwise._src.ops.families import NUMERIC, ORDERED, Domain, add, check_domain, lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import body_of
-from shardwise._src.ops.shape import (
-    along,
-    concatenate,
-    dilated,
-    pad,
-    places,
-    slice_,
-    slice_in_dim,
-)
+from shardwise._src.ops.shape import along, concatenate, dilated, pad, places, slice_, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
@@ -67,10 +59,12 @@ class Window(NamedTuple):
     def counts(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The number of windows along each dimension."""
         rows: Any = zip(shape, *self, strict=True)
-        return tuple([
-            places(dilated(n, hole) + low + high, dilated(size, between), stride)
-            for n, size, stride, (low, high), hole, between in rows
-        ])
+        return tuple(
+            [
+                places(dilated(n, hole) + low + high, dilated(size, between), stride)
+                for n, size, stride, (low, high), hole, between in rows
+            ]
+        )
 
 
 def patches(x: Any, fill: Any, window: Window) -> Any:
@@ -159,13 +153,15 @@ def _sum_transpose(op: Op, ct: Any, x: Any, *, window: Window) -> list[Any]:
         reach = dilated(size, between) - 1
         total = dilated(n, hole) + reach if n else 0
         padding.append((reach - low, total - reach + low - dilated(m, stride)))
-    back = Window(window.sizes, window.base_dilation, tuple(padding), window.strides,
-                  window.window_dilation)
+    back = Window(
+        window.sizes, window.base_dilation, tuple(padding), window.strides, window.window_dilation
+    )
     return [op(ct, window=back) if type_of(ct).size and x.aval.size else zeros(x.aval)]
 
 
-reduce_window_sum = _fold("reduce_window_sum", NUMERIC, add, lambda d: 0, jvp=_sum_jvp,
-                          transpose=_sum_transpose)
+reduce_window_sum = _fold(
+    "reduce_window_sum", NUMERIC, add, lambda d: 0, jvp=_sum_jvp, transpose=_sum_transpose
+)
 
 
 def _chosen_jvp(largest: bool) -> Callable:
@@ -273,19 +269,24 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
     shape = type_of(x).shape
     config = window.config()
     inside = broadcast_in_dim(np.True_, shape=shape, dims=())
-    x, inside = pad(x, lit(0, x), padding_config=config), pad(inside, np.False_,
-                                                             padding_config=config)
+    x, inside = (
+        pad(x, lit(0, x), padding_config=config),
+        pad(inside, np.False_, padding_config=config),
+    )
     wide, counts = type_of(x).shape, type_of(t).shape
     best: Any = None
     found: Any = None
     rows: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for at in itertools.product(*map(range, window.sizes)):
         starts = tuple([i * hole for i, hole in zip(at, window.window_dilation, strict=True)])
-        stops = tuple([a + (n - 1) * s + 1 for a, n, s in
-                       zip(starts, counts, window.strides, strict=True)])
+        stops = tuple(
+            [a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, window.strides, strict=True)]
+        )
         rows.append((starts, stops))
-        part, real = (slice_(z, start_indices=starts, limit_indices=stops, strides=window.strides)
-                      for z in (x, inside))
+        part, real = (
+            slice_(z, start_indices=starts, limit_indices=stops, strides=window.strides)
+            for z in (x, inside)
+        )
         number = broadcast_in_dim(np.int32(len(rows)), shape=counts, dims=())
         if best is None:
             best, found = part, select_n(real, lit(0, number), number)
@@ -298,21 +299,33 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
     total: Any = None
     for k, (starts, stops) in enumerate(rows, 1):
         share = select_n(ew.eq(found, lit(k, found)), zeros(type_of(t)), t)
-        back = tuple([(a, n - b, s - 1) for a, b, n, s in
-                      zip(starts, stops, wide, window.strides, strict=True)])
+        back = tuple(
+            [
+                (a, n - b, s - 1)
+                for a, b, n, s in zip(starts, stops, wide, window.strides, strict=True)
+            ]
+        )
         share = pad(share, lit(0, share), padding_config=back)
         total = share if total is None else add(total, share)
     crop = tuple([(-low, -high, 0) for low, high, _ in config])
     total = pad(total, lit(0, total), padding_config=crop)
     if any(hole > 1 for hole in window.base_dilation):
-        total = slice_(total, start_indices=(0,) * len(shape), limit_indices=type_of(total).shape,
-                       strides=window.base_dilation)
+        total = slice_(
+            total,
+            start_indices=(0,) * len(shape),
+            limit_indices=type_of(total).shape,
+            strides=window.base_dilation,
+        )
     return total
 
 
 def _paired(name: str, lower: Callable, needs_fusion: bool = False) -> Op:
     return Op(
-        name, is_expensive=True, needs_fusion=needs_fusion, dims=_pair_dims, lower=lower,
+        name,
+        is_expensive=True,
+        needs_fusion=needs_fusion,
+        dims=_pair_dims,
+        lower=lower,
         jvp=_pair_jvp,
         transpose=_pair_transpose,
         batch=_pair_batch,

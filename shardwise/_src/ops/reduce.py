@@ -45,7 +45,13 @@ from shardwise._src.types.dtypes import is_complex, is_integer, max_value, min_v
 
 
 def reduction(
-    name: str, domain: Domain, combining: Op, *, hlo: str, identity: Callable, combine: str,
+    name: str,
+    domain: Domain,
+    combining: Op,
+    *,
+    hlo: str,
+    identity: Callable,
+    combine: str,
     jvp: Callable | None = None,
 ) -> Op:
     """An op that reduces `axes`.
@@ -69,12 +75,7 @@ def reduction(
         return e.reduce_by(body_of(combining), [x], ins, [value], axes)[0]
 
     return Op(
-        name,
-        type_rule=type_rule,
-        dims=reduce_dims(combine),
-        lower=lower,
-        jvp=jvp,
-        batch=batch_axes,
+        name, type_rule=type_rule, dims=reduce_dims(combine), lower=lower, jvp=jvp, batch=batch_axes
     )
 
 
@@ -108,10 +109,12 @@ def _extremum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[
     return out, ew.div(total, reduce_sum(share, axes=axes))
 
 
-reduce_max = reduction("reduce_max", ANY, ew.max, hlo="maximum", identity=min_value,
-                       combine="max", jvp=_extremum_jvp)
-reduce_min = reduction("reduce_min", ANY, ew.min, hlo="minimum", identity=max_value,
-                       combine="min", jvp=_extremum_jvp)
+reduce_max = reduction(
+    "reduce_max", ANY, ew.max, hlo="maximum", identity=min_value, combine="max", jvp=_extremum_jvp
+)
+reduce_min = reduction(
+    "reduce_min", ANY, ew.min, hlo="minimum", identity=max_value, combine="min", jvp=_extremum_jvp
+)
 
 # -- the product --
 
@@ -140,8 +143,15 @@ def _halves(x: Any, filler: int, axis: int) -> tuple[Any, Any]:
     return slice_in_dim(x, 0, half, axis), slice_in_dim(x, half, 2 * half, axis)
 
 
-reduce_prod = reduction("reduce_prod", NUMERIC, ew.mul, hlo="multiply", identity=lambda d: 1,
-                        combine="mul", jvp=_prod_jvp)
+reduce_prod = reduction(
+    "reduce_prod",
+    NUMERIC,
+    ew.mul,
+    hlo="multiply",
+    identity=lambda d: 1,
+    combine="mul",
+    jvp=_prod_jvp,
+)
 
 # -- bitwise reductions; all, any and parity for booleans --
 
@@ -150,12 +160,15 @@ def all_ones(dtype: Any) -> Any:
     return np.ones((), bool) if dtype == BOOL else np.invert(np.zeros((), dtype))
 
 
-reduce_and = reduction("reduce_and", LOGICAL, ew.bitwise_and, hlo="and", identity=all_ones,
-                       combine="and")
-reduce_or = reduction("reduce_or", LOGICAL, ew.bitwise_or, hlo="or", identity=lambda d: 0,
-                      combine="or")
-reduce_xor = reduction("reduce_xor", LOGICAL, ew.bitwise_xor, hlo="xor", identity=lambda d: 0,
-                       combine="xor")
+reduce_and = reduction(
+    "reduce_and", LOGICAL, ew.bitwise_and, hlo="and", identity=all_ones, combine="and"
+)
+reduce_or = reduction(
+    "reduce_or", LOGICAL, ew.bitwise_or, hlo="or", identity=lambda d: 0, combine="or"
+)
+reduce_xor = reduction(
+    "reduce_xor", LOGICAL, ew.bitwise_xor, hlo="xor", identity=lambda d: 0, combine="xor"
+)
 
 # -- index of the maximum or minimum: the first of equals; a NaN counts as both --
 

@@ -123,8 +123,12 @@ concatenate = Op(
 
 
 def _slice_type(
-    op: Op, x: ArrayType, *, start_indices: tuple, limit_indices: tuple,
-    strides: tuple | None = None
+    op: Op,
+    x: ArrayType,
+    *,
+    start_indices: tuple,
+    limit_indices: tuple,
+    strides: tuple | None = None,
 ) -> ArrayType:
     steps = strides if strides is not None else (1,) * x.ndim
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim:
@@ -144,8 +148,12 @@ def _slice_type(
 
 
 def _slice_dims(
-    op: Op, x: ArrayType, *, start_indices: tuple, limit_indices: tuple,
-    strides: tuple | None = None
+    op: Op,
+    x: ArrayType,
+    *,
+    start_indices: tuple,
+    limit_indices: tuple,
+    strides: tuple | None = None,
 ) -> Dims:
     t = _slice_type(
         op, x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
@@ -155,7 +163,14 @@ def _slice_dims(
 
 
 def _slice_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, start_indices: tuple, limit_indices: tuple,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    *,
+    start_indices: tuple,
+    limit_indices: tuple,
     strides: tuple | None = None,
 ) -> str:
     return e.slice(x, ins[0], start_indices, limit_indices, strides)
@@ -166,8 +181,13 @@ def _slice_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]
 
 
 def _slice_transpose(
-    op: Op, ct: Any, x: Any, *, start_indices: tuple, limit_indices: tuple,
-    strides: tuple | None = None
+    op: Op,
+    ct: Any,
+    x: Any,
+    *,
+    start_indices: tuple,
+    limit_indices: tuple,
+    strides: tuple | None = None,
 ) -> list[Any]:
     t = x.aval
     steps = strides if strides is not None else (1,) * t.ndim
@@ -178,7 +198,13 @@ def _slice_transpose(
 
 
 def _slice_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, start_indices: tuple, limit_indices: tuple,
+    op: Op,
+    mapped: Any,
+    args: Any,
+    ds: Any,
+    *,
+    start_indices: tuple,
+    limit_indices: tuple,
     strides: tuple | None = None,
 ) -> tuple[Any, int]:
     (d,) = ds
@@ -218,7 +244,9 @@ def slice_in_dim(
     strides = [1] * len(shape)
     starts[axis], limits[axis], strides[axis] = start, limit, stride
     return slice_(
-        x, start_indices=tuple(starts), limit_indices=tuple(limits),
+        x,
+        start_indices=tuple(starts),
+        limit_indices=tuple(limits),
         strides=None if stride == 1 else tuple(strides),
     )
 
@@ -288,7 +316,9 @@ def _pad_transpose(op: Op, ct: Any, x: Any, value: Any, *, padding_config: tuple
     shape = type_of(inner).shape
     if any(c[2] for c in padding_config):
         inner = slice_(
-            inner, start_indices=(0,) * len(shape), limit_indices=shape,
+            inner,
+            start_indices=(0,) * len(shape),
+            limit_indices=shape,
             strides=tuple(c[2] + 1 for c in padding_config),
         )
     ct_value = None
@@ -396,8 +426,7 @@ def _split_lower(
         start += n
         parts.append(
             _slice_lower(
-                slice_, e, ins, (out,), x, start_indices=tuple(starts),
-                limit_indices=tuple(limits),
+                slice_, e, ins, (out,), x, start_indices=tuple(starts), limit_indices=tuple(limits)
             )
         )
     return parts

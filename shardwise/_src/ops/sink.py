@@ -22,9 +22,7 @@ def _dims(op: Op, x: ArrayType, *, prevent_mlir_dce: bool) -> Dims:
     return Dims((letters(x.ndim),), ())
 
 
-def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, prevent_mlir_dce: bool
-) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, prevent_mlir_dce: bool) -> list[str]:
     if prevent_mlir_dce:
         what = "keeps a value of several devices (prevent_mlir_dce=True)"
         e.note("dce_sink", what, [x], ins)

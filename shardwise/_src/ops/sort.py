@@ -37,7 +37,10 @@ def take_along(x: Any, places: Any, axis: int) -> Any:
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     vectors = reshape(places, shape=(*type_of(places).shape, 1))
     return gather(
-        x, vectors, dimension_numbers=numbers, slice_sizes=(1,) * rank,
+        x,
+        vectors,
+        dimension_numbers=numbers,
+        slice_sizes=(1,) * rank,
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )
 
@@ -70,8 +73,14 @@ def _sort_dims(op: Op, *xs: ArrayType, dimension: int, **params: Any) -> Dims:
 
 
 def _sort_lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int, is_stable: bool = True,
-    num_keys: int = 1
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    *xs: str,
+    dimension: int,
+    is_stable: bool = True,
+    num_keys: int = 1,
 ) -> list[str]:
     def body(names: list[str]) -> str:
         keys: list[Key] = []

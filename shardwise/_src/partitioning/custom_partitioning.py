@@ -135,7 +135,8 @@ class custom_partitioning:
             if factors != ():
                 rest[kind] = factors
         for what, given in (
-            ("partition", partition), ("infer_sharding_from_operands", infer_sharding_from_operands)
+            ("partition", partition),
+            ("infer_sharding_from_operands", infer_sharding_from_operands),
         ):
             if not callable(given) and (given is not None or what == "partition"):
                 raise TypeError(f"{WHO} {self.name}: {what} must be a function; got {given!r}.")
@@ -147,8 +148,11 @@ class custom_partitioning:
                 f"that is a string; got {short_repr(sharding_rule)}. Put them into the "
                 "SdyShardingRule."
             )
-        elif not (sharding_rule is None or isinstance(sharding_rule, SdyShardingRule)
-                  or callable(sharding_rule)):
+        elif not (
+            sharding_rule is None
+            or isinstance(sharding_rule, SdyShardingRule)
+            or callable(sharding_rule)
+        ):
             raise TypeError(
                 f"{WHO} {self.name}: sharding_rule must be a string such as 'b i, i o -> b o', an "
                 f"SdyShardingRule, or a function that returns one; got {short_repr(sharding_rule)}."

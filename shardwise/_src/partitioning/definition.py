@@ -66,8 +66,13 @@ class CallRule(PartitioningRule):
     __slots__ = ("definition", "static", "in_tree", "out_tree")
 
     def __init__(
-        self, name: str, key: tuple[Any, ...], definition: PartitionDefinition,
-        static: tuple[Any, ...], in_tree: Any, out_tree: Any,
+        self,
+        name: str,
+        key: tuple[Any, ...],
+        definition: PartitionDefinition,
+        static: tuple[Any, ...],
+        in_tree: Any,
+        out_tree: Any,
     ):
         sets_result_shardings = definition.rule is not None or definition.infer is not None
         super().__init__(name, key, definition.decode, sets_result_shardings)
@@ -116,16 +121,21 @@ class CallRule(PartitioningRule):
                 places = [whole] * len(ins)
                 places[i] = whole.with_spec([*[None] * d, axis])
                 results = self._inferred(list(zip(ins, places, strict=True)), outs, mesh)
-                found.append((i, d, [
-                    (j, k) for j, (s, out) in enumerate(zip(results, outs, strict=True))
-                    for k in range(out.ndim)
-                    if isinstance(s, NamedSharding) and axis in s.spec.dims(out.ndim)[k]
-                ]))
+                found.append(
+                    (
+                        i,
+                        d,
+                        [
+                            (j, k)
+                            for j, (s, out) in enumerate(zip(results, outs, strict=True))
+                            for k in range(out.ndim)
+                            if isinstance(s, NamedSharding) and axis in s.spec.dims(out.ndim)[k]
+                        ],
+                    )
+                )
         return found
 
-    def _inferred(
-        self, ins: Sequence[Placed], outs: Sequence[ArrayType], mesh: Any
-    ) -> list[Any]:
+    def _inferred(self, ins: Sequence[Placed], outs: Sequence[ArrayType], mesh: Any) -> list[Any]:
         assert self.definition.infer is not None
         shapes = self.out_tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype) for t in outs])
         result = self.definition.infer(*self.static, mesh, self._shapes(self.in_tree, ins), shapes)
@@ -173,16 +183,20 @@ class CallRule(PartitioningRule):
             )
         types = [[t for t, _ in side] for side in (ins, outs)]
         sides = (args, self.in_tree, "arg_shardings"), (results, self.out_tree, "result_shardings")
-        places = [self._shardings(x, tree, ts, f"{what} of partition", mesh)
-                  for (x, tree, what), ts in zip(sides, types, strict=True)]
-        parts = [[t.strong().update(shape=_part(s, t)) for s, t in zip(*side, strict=True)]
-                 for side in zip(places, types, strict=True)]
+        places = [
+            self._shardings(x, tree, ts, f"{what} of partition", mesh)
+            for (x, tree, what), ts in zip(sides, types, strict=True)
+        ]
+        parts = [
+            [t.strong().update(shape=_part(s, t)) for s, t in zip(*side, strict=True)]
+            for side in zip(places, types, strict=True)
+        ]
         return Decision(self._lowered(lower_fn, own, *parts), own, *places)
 
     def _shapes(self, tree: Any, values: Sequence[Placed]) -> Any:
-        return tree.unflatten([
-            ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding) for t, sharding in values
-        ])
+        return tree.unflatten(
+            [ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding) for t, sharding in values]
+        )
 
     def _shardings(
         self, given: Any, tree: Any, types: Sequence[ArrayType], what: str, mesh: Any = None
@@ -212,13 +226,18 @@ class CallRule(PartitioningRule):
         return leaves
 
     def _lowered(
-        self, lower_fn: Callable[..., Any], mesh: Any, ins: Sequence[ArrayType],
+        self,
+        lower_fn: Callable[..., Any],
+        mesh: Any,
+        ins: Sequence[ArrayType],
         outs: Sequence[ArrayType],
     ) -> Program:
         """The program on shards."""
         with inside(NamedSharding(mesh, PartitionSpec()), mesh.axis_names, False):
             body = staged(
-                lambda *xs: lower_fn(*self.in_tree.unflatten(xs)), ins, "custom_partitioning",
+                lambda *xs: lower_fn(*self.in_tree.unflatten(xs)),
+                ins,
+                "custom_partitioning",
                 name_of(lower_fn),
             )
         got = body.program.out_types

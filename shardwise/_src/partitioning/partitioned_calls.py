@@ -31,8 +31,12 @@ from shardwise._src.types.tiling import Tiling
 
 
 def partitioned_call(
-    e: Any, rule: PartitioningRule, program: Program, xs: Sequence[str],
-    ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    e: Any,
+    rule: PartitioningRule,
+    program: Program,
+    xs: Sequence[str],
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
 ) -> list[str]:
     """Emits a call that its rule partitions; `e` is the emitter."""
     if e.devices == 1 or not all([t.size for t in (*ins, *outs)]):
@@ -57,7 +61,8 @@ def partitioned_call(
     return e.lets(
         f"stablehlo.custom_call @{partitioner_callbacks.TARGET}({', '.join(xs)}) "
         f'{{api_version = 2 : i32, backend_config = "{name}"{note}}} : '
-        f"({types[0]}) -> ({types[1]})", len(outs),
+        f"({types[0]}) -> ({types[1]})",
+        len(outs),
     )
 
 
@@ -70,9 +75,7 @@ def _callback_name(
     held = rule.callbacks.get(key)
     if held is None:
         context = context.replace(interpreter=eval_trace(), axes=())
-        question = PartitionerCallback(
-            rule, mesh, e.plain, e.platform, ins, outs, context
-        )
+        question = PartitionerCallback(rule, mesh, e.plain, e.platform, ins, outs, context)
         asked = partitioner_callbacks.ask(question, e.platform)
         held = rule.callbacks[key] = asked, question
     return held[0]
@@ -82,8 +85,14 @@ class PartitionerCallback:
     """A call, as the partitioner callback needs it."""
 
     def __init__(
-        self, rule: PartitioningRule, mesh: Any, emitter: Callable[[], Any], platform: str,
-        ins: Sequence[ArrayType], outs: Sequence[ArrayType], context: Context,
+        self,
+        rule: PartitioningRule,
+        mesh: Any,
+        emitter: Callable[[], Any],
+        platform: str,
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        context: Context,
     ):
         self.rule, self.mesh, self.emitter, self.platform = rule, mesh, emitter, platform
         self.ins, self.outs, self.context = ins, outs, context
@@ -94,11 +103,15 @@ class PartitionerCallback:
     ) -> tuple[str, Sequence[Any], Sequence[Any]]:
         with self.context.entered():  # XLA may call this on its own thread
             decode, mesh = self.rule.decode, self.mesh
-            sides = [[(t, _sharding(mesh, tiles, decode)) for t, tiles in zip(*side, strict=True)]
-                     for side in ((self.ins, ins), (self.outs, outs))]
+            sides = [
+                [(t, _sharding(mesh, tiles, decode)) for t, tiles in zip(*side, strict=True)]
+                for side in ((self.ins, ins), (self.outs, outs))
+            ]
             found = self.rule.decide(mesh, *sides)
-            given, made = [[_tiling(s, t, mesh) for s, t in zip(*side, strict=True)]
-                           for side in ((found.ins, self.ins), (found.outs, self.outs))]
+            given, made = [
+                [_tiling(s, t, mesh) for s, t in zip(*side, strict=True)]
+                for side in ((found.ins, self.ins), (found.outs, self.outs))
+            ]
             emitter = self.emitter()
             emitter.platform = self.platform
             return _module_text(emitter, found, self, given), given, made

@@ -16,13 +16,7 @@ from shardwise._src.core.structure import shared
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.partitioning.partitioned_calls import partitioned_call
 from shardwise._src.partitioning.partitioning_rule import MappedRule, PartitioningRule
-from shardwise._src.transforms.batch import (
-    Axis,
-    MappedAxis,
-    axes_in,
-    batch_program,
-    moved_into,
-)
+from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 

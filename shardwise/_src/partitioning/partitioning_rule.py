@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 from shardwise._src.core.program import Program
 from shardwise._src.maps.shard_map_op import inside
 from shardwise._src.partitioning.sharding_rules import Factors
-from shardwise._src.transforms.batch import (
-    Axis,
-    axes_in,
-    batch_program,
-    without_dim,
-)
+from shardwise._src.transforms.batch import Axis, axes_in, batch_program, without_dim
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -111,12 +106,15 @@ class MappedRule(PartitioningRule):
 
     def decide(self, mesh: Any, ins: Sequence[Placed], outs: Sequence[Placed]) -> Decision:
         marks = [*self.marks, *[True] * len(outs)]
-        inner = [(without_dim(t, 0), _without(s, t.ndim)) if m else (t, s)
-                 for (t, s), m in zip([*ins, *outs], marks, strict=True)]
+        inner = [
+            (without_dim(t, 0), _without(s, t.ndim)) if m else (t, s)
+            for (t, s), m in zip([*ins, *outs], marks, strict=True)
+        ]
         found = self.inner.decide(mesh, inner[: len(ins)], inner[len(ins) :])
         places = [*found.ins, *found.outs]
-        axes = self._free_axes([p for p, m in zip([*ins, *outs], marks, strict=True) if m],
-                               places, found)
+        axes = self._free_axes(
+            [p for p, m in zip([*ins, *outs], marks, strict=True) if m], places, found
+        )
         count = math.prod([mesh.shape[a] for a in axes])
         with inside(NamedSharding(found.mesh, PartitionSpec()), found.mesh.axis_names, False):
             program, _ = batch_program(

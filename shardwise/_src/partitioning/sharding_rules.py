@@ -103,9 +103,14 @@ class SdyShardingRule:
     """
 
     def __init__(
-        self, operand_mappings: tuple[ArrayMapping, ...], result_mappings: tuple[ArrayMapping, ...],
-        *, reduction_factors: tuple[str, ...] = (), need_replication_factors: tuple[str, ...] = (),
-        permutation_factors: tuple[str, ...] = (), **factor_sizes: int,
+        self,
+        operand_mappings: tuple[ArrayMapping, ...],
+        result_mappings: tuple[ArrayMapping, ...],
+        *,
+        reduction_factors: tuple[str, ...] = (),
+        need_replication_factors: tuple[str, ...] = (),
+        permutation_factors: tuple[str, ...] = (),
+        **factor_sizes: int,
     ):
         self.operand_mappings = tuple([ArrayMapping(*m) for m in operand_mappings])
         self.result_mappings = tuple([ArrayMapping(*m) for m in result_mappings])
@@ -175,8 +180,9 @@ class SdyShardingRule:
 
     def notation(self) -> str:
         """The rule in string notation."""
-        sides = [", ".join(map(_mapping_text, m))
-                 for m in (self.operand_mappings, self.result_mappings)]
+        sides = [
+            ", ".join(map(_mapping_text, m)) for m in (self.operand_mappings, self.result_mappings)
+        ]
         return " -> ".join(sides)
 
 
@@ -249,11 +255,17 @@ class Factors:
 
         sizes = ", ".join([f"{letters[name]}={n}" for name, n in self.sizes.items()])
         sizes = sizes and f" {{{sizes}}}"
-        kinds = "".join([
-            f" {kind}={{{', '.join(sorted([letters[f] for f in factors], key=_order))}}}"
-            for kind, factors in (("reduction", self.reduction), ("need_replication", self.whole),
-                                  ("permutation", self.permutation)) if factors
-        ])
+        kinds = "".join(
+            [
+                f" {kind}={{{', '.join(sorted([letters[f] for f in factors], key=_order))}}}"
+                for kind, factors in (
+                    ("reduction", self.reduction),
+                    ("need_replication", self.whole),
+                    ("permutation", self.permutation),
+                )
+                if factors
+            ]
+        )
         return (
             f"#sdy.op_sharding_rule<({side(self.operands)})->({side(self.results)})"
             f"{sizes}{kinds}, custom>"
@@ -263,9 +275,9 @@ class Factors:
         """The rule for types: dimensions that must be replicated have no factor."""
 
         def row(dims: Any) -> tuple[Any, ...]:
-            return tuple([
-                None if set(d) & {*self.whole} else d[0] if len(d) == 1 else d for d in dims
-            ])
+            return tuple(
+                [None if set(d) & {*self.whole} else d[0] if len(d) == 1 else d for d in dims]
+            )
 
         return Dims(tuple(map(row, self.operands)), tuple(map(row, self.results)))
 
@@ -298,7 +310,8 @@ def fitted(
     sizes: dict[str, int] = {}
     sides: list[Any] = []
     for what, mappings, types in (
-        ("operand", rule.operand_mappings, ins), ("result", rule.result_mappings, outs)
+        ("operand", rule.operand_mappings, ins),
+        ("result", rule.result_mappings, outs),
     ):
         if len(mappings) != len(types):
             raise ValueError(
@@ -306,10 +319,16 @@ def fitted(
                 f"{'is' if len(types) == 1 else 'are'} {len(types)}."
             )
         rows = zip(mappings, types, strict=True)
-        sides.append(tuple([
-            _fitted_row(m, t, groups, sizes, rule, f"{who}: {what} {i} of type {t.str_short(True)}")
-            for i, (m, t) in enumerate(rows)
-        ]))
+        sides.append(
+            tuple(
+                [
+                    _fitted_row(
+                        m, t, groups, sizes, rule, f"{who}: {what} {i} of type {t.str_short(True)}"
+                    )
+                    for i, (m, t) in enumerate(rows)
+                ]
+            )
+        )
     _check_compound(sides, [*ins, *outs], sizes, who)
     kinds = [getattr(rule, kind) for kind in _KINDS]
     expanded = [tuple([n for f in k for n in _expanded(f, groups)]) for k in kinds]
@@ -324,8 +343,12 @@ def _expanded(factor: str, groups: dict[str, int]) -> list[str]:
 
 
 def _fitted_row(
-    mapping: ArrayMapping, t: ArrayType, groups: dict[str, int], sizes: dict[str, int],
-    rule: SdyShardingRule, who: str,
+    mapping: ArrayMapping,
+    t: ArrayType,
+    groups: dict[str, int],
+    sizes: dict[str, int],
+    rule: SdyShardingRule,
+    who: str,
 ) -> tuple[tuple[str, ...], ...]:
     """The factors of each dimension of one array; their sizes are added to `sizes`."""
     dims = [(f,) if isinstance(f, str) else tuple(f) for f in mapping]
@@ -374,25 +397,36 @@ def _check_compound(
 
 
 def probed(
-    kept: Sequence[tuple[int, int, Sequence[tuple[int, int]]]], ins: Sequence[ArrayType],
+    kept: Sequence[tuple[int, int, Sequence[tuple[int, int]]]],
+    ins: Sequence[ArrayType],
     outs: Sequence[ArrayType],
 ) -> Factors:
     """The rule of a function, from the result dimensions that follow operand dimensions.
 
     kept: (operand, dimension, [(result, dimension), …]).
     """
-    names = {(s, i, d): f"d{s}_{i}_{d}" for s, types in enumerate((ins, outs))
-             for i, t in enumerate(types) for d in range(t.ndim)}
+    names = {
+        (s, i, d): f"d{s}_{i}_{d}"
+        for s, types in enumerate((ins, outs))
+        for i, t in enumerate(types)
+        for d in range(t.ndim)
+    }
     for i, d, places in kept:
         for j, k in places:
             old, new = names[1, j, k], names[0, i, d]
             row = [names[1, j, e] for e in range(outs[j].ndim) if e != k]
             if new not in row and outs[j].shape[k] == ins[i].shape[d]:
                 _join(names, old, new, ins)
-    sides = [tuple([tuple([(names[s, i, d],) for d in range(t.ndim)]) for i, t in enumerate(types)])
-             for s, types in enumerate((ins, outs))]
-    sizes = {names[s, i, d]: n for s, types in enumerate((ins, outs))
-             for i, t in enumerate(types) for d, n in enumerate(t.shape)}
+    sides = [
+        tuple([tuple([(names[s, i, d],) for d in range(t.ndim)]) for i, t in enumerate(types)])
+        for s, types in enumerate((ins, outs))
+    ]
+    sizes = {
+        names[s, i, d]: n
+        for s, types in enumerate((ins, outs))
+        for i, t in enumerate(types)
+        for d, n in enumerate(t.shape)
+    }
     return Factors(sides[0], sides[1], sizes)
 
 

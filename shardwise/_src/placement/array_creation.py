@@ -49,7 +49,9 @@ SMALL = 2**20  # bytes of shards buffered for one transfer
 
 @hides_frames
 def make_array_from_callback(
-    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Index], Any],
+    shape: Sequence[int],
+    sharding: Sharding,
+    data_callback: Callable[[Index], Any],
     dtype: DTypeLike | None = None,
 ) -> Array:
     """Creates an array from a function of the index of each shard.
@@ -79,7 +81,9 @@ def make_array_from_callback(
 
 @hides_frames
 def make_array_from_batched_callback(
-    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[list[Index]], Sequence[Any]],
+    shape: Sequence[int],
+    sharding: Sharding,
+    data_callback: Callable[[list[Index]], Sequence[Any]],
     dtype: DTypeLike | None = None,
 ) -> Array:
     """`make_array_from_callback` with one call for all shards.
@@ -96,7 +100,8 @@ def make_array_from_batched_callback(
 
 @hides_frames
 def make_array_from_batched_callback_with_devices(
-    shape: Sequence[int], sharding: Sharding,
+    shape: Sequence[int],
+    sharding: Sharding,
     data_callback: Callable[[tuple[tuple[Index, tuple[Any, ...]], ...]], Sequence[Any]],
     dtype: DTypeLike | None = None,
 ) -> Array:
@@ -115,7 +120,10 @@ def make_array_from_batched_callback_with_devices(
 
 @hides_frames
 def make_array_from_single_device_arrays(
-    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
+    shape: Sequence[int],
+    sharding: Sharding,
+    arrays: Sequence[Array],
+    *,
     dtype: DTypeLike | None = None,
 ) -> Array:
     """Creates an array from existing shards. No copy: it shares their memory.
@@ -179,8 +187,10 @@ def make_array_from_process_local_data(
 
 def _spread(x: Any, tree: Any, n: int, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
     """Broadcasts a pytree prefix: one entry for each of the `n` leaves of `tree`."""
-    return [x] * n if x is None or is_leaf(x) else broadcast_prefix(
-        x, tree, what, is_leaf, "local_data"
+    return (
+        [x] * n
+        if x is None or is_leaf(x)
+        else broadcast_prefix(x, tree, what, is_leaf, "local_data")
     )
 
 
@@ -189,9 +199,7 @@ def _is_shape(x: Any) -> bool:
     return isinstance(x, tuple | list) and all(isinstance(n, sizes) for n in x)
 
 
-def _from_local(
-    what: str, data: Any, sharding: Any, shape: Any, name: Callable[[], str]
-) -> Array:
+def _from_local(what: str, data: Any, sharding: Any, shape: Any, name: Callable[[], str]) -> Array:
     if isinstance(data, Tracer):
         raise UnexpectedTracerError(f"{what}: {name()} is a {data!r}. {_CONCRETE}")
     data = as_arraylike(data)

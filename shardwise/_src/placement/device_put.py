@@ -109,8 +109,11 @@ def default_backend() -> str:
 
 @hides_frames
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Sequence[str], *,
-    axis_types: AxisType | Sequence[AxisType] | None = None, devices: Sequence[Any] | None = None,
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[str],
+    *,
+    axis_types: AxisType | Sequence[AxisType] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the given sizes over the first devices.
 
@@ -159,8 +162,10 @@ def device_put(
             return device_put(x, device, src=src, donate=donate, may_alias=may_alias)
     try:
         leaves, tree = flatten(x)
-        if src is may_alias is None and donate is False and (
-            device is None or is_sharding_leaf(device)
+        if (
+            src is may_alias is None
+            and donate is False
+            and (device is None or is_sharding_leaf(device))
         ):
             requests = [_Request(as_placement(device, "device_put"))] * len(leaves)
         else:
@@ -204,11 +209,14 @@ def _requests(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any
     """One request for each of the `n` leaves of `x`."""
     what = "device_put"
     columns = {
-        "device": (device, is_sharding_leaf), "src": (src, is_sharding_leaf),
-        "donate": (donate, _is_switch), "may_alias": (may_alias, _is_switch),
+        "device": (device, is_sharding_leaf),
+        "src": (src, is_sharding_leaf),
+        "donate": (donate, _is_switch),
+        "may_alias": (may_alias, _is_switch),
     }
     found = {
-        name: [value] * n if value is None or is_leaf(value)
+        name: [value] * n
+        if value is None or is_leaf(value)
         else broadcast_prefix(value, x, f"{what}: {name}", is_leaf)
         for name, (value, is_leaf) in columns.items()
     }

@@ -187,7 +187,10 @@ def _check_rank(x: Any, goal: NamedSharding, name: str) -> None:
 
 
 def auto_axes(
-    f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    axes: str | Sequence[str] | None = None,
     out_sharding: OutSharding = None,
 ) -> Callable[..., Any]:
     """A function inside which mesh axes are Auto: the compiler chooses shardings, types omit them.
@@ -224,7 +227,10 @@ def auto_axes(
 
 
 def explicit_axes(
-    f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    axes: str | Sequence[str] | None = None,
     in_sharding: Any = None,
 ) -> Callable[..., Any]:
     """A function inside which mesh axes are Explicit: types contain shardings.
@@ -280,13 +286,11 @@ def _with_types(mesh: Any, axes: Any, axis_type: AxisType, name: str) -> Any:
     unknown = [a for a in chosen if a not in mesh.axis_names]
     if unknown:
         raise ValueError(
-            f"{name}: {mesh} has no axis {join(unknown)}; its axes are "
-            f"{join(mesh.axis_names)}."
+            f"{name}: {mesh} has no axis {join(unknown)}; its axes are {join(mesh.axis_names)}."
         )
     manual = [a for a in chosen if a in mesh.manual_axes]
     if manual:
-        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual until its `shard_map` "
-                         "ends.")
+        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual until its `shard_map` ends.")
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     types = tuple(axis_type if a in chosen else own for a, own in pairs)
     return mesh if types == mesh.axis_types else mesh.update(axis_types=types)

@@ -46,13 +46,15 @@ def with_layout_constraint(x: T, layouts: Any) -> T:
             )
     values = [leaf(v, who, "x", tree, i) for i, v in enumerate(leaves)]
     if current().interpreter.eager:
-        return tree.unflatten([
-            device_put(v, Format(layout, v.sharding if isinstance(v, Array) else None))
-            for v, layout in zip(values, chosen, strict=True)
-        ])
-    return tree.unflatten([
-        layout_constraint(v, layout=layout) for v, layout in zip(values, chosen, strict=True)
-    ])
+        return tree.unflatten(
+            [
+                device_put(v, Format(layout, v.sharding if isinstance(v, Array) else None))
+                for v, layout in zip(values, chosen, strict=True)
+            ]
+        )
+    return tree.unflatten(
+        [layout_constraint(v, layout=layout) for v, layout in zip(values, chosen, strict=True)]
+    )
 
 
 def control_dep(src: ArrayLike, dst: ArrayLike) -> None:

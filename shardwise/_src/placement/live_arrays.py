@@ -20,7 +20,10 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     wanted = backend.devices(platform)[0].platform
     hidden = {id(a) for a in cached_scalars()}
     return [
-        x for x in gc.get_objects()
-        if x.__class__ is Array and id(x) not in hidden
-        and not x.is_deleted() and x._sig.devices[0].platform == wanted
+        x
+        for x in gc.get_objects()
+        if x.__class__ is Array
+        and id(x) not in hidden
+        and not x.is_deleted()
+        and x._sig.devices[0].platform == wanted
     ]

@@ -47,7 +47,10 @@ def get_topology_desc(
 
 
 def make_mesh(
-    topo: TopologyDescription, mesh_shape: Sequence[int], axis_names: tuple[str, ...], *,
+    topo: TopologyDescription,
+    mesh_shape: Sequence[int],
+    axis_names: tuple[str, ...],
+    *,
     contiguous_submeshes: bool = False,
 ) -> Mesh:
     """A mesh of the devices of a topology.

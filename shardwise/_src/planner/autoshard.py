@@ -94,8 +94,13 @@ class Suggestions(list[Suggestion]):
 
 
 def suggest(
-    f: Callable[..., Any], args: Sequence[Any], mesh: Mesh | AbstractMesh, *,
-    kwargs: dict[str, Any] | None = None, machine: str | Machine | None = None, keep: int = 3,
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    mesh: Mesh | AbstractMesh,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    machine: str | Machine | None = None,
+    keep: int = 3,
     budget: float = 300.0,
 ) -> Suggestions:
     """Shardings of the arguments of `f` over a mesh that make it fast, according to estimates.
@@ -136,7 +141,11 @@ Choice = tuple[PartitionSpec, ...]  # for each group
 
 class _Search:
     def __init__(
-        self, f: Callable[..., Any], given: Any, mesh: Mesh | AbstractMesh, machine: Any,
+        self,
+        f: Callable[..., Any],
+        given: Any,
+        mesh: Mesh | AbstractMesh,
+        machine: Any,
         budget: float,
     ):
         self.f = f if isinstance(f, Wrapped) else jit(f)

@@ -21,7 +21,10 @@ from shardwise._src.visualize import html
 
 class explain:
     def __init__(
-        self, f: Callable[..., Any], *, machine: str | of_machines.Machine | None = None,
+        self,
+        f: Callable[..., Any],
+        *,
+        machine: str | of_machines.Machine | None = None,
         timeout: float = explain_module.TIMEOUT,
     ) -> None: ...
 

@@ -170,9 +170,15 @@ def register_standard_roofline(prim: Any) -> None:
 
 
 def roofline(
-    f: Callable[..., Any], mesh: Mesh | AbstractMesh | None = None, in_specs: Any = None,
-    out_specs: Any = None, *, pin_lhs_in_vmem: bool = False, pin_rhs_in_vmem: bool = False,
-    vjp: bool = False, print_jaxpr: bool = False,
+    f: Callable[..., Any],
+    mesh: Mesh | AbstractMesh | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    *,
+    pin_lhs_in_vmem: bool = False,
+    pin_rhs_in_vmem: bool = False,
+    vjp: bool = False,
+    print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult]]:
     """A function that returns a lower bound on the cost of `f` for given argument types.
 
@@ -202,7 +208,8 @@ def roofline(
             over = functools.partial(NamedSharding, mesh)
             shapes = tree_map(
                 lambda t, spec: ShapeDtypeStruct(t.shape, t.dtype, sharding=over(spec)),
-                shapes, broadcast(out_specs, shapes),
+                shapes,
+                broadcast(out_specs, shapes),
             )
         maps = [e for e in program.eqns if e.op is shard_map_op]
         if maps:
@@ -223,8 +230,14 @@ def _backward(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def roofline_and_grad(
-    f: Callable[..., Any], mesh: Mesh | AbstractMesh, in_specs: Any, out_specs: Any, *,
-    pin_lhs_in_vmem: bool = False, pin_rhs_in_vmem: bool = False, print_jaxpr: bool = False,
+    f: Callable[..., Any],
+    mesh: Mesh | AbstractMesh,
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    pin_lhs_in_vmem: bool = False,
+    pin_rhs_in_vmem: bool = False,
+    print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult, RooflineResult]]:
     """`roofline` of `f` and of its backward pass: `(*args) → (types of the results, both)`.
 
@@ -232,7 +245,8 @@ def roofline_and_grad(
     `shard_map` of the gradient, which takes the residuals of the forward pass.
     """
     how: dict[str, Any] = {
-        "pin_lhs_in_vmem": pin_lhs_in_vmem, "pin_rhs_in_vmem": pin_rhs_in_vmem,
+        "pin_lhs_in_vmem": pin_lhs_in_vmem,
+        "pin_rhs_in_vmem": pin_rhs_in_vmem,
         "print_jaxpr": print_jaxpr,
     }
 
@@ -252,9 +266,7 @@ def roofline_and_grad(
 # ------------------------------------------------------------------------------------ programs
 
 
-def _of_program(
-    program: Program, mesh: Any, pin_lhs: bool, pin_rhs: bool
-) -> RooflineResult:
+def _of_program(program: Program, mesh: Any, pin_lhs: bool, pin_rhs: bool) -> RooflineResult:
     """The sum over all equations, and the peak size of live values between them."""
     last: dict[Var, Any] = {a: e for e in program.eqns for a in e.invars if isinstance(a, Var)}
     last |= dict.fromkeys([a for a in program.outvars if isinstance(a, Var)])
@@ -314,9 +326,7 @@ def _traffic(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) ->
     return RooflineResult(unfused_hbm_bytes=moved)
 
 
-def _elementwise(
-    ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any
-) -> RooflineResult:
+def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
     size = max([math.prod(t.shape) for t in ctx.avals_out], default=0)
     return RooflineResult(unfused_flops=size) + _traffic(ctx)
 
@@ -343,7 +353,11 @@ def _reduction(
 
 @register_roofline(dot_general)
 def _product(
-    ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any,
+    ctx: RooflineRuleContext,
+    lhs: RooflineShape,
+    rhs: RooflineShape,
+    *,
+    dimension_numbers: Any,
     **params: Any,
 ) -> RooflineResult:
     (contracted, _), (batch, _) = dimension_numbers
@@ -358,13 +372,23 @@ def _product(
 
 @register_roofline(conv_general_dilated)
 def _convolution(
-    ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any,
-    window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], batch_group_count: int, **params: Any,
+    ctx: RooflineRuleContext,
+    lhs: RooflineShape,
+    rhs: RooflineShape,
+    *,
+    dimension_numbers: Any,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    batch_group_count: int,
+    **params: Any,
 ) -> RooflineResult:
     """A multiply-add for each kernel element that overlaps an image element."""
     left, right, result = (
-        dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec
+        dimension_numbers.lhs_spec,
+        dimension_numbers.rhs_spec,
+        dimension_numbers.out_spec,
     )
     out = ctx.avals_out[0].shape
     places = 1
@@ -390,8 +414,13 @@ def _gather(
 
 
 def _scatter(
-    ctx: RooflineRuleContext, x: RooflineShape, indices: RooflineShape, updates: RooflineShape,
-    *, flops: int = 0, **params: Any,
+    ctx: RooflineRuleContext,
+    x: RooflineShape,
+    indices: RooflineShape,
+    updates: RooflineShape,
+    *,
+    flops: int = 0,
+    **params: Any,
 ) -> RooflineResult:
     return RooflineResult(
         unfused_flops=flops * updates.size, unfused_hbm_bytes=3 * updates.bytes + indices.bytes
@@ -425,8 +454,12 @@ def _per_axis(names: Sequence[Any], sent: float, steps: float) -> RooflineResult
 
 
 def _ring(
-    ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
-    divides: bool, **params: Any,
+    ctx: RooflineRuleContext,
+    *shapes: RooflineShape,
+    names: Sequence[Any],
+    sizes: Sequence[int],
+    divides: bool,
+    **params: Any,
 ) -> RooflineResult:
     """Rings along each axis, longest first; each ring multiplies a device's shard by its length.
 
@@ -457,7 +490,10 @@ _rules.update(dict.fromkeys([collective.psum, collective.pmax, collective.pmin],
 
 @register_roofline(collective.all_to_all)
 def _all_to_all(
-    ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
+    ctx: RooflineRuleContext,
+    *shapes: RooflineShape,
+    names: Sequence[Any],
+    sizes: Sequence[int],
     **params: Any,
 ) -> RooflineResult:
     """Half of the data crosses the bisection of the mesh, both ways if an axis is a ring."""
@@ -472,8 +508,12 @@ def _all_to_all(
 
 @register_roofline(collective.ppermute)
 def _permutation(
-    ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
-    perm: Sequence[tuple[int, int]], **params: Any,
+    ctx: RooflineRuleContext,
+    *shapes: RooflineShape,
+    names: Sequence[Any],
+    sizes: Sequence[int],
+    perm: Sequence[tuple[int, int]],
+    **params: Any,
 ) -> RooflineResult:
     """The load of the busiest link, with shortest-path routing, one axis after the other."""
     if math.prod(sizes) == 1:

@@ -116,8 +116,13 @@ class Accounts:
 
     # -- moving --
 
-    def move(self, sig: Signature, target: Any, ready: Callable[[], bool] = lambda: True,
-             read: bool = False) -> Moved:
+    def move(
+        self,
+        sig: Signature,
+        target: Any,
+        ready: Callable[[], bool] = lambda: True,
+        read: bool = False,
+    ) -> Moved:
         """Moves an array. ready: whether it is computed; read: whether its value is on the host."""
         self.read, self.pending = read, not ready()
         if target.__class__ is Format:
@@ -139,7 +144,10 @@ class Accounts:
         return sig, owned, same
 
     def run(
-        self, sig: Signature, target: Signature, ask: Callable[[Signature, Signature], Any],
+        self,
+        sig: Signature,
+        target: Signature,
+        ask: Callable[[Signature, Signature], Any],
         what: str,
     ) -> Moved:
         """A program from one signature to another; `ask` returns its `ProgramFacts`."""
@@ -331,7 +339,9 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     text = f"{pluralize(count, 'piece')} are sliced from shards of at most {full:,} bytes"
     a.copied("slices on devices", text, {}, None)
     a.copied(
-        "copies between devices", "the pieces go to their devices, in one batch", sent,
+        "copies between devices",
+        "the pieces go to their devices, in one batch",
+        sent,
         a.link(sig.devices, there.devices),
     )
     a.copied("slices on devices", "each device assembles its shard", {}, None)
@@ -439,8 +449,9 @@ def _exchanged(a: Accounts, sig: Signature, there: Any) -> Moved:
 def _at(amounts: dict[Any, int]) -> Amounts:
     """Adds the bytes on this process's CPU devices to its host."""
     found: Amounts = Counter(amounts)
-    local = [n for d, n in amounts.items() if d != HOST and d.platform == "cpu"
-             and is_addressable(d)]
+    local = [
+        n for d, n in amounts.items() if d != HOST and d.platform == "cpu" and is_addressable(d)
+    ]
     if local:
         found[HOST] = sum(local)
     return found

@@ -64,8 +64,10 @@ class PlannedLeaf:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            **vars(self), "source": None if self.source is None else str(self.source),
-            "target": str(self.target), "seconds": self.seconds,
+            **vars(self),
+            "source": None if self.source is None else str(self.source),
+            "target": str(self.target),
+            "seconds": self.seconds,
             "steps": [step.to_dict() for step in self.steps],
         }
 
@@ -115,8 +117,11 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only, JSON-serializable."""
         return {
-            **vars(self), "bytes_sent": self.bytes_sent, "fits": self.fits,
-            "seconds": self.seconds, "leaves": [leaf.to_dict() for leaf in self.leaves],
+            **vars(self),
+            "bytes_sent": self.bytes_sent,
+            "fits": self.fits,
+            "seconds": self.seconds,
+            "leaves": [leaf.to_dict() for leaf in self.leaves],
         }
 
     def __str__(self) -> str:
@@ -156,12 +161,14 @@ class Plan:
         if self.fits:
             return []
         times = math.ceil(self.peak_bytes / self.memory_bytes)
-        return [(
-            "does not fit",
-            f"{in_bytes(self.peak_bytes)} on one device, and a device of {self.machine} has "
-            f"{in_bytes(self.memory_bytes)}. Shard over {times:,} times as many devices or "
-            "more, or use a smaller dtype",
-        )]
+        return [
+            (
+                "does not fit",
+                f"{in_bytes(self.peak_bytes)} on one device, and a device of {self.machine} has "
+                f"{in_bytes(self.memory_bytes)}. Shard over {times:,} times as many devices or "
+                "more, or use a smaller dtype",
+            )
+        ]
 
     def _table(self) -> list[tuple[str, ...]]:
         """The header, and rows of the largest arrays, with similar arrays merged."""
@@ -193,8 +200,10 @@ def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int
 
 def _row(path: str, leaf: PlannedLeaf, count: int) -> tuple[str, ...]:
     return (
-        f"{path} ({count:,} times)" if count > 1 else path, leaf.type,
-        in_bytes(leaf.bytes_moved * count), _time(leaf.seconds * count),
+        f"{path} ({count:,} times)" if count > 1 else path,
+        leaf.type,
+        in_bytes(leaf.bytes_moved * count),
+        _time(leaf.seconds * count),
         ", ".join(_kinds(leaf)) or "nothing",
     )
 
@@ -402,5 +411,3 @@ def _undecided(a: Accounts, t: ArrayType, here: Any, there: Any) -> None:
     seconds = most / link.bandwidth + link.latency if count else 0.0
     if count or kind != "program":
         a.steps.append(Step(kind, text, count, seconds))
-
-

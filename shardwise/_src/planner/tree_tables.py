@@ -67,12 +67,19 @@ class TreeRow:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        shape = None if self.shape is None else [
-            n if isinstance(n, int) else str(n) for n in self.shape
-        ]
+        shape = (
+            None
+            if self.shape is None
+            else [n if isinstance(n, int) else str(n) for n in self.shape]
+        )
         return {
-            "path": self.path, "shape": shape, "dtype": self.dtype, "sharding": self.place,
-            "elements": self.elements, "bytes": self.bytes, "bytes_per_device": self.per_device,
+            "path": self.path,
+            "shape": shape,
+            "dtype": self.dtype,
+            "sharding": self.place,
+            "elements": self.elements,
+            "bytes": self.bytes,
+            "bytes_per_device": self.per_device,
         }
 
 
@@ -108,9 +115,12 @@ class TreeTable:
             for name, (n, elements, size) in self.dtypes.items()
         }
         return {
-            "elements": self.elements, "bytes": self.bytes,
-            "bytes_per_device": self.bytes_per_device, "dtypes": sums,
-            "meshes": list(self.meshes), "arrays": [row.to_dict() for row in self.rows],
+            "elements": self.elements,
+            "bytes": self.bytes,
+            "bytes_per_device": self.bytes_per_device,
+            "dtypes": sums,
+            "meshes": list(self.meshes),
+            "arrays": [row.to_dict() for row in self.rows],
         }
 
     def __str__(self) -> str:
@@ -126,8 +136,12 @@ class TreeTable:
         from rich import box
         from rich.table import Table
 
-        out = Table(box=box.SIMPLE_HEAD, show_footer=True, caption="\n".join(self._notes()),
-                    caption_justify="left")
+        out = Table(
+            box=box.SIMPLE_HEAD,
+            show_footer=True,
+            caption="\n".join(self._notes()),
+            caption_justify="left",
+        )
         for i, (name, foot) in enumerate(zip(HEAD, self._total(), strict=True)):
             if i < LEFT:
                 out.add_column(name, foot, overflow="fold")
@@ -141,7 +155,9 @@ class TreeTable:
         shown = self._shown()
         most = max([(row.bytes or 0) * row.count for row in shown], default=0)
         table = table_html(
-            [HEAD, *map(_cells, shown), self._total()], LEFT, has_foot=True,
+            [HEAD, *map(_cells, shown), self._total()],
+            LEFT,
+            has_foot=True,
             bars=(HEAD.index("bytes"), [_share(row, most) for row in shown]),
         )
         notes = "".join([f'<div style="opacity:.8">{escape(t)}</div>' for t in self._notes()])
@@ -153,16 +169,23 @@ class TreeTable:
     def _total(self) -> tuple[str, ...]:
         arrays = sum([row.bytes is not None for row in self.rows])
         return (
-            pluralize(arrays, "array"), "", "", "", f"{self.elements:,}",
-            in_bytes(self.bytes), in_bytes(self.bytes_per_device),
+            pluralize(arrays, "array"),
+            "",
+            "",
+            "",
+            f"{self.elements:,}",
+            in_bytes(self.bytes),
+            in_bytes(self.bytes_per_device),
         )
 
     def _notes(self) -> Iterator[str]:
         if len(self.dtypes) > 1:
-            yield "; ".join([
-                f"{name}: {pluralize(n, 'array')}, {in_bytes(size)}"
-                for name, (n, _, size) in self.dtypes.items()
-            ])
+            yield "; ".join(
+                [
+                    f"{name}: {pluralize(n, 'array')}, {in_bytes(size)}"
+                    for name, (n, _, size) in self.dtypes.items()
+                ]
+            )
         for mesh in self.meshes:
             yield f"over {mesh}"
         unknown = sum([row.shape is not None and row.bytes is None for row in self.rows])
@@ -275,6 +298,7 @@ def _fullest(held: Any) -> int:
 
 # ------------------------------------------------------------------------------------ shown rows
 
+
 def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
     """At most `most` rows: merges similar ones, and summarizes the smallest in a last row."""
     if len(rows) <= most:
@@ -295,8 +319,13 @@ def _rest(rows: Sequence[TreeRow]) -> TreeRow:
 
     number = sum([row.count for row in rows])
     return TreeRow(
-        f"… and {number:,} smaller", None, "", "", total([r.elements for r in rows]),
-        total([r.bytes for r in rows]), total([r.per_device for r in rows]),
+        f"… and {number:,} smaller",
+        None,
+        "",
+        "",
+        total([r.elements for r in rows]),
+        total([r.bytes for r in rows]),
+        total([r.per_device for r in rows]),
     )
 
 

@@ -59,7 +59,10 @@ FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 def normal(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Standard normal samples; complex ones have unit variance, half of it in each part."""
@@ -76,8 +79,12 @@ def normal_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def lognormal(
-    key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    sigma: ArrayLike = 1.0,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """exp(sigma * x) for standard normal x."""
     return lognormal_sample.draw(out_sharding, key, sigma, shape, dtype)
@@ -89,8 +96,13 @@ def lognormal_sample(key: Any, sigma: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def truncated_normal(
-    key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Standard normal samples, truncated to the open interval (lower, upper)."""
     return truncated_normal_sample.draw(out_sharding, key, lower, upper, shape, dtype)
@@ -108,7 +120,10 @@ def truncated_normal_sample(key: Any, lower: Any, upper: Any, shape: tuple, dtyp
 
 
 def maxwell(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """The length of a standard normal vector in three dimensions."""
@@ -122,8 +137,13 @@ def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def double_sided_maxwell(
-    key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (),
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    loc: ArrayLike,
+    scale: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """loc + scale * s * m, where m is a sample of `maxwell` and s is 1 or -1.
 
@@ -145,8 +165,12 @@ def double_sided_maxwell_sample(key: Any, loc: Any, scale: Any, shape: tuple, dt
 
 
 def wald(
-    key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-    *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    mean: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Wald (inverse Gaussian) samples with the given mean and shape parameter 1."""
     return wald_sample.draw(out_sharding, key, mean, shape, dtype)
@@ -168,7 +192,10 @@ def wald_sample(key: Any, mean: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def exponential(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Exponential samples with mean 1."""
@@ -181,7 +208,11 @@ def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def pareto(
-    key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    b: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Pareto samples of at least 1, with tail exponent `b`."""
@@ -195,8 +226,13 @@ def pareto_sample(key: Any, b: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def weibull_min(
-    key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike = (),
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    scale: ArrayLike,
+    concentration: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Weibull samples of at least 0."""
     return weibull_min_sample.draw(out_sharding, key, scale, concentration, shape, dtype)
@@ -213,8 +249,12 @@ def weibull_min_sample(key: Any, scale: Any, concentration: Any, shape: tuple, d
 
 
 def rayleigh(
-    key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    scale: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """The length of a normal vector in two dimensions, with standard deviation `scale` in each."""
     return rayleigh_sample.draw(out_sharding, key, scale, shape, dtype)
@@ -228,8 +268,12 @@ def rayleigh_sample(key: Any, scale: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def gumbel(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, mode: str | None = None,
-    *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    mode: str | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Gumbel samples: -log(x) for exponential x.
 
@@ -255,7 +299,7 @@ def gumbel_sample(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
     if mode == "highest" and dtype == FLOAT32:
         return _finest_gumbel(key, shape)
     high, low = _halves(unit_sample(key, (2, *shape), dtype), shape)
-    fine = add(add(high, mul(lit(2.0 ** -info.nmant, low), low)), lit(info.tiny, low))
+    fine = add(add(high, mul(lit(2.0**-info.nmant, low), low)), lit(info.tiny, low))
     x = where(ge(high, lit(0.5, high)), high, fine)  # larger values could round up to 1
     return neg(log(neg(log1p(neg(x)))))
 
@@ -291,7 +335,10 @@ def _float_of_bits(high: Any, low: Any) -> Any:
 
 
 def laplace(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Laplace samples: exponential ones of either sign."""
@@ -306,7 +353,10 @@ def laplace_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def logistic(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Logistic samples: log(u) - log(1 - u) for uniform u."""
@@ -321,7 +371,10 @@ def logistic_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def cauchy(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Cauchy samples: the ratio of two normal ones."""
@@ -336,8 +389,13 @@ def cauchy_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def triangular(
-    key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
-    shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    left: ArrayLike,
+    mode: ArrayLike,
+    right: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Samples in [left, right] whose density rises linearly to `mode`, then falls."""
@@ -345,9 +403,7 @@ def triangular(
 
 
 @sampler(sizes=common_sizes, cast=True)
-def triangular_sample(
-    key: Any, left: Any, mode: Any, right: Any, shape: tuple, dtype: Any
-) -> Any:
+def triangular_sample(key: Any, left: Any, mode: Any, right: Any, shape: tuple, dtype: Any) -> Any:
     u = unit_sample(key, shape, dtype)
     width, rise, fall = sub(right, left), sub(mode, left), sub(right, mode)
     below = add(left, sqrt(mul(mul(u, width), rise)))

@@ -64,8 +64,14 @@ FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def categorical(
-    key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
-    replace: bool = True, mode: str | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    logits: ArrayLike,
+    axis: int = -1,
+    shape: ShapeLike | None = None,
+    replace: bool = True,
+    mode: str | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Indices along `axis`, with probabilities softmax(logits, axis).
 
@@ -129,9 +135,7 @@ def _ends_in(shape: tuple, end: tuple) -> bool:
     return len(shape) >= len(end) and all(e in (1, n) for n, e in zip(last, end, strict=True))
 
 
-def _distinct(
-    key: Any, logits: Any, axis: int, extra: tuple, shape: tuple, mode: str
-) -> Any:
+def _distinct(key: Any, logits: Any, axis: int, extra: tuple, shape: tuple, mode: str) -> Any:
     """A sample without repetition: the largest logits after adding Gumbel noise."""
     t = type_of(logits)
     count = math.prod(extra)
@@ -151,8 +155,13 @@ def _distinct(
 
 
 def choice(
-    key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
-    p: ArrayLike | None = None, axis: int = 0, mode: str | None = None,
+    key: ArrayLike,
+    a: ArrayLike,
+    shape: ShapeLike = (),
+    replace: bool = True,
+    p: ArrayLike | None = None,
+    axis: int = 0,
+    mode: str | None = None,
 ) -> Array:
     """A sample from `a` along `axis`, or from range(a) if `a` is an integer.
 
@@ -172,8 +181,13 @@ def choice(
     mode = gumbel_mode("choice", mode)
     given = [x for x in (None if isinstance(a, int) else a, p) if x is not None]
     return _chosen(
-        key, *given, n=a if isinstance(a, int) else None, axis=axis, shape=shape,
-        replace=bool(replace), mode=mode,
+        key,
+        *given,
+        n=a if isinstance(a, int) else None,
+        axis=axis,
+        shape=shape,
+        replace=bool(replace),
+        mode=mode,
     )
 
 
@@ -182,8 +196,7 @@ def _count(name: str, what: str, x: Any) -> int:
         return operator.index(x)
     except TypeError:
         raise TypeError(
-            f"{name}: {what} must be an array or an integer; got {x!r} of type "
-            f"{type(x).__name__}."
+            f"{name}: {what} must be an array or an integer; got {x!r} of type {type(x).__name__}."
         ) from None
 
 
@@ -191,9 +204,7 @@ def _check_choice(n: int, draws: int, replace: bool, p: Any) -> None:
     if n <= 0 and draws:
         raise ValueError("choice: cannot draw from an empty `a`.")
     if not replace and draws > n:
-        raise ValueError(
-            f"choice: cannot draw {draws} distinct elements from {n} (replace=False)."
-        )
+        raise ValueError(f"choice: cannot draw {draws} distinct elements from {n} (replace=False).")
     if p is not None and type_of(p).shape != (n,):
         raise ValueError(
             f"choice: p must have one probability for each of the {n} elements; got "
@@ -279,7 +290,11 @@ def _take(x: Any, places: Any, axis: int) -> Any:
 
 
 def permutation(
-    key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
+    key: ArrayLike,
+    x: ArrayLike,
+    axis: int = 0,
+    independent: bool = False,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """`x` with its elements along `axis` in random order, or range(x) if `x` is an integer.
@@ -292,8 +307,7 @@ def permutation(
     if type_of(x).shape == ():
         if not is_integer(type_of(x).dtype):
             raise TypeError(
-                f"permutation: x must be an array or an integer; got "
-                f"{type_of(x).str_short(True)}."
+                f"permutation: x must be an array or an integer; got {type_of(x).str_short(True)}."
             )
         return _permuted_range(key, _count("permutation", "x", x))
     return _permutation(key, x, canonical_axis(axis, type_of(x).ndim), bool(independent))
@@ -334,7 +348,11 @@ def shuffled(key: Any, x: Any, axis: int) -> Any:
 
 
 def geometric(
-    key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    p: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """The number of trials up to the first success, with probability `p`; at least 1."""
@@ -352,8 +370,13 @@ def geometric_sample(key: Any, p: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def poisson(
-    key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-    *, method: str = "exact", out_sharding: OutSharding = None,
+    key: ArrayLike,
+    lam: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    method: str = "exact",
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Poisson samples with mean `lam`, which is not negative.
 
@@ -382,8 +405,13 @@ def _form() -> dict[str, Any]:
 
 
 def binomial(
-    key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    n: ArrayLike,
+    p: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """The number of successes among `n` trials with probability `p`, as a float.
 
@@ -412,8 +440,13 @@ def _successes(key: Any, n: Any, p: Any) -> Any:
 
 
 def multinomial(
-    key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, unroll: int | bool = 1,
+    key: ArrayLike,
+    n: ArrayLike,
+    p: ArrayLike,
+    *,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    unroll: int | bool = 1,
 ) -> Array:
     """The number of times each of several outcomes is drawn in `n` trials, as floats.
 

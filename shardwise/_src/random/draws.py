@@ -26,11 +26,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.random.sampler import sampler
-from shardwise._src.random.sampler_arguments import (
-    common_sizes,
-    int_dtype,
-    parameter,
-)
+from shardwise._src.random.sampler_arguments import common_sizes, int_dtype, parameter
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
@@ -56,7 +52,10 @@ def keys_of(key: Any, count: int) -> list[Any]:
 
 
 def bits(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Uniform random bits, as unsigned integers.
@@ -69,9 +68,7 @@ def bits(
 def _unsigned(name: str, dtype: Any) -> Any:
     chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, name)
     if not is_unsigned(chosen) or chosen.itemsize * 8 not in (8, 16, 32, 64):
-        raise ValueError(
-            f"{name}: dtype must be uint8, uint16, uint32 or uint64; got {chosen}."
-        )
+        raise ValueError(f"{name}: dtype must be uint8, uint16, uint32 or uint64; got {chosen}.")
     return chosen
 
 
@@ -84,8 +81,13 @@ def bits_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def uniform(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, minval: ArrayLike = 0.0,
-    maxval: ArrayLike = 1.0, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Uniform floats in [minval, maxval).
 
@@ -112,7 +114,11 @@ def uniform_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> A
 
 
 def bernoulli(
-    key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None, mode: str = "low", *,
+    key: ArrayLike,
+    p: ArrayLike = 0.5,
+    shape: ShapeLike | None = None,
+    mode: str = "low",
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """True with probability `p`.
@@ -143,8 +149,13 @@ def bernoulli_sample(key: Any, p: Any, shape: tuple, dtype: Any, mode: str = "lo
 
 
 def randint(
-    key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    shape: ShapeLike,
+    minval: ArrayLike,
+    maxval: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Uniform integers in [minval, maxval); minval if that interval is empty.
 
@@ -167,8 +178,9 @@ def _bound(x: Any) -> Any:
 @sampler(int_dtype)
 def randint_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> Any:
     common_sizes("randint", shape, low, high)
-    low, high = [x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int))
-                 for x in (low, high)]
+    low, high = [
+        x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int)) for x in (low, high)
+    ]
     if dtype.itemsize < 4:  # drawn in 32 bits, since few bits would bias the modulus
         info = iinfo(dtype)
         low = _clip(cast(low, INT32), int(info.min), int(info.max))
@@ -214,7 +226,10 @@ def _into(x: Any, dtype: Any, shape: tuple) -> Any:
 
 
 def rademacher(
-    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """1 or -1, with equal probability."""

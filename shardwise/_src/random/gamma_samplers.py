@@ -24,8 +24,13 @@ from shardwise._src.values.convert import broadcast_to, cast
 
 
 def gamma(
-    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
-    method: str = "exact", out_sharding: OutSharding = None,
+    key: ArrayLike,
+    a: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    method: str = "exact",
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Gamma samples with shape parameter `a` and scale 1. Differentiable with respect to `a`.
 
@@ -38,8 +43,13 @@ def gamma(
 
 
 def loggamma(
-    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
-    method: str = "exact", out_sharding: OutSharding = None,
+    key: ArrayLike,
+    a: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    method: str = "exact",
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Logarithms of gamma samples, accurate even if these underflow; as for `gamma`."""
     return loggamma_sample.draw(
@@ -67,8 +77,14 @@ def loggamma_sample(key: Any, a: Any, shape: tuple, dtype: Any, exact: bool = Tr
 
 
 def beta(
-    key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, method: str = "exact", out_sharding: OutSharding = None,
+    key: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    method: str = "exact",
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Beta samples, in [0, 1]. method: as for `gamma`."""
     return beta_sample.draw(
@@ -77,9 +93,7 @@ def beta(
 
 
 @sampler(sizes=common_sizes)
-def beta_sample(
-    key: Any, a: Any, b: Any, shape: tuple, dtype: Any, exact: bool = True
-) -> Any:
+def beta_sample(key: Any, a: Any, b: Any, shape: tuple, dtype: Any, exact: bool = True) -> Any:
     keys = keys_of(key, 2)
     x, y = [
         loggamma_sample(k, p, shape, dtype, exact=exact) for k, p in zip(keys, (a, b), strict=True)
@@ -90,8 +104,12 @@ def beta_sample(
 
 
 def dirichlet(
-    key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    alpha: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Dirichlet vectors: nonnegative, with sum 1.
 
@@ -111,8 +129,13 @@ def dirichlet_sample(key: Any, alpha: Any, full: tuple, dtype: Any) -> Any:
 
 
 def chisquare(
-    key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-    *, method: str = "exact", out_sharding: OutSharding = None,
+    key: ArrayLike,
+    df: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    method: str = "exact",
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Chi-square samples with `df` degrees of freedom. method: as for `gamma`."""
     return chisquare_sample.draw(
@@ -127,8 +150,12 @@ def chisquare_sample(key: Any, df: Any, shape: tuple, dtype: Any, exact: bool = 
 
 
 def t(
-    key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-    *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    df: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Student's t samples with `df` degrees of freedom."""
     return t_sample.draw(out_sharding, key, df, shape, dtype)
@@ -143,8 +170,13 @@ def t_sample(key: Any, df: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def f(
-    key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    dfnum: ArrayLike,
+    dfden: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """F samples: the ratio of two chi-square ones, each over its degrees of freedom."""
     return f_sample.draw(out_sharding, key, dfnum, dfden, shape, dtype)
@@ -158,7 +190,11 @@ def f_sample(key: Any, dfnum: Any, dfden: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def generalized_normal(
-    key: ArrayLike, p: float, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    p: float,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Samples with density proportional to exp(-|x|**p)."""
@@ -176,7 +212,12 @@ def generalized_normal_sample(key: Any, p: Any, shape: tuple, dtype: Any) -> Any
 
 
 def ball(
-    key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    key: ArrayLike,
+    d: int,
+    p: float = 2,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    *,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Points in the unit ball of the p-norm in `d` dimensions: an array of shape (*shape, d)."""
@@ -191,7 +232,8 @@ def ball_sample(key: Any, p: Any, shape: tuple, dtype: Any, d: int) -> Any:
     p = parameter("ball", p, dtype, shape)
     full = (*shape, d)
     g = generalized_normal_sample(key_g, p, full, dtype)
-    norm = add(reduce_sum(pow(abs(g), p), axes=(len(shape),)),
-               exponential_sample(key_e, shape, dtype))
+    norm = add(
+        reduce_sum(pow(abs(g), p), axes=(len(shape),)), exponential_sample(key_e, shape, dtype)
+    )
     norm = pow(norm, div(lit(1, p), p))
     return div(g, broadcast_in_dim(norm, shape=full, dims=tuple(range(len(shape)))))

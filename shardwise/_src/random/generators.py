@@ -175,8 +175,9 @@ def _alone(fun: Callable[..., Any], at: int) -> Callable[..., Any]:
 
     def mapped(*xs: Any) -> Any:
         one = xs[at][0]
-        return vmap(fun, in_axes=(0, None) if at else (None, 0))(*(
-            (xs[0], one) if at else (one, xs[1])))
+        return vmap(fun, in_axes=(0, None) if at else (None, 0))(
+            *((xs[0], one) if at else (one, xs[1]))
+        )
 
     return mapped
 
@@ -246,8 +247,9 @@ def threefry_2x32(keypair: Any, count: ArrayLike) -> Array:
     """
     first, second = keypair[0], keypair[1]
     count = asarray(count)
-    if not (count.dtype == np.uint32 and all(
-            type_of(k).dtype == np.uint32 for k in (first, second))):
+    if not (
+        count.dtype == np.uint32 and all(type_of(k).dtype == np.uint32 for k in (first, second))
+    ):
         raise TypeError(
             f"threefry_2x32 takes uint32 words; got {type_of(first).str_short(True)}, "
             f"{type_of(second).str_short(True)} and {type_of(count).str_short(True)}."

@@ -45,9 +45,7 @@ from shardwise._src.values.convert import cast
 UINT32 = np.dtype(np.uint32)
 
 
-def key(
-    seed: ArrayLike, *, impl: Generated = None, dtype: str | KeyDType | None = None
-) -> Array:
+def key(seed: ArrayLike, *, impl: Generated = None, dtype: str | KeyDType | None = None) -> Array:
     """A typed key, such as `key<fry>[]`, from an integer seed.
 
     seed:  an integer, or an integer array of shape ().

@@ -23,8 +23,14 @@ from shardwise._src.values.convert import cast, promote_inexact
 
 
 def multivariate_normal(
-    key: ArrayLike, mean: ArrayLike, cov: ArrayLike, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None, method: str = "cholesky", *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    mean: ArrayLike,
+    cov: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+    method: str = "cholesky",
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Normal vectors with mean `(..., n)` and covariance `(..., n, n)`.
 
@@ -33,14 +39,11 @@ def multivariate_normal(
     method: how to factor the covariance: "cholesky", or "eigh" or "svd" if it is singular.
     """
     if out_sharding is not None:
-        return placed(
-            multivariate_normal, out_sharding, key, mean, cov, shape, dtype, method
-        )
+        return placed(multivariate_normal, out_sharding, key, mean, cov, shape, dtype, method)
     key, shape = optionally_keyed("multivariate_normal", key, shape)
     if method not in ("svd", "eigh", "cholesky"):
         raise ValueError(
-            "multivariate_normal: method must be 'cholesky', 'eigh' or 'svd'; got "
-            f"{method!r}."
+            f"multivariate_normal: method must be 'cholesky', 'eigh' or 'svd'; got {method!r}."
         )
     chosen = None if dtype is None else float_dtype("multivariate_normal", dtype)
     return _multivariate_normal(key, mean, cov, shape, chosen, method)
@@ -84,8 +87,13 @@ def _factor(cov: Any, method: str) -> Any:
 
 
 def orthogonal(
-    key: ArrayLike, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
-    m: int | None = None, *, out_sharding: OutSharding = None,
+    key: ArrayLike,
+    n: int,
+    shape: ShapeLike = (),
+    dtype: DTypeLike | None = None,
+    m: int | None = None,
+    *,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Uniformly distributed orthogonal matrices, of shape (*shape, n, m); unitary if complex.
 

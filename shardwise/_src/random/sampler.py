@@ -1,10 +1,10 @@
 """`Sampler`: a formula for samples, with the steps that all samplers share.
 
-    @sampler(sizes=common_sizes, cast=True)
-    def rayleigh_sample(key, scale, shape, dtype): ...
+@sampler(sizes=common_sizes, cast=True)
+def rayleigh_sample(key, scale, shape, dtype): ...
 
-    rayleigh_sample(key, 2.0, (8,), dtype)               # inside a program, for a typed key
-    rayleigh_sample.draw(None, key, 2.0, (8,), None)     # a user's call, without out_sharding
+rayleigh_sample(key, 2.0, (8,), dtype)               # inside a program, for a typed key
+rayleigh_sample.draw(None, key, 2.0, (8,), None)     # a user's call, without out_sharding
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ class Sampler:
     """
 
     def __init__(
-        self, formula: Callable[..., Any], name: str, dtype_of: Callable[[str, Any], Any],
-        sizes: Callable[..., tuple[int, ...]] | None, cast: bool,
+        self,
+        formula: Callable[..., Any],
+        name: str,
+        dtype_of: Callable[[str, Any], Any],
+        sizes: Callable[..., tuple[int, ...]] | None,
+        cast: bool,
     ):
         self.name = name
         self.formula, self.dtype_of, self.sizes, self.cast = formula, dtype_of, sizes, cast
@@ -58,7 +62,9 @@ class Sampler:
 
 def sampler(
     dtype_of: Callable[[str, Any], Any] = float_dtype,
-    sizes: Callable[..., tuple[int, ...]] | None = None, cast: bool = False, name: str = "",
+    sizes: Callable[..., tuple[int, ...]] | None = None,
+    cast: bool = False,
+    name: str = "",
 ) -> Callable[[Callable[..., Any]], Sampler]:
     """Marks the formula of a `Sampler`. name: of the public function; by default that of the
     formula, without `_sample`."""

@@ -49,7 +49,8 @@ def _check_legacy(name: str) -> None:
     elif enable_custom_prng.value:
         warn(
             f"{name} got a raw key, an array of integers; it is treated as a "
-            f"{default_prng_impl.value} key. Make keys with `shardwise.random.key`.", FutureWarning
+            f"{default_prng_impl.value} key. Make keys with `shardwise.random.key`.",
+            FutureWarning,
         )
 
 
@@ -118,16 +119,13 @@ def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tupl
     """The shape of the result: the given one, or the broadcast shape of the parameters."""
     shapes = [type_of(p).shape for p in params]
     try:
-        found = broadcast_shapes(*shapes) if shape is None else broadcast_shapes(
-            shape, *shapes)
+        found = broadcast_shapes(*shapes) if shape is None else broadcast_shapes(shape, *shapes)
     except ValueError:
         found = None
     if found is None or (shape is not None and found != shape):
-        raise ValueError(
-            f"{name}: parameters of shapes {', '.join(map(str, shapes))} do not broadcast to shape "
-            f"{shape}." if shape is not None else
-            f"{name}: parameters of shapes {', '.join(map(str, shapes))} do not broadcast together."
-        )
+        wanted = "together" if shape is None else f"to shape {shape}"
+        shown = ", ".join(map(str, shapes))
+        raise ValueError(f"{name}: parameters of shapes {shown} do not broadcast {wanted}.")
     return found
 
 

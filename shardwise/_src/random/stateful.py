@@ -78,14 +78,22 @@ class StatefulPRNG:
         return draws.uniform(self.key(), _shape(size), dtype)
 
     def uniform(
-        self, low: ArrayLike = 0, high: ArrayLike = 1, size: Size = None, *,
+        self,
+        low: ArrayLike = 0,
+        high: ArrayLike = 1,
+        size: Size = None,
+        *,
         dtype: DTypeLike = float,
     ) -> Array:
         """Uniform floats in [low, high)."""
         return draws.uniform(self.key(), _shape(size, low, high), dtype, low, high)
 
     def normal(
-        self, loc: ArrayLike = 0, scale: ArrayLike = 1, size: Size = None, *,
+        self,
+        loc: ArrayLike = 0,
+        scale: ArrayLike = 1,
+        size: Size = None,
+        *,
         dtype: DTypeLike = float,
     ) -> Array:
         """Normal samples with mean `loc` and standard deviation `scale`."""
@@ -94,7 +102,11 @@ class StatefulPRNG:
         return cast(found, check_user_dtype(dtype, "normal"))
 
     def integers(
-        self, low: ArrayLike, high: ArrayLike | None = None, size: Size = None, *,
+        self,
+        low: ArrayLike,
+        high: ArrayLike | None = None,
+        size: Size = None,
+        *,
         dtype: DTypeLike = int,
     ) -> Array:
         """Uniform integers in [low, high), or in [0, low)."""

@@ -426,8 +426,11 @@ def _too_deep(ref: Ref, value: Any) -> Exception:
     return ValueError(
         f"{ref.short}, made at {describe(ref._site)}, cannot hold {kind}: it was made outside of "
         f"{interpreter.describe()}. Make the ref inside of that function, or "
-        + ("pass it as a mapped argument." if hasattr(interpreter, "tag")
-           else "write `shardwise.lax.stop_gradient(x)`.")
+        + (
+            "pass it as a mapped argument."
+            if hasattr(interpreter, "tag")
+            else "write `shardwise.lax.stop_gradient(x)`."
+        )
     )
 
 

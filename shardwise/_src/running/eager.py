@@ -135,7 +135,11 @@ class Eager(Interpreter, Indexing):
         return fused.fun(*args, **static) if run is None else run(given)
 
     def _as_one(
-        self, fused: Fused, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
+        self,
+        fused: Fused,
+        key: tuple,
+        arrays: Sequence[Any],
+        rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Callable | None:
         """The function as one program; None if it cannot be one."""
@@ -147,9 +151,7 @@ class Eager(Interpreter, Indexing):
             return None
         return _program(self.cache, key, arrays, lambda: made)
 
-    def _with_scalars(
-        self, form: Any, here: Any, args: Sequence[Any]
-    ) -> tuple[Any, Sequence[Any]]:
+    def _with_scalars(self, form: Any, here: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """The program and operands of a call with host values; None if one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
         held = near._sig.ints if near.__class__ is Array else scalars
@@ -183,8 +185,10 @@ class Eager(Interpreter, Indexing):
     def arrays(self, args: Sequence[Any], near: Signature | None = None) -> list[Array]:
         near = near or next((a._sig for a in args if a.__class__ is Array), None)
         return [
-            a if a.__class__ is Array
-            else scalar(a, near) if isinstance(a, bool | int | float | complex | np.generic)
+            a
+            if a.__class__ is Array
+            else scalar(a, near)
+            if isinstance(a, bool | int | float | complex | np.generic)
             else self.array(a)
             for a in args
         ]
@@ -312,8 +316,13 @@ def _list_of(program: Program) -> Any:
 
 
 def _program(
-    kept: dict[Any, Any], key: tuple, arrays: Sequence[Array],
-    made: Callable[[], tuple[Program, Any]], *, quick: bool = True, **options: Any,
+    kept: dict[Any, Any],
+    key: tuple,
+    arrays: Sequence[Array],
+    made: Callable[[], tuple[Program, Any]],
+    *,
+    quick: bool = True,
+    **options: Any,
 ) -> Callable[[Sequence[Any]], Any]:
     """The function that runs a program on arrays like these: from a cache, else compiled.
 
@@ -338,8 +347,16 @@ def _hashable(x: Any) -> Any:
 
 
 closed_by_fork(
-    Eager, "process", "process_ready", "call", "call_as_one", "run", "getitem", "new_array",
-    "run_fused_on", "place",
+    Eager,
+    "process",
+    "process_ready",
+    "call",
+    "call_as_one",
+    "run",
+    "getitem",
+    "new_array",
+    "run_fused_on",
+    "place",
 )
 EAGER = Eager()
 register(__name__, "programs", lambda: len(EAGER.cache), EAGER.cache.clear, CACHE_SIZE)

@@ -106,9 +106,11 @@ def _shard_asked(idx: tuple[Any, ...], shape: tuple[int, ...], dim: int) -> int 
 def _is_on_host(sig: Signature, mask: Any) -> bool:
     """Whether NumPy applies a mask: otherwise each count of elements would need a program."""
     return (
-        len(sig.devices) == 1 and sig.devices[0].platform == "cpu"
+        len(sig.devices) == 1
+        and sig.devices[0].platform == "cpu"
         and isinstance(sig.type.dtype, np.dtype)
-        and mask.ndim > 0 and mask.shape == sig.type.shape[: mask.ndim]
+        and mask.ndim > 0
+        and mask.shape == sig.type.shape[: mask.ndim]
     )
 
 

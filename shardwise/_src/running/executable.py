@@ -281,9 +281,7 @@ class Executable(NamedTuple):
             ) from None
         if is_exhausted(error):
             sigs, devices = [a._sig for a in args], self.module.devices
-            raise program_exhausted(
-                self.program, sigs, self.names, devices, error, "run"
-            ) from None
+            raise program_exhausted(self.program, sigs, self.names, devices, error, "run") from None
         clearer = explained(error)
         if clearer is error:
             raise error

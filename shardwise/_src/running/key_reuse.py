@@ -243,8 +243,10 @@ class _Walked(NamedTuple):
 def _walked(program: Program, places: tuple[tuple[int, int], ...]) -> _Walked:
     """places: positions and values of arguments that may be indices of keys."""
     flow, known = Flow(), dict(places)
-    given = [flow.fresh(v.aval.shape) if _is_key(v.aval) else known.get(i)
-             for i, v in enumerate(program.invars)]
+    given = [
+        flow.fresh(v.aval.shape) if _is_key(v.aval) else known.get(i)
+        for i, v in enumerate(program.invars)
+    ]
     results = flow.through(program, given)
     return _Walked(given, [*flow.constants.values()], results, flow.marks)
 
@@ -287,14 +289,20 @@ def key_checked(
     """
 
     def checked(args: Sequence[Any]) -> Any:
-        places = tuple([
-            (i, int(np.asarray(a))) for i, a in enumerate(args)
-            if eager and a.__class__ is Array and not a.shape and is_integer(a.dtype)
-        ])
+        places = tuple(
+            [
+                (i, int(np.asarray(a)))
+                for i, a in enumerate(args)
+                if eager and a.__class__ is Array and not a.shape and is_integer(a.dtype)
+            ]
+        )
         walked = _walked(program, places)
         here = _number(user_site()) if eager else 0
-        inputs = [(a, k) for a, k in zip(args, walked.arguments, strict=False)
-                  if isinstance(k, Keys) and a.__class__ is Array]
+        inputs = [
+            (a, k)
+            for a, k in zip(args, walked.arguments, strict=False)
+            if isinstance(k, Keys) and a.__class__ is Array
+        ]
         inputs += walked.constants
         helds = [_held(a) for a, _ in inputs]
         for (_, k), held in zip(inputs, helds, strict=True):

@@ -1,7 +1,7 @@
 """Plans: all decisions about a program before compilation, and the text of its module.
 
-    plan = plan_module(program, signatures)    # devices, shardings, layouts, donation; text
-    executable = plan.load()                   # compiled, or from the cache, and ready to run
+plan = plan_module(program, signatures)    # devices, shardings, layouts, donation; text
+executable = plan.load()                   # compiled, or from the cache, and ready to run
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.effects.ordering import ORDERED, sequenced
-from shardwise._src.lowering.layouts_and_memory import (
-    Storage,
-    chosen_layouts,
-    place_in,
-    storage_of,
-)
+from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.ops.inspect_sharding import INSPECT
 from shardwise._src.running.executable import Executable
@@ -167,7 +162,11 @@ class ModulePlan(NamedTuple):
         places, constants = self.places, self.constants
         requests = _requests(places, constants, self._reuses())
         return module_and_results(
-            self.program, places.devices, constants, *requests, located=located,
+            self.program,
+            places.devices,
+            constants,
+            *requests,
+            located=located,
             mesh=places.meshes[0],
         )[0]
 
@@ -185,7 +184,11 @@ class ModulePlan(NamedTuple):
 
 
 def build(
-    program: Program, sigs: Sequence[Signature], *, out_tree: Any = None, quick: bool = False,
+    program: Program,
+    sigs: Sequence[Signature],
+    *,
+    out_tree: Any = None,
+    quick: bool = False,
     **plan: Any,
 ) -> Executable:
     """Plans and loads; `plan` as for `plan_module`, the rest as for `ModulePlan.load`."""
@@ -261,9 +264,7 @@ def _text_for(plan: ModulePlan) -> tuple[str, list[Any]]:
     ins, outs, *rest = requests = _requests(places, constants, plan._reuses())
 
     def make() -> tuple[str, list[Any]]:
-        return module_and_results(
-            program, devices, constants, *requests, mesh=places.meshes[0]
-        )
+        return module_and_results(program, devices, constants, *requests, mesh=places.meshes[0])
 
     def over(chosen: Sequence[Any]) -> list[Any]:
         pairs = zip(chosen, program.out_types, strict=True)

@@ -14,8 +14,12 @@ from shardwise._src.messages.source import describe
 
 
 def program_exhausted(
-    program: Program, sigs: Sequence[Signature], names: Sequence[str], devices: Sequence[Any],
-    error: BaseException, doing: str,
+    program: Program,
+    sigs: Sequence[Signature],
+    names: Sequence[str],
+    devices: Sequence[Any],
+    error: BaseException,
+    doing: str,
 ) -> Exception:
     """The error for a program that could not be compiled, or run, for lack of memory.
 

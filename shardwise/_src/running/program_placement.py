@@ -70,8 +70,12 @@ class Places(NamedTuple):
 
 
 def places_for(
-    program: Program, sigs: Sequence[Signature], names: Sequence[str], ins: Iterable[Any],
-    outs: Iterable[Any], constants: Sequence[Any],
+    program: Program,
+    sigs: Sequence[Signature],
+    names: Sequence[str],
+    ins: Iterable[Any],
+    outs: Iterable[Any],
+    constants: Sequence[Any],
 ) -> Places:
     """The placement for arguments of these signatures.
 
@@ -217,8 +221,12 @@ def _replicated(devices: tuple, mesh: Any) -> Any:
 
 
 def _choose_devices(
-    program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any],
-    outs: Sequence[Any], held: Sequence[Signature] = (),
+    program: Program,
+    sigs: Sequence[Signature],
+    names: Sequence[str],
+    wanted: Sequence[Any],
+    outs: Sequence[Any],
+    held: Sequence[Signature] = (),
 ) -> tuple[tuple, bool]:
     """The devices that a program runs on, and whether its results are committed to them."""
     found: tuple | None = None
@@ -295,9 +303,7 @@ def constraint_shardings(program: Program) -> tuple[Any, ...]:
     return tuple([s for s in found if s is not None])
 
 
-def result_shardings(
-    module: LoadedModule, types: Sequence[ArrayType], places: Places
-) -> list[Any]:
+def result_shardings(module: LoadedModule, types: Sequence[ArrayType], places: Places) -> list[Any]:
     """The result shardings of a loaded module: the requested ones, else the compiled ones."""
     asked, devices, meshes = places.results, places.devices, places.meshes
     if len(devices) == 1 or not asked:

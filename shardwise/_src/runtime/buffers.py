@@ -28,8 +28,7 @@ _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def put(
-    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any],
-    apart: bool = False,
+    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
 ) -> Any:
     """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
 
@@ -41,8 +40,14 @@ def put(
     elif not apart and len(on) > 1:
         shards = _apart(shards)
     return _jax.batched_device_put(
-        aval, placement, shards, on, True, False,
-        host_buffer_semantics=_COPY_DURING_CALL, enable_x64=True,
+        aval,
+        placement,
+        shards,
+        on,
+        True,
+        False,
+        host_buffer_semantics=_COPY_DURING_CALL,
+        enable_x64=True,
     )
 
 
@@ -354,6 +359,14 @@ def finish_launches() -> None:
 
 
 forks.closed_by_fork(
-    sys.modules[__name__], "put", "assemble", "rewrap", "reorder", "copy_each", "delete",
-    "single_buffers", "fetch_one", "block_until_ready",
+    sys.modules[__name__],
+    "put",
+    "assemble",
+    "rewrap",
+    "reorder",
+    "copy_each",
+    "delete",
+    "single_buffers",
+    "fetch_one",
+    "block_until_ready",
 )

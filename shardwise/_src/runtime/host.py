@@ -30,7 +30,10 @@ ALIGNMENT = 64  # bytes: a buffer cannot use memory that is less aligned
 
 
 def shard_view(
-    raw: Any, devices: tuple[Any, ...], position: int, dtype: np.dtype[Any],
+    raw: Any,
+    devices: tuple[Any, ...],
+    position: int,
+    dtype: np.dtype[Any],
     memory_kind: str | None = None,
 ) -> NDArray[Any]:
     """The shard on `devices[position]`, read-only. Waits until it is computed.
@@ -56,8 +59,14 @@ def export(raw: Any, stream: Any = None) -> Any:
 def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any:
     """A single-device raw buffer on the memory of a view, which must not be written to any more."""
     return _jax.batched_device_put(
-        aval, placement, [view], [device], True, False,
-        host_buffer_semantics=_ALIAS, enable_x64=True,
+        aval,
+        placement,
+        [view],
+        [device],
+        True,
+        False,
+        host_buffer_semantics=_ALIAS,
+        enable_x64=True,
     )
 
 
@@ -140,8 +149,14 @@ class Tensor(ctypes.Structure):
 
 _UNSIGNED = 1  # kDLUInt
 _CODES = {
-    "bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9,
-    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13,
+    "bfloat16": 4,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
     "float8_e8m0fnu": 14,
 }
 _NAMES = {code: name for name, code in _CODES.items()}

@@ -188,7 +188,10 @@ class _Span:
     def __init__(self, address: int, size: int, owners: Any):
         self.owners = owners
         self.__array_interface__ = {
-            "version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True),
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (size,),
+            "data": (address, True),
         }
 
 

@@ -168,9 +168,7 @@ def meet_to_start(platform: str) -> None:
         _State.gate.meet(f"the start of {platform} devices")
 
 
-def exchanged(
-    name: str, text: str, seconds: float, span: Sequence[int] | None = None
-) -> list[str]:
+def exchanged(name: str, text: str, seconds: float, span: Sequence[int] | None = None) -> list[str]:
     """The strings that all processes, or a span of them, pass under a name, which is used only
     once, in the order of their ranks.
 
@@ -198,17 +196,34 @@ class Coordinator:
     """A coordinator process started by this process, for its lifetime (`coordinator`)."""
 
     def __init__(
-        self, host: str, port: int, count: int, *, heartbeat: float, arrival: float,
-        patience: float, deadline: float, tls: dict[str, str] | None = None,
+        self,
+        host: str,
+        port: int,
+        count: int,
+        *,
+        heartbeat: float,
+        arrival: float,
+        patience: float,
+        deadline: float,
+        tls: dict[str, str] | None = None,
     ):
         script = Path(__file__).parents[1] / "coordination" / "coordinator.py"
         self._process = subprocess.Popen(
-            [sys.executable, "-S", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-S", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
         asked = {
-            "path": sys.path, "host": host, "port": port, "count": count, "heartbeat": heartbeat,
-            "arrival": arrival, "patience": patience, "deadline": deadline, "tls": tls,
+            "path": sys.path,
+            "host": host,
+            "port": port,
+            "count": count,
+            "heartbeat": heartbeat,
+            "arrival": arrival,
+            "patience": patience,
+            "deadline": deadline,
+            "tls": tls,
             "service_timeout": max(100, int(5 * heartbeat), int(arrival)),
         }
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -263,8 +278,13 @@ def connected(
     """
     timeout = max(100, int(seconds))
     client = _jax.get_distributed_runtime_client(
-        address, index, init_timeout=timeout, heartbeat_timeout=timeout, shutdown_timeout=5,
-        use_compression=True, shutdown_on_destruction=False,
+        address,
+        index,
+        init_timeout=timeout,
+        heartbeat_timeout=timeout,
+        shutdown_timeout=5,
+        use_compression=True,
+        shutdown_on_destruction=False,
         **transports.tls_options(tls),
     )
     client.connect()
@@ -294,7 +314,9 @@ def cpu_options() -> dict[str, Any]:
     else:
         collectives = transports.gloo(here.client, here.index, here.host)
     return {
-        "distributed_client": here.client, "node_id": here.index, "num_nodes": here.count,
+        "distributed_client": here.client,
+        "node_id": here.index,
+        "num_nodes": here.count,
         "collectives": collectives,
     }
 

@@ -136,8 +136,9 @@ class ProfileSession:
         """
         with _state.lock:
             if _state.session is not self:
-                raise RuntimeError("no profile is being collected: it was not started, or was "
-                                   "already stopped.")
+                raise RuntimeError(
+                    "no profile is being collected: it was not started, or was already stopped."
+                )
             self.collected = self._raw.stop()
             _state.session = None
         log_dir, link, perfetto = self._written
@@ -153,9 +154,7 @@ class ProfileSession:
         session_id: str | None = None,
     ) -> None:
         """Writes the collected profile: see `shardwise.profiler.export_profile_data`."""
-        export_profile_data(
-            self, log_dir, create_perfetto_link, create_perfetto_trace, session_id
-        )
+        export_profile_data(self, log_dir, create_perfetto_link, create_perfetto_trace, session_id)
 
     def __enter__(self) -> ProfileSession:
         return self.start()
@@ -292,8 +291,12 @@ def _events_of(plane: Any, process: int) -> list[dict[str, Any]]:
     for thread, line in enumerate(plane.lines, 1):
         rows = [
             {
-                "ph": "X", "pid": process, "tid": thread, "name": event.name,
-                "ts": event.start_ns / 1e3, "dur": event.duration_ns / 1e3,
+                "ph": "X",
+                "pid": process,
+                "tid": thread,
+                "name": event.name,
+                "ts": event.start_ns / 1e3,
+                "dur": event.duration_ns / 1e3,
                 "args": {str(key): _plain(value) for key, value in event.stats},
             }
             for event in line.events
@@ -400,9 +403,7 @@ def device_memory_profile(backend: str | None = None) -> bytes:
     return _client(backend).heap_profile()
 
 
-def save_device_memory_profile(
-    filename: PathLike, backend: str | None = None
-) -> None:
+def save_device_memory_profile(filename: PathLike, backend: str | None = None) -> None:
     """Writes `device_memory_profile` to a file. `pprof --web FILE` shows it."""
     Path(filename).write_bytes(device_memory_profile(backend))
 

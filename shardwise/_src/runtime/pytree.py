@@ -90,9 +90,7 @@ copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
 copyreg.pickle(cast(Any, type(flatten_quickly)), _reduced_method)
 
 
-def _explain(
-    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
-) -> None:
+def _explain(tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None) -> None:
     """Raises an error that names the dict with unorderable keys, or the container that contains
     itself, if that caused the failure."""
     found = refund(tree, error, is_leaf)
@@ -219,7 +217,9 @@ def tree_of(node_data: Any, children: Any) -> Any:
 
 
 def register_node(
-    kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any],
+    kind: type,
+    to_iter: Callable[..., Any],
+    from_iter: Callable[..., Any],
     to_iter_with_keys: Callable[..., Any] | None = None,
 ) -> None:
     try:

@@ -185,9 +185,14 @@ class LimitInFlightBytes:
 
 
 async def async_serialize(
-    arr_inp: Any, tensorstore_spec: Spec, commit_future: list[Any] | None = None,
-    context: Any = _DEFAULT, chunk_layout: Any = _DEFAULT, primary_host: int | None = None,
-    replica_id: int = 0, transaction: Any = None,
+    arr_inp: Any,
+    tensorstore_spec: Spec,
+    commit_future: list[Any] | None = None,
+    context: Any = _DEFAULT,
+    chunk_layout: Any = _DEFAULT,
+    primary_host: int | None = None,
+    replica_id: int = 0,
+    transaction: Any = None,
 ) -> None:
     """Writes this process's shards of an array.
 
@@ -225,9 +230,7 @@ async def async_serialize(
 
     async def write(index: Any, data: Any) -> None:
         await asyncio.sleep(0)  # lets device-to-host copies in flight make progress
-        writing = store[index].write(
-            np.asarray(data), can_reference_source_data_indefinitely=fixed
-        )
+        writing = store[index].write(np.asarray(data), can_reference_source_data_indefinitely=fixed)
         if commit_future is None:
             await writing.commit
         else:
@@ -279,9 +282,14 @@ async def combine_kvstores(
 
 
 async def async_deserialize(
-    in_type: Any, tensorstore_spec: Any, global_shape: Sequence[int] | None = None,
-    dtype: Any = None, byte_limiter: LimitInFlightBytes | None = None, context: Any = _DEFAULT,
-    chunk_layout: Any = _DEFAULT, assume_metadata: bool = False,
+    in_type: Any,
+    tensorstore_spec: Any,
+    global_shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    byte_limiter: LimitInFlightBytes | None = None,
+    context: Any = _DEFAULT,
+    chunk_layout: Any = _DEFAULT,
+    assume_metadata: bool = False,
 ) -> Array:
     """Reads an array onto devices; each process reads only the shards of its own devices.
 
@@ -393,8 +401,10 @@ async def serialize_all(
 
 
 def run_deserialization(
-    shardings: Sequence[Any], tensorstore_specs: Sequence[Any],
-    global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+    shardings: Sequence[Any],
+    tensorstore_specs: Sequence[Any],
+    global_shapes: Sequence[Any] | None = None,
+    dtypes: Sequence[Any] | None = None,
     concurrent_gb: int = 32,
 ) -> list[Array]:
     """Reads arrays. concurrent_gb: limit on data read at a time, in GB."""

@@ -1,9 +1,9 @@
 """Checkpoints that are written in the background.
 
-    manager = GlobalAsyncCheckpointManager()
-    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # copies the values
-    ...                                                                      # arrays may be donated
-    manager.wait_until_finished()
+manager = GlobalAsyncCheckpointManager()
+manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # copies the values
+...                                                                      # arrays may be donated
+manager.wait_until_finished()
 """
 
 from __future__ import annotations
@@ -45,15 +45,21 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
 
     @abc.abstractmethod
     def serialize(
-        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
+        self,
+        arrays: Sequence[Any],
+        tensorstore_specs: Sequence[Spec],
+        *,
         on_commit_callback: Callable[[], None],
     ) -> None:
         """Starts writing arrays."""
 
     @abc.abstractmethod
     def deserialize(
-        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+        self,
+        shardings: Sequence[Any],
+        tensorstore_specs: Sequence[Spec],
+        global_shapes: Sequence[Any] | None = None,
+        dtypes: Sequence[Any] | None = None,
     ) -> Any:
         """Reads arrays."""
 
@@ -121,7 +127,9 @@ class AsyncManager:
 
 
 def in_steps(
-    name: str, steps: Mapping[str, Callable[[], object]], seconds: float = WAIT,
+    name: str,
+    steps: Mapping[str, Callable[[], object]],
+    seconds: float = WAIT,
     undo: Callable[[], object] = lambda: None,
 ) -> None:
     """Runs steps in all processes: each begins once the previous one has succeeded in all.
@@ -142,8 +150,12 @@ def first_process(step: Callable[[], object]) -> Callable[[], object]:
 
 
 def together(
-    name: str, step: Callable[[], object], seconds: float = WAIT, *,
-    span: Sequence[int] | None = None, doing: str = "write",
+    name: str,
+    step: Callable[[], object],
+    seconds: float = WAIT,
+    *,
+    span: Sequence[int] | None = None,
+    doing: str = "write",
 ) -> list[str]:
     """Runs a step, then waits until all processes (or those of a span) have run it; an error in
     one process is raised in all.
@@ -184,9 +196,7 @@ def together(
     return [found for _, _, found in rows]
 
 
-def check_same(
-    what: str, name: str, path: str, contents: bytes, about: tuple[str, str]
-) -> None:
+def check_same(what: str, name: str, path: str, contents: bytes, about: tuple[str, str]) -> None:
     """Raises in all processes if they write to different paths, or different contents.
 
     about: what the contents describe, and which of its properties, for messages.
@@ -210,8 +220,12 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
     """Writes and reads arrays distributed over all processes, with TensorStore."""
 
     def serialize(
-        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
-        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
+        self,
+        arrays: Sequence[Any],
+        tensorstore_specs: Sequence[Spec],
+        *,
+        on_commit_callback: Callable[[], None] | None = None,
+        transaction: Any = None,
     ) -> None:
         """Starts writing arrays; their values have been copied when this returns.
 
@@ -234,8 +248,12 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         self._start_async_commit(on_commit_callback)
 
     def serialize_with_paths(
-        self, arrays: Sequence[Any], paths: Sequence[str], *,
-        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
+        self,
+        arrays: Sequence[Any],
+        paths: Sequence[str],
+        *,
+        on_commit_callback: Callable[[], None] | None = None,
+        transaction: Any = None,
     ) -> None:
         """`serialize` with a folder for each array, in the "zarr" format."""
         specs = [serialization_spec(path) for path in paths]
@@ -244,8 +262,11 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         )
 
     def deserialize(
-        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+        self,
+        shardings: Sequence[Any],
+        tensorstore_specs: Sequence[Spec],
+        global_shapes: Sequence[Any] | None = None,
+        dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
         """Reads arrays, each onto a sharding or `Format`; waits for writes in progress first.
@@ -259,8 +280,11 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         )
 
     def deserialize_with_paths(
-        self, shardings: Sequence[Any], paths: Sequence[str],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+        self,
+        shardings: Sequence[Any],
+        paths: Sequence[str],
+        global_shapes: Sequence[Any] | None = None,
+        dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
         """`deserialize` for arrays that `serialize_with_paths` wrote."""

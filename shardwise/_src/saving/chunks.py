@@ -122,8 +122,13 @@ def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
 
 
 async def write_part(
-    place: Place, entry: Entry, bounds: Bounds, value: np.ndarray, limit: LimitInFlightBytes,
-    progress: Callable[[int], None], digests: dict[str, str],
+    place: Place,
+    entry: Entry,
+    bounds: Bounds,
+    value: np.ndarray,
+    limit: LimitInFlightBytes,
+    progress: Callable[[int], None],
+    digests: dict[str, str],
 ) -> None:
     """Writes a region of an array whose chunks have no other writer.
 
@@ -180,8 +185,15 @@ def _reason(error: Exception) -> str:
 
 
 async def read_part(
-    what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
-    limit: LimitInFlightBytes, alone: bool, digests: Digests = None,
+    what: str,
+    place: Place,
+    store: Any,
+    entry: Entry,
+    bounds: Bounds,
+    out: np.ndarray,
+    limit: LimitInFlightBytes,
+    alone: bool,
+    digests: Digests = None,
 ) -> None:
     """Reads a region of an array into a NumPy array, of the same dtype or another.
 

@@ -28,7 +28,9 @@ _numbers: defaultdict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.co
 
 
 def in_agreement(
-    what: str, found: Callable[[], Checkpoint], span: tuple[int, ...] | None,
+    what: str,
+    found: Callable[[], Checkpoint],
+    span: tuple[int, ...] | None,
     read: Callable[[Checkpoint], Any],
 ) -> Any:
     """Reads the checkpoint after verifying that all processes of a span have found the same one.

@@ -51,8 +51,13 @@ class CheckpointManager:
 
     @hides_frames
     def __init__(
-        self, folder: str | PathLike[str], *, keep_last: int | None = None,
-        keep_best: tuple[int, str, str] | None = None, every: int = 1, wait: bool = False,
+        self,
+        folder: str | PathLike[str],
+        *,
+        keep_last: int | None = None,
+        keep_best: tuple[int, str, str] | None = None,
+        every: int = 1,
+        wait: bool = False,
     ):
         self._place = Place.at("CheckpointManager", folder)
         self._keep_last, self._best = _checked(keep_last, keep_best, every)
@@ -64,8 +69,14 @@ class CheckpointManager:
 
     @hides_frames
     def save(
-        self, step: int, tree: Any, metrics: Mapping[str, float] | None = None, *,
-        metadata: Any = None, force: bool = False, wait: bool | None = None,
+        self,
+        step: int,
+        tree: Any,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        metadata: Any = None,
+        force: bool = False,
+        wait: bool | None = None,
     ) -> bool:
         """Saves a pytree as the checkpoint of a step, if the step is due, and removes checkpoints
         that are no longer retained. Waits for the previous save first.
@@ -288,13 +299,15 @@ def _checked(
     what = "CheckpointManager"
     for name, value in (("keep_last", keep_last), ("every", every)):
         if value is not None and (not isinstance(value, int) or value < 1):
-            raise ValueError(
-                f"{what}: {name} must be a positive integer; got {short_repr(value)}."
-            )
+            raise ValueError(f"{what}: {name} must be a positive integer; got {short_repr(value)}.")
     if keep_best is None:
         return keep_last, None
-    if not isinstance(keep_best, tuple | list) or len(keep_best) != 3 or not (
-        isinstance(keep_best[0], int) and keep_best[0] > 0 and isinstance(keep_best[1], str)
+    if (
+        not isinstance(keep_best, tuple | list)
+        or len(keep_best) != 3
+        or not (
+            isinstance(keep_best[0], int) and keep_best[0] > 0 and isinstance(keep_best[1], str)
+        )
     ):
         raise ValueError(
             f"{what}: keep_best must be (count, metric name, 'min' or 'max'), such as "

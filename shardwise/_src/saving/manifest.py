@@ -269,17 +269,25 @@ def read(what: str, place: Place) -> Checkpoint:
     return _checkpoint(what, place, there, content, hashlib.sha256(data).hexdigest())
 
 
-def _checkpoint(
-    what: str, place: Place, there: Place, content: Any, digest: str
-) -> Checkpoint:
+def _checkpoint(what: str, place: Place, there: Place, content: Any, digest: str) -> Checkpoint:
     try:
         _check_fields("the checkpoint", content, _FIELDS)
         arrays = tuple([_entry(row) for row in content["arrays"]])
         tree = from_json(content["tree"], len(arrays))
         step, metrics, metadata = _of_manager(content["metadata"])
         return Checkpoint(
-            place.text, tree, arrays, metadata, content["created"], content["library"],
-            content["processes"], step, metrics, _files(content.get("files")), there, digest,
+            place.text,
+            tree,
+            arrays,
+            metadata,
+            content["created"],
+            content["library"],
+            content["processes"],
+            step,
+            metrics,
+            _files(content.get("files")),
+            there,
+            digest,
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
@@ -316,8 +324,10 @@ def _entry(row: Any) -> Entry:
     if not _FOLDER.fullmatch(entry.folder):
         raise ValueError(f"{brief(entry.folder)} is not a folder in the checkpoint")
     sizes = (*entry.physical, *entry.chunks)
-    if not all([type(n) is int and 0 <= n < LARGEST for n in sizes]) or 0 in entry.chunks or (
-        len(entry.chunks) != len(entry.physical)
+    if (
+        not all([type(n) is int and 0 <= n < LARGEST for n in sizes])
+        or 0 in entry.chunks
+        or (len(entry.chunks) != len(entry.physical))
     ):
         raise ValueError(
             f"{brief(entry.chunks)} is not a chunk shape for an array of shape "
@@ -347,8 +357,10 @@ def _is_sharding(x: dict[str, Any]) -> bool:
     if {*x} == {"shards"}:
         return all_are(int, x["shards"])
     return {*x} == {"mesh", "spec"} and (
-        isinstance(x["mesh"], dict) and all_are(int, [*x["mesh"].values()])
-        and all_are(list, x["spec"]) and all([all_are(str, axes) for axes in x["spec"]])
+        isinstance(x["mesh"], dict)
+        and all_are(int, [*x["mesh"].values()])
+        and all_are(list, x["spec"])
+        and all([all_are(str, axes) for axes in x["spec"]])
     )
 
 

@@ -102,9 +102,7 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
     return restored_together("restore", lambda: read("restore", place), shardings, like)
 
 
-def restored_together(
-    what: str, found: Callable[[], Checkpoint], shardings: Any, like: Any
-) -> Any:
+def restored_together(what: str, found: Callable[[], Checkpoint], shardings: Any, like: Any) -> Any:
     """`restored` after checking that all processes that share an array read the same checkpoint."""
     span = span_of(what, shardings, like)
     return in_agreement(what, found, span, lambda one: restored(what, one, shardings, like))
@@ -135,9 +133,7 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
 # ----------------------------------------------------------------------------- requested arrays
 
 
-def _note(
-    what: str, checkpoint: Checkpoint, ends: list[Any], node: Node, path: str, x: Any
-) -> Any:
+def _note(what: str, checkpoint: Checkpoint, ends: list[Any], node: Node, path: str, x: Any) -> Any:
     if node.kind == "array":
         if x is None or isinstance(x, str | bytes):
             raise _other(what, path, f"an array, {_type(checkpoint.arrays[node.value])}", x)
@@ -356,8 +352,10 @@ class _Reader:
                 except ValueError as error:
                     path = f"tree{self.entry.path}"
                     raise CheckpointError(f"{self.what}: {path} has keys of an {error}") from None
-                return keys if wanted.place is None or wanted.free else (
-                    transfer.move(keys, bare(wanted.place))
+                return (
+                    keys
+                    if wanted.place is None or wanted.free
+                    else (transfer.move(keys, bare(wanted.place)))
                 )
         if wanted.place is None:
             return value[()] if self.entry.scalar else value
@@ -368,4 +366,3 @@ def _taken_over(sharding: Any) -> bool:
     """Whether the devices adopt the host buffer that values are read into."""
     on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
     return on_cpu and stated_kind(sharding) is None
-

@@ -107,8 +107,16 @@ def source_of(what: str, end: Leaf) -> Source:
     chunks = chunk_shape(shard, tiles, x.dtype.itemsize)
     path = end.path.removeprefix("tree")
     entry = Entry(
-        path, folder_of(end.steps), shape, x.dtype.name, stored_dtype(x.dtype), chunks,
-        sharding, cast("str | None", key), tuple(x.shape[len(shape) :]), scalar,
+        path,
+        folder_of(end.steps),
+        shape,
+        x.dtype.name,
+        stored_dtype(x.dtype),
+        chunks,
+        sharding,
+        cast("str | None", key),
+        tuple(x.shape[len(shape) :]),
+        scalar,
     )
     return Source(entry, parts, isinstance(x, Array))
 

@@ -73,9 +73,7 @@ class Place:
             folder = Path(os.path.abspath(os.path.expanduser(text)))
             if "\0" in text or not folder.name:
                 why = "contains a null character" if "\0" in text else "is the root folder"
-                raise ValueError(
-                    f"{what}: path is {text!r}, which {why}. Choose another folder."
-                )
+                raise ValueError(f"{what}: path is {text!r}, which {why}. Choose another folder.")
             text = str(folder)
             if folder.is_symlink():  # the link must still lead to its target
                 folder = Path(os.path.realpath(folder))
@@ -287,8 +285,9 @@ def sync(folder: str | Path) -> None:
 def not_saved(place: Place, why: str, error: Exception) -> OSError:
     """The error for a failed save, with the errno if the system provided one."""
     end = (
-        "The previous contents are unchanged." if place.folder is not None else
-        f"There is no checkpoint at {place.text} now."
+        "The previous contents are unchanged."
+        if place.folder is not None
+        else f"There is no checkpoint at {place.text} now."
     )
     number = getattr(error, "errno", None)
     advice = "" if number is None else f" {_ADVICE.get(number, _ELSEWHERE)}"

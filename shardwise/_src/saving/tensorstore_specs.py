@@ -23,8 +23,11 @@ _REMOTE = {"gs": "gcs", "s3": "s3"}  # scheme of an address → TensorStore's dr
 
 
 def get_tensorstore_spec(
-    ckpt_path: str | PathLike[str], ocdbt: bool = True, process_idx: int | None = None,
-    arr: Any = None, driver: str = "zarr3",
+    ckpt_path: str | PathLike[str],
+    ocdbt: bool = True,
+    process_idx: int | None = None,
+    arr: Any = None,
+    driver: str = "zarr3",
 ) -> Spec:
     """The TensorStore specification of an array at a path.
 
@@ -56,8 +59,11 @@ def get_tensorstore_spec(
 
 
 def serialization_spec(
-    ckpt_path: str | PathLike[str], ocdbt: bool = False, process_idx: int | None = None,
-    arr: Any = None, driver: str = "zarr",
+    ckpt_path: str | PathLike[str],
+    ocdbt: bool = False,
+    process_idx: int | None = None,
+    arr: Any = None,
+    driver: str = "zarr",
 ) -> Spec:
     """`get_tensorstore_spec` with a separate folder for each array, in the older format."""
     return get_tensorstore_spec(ckpt_path, ocdbt, process_idx, arr, driver)
@@ -83,13 +89,17 @@ def metadata(arr: Any, driver: str = "zarr3", file_bytes: int = FILE_BYTES) -> S
     local = arr.sharding.shard_shape(shape) if isinstance(arr, Array) else shape
     if driver == "zarr":
         return {
-            "compressor": {"id": "zstd"}, "shape": list(shape), "chunks": [max(1, n) for n in local]
+            "compressor": {"id": "zstd"},
+            "shape": list(shape),
+            "chunks": [max(1, n) for n in local],
         }
     if driver != "zarr3":
         raise ValueError(f"get_tensorstore_spec: driver must be 'zarr3' or 'zarr'; got {driver!r}.")
     chunks = chunk_shape(local, arr.dtype.itemsize, file_bytes)
     return {
-        "codecs": [], "shape": list(shape), "data_type": arr.dtype.name,
+        "codecs": [],
+        "shape": list(shape),
+        "data_type": arr.dtype.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
     }
 

@@ -264,9 +264,7 @@ def leaves_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[S
         yield from leaves_of(item, (*steps, name), path + text)
 
 
-def matched(
-    what: str, node: Node, like: Any, take: Callable[[Node, str, Any], Any]
-) -> Any:
+def matched(what: str, node: Node, like: Any, take: Callable[[Node, str, Any], Any]) -> Any:
     """Rebuilds saved data as a pytree with the structure of `like`, matching entries by name.
 
     take: returns the value of a leaf, from its saved node, its path, and the leaf of `like`.

@@ -139,8 +139,10 @@ class Saving:
             raise error
 
     def __repr__(self) -> str:
-        state = f"{self.progress():.0%} written" if not self.done() else (
-            "done" if self._error is None else f"failed: {self._error}"
+        state = (
+            f"{self.progress():.0%} written"
+            if not self.done()
+            else ("done" if self._error is None else f"failed: {self._error}")
         )
         return f"Saving({self._path!r}, {state})"
 
@@ -184,7 +186,11 @@ def start(job: Job) -> Saving:
 
 
 def prepared(
-    what: str, path: str | PathLike[str], tree: Any, overwrite: bool, metadata: Any,
+    what: str,
+    path: str | PathLike[str],
+    tree: Any,
+    overwrite: bool,
+    metadata: Any,
     then: Callable[[], None] = lambda: None,
 ) -> Job:
     """Checks the arguments and returns the job."""
@@ -192,9 +198,11 @@ def prepared(
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        found = f"a {type(metadata).__name__} that is nested too deeply" if (
-            isinstance(error, RecursionError)
-        ) else f"{short_repr(metadata)}: {error}"
+        found = (
+            f"a {type(metadata).__name__} that is nested too deeply"
+            if (isinstance(error, RecursionError))
+            else f"{short_repr(metadata)}: {error}"
+        )
         raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)

@@ -50,40 +50,63 @@ def _log_choices(n: Any, k: Any) -> Any:
 
 _bernoulli = Family("bernoulli", "the Bernoulli distribution, 1 with chance p", _is_chance)
 bernoulli_logpmf, bernoulli_pmf = _bernoulli.masses(
-    at_k_p, lambda k, p: (k == 0.0) | (k == 1.0),
-    lambda k, p: xlogy_of(k, p) + xlog1py_of(1.0 - k, -p))
+    at_k_p,
+    lambda k, p: (k == 0.0) | (k == 1.0),
+    lambda k, p: xlogy_of(k, p) + xlog1py_of(1.0 - k, -p),
+)
 bernoulli_cdf = _bernoulli.made(
-    at_k_p_alone, "cdf", lambda k, p: where(k < 0.0, 0.0, where(k < 1.0, 1.0 - p, 1.0)))
-bernoulli_ppf = _bernoulli.made(
-    at_q_p_alone, "ppf", lambda q, p: where(q <= 1.0 - p, 0.0, 1.0))
+    at_k_p_alone, "cdf", lambda k, p: where(k < 0.0, 0.0, where(k < 1.0, 1.0 - p, 1.0))
+)
+bernoulli_ppf = _bernoulli.made(at_q_p_alone, "ppf", lambda q, p: where(q <= 1.0 - p, 0.0, 1.0))
 
-_binom = Family("binom", "the binomial distribution of n trials with chance p",
-                lambda n, p: (n >= 0.0) & (n == ew.floor(n)) & _is_chance(p))
+_binom = Family(
+    "binom",
+    "the binomial distribution of n trials with chance p",
+    lambda n, p: (n >= 0.0) & (n == ew.floor(n)) & _is_chance(p),
+)
 binom_logpmf, binom_pmf = _binom.masses(
-    at_k_n_p, lambda k, n, p: (k >= 0.0) & (k <= n),
-    lambda k, n, p: _log_choices(n, k) + xlogy_of(k, p) + xlog1py_of(n - k, -p))
+    at_k_n_p,
+    lambda k, n, p: (k >= 0.0) & (k <= n),
+    lambda k, n, p: _log_choices(n, k) + xlogy_of(k, p) + xlog1py_of(n - k, -p),
+)
 
-_betabinom = Family("betabinom", "the beta-binomial distribution of n trials",
-                    lambda n, a, b: (n >= 0.0) & (n == ew.floor(n)) & (a > 0.0) & (b > 0.0))
+_betabinom = Family(
+    "betabinom",
+    "the beta-binomial distribution of n trials",
+    lambda n, a, b: (n >= 0.0) & (n == ew.floor(n)) & (a > 0.0) & (b > 0.0),
+)
 betabinom_logpmf, betabinom_pmf = _betabinom.masses(
-    at_k_n_a_b, lambda k, n, a, b: (k >= 0.0) & (k <= n),
-    lambda k, n, a, b: _log_choices(n, k) + betaln_of(k + a, n - k + b) - betaln_of(a, b))
+    at_k_n_a_b,
+    lambda k, n, a, b: (k >= 0.0) & (k <= n),
+    lambda k, n, a, b: _log_choices(n, k) + betaln_of(k + a, n - k + b) - betaln_of(a, b),
+)
 
-_nbinom = Family("nbinom", "the negative binomial distribution: failures before n successes",
-                 lambda n, p: (n > 0.0) & (p > 0.0) & (p <= 1.0))
+_nbinom = Family(
+    "nbinom",
+    "the negative binomial distribution: failures before n successes",
+    lambda n, p: (n > 0.0) & (p > 0.0) & (p <= 1.0),
+)
 nbinom_logpmf, nbinom_pmf = _nbinom.masses(
-    at_k_n_p, lambda k, n, p: k >= 0.0,
-    lambda k, n, p: n * ew.log(p) + xlog1py_of(k, -p) - ew.log(k + n) - betaln_of(n, k + 1.0))
+    at_k_n_p,
+    lambda k, n, p: k >= 0.0,
+    lambda k, n, p: n * ew.log(p) + xlog1py_of(k, -p) - ew.log(k + n) - betaln_of(n, k + 1.0),
+)
 
-_geom = Family("geom", "the geometric distribution: trials up to the first success",
-               lambda p: (p > 0.0) & (p <= 1.0))
+_geom = Family(
+    "geom",
+    "the geometric distribution: trials up to the first success",
+    lambda p: (p > 0.0) & (p <= 1.0),
+)
 geom_logpmf, geom_pmf = _geom.masses(
-    at_k_p, lambda k, p: k >= 1.0, lambda k, p: ew.log(p) + xlog1py_of(k - 1.0, -p))
+    at_k_p, lambda k, p: k >= 1.0, lambda k, p: ew.log(p) + xlog1py_of(k - 1.0, -p)
+)
 
 _poisson = Family("poisson", "the Poisson distribution with mean mu", lambda mu: mu >= 0.0)
 poisson_logpmf, poisson_pmf = _poisson.masses(
-    at_k_mu, lambda k, mu: k >= 0.0,
-    lambda k, mu: xlogy_of(k, mu) - special_functions.lgamma(k + 1.0) - mu)
+    at_k_mu,
+    lambda k, mu: k >= 0.0,
+    lambda k, mu: xlogy_of(k, mu) - special_functions.lgamma(k + 1.0) - mu,
+)
 
 
 def _poisson_cdf(k: Any, mu: Any, loc: Any) -> Any:
@@ -105,17 +128,24 @@ def _poisson_entropy(mu: Any, loc: Any) -> Any:
     near = over_nodes((np.arange(320.0), np.ones(320)), term, m)
     r = 1.0 / where(large, mu, 100.0)
     far = 0.5 * (math.log(2 * math.pi) + 1 - ew.log(r)) - r * (
-        1 / 12 + r * (1 / 24 + r * (19 / 360)))
+        1 / 12 + r * (1 / 24 + r * (19 / 360))
+    )
     value = where(large, far, where(mu == 0.0, 0.0, near))
     return where((mu >= 0.0) & (loc == loc), value, math.nan)
 
 
-poisson_cdf = program(at_k_mu, "poisson_cdf",
-                      "Distribution function of the Poisson distribution with mean mu.",
-                      _poisson_cdf)
-poisson_entropy = program(at_mu, "poisson_entropy",
-                          "Entropy of the Poisson distribution with mean mu, in nats.",
-                          _poisson_entropy)
+poisson_cdf = program(
+    at_k_mu,
+    "poisson_cdf",
+    "Distribution function of the Poisson distribution with mean mu.",
+    _poisson_cdf,
+)
+poisson_entropy = program(
+    at_mu,
+    "poisson_entropy",
+    "Entropy of the Poisson distribution with mean mu, in nats.",
+    _poisson_entropy,
+)
 
 # -- multivariate --
 
@@ -158,9 +188,11 @@ def dirichlet_logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     y, a = promote_inexact(x, alpha)
     shape, (k, *rest) = type_of(y).shape, type_of(a).shape or (0, 0)
     if rest or not shape or shape[0] not in (k, k - 1):
-        raise ValueError(f"x must be of shape (k, …) or (k - 1, …) and alpha of "
-                         f"shape (k,); got {type_of(x).str_short(True)} and "
-                         f"{type_of(alpha).str_short(True)}.")
+        raise ValueError(
+            f"x must be of shape (k, …) or (k - 1, …) and alpha of "
+            f"shape (k,); got {type_of(x).str_short(True)} and "
+            f"{type_of(alpha).str_short(True)}."
+        )
     if shape[0] != k:
         y = concatenate([y, 1.0 - y.sum(0, keepdims=True)])
     a = broadcast_to(expand_dims(a, tuple(range(1, len(shape)))), type_of(y).shape)
@@ -188,7 +220,8 @@ def multivariate_normal_logpdf(
     if allow_singular is not None:
         raise NotImplementedError(
             "multivariate_normal.logpdf: allow_singular must be None: covariances must be "
-            f"positive definite; got {allow_singular!r}.")
+            f"positive definite; got {allow_singular!r}."
+        )
     return _normal_logpdf(x, mean, cov)
 
 
@@ -202,8 +235,10 @@ def _normal_logpdf(x: Any, mean: Any, cov: Any) -> Any:
     if not type_of(cov).ndim:
         return -0.5 * (y * y).sum(-1) / cov - 0.5 * n * (tau + ew.log(cov))
     if type_of(cov).shape[-2:] != (n, n):
-        raise ValueError(f"cov must be of shape (…, {n}, {n}), for a mean of "
-                         f"size {n}; got {type_of(cov).str_short(True)}.")
+        raise ValueError(
+            f"cov must be of shape (…, {n}, {n}), for a mean of "
+            f"size {n}; got {type_of(cov).str_short(True)}."
+        )
     factor = cholesky(cov)
     batch = common_shape([type_of(y).shape[:-1], type_of(cov).shape[:-2]])
     columns = expand_dims(broadcast_to(y, (*batch, n)), -1)

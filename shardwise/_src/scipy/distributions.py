@@ -30,10 +30,16 @@ from shardwise._src.values.binary import arctan2
 
 _LOG_TAU, _INF = math.log(2 * math.pi), math.inf
 _WHAT = {
-    "pdf": "Density", "logpdf": "Logarithm of the density", "cdf": "Distribution function",
-    "logcdf": "Logarithm of the distribution function", "sf": "1 - cdf, exact where it is small",
-    "logsf": "Logarithm of 1 - cdf", "ppf": "Quantile, the inverse of cdf,",
-    "isf": "Inverse of sf", "pmf": "Probability", "logpmf": "Logarithm of the probability",
+    "pdf": "Density",
+    "logpdf": "Logarithm of the density",
+    "cdf": "Distribution function",
+    "logcdf": "Logarithm of the distribution function",
+    "sf": "1 - cdf, exact where it is small",
+    "logsf": "Logarithm of 1 - cdf",
+    "ppf": "Quantile, the inverse of cdf,",
+    "isf": "Inverse of sf",
+    "pmf": "Probability",
+    "logpmf": "Logarithm of the probability",
     "entropy": "Entropy",
 }
 
@@ -114,7 +120,8 @@ class Family:
             if located:
                 good = good & (scale > 0.0)
                 out = {"logpdf": lambda: out - ew.log(scale), "pdf": lambda: out / scale}.get(
-                    kind, lambda: out)()
+                    kind, lambda: out
+                )()
             return where(good, out, math.nan)
 
         return program(like, f"{self.name}_{kind}", f"{_WHAT[kind]} of {self.title}.", formula)
@@ -302,9 +309,7 @@ def _gamma_sf(y: Any, a: Any) -> Any:
 
 _gamma = Family("gamma", "the gamma distribution with shape a", lambda a: a > 0.0)
 gamma_logpdf, gamma_pdf = _gamma.with_exp(at_x_a, "logpdf", _gamma_logpdf)
-gamma_cdf, gamma_sf, gamma_logcdf, gamma_logsf = _gamma.tails(
-    at_x_a, _gamma_cdf, _gamma_sf
-)
+gamma_cdf, gamma_sf, gamma_logcdf, gamma_logsf = _gamma.tails(at_x_a, _gamma_cdf, _gamma_sf)
 
 
 def _halved(f: Callable) -> Callable:
@@ -325,8 +330,9 @@ chi2_cdf, chi2_sf, chi2_logcdf, chi2_logsf = _chi2.tails(
 
 def _beta_logpdf(y: Any, a: Any, b: Any) -> Any:
     inner = where(_unit(y), y, 0.5)
-    return within(_unit(y), xlogy_of(a - 1.0, inner) + xlog1py_of(b - 1.0, -inner)
-                  - betaln_of(a, b))
+    return within(
+        _unit(y), xlogy_of(a - 1.0, inner) + xlog1py_of(b - 1.0, -inner) - betaln_of(a, b)
+    )
 
 
 def _beta_cdf(y: Any, a: Any, b: Any) -> Any:
@@ -339,9 +345,7 @@ def _beta_sf(y: Any, a: Any, b: Any) -> Any:
 
 _beta = Family("beta", "the beta distribution", lambda a, b: (a > 0.0) & (b > 0.0))
 beta_logpdf, beta_pdf = _beta.with_exp(at_x_a_b, "logpdf", _beta_logpdf)
-beta_cdf, beta_sf, beta_logcdf, beta_logsf = _beta.tails(
-    at_x_a_b, _beta_cdf, _beta_sf
-)
+beta_cdf, beta_sf, beta_logcdf, beta_logsf = _beta.tails(at_x_a_b, _beta_cdf, _beta_sf)
 
 
 def _t_logpdf(y: Any, df: Any) -> Any:
@@ -407,8 +411,11 @@ def _wrapcauchy_logpdf(x: Any, c: Any) -> Any:
     return within((x >= 0.0) & (x <= 2 * math.pi), ew.log((1.0 - c * c) / below) - _LOG_TAU)
 
 
-_wrapcauchy = Family("wrapcauchy", "the Cauchy distribution wrapped around the circle",
-                     lambda c: (c > 0.0) & (c < 1.0))
+_wrapcauchy = Family(
+    "wrapcauchy",
+    "the Cauchy distribution wrapped around the circle",
+    lambda c: (c > 0.0) & (c < 1.0),
+)
 wrapcauchy_logpdf, wrapcauchy_pdf = _wrapcauchy.with_exp(at_x_c, "logpdf", _wrapcauchy_logpdf)
 
 
@@ -431,8 +438,11 @@ def _truncnorm_logpdf(y: Any, a: Any, b: Any) -> Any:
 
 def _truncnorm_logcdf(y: Any, a: Any, b: Any) -> Any:
     """Near 0, computed from the mass above y."""
-    inner = where((y > a) & (y < b), y, 0.5 * (where(a > -_INF, a, b - 1.0) + where(
-        b < _INF, b, where(a > -_INF, a, 0.0) + 1.0)))
+    inner = where(
+        (y > a) & (y < b),
+        y,
+        0.5 * (where(a > -_INF, a, b - 1.0) + where(b < _INF, b, where(a > -_INF, a, 0.0) + 1.0)),
+    )
     whole = _mass(a, b)
     below, above = _mass(a, inner) - whole, _mass(inner, b) - whole
     value = where(below > -0.1, ew.log1p(-ew.exp(above)), below)
@@ -443,8 +453,11 @@ def _truncnorm_logsf(y: Any, a: Any, b: Any) -> Any:
     return _truncnorm_logcdf(-y, -b, -a)
 
 
-_truncnorm = Family("truncnorm", "the normal distribution between loc + a scale and loc + b scale",
-                    lambda a, b: a < b)
+_truncnorm = Family(
+    "truncnorm",
+    "the normal distribution between loc + a scale and loc + b scale",
+    lambda a, b: a < b,
+)
 truncnorm_logpdf, truncnorm_pdf = _truncnorm.with_exp(at_x_a_b, "logpdf", _truncnorm_logpdf)
 truncnorm_logcdf, truncnorm_cdf = _truncnorm.with_exp(at_x_a_b, "logcdf", _truncnorm_logcdf)
 truncnorm_logsf, truncnorm_sf = _truncnorm.with_exp(at_x_a_b, "logsf", _truncnorm_logsf)

@@ -80,7 +80,8 @@ class gaussian_kde:
     inv_cov: Array
 
     def __init__(
-        self, dataset: ArrayLike,
+        self,
+        dataset: ArrayLike,
         bw_method: str | ArrayLike | Callable[[gaussian_kde], ArrayLike] | None = None,
         weights: ArrayLike | None = None,
     ):
@@ -88,14 +89,21 @@ class gaussian_kde:
         if is_complex(t.dtype):
             raise NotImplementedError("gaussian_kde: dataset must be real; got complex numbers.")
         if t.size <= 1 or t.ndim > 2:
-            raise ValueError("gaussian_kde: dataset must have several elements, in one or two "
-                             f"dimensions; got {type_of(dataset).str_short(True)}.")
+            raise ValueError(
+                "gaussian_kde: dataset must have several elements, in one or two "
+                f"dimensions; got {type_of(dataset).str_short(True)}."
+            )
         n = t.shape[1]
-        w = full(1.0, (n,), type_of(promote_inexact(dataset)[0]).dtype) if weights is None else (
-            atleast_1d(asarray(weights)))
+        w = (
+            full(1.0, (n,), type_of(promote_inexact(dataset)[0]).dtype)
+            if weights is None
+            else (atleast_1d(asarray(weights)))
+        )
         if type_of(w).shape != (n,):
-            raise ValueError(f"gaussian_kde: weights must be of shape ({n},), one for each point; "
-                             f"got {type_of(w).str_short(True)}.")
+            raise ValueError(
+                f"gaussian_kde: weights must be of shape ({n},), one for each point; "
+                f"got {type_of(w).str_short(True)}."
+            )
         self.dataset, self.weights, self.neff, data_covariance = _prepared(dataset, w)
         factor = self._factor("scott" if bw_method is None else bw_method)
         self.covariance = data_covariance * factor**2
@@ -104,8 +112,10 @@ class gaussian_kde:
     def _factor(self, method: Any) -> Any:
         if isinstance(method, str):
             if method not in ("scott", "silverman"):
-                raise ValueError("gaussian_kde: bw_method must be 'scott', 'silverman', a number "
-                                 f"or a function; got {method!r}.")
+                raise ValueError(
+                    "gaussian_kde: bw_method must be 'scott', 'silverman', a number "
+                    f"or a function; got {method!r}."
+                )
             size = self.neff if method == "scott" else self.neff * ((self.d + 2) / 4)
             return size ** (-1 / (self.d + 4))
         factor = method(self) if callable(method) and not hasattr(method, "aval") else method
@@ -139,8 +149,10 @@ class gaussian_kde:
         if shape == (1, self.d):
             return at.reshape(self.d, 1)
         if shape[0] != self.d or len(shape) != 2:
-            raise ValueError(f"gaussian_kde: points must be of shape ({self.d}, m), as the dataset "
-                             f"has {self.d} dimensions; got {type_of(points).str_short(True)}.")
+            raise ValueError(
+                f"gaussian_kde: points must be of shape ({self.d}, m), as the dataset "
+                f"has {self.d} dimensions; got {type_of(points).str_short(True)}."
+            )
         return at
 
     def evaluate(self, points: ArrayLike) -> Array:
@@ -157,18 +169,23 @@ class gaussian_kde:
         """The integral of this density times a normal density of mean (d,), covariance (d, d)."""
         at, spread = atleast_1d(asarray(mean).squeeze()), atleast_2d(asarray(cov))
         if at.shape != (self.d,) or spread.shape != (self.d, self.d):
-            raise ValueError(f"gaussian_kde: mean must be of size {self.d} and cov of shape "
-                             f"({self.d}, {self.d}); got {type_of(mean).str_short(True)} and "
-                             f"{type_of(cov).str_short(True)}.")
-        return (multivariate_normal_pdf(self.dataset.T, at, self.covariance + spread)
-                * self.weights).sum()
+            raise ValueError(
+                f"gaussian_kde: mean must be of size {self.d} and cov of shape "
+                f"({self.d}, {self.d}); got {type_of(mean).str_short(True)} and "
+                f"{type_of(cov).str_short(True)}."
+            )
+        return (
+            multivariate_normal_pdf(self.dataset.T, at, self.covariance + spread) * self.weights
+        ).sum()
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
         """The probability of an interval, if d is 1."""
         if self.d != 1 or type_of(low).ndim or type_of(high).ndim:
-            raise ValueError("gaussian_kde: integrate_box_1d takes two numbers and data of one "
-                             f"dimension; got {type_of(low).str_short(True)} and "
-                             f"{type_of(high).str_short(True)}, and data of {self.d} dimensions.")
+            raise ValueError(
+                "gaussian_kde: integrate_box_1d takes two numbers and data of one "
+                f"dimension; got {type_of(low).str_short(True)} and "
+                f"{type_of(high).str_short(True)}, and data of {self.d} dimensions."
+            )
         return _between(self.dataset, self.weights, self.covariance, low, high)
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
@@ -180,7 +197,8 @@ class gaussian_kde:
             )
         means = expand_dims(other.dataset.T, 1)
         values = multivariate_normal_pdf(
-            self.dataset.T - means, means[0, 0] * 0, self.covariance + other.covariance)
+            self.dataset.T - means, means[0, 0] * 0, self.covariance + other.covariance
+        )
         return matmul(matmul(other.weights, values), self.weights)
 
     def integrate_box(
@@ -189,18 +207,21 @@ class gaussian_kde:
         """Not implemented: boxes of several dimensions."""
         raise NotImplementedError(
             "gaussian_kde: integrate_box is not implemented; use integrate_box_1d for one "
-            "dimension.")
+            "dimension."
+        )
 
     def set_bandwidth(self, bw_method: Any = None) -> None:
         """Not supported: make another estimate."""
         raise NotImplementedError(
-            "gaussian_kde: arrays are immutable; create another gaussian_kde.")
+            "gaussian_kde: arrays are immutable; create another gaussian_kde."
+        )
 
     def resample(self, key: ArrayLike, shape: ShapeLike = ()) -> Array:
         """Samples from the density, (d, *shape)."""
         of_index, of_noise = split(key)
         chosen = choice(of_index, self.n, shape=shape, p=self.weights)
         zero = full(0, (self.d,), type_of(self.dataset).dtype)
-        noise = multivariate_normal(of_noise, zero, self.covariance, shape=shape,
-                                    dtype=type_of(self.dataset).dtype)
+        noise = multivariate_normal(
+            of_noise, zero, self.covariance, shape=shape, dtype=type_of(self.dataset).dtype
+        )
         return self.dataset[:, chosen] + noise.T

@@ -39,19 +39,34 @@ from shardwise._src.values.convert import promote_inexact
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (
-    (1 / 5,), (3 / 40, 9 / 40), (44 / 45, -56 / 15, 32 / 9),
+    (1 / 5,),
+    (3 / 40, 9 / 40),
+    (44 / 45, -56 / 15, 32 / 9),
     (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
     (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
     (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
 )
 _ERROR = (
-    35 / 384 - 1951 / 21600, 0, 500 / 1113 - 22642 / 50085, 125 / 192 - 451 / 720,
-    -2187 / 6784 + 12231 / 42400, 11 / 84 - 649 / 6300, -1 / 60,
+    35 / 384 - 1951 / 21600,
+    0,
+    500 / 1113 - 22642 / 50085,
+    125 / 192 - 451 / 720,
+    -2187 / 6784 + 12231 / 42400,
+    11 / 84 - 649 / 6300,
+    -1 / 60,
 )
-_MIDDLE = tuple(c / 2 for c in (
-    6025192743 / 30085553152, 0, 51252292925 / 65400821598, -2691868925 / 45128329728,
-    187940372067 / 1594534317056, -1776094331 / 19743644256, 11237099 / 235043384,
-))
+_MIDDLE = tuple(
+    c / 2
+    for c in (
+        6025192743 / 30085553152,
+        0,
+        51252292925 / 65400821598,
+        -2691868925 / 45128329728,
+        187940372067 / 1594534317056,
+        -1776094331 / 19743644256,
+        11237099 / 235043384,
+    )
+)
 
 
 def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
@@ -114,7 +129,9 @@ def fit_4th_order_polynomial(
     return (
         2 * (d1 - d0) - 8 * (y0 + y1) + 16 * y_mid,
         5 * d0 - 3 * d1 + 18 * y0 + 14 * y1 - 32 * y_mid,
-        -4 * d0 + d1 - 11 * y0 - 5 * y1 + 16 * y_mid, d0, y0,
+        -4 * d0 + d1 - 11 * y0 - 5 * y1 + 16 * y_mid,
+        d0,
+        y0,
     )
 
 
@@ -142,8 +159,12 @@ def _scales(before: Any, after: Any, rtol: float, atol: float) -> Any:
 
 
 def optimal_step_size(
-    last_step: Array, mean_error_ratio: Array, safety: float = 0.9, ifactor: float = 10.0,
-    dfactor: float = 0.2, order: float = 5.0,
+    last_step: Array,
+    mean_error_ratio: Array,
+    safety: float = 0.9,
+    ifactor: float = 10.0,
+    dfactor: float = 0.2,
+    order: float = 5.0,
 ) -> Array:
     """The length of the next step, from the length and error of the last one.
 
@@ -160,8 +181,7 @@ def optimal_step_size(
 
 
 def initial_step_size(
-    fun: Callable[..., Any], t0: Array, y0: Array, order: float, rtol: float, atol: float,
-    f0: Array,
+    fun: Callable[..., Any], t0: Array, y0: Array, order: float, rtol: float, atol: float, f0: Array
 ) -> Array:
     """The length of a first step from y0 with derivative f0, for a method of this order."""
     return _first_step(fun, asarray(y0), asarray(f0), asarray(t0), rtol, atol, order)
@@ -323,8 +343,14 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 @hides_frames
 def odeint(
-    func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: float = 1.4e-8,
-    atol: float = 1.4e-8, mxstep: float = np.inf, hmax: float = np.inf,
+    func: Callable[..., Any],
+    y0: Any,
+    t: ArrayLike,
+    *args: Any,
+    rtol: float = 1.4e-8,
+    atol: float = 1.4e-8,
+    mxstep: float = np.inf,
+    hmax: float = np.inf,
 ) -> Any:
     """The solution of dy / dt = func(y, t, *args), y(t[0]) = y0, at given times.
 

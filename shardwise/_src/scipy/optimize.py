@@ -129,15 +129,24 @@ def _line_search(fun: Any, x: Any, p: Any, f0: Any, g0: Any, start: Any, most: i
         zooming = s.zooming | high | turned
         a = where(zooming, _between(low, other), 2 * s.a)
         return _Search(
-            a, low, other, zooming, good, s.trials + 1, s.zooms + s.zooming.astype(np.int32),
-            where(good, s.a, s.step), where(good, f, s.f), where(good, g, s.g),
+            a,
+            low,
+            other,
+            zooming,
+            good,
+            s.trials + 1,
+            s.zooms + s.zooming.astype(np.int32),
+            where(good, s.a, s.step),
+            where(good, f, s.f),
+            where(good, g, s.g),
         )
 
     none = f0 != f0
     none = none & ~none
     count = none.astype(np.int32)
-    found = while_loop(goes_on, step, _Search(
-        start + zero, origin, origin, none, none, count, count, zero, f0, g0))
+    found = while_loop(
+        goes_on, step, _Search(start + zero, origin, origin, none, none, count, count, zero, f0, g0)
+    )
     failure = where(found.done, 0, where(found.zooming, 1, 3)).astype(np.int32)
     return found.step, found.f, found.g, found.trials, failure
 
@@ -168,7 +177,8 @@ def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         first = 1.01 * 2 * (f - before) / _dot(g, p)
         first = where((first > 0) & (first <= 1), first, 1)
         a, f_new, g_new, trials, failure = _line_search(
-            fun, x, p, f, g, first, o["line_search_maxiter"])
+            fun, x, p, f, g, first, o["line_search_maxiter"]
+        )
         s, y = a * p, g_new - g
         rho = 1 / _dot(y, s)
         Hy = matmul(H, y, precision=HIGHEST)
@@ -180,7 +190,8 @@ def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
     zero = (f * 0).astype(np.int32)
     H, before = eye(x.size, dtype=x.dtype), f + norm_of(g) / 2
     x, f, g, H, _, k, count, done, failure = while_loop(
-        lambda s: ~s[7] & (s[8] == 0) & (s[5] < most), step,
+        lambda s: ~s[7] & (s[8] == 0) & (s[5] < most),
+        step,
         (x, f, g, H, before, zero, zero + 1, _small(g, o), zero),
     )
     status = where(done, 0, where(failure > 0, 2 + failure, 1)).astype(np.int32)
@@ -225,7 +236,8 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
     zero = (f * 0).astype(np.int32)
     history = zeros((o["maxcor"], x.size), x.dtype)
     x, f, g, *_, k, count, done, status = while_loop(
-        lambda s: ~s[9] & (s[10] == 0), step,
+        lambda s: ~s[9] & (s[10] == 0),
+        step,
         (x, f, g, history, history, history[:, 0], f * 0 + 1, zero, zero + 1, _small(g, o), zero),
     )
     return OptimizeResults(x, done, status, f, g, None, count, count, k)
@@ -233,17 +245,31 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
 
 _METHODS: dict[str, tuple[Callable[..., OptimizeResults], dict[str, Any]]] = {
     "bfgs": (_bfgs, {"maxiter": None, "norm": np.inf, "gtol": 1e-5, "line_search_maxiter": 10}),
-    "l-bfgs-experimental-do-not-rely-on-this": (_lbfgs, {
-        "maxiter": None, "norm": np.inf, "maxcor": 10, "ftol": 2.220446049250313e-09, "gtol": 1e-5,
-        "maxfun": None, "maxgrad": None, "maxls": 20,
-    }),
+    "l-bfgs-experimental-do-not-rely-on-this": (
+        _lbfgs,
+        {
+            "maxiter": None,
+            "norm": np.inf,
+            "maxcor": 10,
+            "ftol": 2.220446049250313e-09,
+            "gtol": 1e-5,
+            "maxfun": None,
+            "maxgrad": None,
+            "maxls": 20,
+        },
+    ),
 }
 
 
 @hides_frames
 def minimize(
-    fun: Callable[..., Any], x0: Array, args: tuple[Any, ...] = (), *, method: str,
-    tol: float | None = None, options: Mapping[str, Any] | None = None,
+    fun: Callable[..., Any],
+    x0: Array,
+    args: tuple[Any, ...] = (),
+    *,
+    method: str,
+    tol: float | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> OptimizeResults:
     """Finds a local minimum of a function of a vector.
 
@@ -282,6 +308,7 @@ def minimize(
         chosen["gtol"] = tol
     found = run(lambda v: asarray(fun(v, *args)), x, chosen)
     whole = np.dtype(canonicalize(int).name)
-    counts = {name: cast(getattr(found, name), whole, True)
-              for name in ("status", "nfev", "njev", "nit")}
+    counts = {
+        name: cast(getattr(found, name), whole, True) for name in ("status", "nfev", "njev", "nit")
+    }
     return found._replace(**counts)

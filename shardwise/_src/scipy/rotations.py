@@ -53,10 +53,15 @@ def _normalized(q: Any) -> Any:
 def _product(p: Any, q: Any) -> Any:
     a, b, c, d = [p[..., i] for i in range(4)]
     x, y, z, w = [q[..., i] for i in range(4)]
-    return stack([
-        d * x + w * a + b * z - c * y, d * y + w * b + c * x - a * z,
-        d * z + w * c + a * y - b * x, d * w - a * x - b * y - c * z,
-    ], -1)
+    return stack(
+        [
+            d * x + w * a + b * z - c * y,
+            d * y + w * b + c * x - a * z,
+            d * z + w * c + a * y - b * x,
+            d * w - a * x - b * y - c * z,
+        ],
+        -1,
+    )
 
 
 def _axes(seq: str, counts: Sequence[int]) -> tuple[list[int], bool]:
@@ -120,10 +125,17 @@ class Rotation(NamedTuple):
             q[k] = m[..., k, i] + m[..., i, k]
             q[3] = m[..., k, j] - m[..., j, k]
             ways.append(stack(q, -1))
-        ways.append(stack([
-            m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0],
-            m[..., 1, 0] - m[..., 0, 1], 1 + trace,
-        ], -1))
+        ways.append(
+            stack(
+                [
+                    m[..., 2, 1] - m[..., 1, 2],
+                    m[..., 0, 2] - m[..., 2, 0],
+                    m[..., 1, 0] - m[..., 0, 1],
+                    1 + trace,
+                ],
+                -1,
+            )
+        )
         best = argmax(stack([*diagonal, trace], -1), -1)[..., None, None]
         return cls(_normalized(take_along_axis(stack(ways, -2), best, -2)[..., 0, :]))
 
@@ -209,7 +221,8 @@ class Rotation(NamedTuple):
         found = stack([where(locked, lone, first), middle, where(locked, 0, third)], -1)
         if turning and not symmetric:
             found = found * where(
-                locked[..., None], asarray([sign, 1, 1], found.dtype), asarray(1, found.dtype))
+                locked[..., None], asarray([sign, 1, 1], found.dtype), asarray(1, found.dtype)
+            )
         found = found - 2 * np.pi * (where(found > np.pi, 1, 0) - where(found < -np.pi, 1, 0))
         return rad2deg(found) if degrees else found
 

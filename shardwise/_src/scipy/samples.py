@@ -34,8 +34,12 @@ def _check_policy(name: str, policy: str, known: tuple[str, ...]) -> None:
     if policy in ("omit", "raise") and policy not in known:
         raise NotImplementedError(
             f"{name}: nan_policy={policy!r} is not supported: "
-            + ("whether there are NaNs is unknown at trace time."
-               if policy == "raise" else "use 'propagate'."))
+            + (
+                "whether there are NaNs is unknown at trace time."
+                if policy == "raise"
+                else "use 'propagate'."
+            )
+        )
     if policy not in known:
         raise ValueError(f"{name}: nan_policy must be one of {known}; got {policy!r}.")
 
@@ -97,8 +101,7 @@ def _mode(a: Any, axis: int | None, keepdims: bool) -> Any:
 
 
 def rankdata(
-    a: ArrayLike, method: str = "average", *, axis: int | None = None,
-    nan_policy: str = "propagate",
+    a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"
 ) -> Array:
     """The ranks of elements along `axis`, from 1, as floats; of the flat array for None.
 
@@ -127,8 +130,10 @@ def _rankdata(a: Any, method: str, axis: int | None) -> Any:
     ends = concatenate([new[..., 1:], full_like(new[..., :1], True)], axis=-1)
     most = cummin(where(ends, places, type_of(rows).shape[-1]), axis=last, reverse=True) + 1
     ranks = {
-        "average": lambda: cast(least + most, floats) * 0.5, "min": lambda: least,
-        "max": lambda: most, "dense": lambda: cumsum(cast(new, np.dtype("int32")), axis=-1),
+        "average": lambda: cast(least + most, floats) * 0.5,
+        "min": lambda: least,
+        "max": lambda: most,
+        "dense": lambda: cumsum(cast(new, np.dtype("int32")), axis=-1),
         "ordinal": lambda: places + 1,
     }[method]()
     back = argsort(order, axis=-1)
@@ -142,7 +147,11 @@ def _rankdata(a: Any, method: str, axis: int | None) -> Any:
 
 
 def sem(
-    a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *,
+    a: ArrayLike,
+    axis: int | None = 0,
+    ddof: int = 1,
+    nan_policy: str = "propagate",
+    *,
     keepdims: bool = False,
 ) -> Array:
     """The standard error of the mean: the standard deviation over the square root of the count.

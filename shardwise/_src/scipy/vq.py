@@ -11,9 +11,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 
 
 @fused(arrays=2)
-def vq(
-    obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True
-) -> tuple[Array, Array]:
+def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
     """The nearest code of each observation, and its Euclidean distance.
 
     Args:

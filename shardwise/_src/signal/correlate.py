@@ -64,7 +64,11 @@ def _convolve(
 
 @eager_jit(arrays=2)
 def convolve(
-    a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: PrecisionLike = None,
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "full",
+    *,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Convolution of two vectors of sizes n and m.
@@ -78,7 +82,11 @@ def convolve(
 
 @eager_jit(arrays=2)
 def correlate(
-    a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: PrecisionLike = None,
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "valid",
+    *,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Correlation of two vectors: convolution with `v` conjugated and reversed."""

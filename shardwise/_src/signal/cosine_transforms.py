@@ -102,7 +102,12 @@ def _along_last(x: Any, kind: int, norm: str | None, inverse: bool) -> Any:
 
 @fused
 def _transformed(
-    x: Any, name: str, kind: int, s: tuple[int, ...] | None, axes: tuple[int, ...], norm: Any,
+    x: Any,
+    name: str,
+    kind: int,
+    s: tuple[int, ...] | None,
+    axes: tuple[int, ...],
+    norm: Any,
     inverse: bool,
 ) -> Any:
     (x,) = inexact(x)
@@ -175,8 +180,11 @@ def idct(
 
 @eager_jit
 def dctn(
-    x: ArrayLike, type: int = 2, s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None, norm: str | None = None,
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
 ) -> Array:
     """`dct` along several axes.
 
@@ -187,8 +195,11 @@ def dctn(
 
 @eager_jit
 def idctn(
-    x: ArrayLike, type: int = 2, s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None, norm: str | None = None,
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
 ) -> Array:
     """The inverse of `dctn`."""
     return _cosines("idctn", x, type, s, axes, norm, True)

@@ -1,7 +1,7 @@
 """Convolutions, correlations and trends under SciPy's names.
 
-    convolve(image, kernel, mode="same")
-    fftconvolve(x, y, axes=0)
+convolve(image, kernel, mode="same")
+fftconvolve(x, y, axes=0)
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ def _direct(
     if swapped:
         x, y = y, x
     low = [m - 1 - start for m, (start, _) in zip(y.shape, parts, strict=True)]
-    high = [
-        count - n + start for n, (start, count) in zip(x.shape, parts, strict=True)
-    ]
+    high = [count - n + start for n, (start, count) in zip(x.shape, parts, strict=True)]
     ends = [*zip(low, high, strict=True)]
     if not zeros and mode != "valid":
         value = {"constant_values": fill[0]} if boundary == "fill" else {}
@@ -128,7 +126,8 @@ def _by_fft(x: Any, y: Any, name: str, mode: str, axes: tuple[int, ...] | None) 
     over = range(x.ndim) if axes is None else [canonical_axis(a, x.ndim) for a in axes]
     if any(
         n != m and 1 not in (n, m)
-        for d, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)) if d not in over
+        for d, (n, m) in enumerate(zip(x.shape, y.shape, strict=True))
+        if d not in over
     ):
         raise ValueError(
             f"{name}: shapes must broadcast along axes that are not convolved; got {x.shape} and "
@@ -168,7 +167,10 @@ def _convolved(
 
 @eager_jit(arrays=2)
 def convolve(
-    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    method: str = "auto",
     precision: PrecisionLike = None,
 ) -> Array:
     """The convolution of two arrays of equal rank, with sizes n and m along each dimension.
@@ -185,7 +187,10 @@ def convolve(
 
 @eager_jit(arrays=2)
 def correlate(
-    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    method: str = "auto",
     precision: PrecisionLike = None,
 ) -> Array:
     """The correlation of two arrays: `convolve` with in2 conjugated and reversed."""
@@ -206,7 +211,13 @@ def fftconvolve(
 
 
 def _in_two(
-    name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any, precision: Any,
+    name: str,
+    in1: Any,
+    in2: Any,
+    mode: str,
+    boundary: str,
+    fillvalue: Any,
+    precision: Any,
     correlate: bool,
 ) -> Any:
     precision = canonical_precision(precision)
@@ -217,23 +228,26 @@ def _in_two(
             f"{type_of(y).str_short(True)}."
         )
     if boundary not in _BOUNDARIES:
-        raise ValueError(
-            f"{name}: boundary must be one of {tuple(_BOUNDARIES)}; got {boundary!r}."
-        )
+        raise ValueError(f"{name}: boundary must be one of {tuple(_BOUNDARIES)}; got {boundary!r}.")
     plain = mode == "valid" or (isinstance(fillvalue, int | float) and not fillvalue)
     fill = [] if plain or boundary != "fill" else [asarray(fillvalue, x.dtype)]
     if correlate:
         y = flip(y.conj())
-    found = _direct(x, y, *fill, name=name, mode=mode, precision=precision, boundary=boundary,
-                    late=correlate)
+    found = _direct(
+        x, y, *fill, name=name, mode=mode, precision=precision, boundary=boundary, late=correlate
+    )
     swapped = correlate and mode == "valid" and not _within(name, x, y, (0, 1))
     return found.conj() if swapped and is_complex(found.dtype) else found
 
 
 @eager_jit(arrays=2)
 def convolve2d(
-    in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
-    fillvalue: ArrayLike = 0, precision: PrecisionLike = None,
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
 ) -> Array:
     """The convolution of two matrices; mode and precision as for `convolve`.
 
@@ -245,8 +259,12 @@ def convolve2d(
 
 @eager_jit(arrays=2)
 def correlate2d(
-    in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
-    fillvalue: ArrayLike = 0, precision: PrecisionLike = None,
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
 ) -> Array:
     """The correlation of two matrices, with the arguments of `convolve2d`.
 
@@ -273,8 +291,11 @@ def _detrended(data: Any, axis: int, type: str, breaks: tuple[int, ...]) -> Any:
 
 
 def detrend(
-    data: ArrayLike, axis: int = -1, type: str = "linear",
-    bp: int | Sequence[int] | np.ndarray[Any, Any] = 0, overwrite_data: None = None,
+    data: ArrayLike,
+    axis: int = -1,
+    type: str = "linear",
+    bp: int | Sequence[int] | np.ndarray[Any, Any] = 0,
+    overwrite_data: None = None,
 ) -> Array:
     """Removes the mean, or the least-squares line.
 
@@ -292,7 +313,5 @@ def detrend(
         raise ValueError(f"detrend: type must be 'linear' or 'constant'; got {type!r}.")
     breaks = tuple(map(int, np.unique(np.r_[0, np.asarray(bp, np.int64).ravel(), n])))
     if breaks[0] < 0 or breaks[-1] > n:
-        raise ValueError(
-            f"detrend: bp must be within the length {n} of the axis; got {bp}."
-        )
+        raise ValueError(f"detrend: bp must be within the length {n} of the axis; got {bp}.")
     return _detrended(x, axis, type, breaks)

@@ -41,8 +41,12 @@ class RegularGridInterpolator:
     """
 
     def __init__(
-        self, points: Sequence[ArrayLike], values: ArrayLike, method: str = "linear",
-        bounds_error: bool = False, fill_value: ArrayLike | None = np.nan,
+        self,
+        points: Sequence[ArrayLike],
+        values: ArrayLike,
+        method: str = "linear",
+        bounds_error: bool = False,
+        fill_value: ArrayLike | None = np.nan,
     ):
         _check_method(method)
         if bounds_error:
@@ -61,9 +65,7 @@ class RegularGridInterpolator:
         self.method, self.bounds_error = method, bounds_error
         self.fill_value = None if fill_value is None else asarray(as_operand(fill_value))
 
-    def __call__(
-        self, xi: ArrayLike | tuple[ArrayLike, ...], method: str | None = None
-    ) -> Array:
+    def __call__(self, xi: ArrayLike | tuple[ArrayLike, ...], method: str | None = None) -> Array:
         """The values at points (…, number of dimensions), or at a tuple of their coordinates."""
         chosen = self.method if method is None else method
         _check_method(chosen)
@@ -132,5 +134,6 @@ def _remade(kept: Any, leaves: Any) -> RegularGridInterpolator:
 
 register_node(
     RegularGridInterpolator,
-    lambda x: ((x.grid, x.values, x.fill_value), (x.method, x.bounds_error)), _remade,
+    lambda x: ((x.grid, x.values, x.fill_value), (x.method, x.bounds_error)),
+    _remade,
 )

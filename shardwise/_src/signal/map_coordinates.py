@@ -71,7 +71,10 @@ def _mapped(*arrays: Any, order: int, mode: str) -> Any:
 
 @eager_jit
 def map_coordinates(
-    input: ArrayLike, coordinates: Sequence[ArrayLike], order: int, mode: str = "constant",
+    input: ArrayLike,
+    coordinates: Sequence[ArrayLike],
+    order: int,
+    mode: str = "constant",
     cval: ArrayLike = 0.0,
 ) -> Array:
     """Interpolated values of an array, in its dtype and the shape of the coordinates.

@@ -97,9 +97,7 @@ def _fitted(x: Any, lengths: Sequence[int]) -> Any:
 
 
 @fused
-def _transformed(
-    a: Any, name: str, kind: FftType, s: Any, axes: Any, norm: str | None
-) -> Any:
+def _transformed(a: Any, name: str, kind: FftType, s: Any, axes: Any, norm: str | None) -> Any:
     (x,) = promote_inexact(a)
     t = type_of(x)
     if is_float(t.dtype) and t.dtype.itemsize < 4:
@@ -149,9 +147,7 @@ def _one(n: int | None) -> Any:
 
 
 @eager_jit
-def fft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The Fourier transform along an axis: complex[…, n].
 
     Args:
@@ -168,17 +164,13 @@ def fft(
 
 
 @eager_jit
-def ifft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `fft`, with the same arguments."""
     return _transformed(a, "ifft", IFFT, _one(n), (axis,), norm)
 
 
 @eager_jit
-def rfft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The first n // 2 + 1 terms of `fft` of real values; the rest are their conjugates.
 
     Raises:
@@ -189,17 +181,13 @@ def rfft(
 
 
 @eager_jit
-def irfft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft`: n real values (by default an even number) from n // 2 + 1 terms."""
     return _transformed(a, "irfft", IRFFT, _one(n), (axis,), norm)
 
 
 @eager_jit
-def hfft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The real transform of a signal with Hermitian symmetry, of which only half is given."""
     (x,) = promote_inexact(a)
     x = ew.conj(x) if is_complex(type_of(x).dtype) else x
@@ -207,9 +195,7 @@ def hfft(
 
 
 @eager_jit
-def ihfft(
-    a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
-) -> Array:
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`: n // 2 + 1 terms from n real values."""
     return ew.conj(_transformed(a, "ihfft", RFFT, _one(n), (axis,), _swapped("ihfft", norm)))
 
@@ -221,7 +207,9 @@ def _swapped(name: str, norm: str | None) -> str | None:
 
 @eager_jit
 def fftn(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Array:
     """The Fourier transform along several axes.
@@ -233,7 +221,9 @@ def fftn(
 
 @eager_jit
 def ifftn(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Array:
     """The inverse of `fftn`."""
@@ -242,7 +232,9 @@ def ifftn(
 
 @eager_jit
 def rfftn(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Array:
     """`fftn` of real values; the last axis has only the first n // 2 + 1 terms."""
@@ -251,7 +243,9 @@ def rfftn(
 
 @eager_jit
 def irfftn(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Array:
     """The inverse of `rfftn`."""
@@ -260,7 +254,9 @@ def irfftn(
 
 @eager_jit
 def fft2(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Array:
     """`fftn` along two axes."""
@@ -269,7 +265,9 @@ def fft2(
 
 @eager_jit
 def ifft2(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Array:
     """`ifftn` along two axes."""
@@ -278,7 +276,9 @@ def ifft2(
 
 @eager_jit
 def rfft2(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Array:
     """`rfftn` along two axes."""
@@ -287,7 +287,9 @@ def rfft2(
 
 @eager_jit
 def irfft2(
-    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+    a: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Array:
     """`irfftn` along two axes."""
@@ -328,9 +330,7 @@ def rfftfreq(
     return _frequencies("rfftfreq", np.arange(count // 2 + 1), count, d, dtype, device)
 
 
-def _frequencies(
-    name: str, places: np.ndarray, n: int, d: Any, dtype: Any, device: Any
-) -> Array:
+def _frequencies(name: str, places: np.ndarray, n: int, d: Any, dtype: Any, device: Any) -> Array:
     if n < 1:
         raise ValueError(f"{name}: n must be positive; got {n}.")
     kind = dtype or (np.float64 if enable_x64.value else np.float32)

@@ -1,6 +1,6 @@
 """Polynomials as vectors of coefficients, with the highest power first.
 
-    polyval([1, 0, 2], x)       # of asarray: x² + 2
+polyval([1, 0, 2], x)       # of asarray: x² + 2
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 def _polyint(p: Any, k: Any, m: int) -> Any:
     p, k = promote_inexact(_vector(p, "polyint"), _vector(k, "polyint"))
     if type_of(k).shape[0] not in (1, m):
-        raise ValueError(f"polyint: k must be a scalar or have {m} elements; "
-                         f"got {type_of(k).str_short(True)}.")
+        raise ValueError(
+            f"polyint: k must be a scalar or have {m} elements; got {type_of(k).str_short(True)}."
+        )
     for i in range(m):
         powers = np.arange(type_of(p).shape[0], 0, -1).astype(type_of(p).dtype)
         j = i if type_of(k).shape[0] > 1 else 0
@@ -194,9 +195,7 @@ def _polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     return concatenate(found[1:] or found), u
 
 
-def polydiv(
-    u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
-) -> tuple[Array, Array]:
+def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Quotient and remainder of polynomials, by long division.
 
     trim_leading_zeros: whether to remove leading zeros of the remainder, up to the square root of
@@ -278,8 +277,13 @@ def _polyfit(*arrays: Any, deg: int, rcond: float | None, full: bool, cov: Any) 
 
 
 def polyfit(
-    x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
-    w: ArrayLike | None = None, cov: bool | str = False,
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: int,
+    rcond: float | None = None,
+    full: bool = False,
+    w: ArrayLike | None = None,
+    cov: bool | str = False,
 ) -> Array | tuple[Array, ...]:
     """The polynomial of degree `deg` that is the least-squares fit to the points (x, y).
 

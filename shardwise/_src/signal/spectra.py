@@ -40,8 +40,11 @@ from shardwise._src.values.indexing import get
 _INT32 = np.dtype(np.int32)
 _BLOCKS = 16  # maximum per segment; with more, elements are gathered one by one
 _EXTENSIONS: dict[str | None, dict[str, Any]] = {
-    "even": {"mode": "reflect"}, "odd": {"mode": "reflect", "reflect_type": "odd"},
-    "constant": {"mode": "edge"}, "zeros": {"mode": "constant"}, None: {},
+    "even": {"mode": "reflect"},
+    "odd": {"mode": "reflect", "reflect_type": "odd"},
+    "constant": {"mode": "edge"},
+    "zeros": {"mode": "constant"},
+    None: {},
 }
 Window = str | tuple[Any, ...] | ArrayLike
 
@@ -168,8 +171,13 @@ def _spectra(
 
 
 def _estimated(
-    name: str, given: Sequence[Any], fs: Any, how: Sequence[Any], boundary: str | None,
-    padded: bool, power: bool,
+    name: str,
+    given: Sequence[Any],
+    fs: Any,
+    how: Sequence[Any],
+    boundary: str | None,
+    padded: bool,
+    power: bool,
 ) -> tuple[Any, Any, Any]:
     """how: the arguments of `csd` from the window to the axis."""
     window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis = how
@@ -182,9 +190,7 @@ def _estimated(
             f"and {types[-1].shape}."
         )
     if boundary not in _EXTENSIONS:
-        raise ValueError(
-            f"{name}: boundary must be one of {tuple(_EXTENSIONS)}; got {boundary!r}."
-        )
+        raise ValueError(f"{name}: boundary must be one of {tuple(_EXTENSIONS)}; got {boundary!r}.")
     if scaling not in ("density", "spectrum"):
         raise ValueError(f"{name}: scaling must be 'density' or 'spectrum'; got {scaling!r}.")
     if any(0 in t.shape for t in types):
@@ -200,16 +206,28 @@ def _estimated(
     # A user's function cannot be a cache key.
     run: Callable[..., Any] = body_of(_spectra) if callable(detrend) else _spectra
     return run(
-        asarray(as_operand(fs)), win, *map(asarray, signals), scaling=scaling, power=power,
-        terms=(detrend or None, step, nfft, bool(onesided)), ends=(axis, boundary, bool(padded)),
+        asarray(as_operand(fs)),
+        win,
+        *map(asarray, signals),
+        scaling=scaling,
+        power=power,
+        terms=(detrend or None, step, nfft, bool(onesided)),
+        ends=(axis, boundary, bool(padded)),
     )
 
 
 def stft(
-    x: ArrayLike, fs: ArrayLike = 1.0, window: Window = "hann", nperseg: int = 256,
-    noverlap: int | None = None, nfft: int | None = None,
-    detrend: str | bool | Callable[[Array], Array] = False, return_onesided: bool = True,
-    boundary: str | None = "zeros", padded: bool = True, axis: int = -1,
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: Window = "hann",
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | Callable[[Array], Array] = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
 ) -> tuple[Array, Array, Array]:
     """Short-time Fourier transform of a signal.
 
@@ -234,10 +252,18 @@ def stft(
 
 
 def csd(
-    x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0, window: Window = "hann",
-    nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None,
-    detrend: str | bool | Callable[[Array], Array] = "constant", return_onesided: bool = True,
-    scaling: str = "density", axis: int = -1, average: str = "mean",
+    x: ArrayLike,
+    y: ArrayLike | None,
+    fs: ArrayLike = 1.0,
+    window: Window = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | Callable[[Array], Array] = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
 ) -> tuple[Array, Array]:
     """The cross power spectral density of two signals, by Welch's method.
 
@@ -256,10 +282,17 @@ def csd(
 
 
 def welch(
-    x: ArrayLike, fs: ArrayLike = 1.0, window: Window = "hann", nperseg: int | None = None,
-    noverlap: int | None = None, nfft: int | None = None,
-    detrend: str | bool | Callable[[Array], Array] = "constant", return_onesided: bool = True,
-    scaling: str = "density", axis: int = -1, average: str = "mean",
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: Window = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | Callable[[Array], Array] = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
 ) -> tuple[Array, Array]:
     """The power spectral density of a signal: its `csd` with itself, which is real."""
     how = window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis
@@ -288,9 +321,16 @@ def _over_segments(p: Any, average: str) -> Any:
 
 
 def istft(
-    Zxx: ArrayLike, fs: ArrayLike = 1.0, window: Window = "hann", nperseg: int | None = None,
-    noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
-    boundary: bool = True, time_axis: int = -1, freq_axis: int = -2,
+    Zxx: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: Window = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
 ) -> tuple[Array, Array]:
     """The signal whose `stft` is nearest to Zxx (inverse STFT).
 
@@ -324,14 +364,26 @@ def istft(
         nfft = default + (bool(input_onesided) and size == default + 1)
     step, nfft = _sizes("istft", size, noverlap, nfft)
     return _signal(
-        asarray(as_operand(fs)), asarray(z), win, step=step, nfft=nfft,
-        onesided=bool(input_onesided), cut=bool(boundary), axes=axes,
+        asarray(as_operand(fs)),
+        asarray(z),
+        win,
+        step=step,
+        nfft=nfft,
+        onesided=bool(input_onesided),
+        cut=bool(boundary),
+        axes=axes,
     )
 
 
 @fused(arrays=3)
 def _signal(
-    fs: Any, z: Any, win: Any, step: int, nfft: int, onesided: bool, cut: bool,
+    fs: Any,
+    z: Any,
+    win: Any,
+    step: int,
+    nfft: int,
+    onesided: bool,
+    cut: bool,
     axes: tuple[int, int],
 ) -> tuple[Any, Any]:
     (z,) = inexact(z)

@@ -200,7 +200,11 @@ class Stored(Batched):
     index_dims = 2
 
     def __init__(
-        self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+        self,
+        args: tuple[Any, Any],
+        *,
+        shape: Sequence[int],
+        indices_sorted: bool = False,
         unique_indices: bool = False,
     ):
         self.data, self.indices = data, indices = [asarray(x) for x in args]
@@ -227,7 +231,11 @@ class Stored(Batched):
         return self.indices.shape[-1]
 
     def made(
-        self, data: Any, indices: Any, shape: Sequence[int], sorted: bool = False,
+        self,
+        data: Any,
+        indices: Any,
+        shape: Sequence[int],
+        sorted: bool = False,
         unique: bool = False,
     ) -> Any:
         """Another array of this class."""

@@ -1,7 +1,7 @@
 """`BCOO`: batched sparse arrays in coordinate format, with operators and methods.
 
-    m = BCOO.fromdense(jnp.array([[0, 2.0], [3.0, 0]]))       # nse=2
-    m @ v, m.T, m * 2, m + m, m[0], m.sum(0), m.todense()
+m = BCOO.fromdense(jnp.array([[0, 2.0], [3.0, 0]]))       # nse=2
+m @ v, m.T, m * 2, m + m, m[0], m.sum(0), m.todense()
 """
 
 from __future__ import annotations
@@ -57,8 +57,13 @@ class BCOO(Stored):
 
     @classmethod
     def fromdense(
-        cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32,
-        n_dense: int = 0, n_batch: int = 0,
+        cls,
+        mat: ArrayLike,
+        *,
+        nse: int | None = None,
+        index_dtype: DTypeLike = np.int32,
+        n_dense: int = 0,
+        n_batch: int = 0,
     ) -> BCOO:
         """The nonzero elements of a dense array; see `bcoo_fromdense`."""
         return from_dense(cls, mat, nse, n_batch, n_dense, index_dtype)
@@ -76,15 +81,28 @@ class BCOO(Stored):
 
     @classmethod
     def _empty(
-        cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = "int32",
-        n_dense: int = 0, n_batch: int = 0, nse: int = 0,
+        cls,
+        shape: Sequence[int],
+        *,
+        dtype: Any = None,
+        index_dtype: Any = "int32",
+        n_dense: int = 0,
+        n_batch: int = 0,
+        nse: int = 0,
     ) -> BCOO:
         return empty_of(cls, shape, dtype, index_dtype, n_batch, n_dense, nse)
 
     @classmethod
     def _eye(
-        cls, N: int, M: int, k: int, *, dtype: Any = None, index_dtype: Any = "int32",
-        n_batch: int = 0, n_dense: int = 0,
+        cls,
+        N: int,
+        M: int,
+        k: int,
+        *,
+        dtype: Any = None,
+        index_dtype: Any = "int32",
+        n_batch: int = 0,
+        n_dense: int = 0,
     ) -> BCOO:
         if n_batch or n_dense:
             return cls.fromdense(
@@ -94,7 +112,9 @@ class BCOO(Stored):
         rows = arange(size, dtype=index_dtype) - min(k, 0)
         data = ones(size, dtype)
         return cls(
-            (data, stack([rows, rows + k], -1)), shape=(N, M), indices_sorted=True,
+            (data, stack([rows, rows + k], -1)),
+            shape=(N, M),
+            indices_sorted=True,
             unique_indices=True,
         )
 
@@ -119,7 +139,10 @@ class BCOO(Stored):
         return without_zeros(self, nse) if remove_zeros else bcoo_sum_duplicates(self, nse)
 
     def update_layout(
-        self, *, n_batch: int | None = None, n_dense: int | None = None,
+        self,
+        *,
+        n_batch: int | None = None,
+        n_dense: int | None = None,
         on_inefficient: str | None = "error",
     ) -> BCOO:
         """The array with other batch and dense dimensions; see `bcoo_update_layout`."""
@@ -164,7 +187,11 @@ class BCOO(Stored):
 
 
 def bcoo_fromdense(
-    mat: ArrayLike, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
+    mat: ArrayLike,
+    *,
+    nse: int | None = None,
+    n_batch: int = 0,
+    n_dense: int = 0,
     index_dtype: DTypeLike = np.int32,
 ) -> BCOO:
     """The nonzero elements of a dense array, in order.

@@ -43,15 +43,21 @@ class BCSR(Batched):
     indptr: Any
 
     def __init__(
-        self, args: tuple[Any, Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+        self,
+        args: tuple[Any, Any, Any],
+        *,
+        shape: Sequence[int],
+        indices_sorted: bool = False,
         unique_indices: bool = False,
     ):
         self.data, self.indices, self.indptr = data, indices, indptr = [asarray(x) for x in args]
         whole = tuple([index(n) for n in shape])
         n = indices.ndim - 1
         if not (
-            self._batches_fit(whole) and len(whole) > n + 1
-            and is_integer(indices.dtype) and is_integer(indptr.dtype)
+            self._batches_fit(whole)
+            and len(whole) > n + 1
+            and is_integer(indices.dtype)
+            and is_integer(indptr.dtype)
             and data.shape[n:] == (indices.shape[-1], *whole[n + 2 :])
             and indptr.shape[n:] == (whole[n] + 1,)
         ):
@@ -64,8 +70,13 @@ class BCSR(Batched):
 
     @classmethod
     def fromdense(
-        cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32,
-        n_dense: int = 0, n_batch: int = 0,
+        cls,
+        mat: ArrayLike,
+        *,
+        nse: int | None = None,
+        index_dtype: DTypeLike = np.int32,
+        n_dense: int = 0,
+        n_batch: int = 0,
     ) -> BCSR:
         """The nonzero elements of a dense array; see `bcoo_fromdense`."""
         return cls.from_bcoo(from_dense(BCOO, mat, nse, n_batch, n_dense, index_dtype))
@@ -104,7 +115,9 @@ class BCSR(Batched):
 
         indptr = each(begins, arr.n_batch)(indices[..., 0])
         return cls(
-            (data, indices[..., 1], indptr), shape=arr.shape, indices_sorted=arr.indices_sorted,
+            (data, indices[..., 1], indptr),
+            shape=arr.shape,
+            indices_sorted=arr.indices_sorted,
             unique_indices=arr.unique_indices,
         )
 
@@ -120,8 +133,10 @@ class BCSR(Batched):
         count = arange(self.nse, dtype=indices.dtype)
         rows = each(lambda e: searchsorted(e, count, side="right"), self.n_batch)(ends)
         return BCOO(
-            (self.data, stack([rows.astype(indices.dtype), indices], -1)), shape=self.shape,
-            indices_sorted=self.indices_sorted, unique_indices=self.unique_indices,
+            (self.data, stack([rows.astype(indices.dtype), indices], -1)),
+            shape=self.shape,
+            indices_sorted=self.indices_sorted,
+            unique_indices=self.unique_indices,
         )
 
     def again(self, found: Any) -> Any:
@@ -147,7 +162,11 @@ class BCSR(Batched):
 
 
 def bcsr_fromdense(
-    mat: ArrayLike, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
+    mat: ArrayLike,
+    *,
+    nse: int | None = None,
+    n_batch: int = 0,
+    n_dense: int = 0,
     index_dtype: DTypeLike = np.int32,
 ) -> BCSR:
     """The nonzero elements of a dense array, in row format; see `bcoo_fromdense`."""
@@ -168,14 +187,22 @@ def bcsr_extract(indices: ArrayLike, indptr: ArrayLike, mat: ArrayLike) -> Array
 
 
 def bcsr_dot_general(
-    lhs: Any, rhs: Array, *, dimension_numbers: Any, precision: Any = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
+    lhs: Any,
+    rhs: Array,
+    *,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Stored | Array:
     """Generalized dot product, with the arguments of `bcoo_dot_general`."""
     args: list[Any] = [x.to_bcoo() if isinstance(x, BCSR) else x for x in (lhs, rhs)]
     return bcoo_dot_general(
-        *args, dimension_numbers=dimension_numbers, precision=precision,
-        preferred_element_type=preferred_element_type, out_sharding=out_sharding,
+        *args,
+        dimension_numbers=dimension_numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        out_sharding=out_sharding,
     )
 
 

@@ -34,15 +34,21 @@ def run_while(
     turn = lambda carry: run(body, [*bodies, *carry])  # noqa: E731
     start = _settled("a while_loop", turn, init)
     return while_loop(
-        lambda carry: run(test, [*tests, *carry])[0],
-        lambda carry: _like(start, turn(carry)),
-        start,
+        lambda carry: run(test, [*tests, *carry])[0], lambda carry: _like(start, turn(carry)), start
     )
 
 
 def run_scan(
-    run: Run, values: Sequence[Any], *, body: Program, num_consts: int, num_carry: int,
-    length: int, reverse: bool = False, unroll: int = 1, **p: Any,
+    run: Run,
+    values: Sequence[Any],
+    *,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    length: int,
+    reverse: bool = False,
+    unroll: int = 1,
+    **p: Any,
 ) -> list[Any]:
     consts, init, rows = parts(values, num_consts, num_carry)
     rows = [_rows(x) if isinstance(x, JAXSparse) else x for x in rows]
@@ -140,8 +146,10 @@ def _in_layout(wanted: Any, x: Any) -> Any:
         return x.todense() if isinstance(x, JAXSparse) else x
     leaves, rest = wanted.tree_flatten()
     children = x.tree_flatten()[0]
-    cast = [c.astype(w.dtype) if c.dtype != w.dtype else c
-            for c, w in zip(children, leaves, strict=True)]
+    cast = [
+        c.astype(w.dtype) if c.dtype != w.dtype else c
+        for c, w in zip(children, leaves, strict=True)
+    ]
     return type(wanted).tree_unflatten(rest, cast)
 
 

@@ -209,7 +209,10 @@ def bcoo_sort_indices(mat: M) -> M:
 
 
 def bcoo_update_layout(
-    mat: M, *, n_batch: int | None = None, n_dense: int | None = None,
+    mat: M,
+    *,
+    n_batch: int | None = None,
+    n_dense: int | None = None,
     on_inefficient: str | None = "error",
 ) -> M:
     """The same array with other numbers of batch and dense dimensions.
@@ -259,7 +262,8 @@ def _dense_to_sparse(mat: Any, n: int) -> Any:
     nse = mat.nse * len(more)
     return mat.made(
         data.reshape((*batch, nse, *dense[n:])),
-        both.reshape((*batch, nse, mat.n_sparse + n)), mat.shape,
+        both.reshape((*batch, nse, mat.n_sparse + n)),
+        mat.shape,
     )
 
 
@@ -270,7 +274,8 @@ def _batch_to_sparse(mat: Any, keep: int) -> Any:
     nse = math.prod(batch[keep:]) * mat.nse
     return mat.made(
         data.reshape((*batch[:keep], nse, *dense)),
-        places.reshape((*batch[:keep], nse, places.shape[-1])), mat.shape,
+        places.reshape((*batch[:keep], nse, places.shape[-1])),
+        mat.shape,
     )
 
 

@@ -27,7 +27,11 @@ from shardwise._src.types.dtypes import is_integer
 
 
 def spsolve(
-    data: ArrayLike, indices: ArrayLike, indptr: ArrayLike, b: ArrayLike, tol: float = 1e-6,
+    data: ArrayLike,
+    indices: ArrayLike,
+    indptr: ArrayLike,
+    b: ArrayLike,
+    tol: float = 1e-6,
     reorder: int = 1,
 ) -> Array:
     """The solution x of `A x = b` for a square CSR matrix A, by LU factorization on the host.
@@ -163,9 +167,7 @@ def lobpcg_standard(
     first = _mm(first, Y)
     R, found = residual(first, theta)
     state = asarray(0), first, zeros_like(first), R, found * 0, theta
-    i, vectors, _, _, _, theta = while_loop(
-        lambda s: (s[0] < index(m)) & (s[4] < k), body, state
-    )
+    i, vectors, _, _, _, theta = while_loop(lambda s: (s[0] < index(m)) & (s[4] < k), body, state)
     return theta, vectors, i
 
 

@@ -43,8 +43,11 @@ def todense(arr: Any) -> Array:
 
 
 def empty(
-    shape: Sequence[int], dtype: DTypeLike | None = None, index_dtype: DTypeLike = "int32",
-    sparse_format: str = "bcoo", **kwds: Any,
+    shape: Sequence[int],
+    dtype: DTypeLike | None = None,
+    index_dtype: DTypeLike = "int32",
+    sparse_format: str = "bcoo",
+    **kwds: Any,
 ) -> JAXSparse:
     """A sparse array of zeros.
 
@@ -56,8 +59,13 @@ def empty(
 
 
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None,
-    index_dtype: DTypeLike = "int32", sparse_format: str = "bcoo", **kwds: Any,
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    index_dtype: DTypeLike = "int32",
+    sparse_format: str = "bcoo",
+    **kwds: Any,
 ) -> JAXSparse:
     """A sparse matrix of shape (N, M) with ones along diagonal `k`; see `empty`."""
     cls = _class_of("eye", sparse_format)
@@ -66,10 +74,18 @@ def eye(
 
 
 def random_bcoo(
-    key: Array, shape: Sequence[int], *, dtype: DTypeLike = float,
-    indices_dtype: DTypeLike | None = None, nse: int | float = 0.2, n_batch: int = 0,
-    n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False,
-    generator: Callable[..., Array] = uniform, **kwds: Any,
+    key: Array,
+    shape: Sequence[int],
+    *,
+    dtype: DTypeLike = float,
+    indices_dtype: DTypeLike | None = None,
+    nse: int | float = 0.2,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    unique_indices: bool = True,
+    sorted_indices: bool = False,
+    generator: Callable[..., Array] = uniform,
+    **kwds: Any,
 ) -> BCOO:
     """A BCOO array with random elements at random indices.
 

@@ -106,7 +106,11 @@ class COO(Matrix):
     col: Any
 
     def __init__(
-        self, args: Sequence[Any], *, shape: Sequence[int], rows_sorted: bool = False,
+        self,
+        args: Sequence[Any],
+        *,
+        shape: Sequence[int],
+        rows_sorted: bool = False,
         cols_sorted: bool = False,
     ):
         super().__init__(args, shape=shape)
@@ -131,8 +135,10 @@ class COO(Matrix):
 
     def _turned(self) -> COO:
         return COO(
-            (self.data, self.col, self.row), shape=self.shape[::-1],
-            rows_sorted=self._cols_sorted, cols_sorted=self._rows_sorted,
+            (self.data, self.col, self.row),
+            shape=self.shape[::-1],
+            rows_sorted=self._cols_sorted,
+            cols_sorted=self._rows_sorted,
         )
 
     def _sort_indices(self) -> COO:

@@ -31,11 +31,7 @@ from shardwise._src.sparse.base import (
     sizes_like,
     taken,
 )
-from shardwise._src.sparse.entries import (
-    bcoo_sum_duplicates,
-    bcoo_update_layout,
-    extracted,
-)
+from shardwise._src.sparse.entries import bcoo_sum_duplicates, bcoo_update_layout, extracted
 from shardwise._src.sparse.sparse_shapes import reject_sharding
 from shardwise._src.types.annotations import Array
 from shardwise._src.values.binary import maximum
@@ -44,8 +40,13 @@ Numbers = Any  # ((contracting dims of lhs, of rhs), (batch dims of lhs, of rhs)
 
 
 def bcoo_dot_general(
-    lhs: Any, rhs: Any, *, dimension_numbers: Numbers, precision: Any = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: Numbers,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Stored | Array:
     """Generalized dot product, like `lax.dot_general`.
 
@@ -126,9 +127,7 @@ def _gathered(
     n = indices.ndim - 2
     free = [i for i in range(n) if i not in (*b, *c)]
     inner = [i for i in range(n) if i in c]
-    data, indices = [
-        x.transpose((*b, *free, *inner, *range(n, x.ndim))) for x in (data, indices)
-    ]
+    data, indices = [x.transpose((*b, *free, *inner, *range(n, x.ndim))) for x in (data, indices)]
     rest = [j for j in range(rhs.ndim) if j not in e]
     rhs = rhs.transpose((*e, *rest))
     own = [*inner, *range(n, len(shape))]
@@ -143,7 +142,12 @@ def _gathered(
 
 
 def _added_up(
-    data: Any, indices: Any, rhs: Any, shape: Sequence[int], numbers: Any, precision: Any,
+    data: Any,
+    indices: Any,
+    rhs: Any,
+    shape: Sequence[int],
+    numbers: Any,
+    precision: Any,
     preferred: Any,
 ) -> Any:
     c, d = numbers
@@ -190,12 +194,15 @@ def _of_two(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
         )
     arrays = [
         x.transpose((*first, *others, m.n_batch, *range(m.n_batch + 1, x.ndim)))
-        for m, first, others in ((lhs, b, own[0]), (rhs, e, own[1])) for x in m.whole()
+        for m, first, others in ((lhs, b, own[0]), (rhs, e, own[1]))
+        for x in m.whole()
     ]
     sizes, others = lhs.split()[1], rhs.split()[1]
     shape = (
-        *[lhs.shape[i] for i in (*b, *own[0])], *[rhs.shape[i] for i in own[1]],
-        *[sizes[i] for i in left], *[others[i] for i in right],
+        *[lhs.shape[i] for i in (*b, *own[0])],
+        *[rhs.shape[i] for i in own[1]],
+        *[sizes[i] for i in left],
+        *[others[i] for i in right],
     )
     limit = math.prod(shape[len(shape) - len(left) - len(right) :])
     nse = min((lhs.nse if left else 1) * (rhs.nse if right else 1), limit)
@@ -207,8 +214,10 @@ def _of_two(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
         wide = (*same.shape, len(left) + len(right))
         both = [broadcast_to(i[:, None], (*same.shape, i.shape[1]))[..., k] for k in left]
         both += [broadcast_to(j[None], (*same.shape, j.shape[1]))[..., k] for k in right]
-        places = concatenate([p[..., None] for p in both], -1) if both else (
-            zeros((*same.shape, 0), i.dtype)
+        places = (
+            concatenate([p[..., None] for p in both], -1)
+            if both
+            else (zeros((*same.shape, 0), i.dtype))
         )
         tail = shape[len(shape) - wide[-1] :]
         made = lhs.made(data, places.reshape((len(data), wide[-1])), tail)
@@ -275,10 +284,13 @@ def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
         )
     n = min(lhs.n_batch, rhs.n_batch)
     lhs, rhs = bcoo_update_layout(lhs, n_batch=n), bcoo_update_layout(rhs, n_batch=n)
-    shape = tuple([max(a, b) if 0 not in (a, b) else 0
-                   for a, b in zip(lhs.shape, rhs.shape, strict=True)])
-    if any(a not in (1, s) or b not in (1, s)
-           for a, b, s in zip(lhs.shape, rhs.shape, shape, strict=True)):
+    shape = tuple(
+        [max(a, b) if 0 not in (a, b) else 0 for a, b in zip(lhs.shape, rhs.shape, strict=True)]
+    )
+    if any(
+        a not in (1, s) or b not in (1, s)
+        for a, b, s in zip(lhs.shape, rhs.shape, shape, strict=True)
+    ):
         raise TypeError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not match.")
     sizes, others = lhs.split()[1], rhs.split()[1]
     compared = [k for k, (a, b) in enumerate(zip(sizes, others, strict=True)) if a != 1 and b != 1]
@@ -293,18 +305,25 @@ def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
         places = where(same[..., None], maximum(i[:, None], j[None]), sizes_like(goal, i))
         return (data.reshape((-1, *data.shape[2:])), places.reshape((-1, places.shape[-1])))
 
-    pairs = [
-        broadcast_to(a, shape[:n] + a.shape[n:]) for m in (lhs, rhs) for a in m.whole()
-    ]
+    pairs = [broadcast_to(a, shape[:n] + a.shape[n:]) for m in (lhs, rhs) for a in m.whole()]
     data, indices = each(one, n)(*pairs)
     return lhs.made(data, indices, shape)
 
 
 def bcoo_conv_general_dilated(
-    lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Any,
-    lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None,
-    feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
+    lhs: Any,
+    rhs: Any,
+    *,
+    window_strides: Sequence[int],
+    padding: Any,
+    lhs_dilation: Any = None,
+    rhs_dilation: Any = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Stored:
     """A one-dimensional convolution of arrays of shape (1, 1, n), one of which is sparse, without
     strides, dilation or groups. See `lax.conv_general_dilated`."""
@@ -312,9 +331,12 @@ def bcoo_conv_general_dilated(
     plain = [window_strides, lhs_dilation or (1,), rhs_dilation or (1,)]
     groups = feature_group_count, batch_group_count
     shapes = lhs.shape, rhs.shape
-    if any(tuple(p) != (1,) for p in plain) or groups != (1, 1) or any(
-        len(s) != 3 or s[:2] != (1, 1) for s in shapes
-    ) or dimension_numbers not in (None, ("NCH", "OIH", "NCH")):
+    if (
+        any(tuple(p) != (1,) for p in plain)
+        or groups != (1, 1)
+        or any(len(s) != 3 or s[:2] != (1, 1) for s in shapes)
+        or dimension_numbers not in (None, ("NCH", "OIH", "NCH"))
+    ):
         raise NotImplementedError(
             "bcoo_conv_general_dilated: arrays must have shapes (1, 1, n), in this order, without "
             f"strides, dilation and groups; got shapes {shapes[0]} and {shapes[1]}."

@@ -15,8 +15,12 @@ from shardwise._src.sparse.sparsify import is_sparse
 
 
 def _derivative(
-    transform: Callable, fun: Callable, argnums: int | Sequence[int], has_aux: bool,
-    kwargs: dict[str, Any], gives_value: bool = False,
+    transform: Callable,
+    fun: Callable,
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    kwargs: dict[str, Any],
+    gives_value: bool = False,
 ) -> Callable:
     one = not isinstance(argnums, Sequence)
     nums = [index(argnums)] if one else [index(i) for i in argnums]
@@ -29,8 +33,10 @@ def _derivative(
         def of_data(*data: Any) -> Any:
             given = [*args]
             for i, (leaves, tree), found in zip(places, pairs, data, strict=True):
-                new = [x.with_data(d) if is_sparse(x) else d
-                       for x, d in zip(leaves, found, strict=True)]
+                new = [
+                    x.with_data(d) if is_sparse(x) else d
+                    for x, d in zip(leaves, found, strict=True)
+                ]
                 given[i] = tree.unflatten(new)
             return fun(*given, **named)
 
@@ -39,10 +45,12 @@ def _derivative(
         out = transform(of_data, **options)(*data)
         found = out[1] if gives_value else out[0] if has_aux else out
         rows = zip(pairs, found, strict=True)
-        grads = tuple([
-            tree.unflatten([_placed(x, g) for x, g in zip(leaves, gs, strict=True)])
-            for (leaves, tree), gs in rows
-        ])
+        grads = tuple(
+            [
+                tree.unflatten([_placed(x, g) for x, g in zip(leaves, gs, strict=True)])
+                for (leaves, tree), gs in rows
+            ]
+        )
         result = grads[0] if one else grads
         return (out[0], result) if gives_value else (result, out[1]) if has_aux else result
 

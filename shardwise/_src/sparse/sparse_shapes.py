@@ -20,12 +20,7 @@ from shardwise._src.numpy.shapes import broadcast_to, flip, reshape
 from shardwise._src.ops.indexing.gather_rules import GatherScatterMode
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.sparse.base import M, each, grid, masked, sizes_like
-from shardwise._src.sparse.entries import (
-    bcoo_sum_duplicates,
-    bcoo_update_layout,
-    unflat,
-    with_nse,
-)
+from shardwise._src.sparse.entries import bcoo_sum_duplicates, bcoo_update_layout, unflat, with_nse
 from shardwise._src.types.annotations import Array
 from shardwise._src.values.binary import maximum, minimum
 
@@ -106,8 +101,7 @@ def bcoo_broadcast_in_dim(
         columns.append(where(indices[..., old[d][0]] < 1, new, shape[d]) if d in old else new)
     where_to = stack(columns, -1) if columns else indices[..., :0]
     return mat.made(
-        data.reshape((*wide, total, *deep)),
-        where_to.reshape((*wide, total, stop - start)), shape,
+        data.reshape((*wide, total, *deep)), where_to.reshape((*wide, total, stop - start)), shape
     )
 
 
@@ -124,8 +118,9 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
     axis = canonical_axis(index(dimension), first.ndim)
     layouts = {(m.ndim, m.n_batch, m.n_dense) for m in mats}
     if len(layouts) > 1:
-        _reject("concatenate", "operands have different numbers of batch, sparse or dense "
-                "dimensions.")
+        _reject(
+            "concatenate", "operands have different numbers of batch, sparse or dense dimensions."
+        )
     shapes = {m.shape[:axis] + m.shape[axis + 1 :] for m in mats}
     if len(shapes) > 1:
         raise TypeError(
@@ -156,7 +151,10 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
 
 
 def bcoo_reshape(
-    mat: M, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
+    mat: M,
+    *,
+    new_sizes: Sequence[int],
+    dimensions: Sequence[int] | None = None,
     sharding: Any = None,
 ) -> M:
     """Reshapes the array; `dimensions` permutes it first. sharding: must be None."""
@@ -186,8 +184,10 @@ def bcoo_reshape(
     places = unflat(flat, new[1], indices.dtype)
     return mat.made(
         data.reshape((*new[0], mat.nse, *new[2])),
-        places.reshape((*new[0], mat.nse, len(new[1]))), sizes,
-        mat.indices_sorted, mat.unique_indices,
+        places.reshape((*new[0], mat.nse, len(new[1]))),
+        sizes,
+        mat.indices_sorted,
+        mat.unique_indices,
     )
 
 
@@ -225,12 +225,16 @@ def _without(mat: Any, data: Any, indices: Any, dims: set[int]) -> Any:
     indices = indices[..., np.array(kept, int)] if len(kept) < mat.n_sparse else indices
     return mat.made(
         data.reshape((*wide, data.shape[mat.n_batch], *deep)),
-        indices.reshape((*wide, indices.shape[mat.n_batch], len(kept))), shape,
+        indices.reshape((*wide, indices.shape[mat.n_batch], len(kept))),
+        shape,
     )
 
 
 def bcoo_slice(
-    mat: M, *, start_indices: Sequence[int], limit_indices: Sequence[int],
+    mat: M,
+    *,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> M:
     """Slices from `start_indices` to `limit_indices` with `strides`, per dimension."""
@@ -310,8 +314,14 @@ def bcoo_reduce_sum(mat: M, *, axes: Sequence[int]) -> M:
 
 
 def bcoo_gather(
-    operand: M, start_indices: Array, dimension_numbers: Any, slice_sizes: Sequence[int], *,
-    unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
+    operand: M,
+    start_indices: Array,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
     fill_value: Any = None,
 ) -> M:
     """Slices of equal size at many start indices, like `lax.gather`: a batch of dynamic slices.
@@ -349,5 +359,3 @@ def bcoo_gather(
         order[d] = position
     found = bcoo_update_layout(found, n_batch=0)
     return bcoo_transpose(found, permutation=order)
-
-

@@ -33,11 +33,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.sparse.base import JAXSparse, Stored
 from shardwise._src.sparse.control import run_cond, run_scan, run_while
 from shardwise._src.sparse.entries import bcoo_update_layout
-from shardwise._src.sparse.products import (
-    at_places,
-    bcoo_dot_general,
-    bcoo_multiply_sparse,
-)
+from shardwise._src.sparse.products import at_places, bcoo_dot_general, bcoo_multiply_sparse
 from shardwise._src.sparse.sparse_shapes import (
     bcoo_broadcast_in_dim,
     bcoo_concatenate,
@@ -251,9 +247,11 @@ def _split(x: Any, *, sizes: tuple[int, ...], axis: int) -> list[Any]:
 PROGRAMS: dict[Op, Callable] = {while_loop: run_while, scan: run_scan, cond: run_cond}
 _LINEAR = [elementwise.neg, elementwise.real, elementwise.imag, elementwise.conj]
 _ZERO_AT_ZERO = [
-    getattr(elementwise, name) for name in """
+    getattr(elementwise, name)
+    for name in """
     abs asin asinh atan atanh cbrt ceil expm1 floor log1p round sign sin sinh sqrt square tan tanh
-    """.split() if hasattr(elementwise, name)
+    """.split()
+    if hasattr(elementwise, name)
 ]
 RULES: dict[Op, Callable] = {
     **{op: _unary(True) for op in _LINEAR},
@@ -261,23 +259,28 @@ RULES: dict[Op, Callable] = {
     convert_element_type: _converted,
     integer_pow: _power,
     elementwise.todense: lambda op, x: x.todense(),
-    **{op: _on_stored(fun) for op, fun in {
-        dot_general: _dot,
-        elementwise.mul: _mul,
-        elementwise.div: _div,
-        elementwise.add: _add,
-        elementwise.sub: _sub,
-        basis.reduce_sum: _sum,
-        basis.broadcast_in_dim: lambda x, *, shape, dims: bcoo_broadcast_in_dim(
-            x, shape=shape, broadcast_dimensions=dims
-        ),
-        basis.reshape: lambda x, *, shape: bcoo_reshape(x, new_sizes=shape),
-        basis.transpose: lambda x, *, perm: bcoo_transpose(x, permutation=perm),
-        shape.slice_: bcoo_slice,
-        shape.split: _split,
-        shape.rev: bcoo_rev,
-        shape.concatenate: lambda *xs, dimension: bcoo_concatenate(xs, dimension=dimension),
-        gather.dynamic_slice: lambda x, *at, slice_sizes: bcoo_dynamic_slice(x, at, slice_sizes),
-        gather.gather: bcoo_gather,
-    }.items()},
+    **{
+        op: _on_stored(fun)
+        for op, fun in {
+            dot_general: _dot,
+            elementwise.mul: _mul,
+            elementwise.div: _div,
+            elementwise.add: _add,
+            elementwise.sub: _sub,
+            basis.reduce_sum: _sum,
+            basis.broadcast_in_dim: lambda x, *, shape, dims: bcoo_broadcast_in_dim(
+                x, shape=shape, broadcast_dimensions=dims
+            ),
+            basis.reshape: lambda x, *, shape: bcoo_reshape(x, new_sizes=shape),
+            basis.transpose: lambda x, *, perm: bcoo_transpose(x, permutation=perm),
+            shape.slice_: bcoo_slice,
+            shape.split: _split,
+            shape.rev: bcoo_rev,
+            shape.concatenate: lambda *xs, dimension: bcoo_concatenate(xs, dimension=dimension),
+            gather.dynamic_slice: lambda x, *at, slice_sizes: bcoo_dynamic_slice(
+                x, at, slice_sizes
+            ),
+            gather.gather: bcoo_gather,
+        }.items()
+    },
 }

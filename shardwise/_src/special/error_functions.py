@@ -77,8 +77,11 @@ def _first_quadrant(z: Any, x: Any, y: Any) -> Any:
     residue = 2.0 * ew.exp(-square) * turned
     plain = (y >= x) & (y >= math.pi / h)
     second = (y < x) & _near_nodes(x, h)
-    found = where(second, whole - residue / (1.0 - where(second, turned, 0.0)),
-                  middle + residue / (1.0 + where(second, 0.0, turned)))
+    found = where(
+        second,
+        whole - residue / (1.0 - where(second, turned, 0.0)),
+        middle + residue / (1.0 + where(second, 0.0, turned)),
+    )
     return where(plain, middle, found)
 
 
@@ -141,8 +144,10 @@ def _dawsn(x: Any) -> Any:
     h, halves, wholes = _rule(x)
     y = where(y < 1.5, 1.5, y)
     trapezoid = _near_nodes(y, h) & (y < 20.0)
-    sums = [over_nodes(rule, lambda t, y: 1.0 / (y - t * t / y), y) * (2 * h / math.pi)
-            for rule in (halves, wholes)]
+    sums = [
+        over_nodes(rule, lambda t, y: 1.0 / (y - t * t / y), y) * (2 * h / math.pi)
+        for rule in (halves, wholes)
+    ]
     slope = signed_pi(ew.tan, where(y < 20.0, y, 0.0) / h)
     bell = ew.exp(-y * y)
     middle = sums[0] + bell * where(trapezoid, 1.0, slope)
@@ -237,7 +242,8 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate where ndtr underflows. series_order: no effect, no series is used."""
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ValueError(
-            f"log_ndtr: series_order must be an integer from 0 to 30; got {series_order!r}.")
+            f"log_ndtr: series_order must be an integer from 0 to 30; got {series_order!r}."
+        )
     return wide(log_ndtr_of, x)
 
 
@@ -249,7 +255,8 @@ def _quantile(p: Any) -> Any:
     log = ew.log(p)
     t = ew.sqrt(-2.0 * log)
     x = (2.515517 + t * (0.802853 + t * 0.010328)) / (
-        1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t
+        1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
+    ) - t
     for _ in range(by_dtype(p, 1, 2)):
         slope = math.sqrt(2 / math.pi) / _erfcx(x * (-1 / _ROOT_2))
         step = (log_ndtr_of(x) - log) / slope
@@ -316,7 +323,8 @@ def _owens_t(h: Any, a: Any) -> Any:
     end = ew.min(slope, 9.0 / where(g > 9.0, g, 9.0))
     rule = (0.5 + 0.5 * points, weights)
     total = over_nodes(
-        rule, lambda t, g, end: ew.exp(-0.5 * (g * end * t) ** 2) / (1.0 + (end * t) ** 2), g, end)
+        rule, lambda t, g, end: ew.exp(-0.5 * (g * end * t) ** 2) / (1.0 + (end * t) ** 2), g, end
+    )
     inner = total * end * exp_of_square(g, -0.5) * (0.25 / math.pi)
     inner = where(g < math.inf, inner, 0.0)
     q, r = ndtr_of(-h), ndtr_of(where(beyond, far * -h, 0.0))

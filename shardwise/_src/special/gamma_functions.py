@@ -33,9 +33,16 @@ _STIRLING = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli_numbers(9
 # (ζ(k) - 1) (-1)^k / k, for log Γ(2 + w) = (1 - γ) w + the sum of these times w^k (DLMF 5.7.3);
 # ζ(k) - 1 is summed up to 199^-k, the rest by the Euler-Maclaurin formula.
 _NEAR_TWO = [0.42278433509846714] + [
-    (-1) ** k / k * math.fsum([*(float(n) ** -k for n in range(2, 200)), 200.0 ** (1 - k) * (
-        1 / (k - 1) + 1 / 400 + k / 480000 - k * (k + 1) * (k + 2) / 1.152e12
-    )]) for k in range(2, 32)
+    (-1) ** k
+    / k
+    * math.fsum(
+        [
+            *(float(n) ** -k for n in range(2, 200)),
+            200.0 ** (1 - k)
+            * (1 / (k - 1) + 1 / 400 + k / 480000 - k * (k + 1) * (k + 2) / 1.152e12),
+        ]
+    )
+    for k in range(2, 32)
 ]
 
 
@@ -93,6 +100,7 @@ def gamma_of(x: Any) -> Any:
 @fused(arrays=1)
 def gamma(x: ArrayLike) -> Array:
     """The gamma function; NaN at negative integers. Complex arguments: exp(loggamma)."""
+
     def of(x: Any) -> Any:
         return ew.exp(_complex_loggamma(x)) if is_complex(type_of(x).dtype) else gamma_of(x)
 
@@ -132,8 +140,11 @@ def _complex_loggamma(z: Any) -> Any:
     right = (w - 0.5) * ew.log(w) - w + HALF_LOG_TAU + correction(w) - steps
     # log sin πz, analytic in the upper half plane
     turned = ew.complex(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
-    log_sine = (ew.complex(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
-                + complex(-math.log(2), math.pi / 2))
+    log_sine = (
+        ew.complex(ew.imag(z), -re) * math.pi
+        + ew.log(1.0 - ew.exp(turned))
+        + complex(-math.log(2), math.pi / 2)
+    )
     out = where(left, math.log(math.pi) - log_sine - ew.conj(right), right)
     pole = (im == 0.0) & (re <= 0.0) & (re == ew.floor(re))
     below = (im < 0.0) | ((im == 0.0) & (1.0 / im < 0.0))
@@ -167,17 +178,16 @@ def sign_of_gamma(x: Any) -> Any:
 @fused(arrays=1)
 def digamma(x: ArrayLike) -> Array:
     """The derivative of the logarithm of the gamma function."""
-    return wide(
-        lambda x: where(x == 0.0, -1.0 / x, where(x == math.inf, x, special.digamma(x))), x
-    )
+    return wide(lambda x: where(x == 0.0, -1.0 / x, where(x == math.inf, x, special.digamma(x))), x)
 
 
 @fused(arrays=2)
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """The n-th derivative of `digamma`; n: integers."""
     if not is_integer(type_of(n).dtype):
-        raise ValueError(f"polygamma: n must be of an integer dtype; got "
-                         f"{type_of(n).str_short(True)}.")
+        raise ValueError(
+            f"polygamma: n must be of an integer dtype; got {type_of(n).str_short(True)}."
+        )
     return wide(special.polygamma, n, x)
 
 
@@ -235,8 +245,10 @@ def bernoulli(n: int) -> Array:
     numbers[0] = 1
     numbers[1:2] = -0.5
     known = min(n // 2, 130)  # the remaining ones overflow
-    numbers[2::2] = [*bernoulli_numbers(known), *(
-        math.inf * (-1) ** (k - 1) for k in range(known + 1, n // 2 + 1))]
+    numbers[2::2] = [
+        *bernoulli_numbers(known),
+        *(math.inf * (-1) ** (k - 1) for k in range(known + 1, n // 2 + 1)),
+    ]
     with np.errstate(over="ignore"):
         return asarray(numbers.astype(np.dtype(canonicalize(float).name)))
 

@@ -60,7 +60,8 @@ def _scaled_series(
 
     first = full(0.0, (), type_of(one).dtype)
     _, _, total, endless, powers, *_ = while_loop(
-        more, step, (first, one, one, active, one * 0, *args))
+        more, step, (first, one, one, active, one * 0, *args)
+    )
     return where(endless, math.nan, total), powers
 
 
@@ -99,7 +100,10 @@ def _confluent(a: Any, b: Any, x: Any) -> Any:
     ends = _whole_below(c) & (b > 0.0) & (z > 0.0) & ew.is_finite(z)
     total, powers = _scaled_series(
         lambda k, s: _over(s[0] + k, s[1] + k) * (s[2] / (k + 1.0)),
-        (c, b, where(far | waves | ends, 0.0, z)), ew.is_finite(z), 20000)
+        (c, b, where(far | waves | ends, 0.0, z)),
+        ew.is_finite(z),
+        20000,
+    )
     other, more = _laguerre(*[where(ends, v, o) for v, o in ((-c, 0.0), (b, 1.0), (z, 0.0))])
     total, powers = where(ends, other, total), where(ends, more, powers)
     half = ew.exp(0.5 * (powers * math.log(_LARGE) + where(turned, x, 0.0)))
@@ -113,8 +117,9 @@ def _confluent(a: Any, b: Any, x: Any) -> Any:
     power = (c - b) * ew.log(w)
     scale = ew.exp(0.5 * where(turned, power, power + where(far, x, 0.0)))
     near = where(far, scale * total * poch_of(c, b - c) * scale, near)
-    return where(waves, _downward(*[where(waves, v, o) for v, o in ((a, 3.0), (b, 1.0), (x, 0.0))]),
-                 near)
+    return where(
+        waves, _downward(*[where(waves, v, o) for v, o in ((a, 3.0), (b, 1.0), (x, 0.0))]), near
+    )
 
 
 def _laguerre(n: Any, b: Any, z: Any) -> tuple[Any, Any]:
@@ -126,13 +131,18 @@ def _laguerre(n: Any, b: Any, z: Any) -> tuple[Any, Any]:
         high = ew.abs(new) > _LARGE
         old, new = [where(high, v / _LARGE, v) for v in (now, new)]
         on = k < n
-        return (k + 1.0, where(on, old, before), where(on, new, now),
-                where(on & high, powers + 1.0, powers))
+        return (
+            k + 1.0,
+            where(on, old, before),
+            where(on, new, now),
+            where(on & high, powers + 1.0, powers),
+        )
 
     one = z * 0 + 1.0
     first = full(0.0, (), type_of(one).dtype)
     k, _, total, powers = while_loop(
-        lambda s: any_of(s[0] < n) & (s[0] < 20000.0), step, (first, one, one, one * 0))
+        lambda s: any_of(s[0] < n) & (s[0] < 20000.0), step, (first, one, one, one * 0)
+    )
     return where(n > k, math.nan, total), powers
 
 
@@ -157,8 +167,10 @@ def _downward(a: Any, b: Any, x: Any) -> Any:
     value, slope = _plain(a, b, z), a / b * _plain(a + 1.0, b + 1.0, z)
     most = by_dtype(x, 1e4, 1e5)
     _, end, value, _ = while_loop(
-        lambda s: any_of(s[1] > x) & (s[0] < most), step,
-        (full(0.0, (), type_of(z).dtype), z, value, slope))
+        lambda s: any_of(s[1] > x) & (s[0] < most),
+        step,
+        (full(0.0, (), type_of(z).dtype), z, value, slope),
+    )
     return where(end > x, math.nan, value)
 
 
@@ -179,8 +191,9 @@ def _taylor(back: Callable, z: Any, t: Any, value: Any, slope: Any, count: int) 
 
 
 def _plain(a: Any, b: Any, x: Any) -> Any:
-    return _series(lambda k, s: (s[0] + k) / (s[1] + k) * (s[2] / (k + 1.0)), (a, b, x),
-                   ew.is_finite(x), 1000)
+    return _series(
+        lambda k, s: (s[0] + k) / (s[1] + k) * (s[2] / (k + 1.0)), (a, b, x), ew.is_finite(x), 1000
+    )
 
 
 def _confluent_derivative(out: Any, a: Any, b: Any, x: Any) -> Any:
@@ -215,7 +228,9 @@ def _gauss(a: Any, b: Any, c: Any, x: Any) -> Any:
     """The power series, which terminates if a or b is a negative integer."""
     return _series(
         lambda k, s: _over((s[0] + k) * (s[1] + k), s[2] + k) * (s[3] / (k + 1.0)),
-        (a, b, c, x), ew.is_finite(x), 10000,
+        (a, b, c, x),
+        ew.is_finite(x),
+        10000,
     )
 
 

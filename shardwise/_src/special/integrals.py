@@ -181,9 +181,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     return wide(_sici, x)
 
 
-@with_derivatives(
-    lambda out, x: where(x == 1.0, -1.0, ew.log(x) / (1.0 - where(x == 1.0, 0.0, x)))
-)
+@with_derivatives(lambda out, x: where(x == 1.0, -1.0, ew.log(x) / (1.0 - where(x == 1.0, 0.0, x))))
 def _spence(x: Any) -> Any:
     """The sum of B_k u^(k+1) / (k+1)!, u = -log x, for ½ ≤ x ≤ 1; otherwise DLMF 25.12.4, .6."""
     large = x > 1.0

@@ -105,9 +105,7 @@ def _random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     return incomplete.random_gamma_grad(a, x)
 
 
-def polynomial(
-    x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None = None
-) -> Array:
+def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None = None) -> Array:
     """coeffs[0] + coeffs[1] x + coeffs[2] x² + …, by Horner's rule.
 
     Args:

@@ -107,6 +107,7 @@ def _factors(degree: int, normalized: bool) -> tuple[np.ndarray, np.ndarray, np.
     if normalized:
         sizes = np.where(below, n * n - m * m, 1)
         up = np.sqrt(np.maximum(4 * n * n - 1, 0) / sizes)
-        back = up * np.sqrt(np.where(n - 1 > m, (n - 1) ** 2 - m * m, 0)
-                            / np.where(n > 1, 4 * (n - 1) ** 2 - 1, 1))
+        back = up * np.sqrt(
+            np.where(n - 1 > m, (n - 1) ** 2 - m * m, 0) / np.where(n > 1, 4 * (n - 1) ** 2 - 1, 1)
+        )
     return np.cumprod(first), np.where(below, up, 0), np.where(n - 1 > m, back, 0)

@@ -211,8 +211,9 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """
     v, n_iter = as_integer(v, "bessel_jn: v"), as_integer(n_iter, "bessel_jn: n_iter")
     if not 0 <= v < n_iter:
-        raise ValueError(f"bessel_jn: v must be at least 0 and below n_iter; got v={v}, "
-                         f"n_iter={n_iter}.")
+        raise ValueError(
+            f"bessel_jn: v must be at least 0 and below n_iter; got v={v}, n_iter={n_iter}."
+        )
     return _bessel_jn(z, v, n_iter)
 
 
@@ -278,8 +279,9 @@ def _upward(v: int, z: Any) -> list[Any]:
         a = [1.0]
         for k in range(1, 38):
             a.append(a[-1] * (4 * n * n - (2 * k - 1) ** 2) / (8 * k))
-        p, q = [horner([(-1) ** k * c for k, c in enumerate(a[i::2])], square, 1 / 441)
-                for i in (0, 1)]
+        p, q = [
+            horner([(-1) ** k * c for k, c in enumerate(a[i::2])], square, 1 / 441) for i in (0, 1)
+        ]
         q, plus, minus = q / y, sin + cos, sin - cos
         wave = p * minus + q * plus if n else p * plus - q * minus
         orders.append(wave / ew.sqrt(math.pi * y))
@@ -293,7 +295,11 @@ def _upward(v: int, z: Any) -> list[Any]:
 
 
 def sph_harm_y(
-    n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: int | None = None,
+    n: ArrayLike,
+    m: ArrayLike,
+    theta: ArrayLike,
+    phi: ArrayLike,
+    diff_n: int | None = None,
     n_max: int | None = None,
 ) -> Array:
     """Spherical harmonics of degrees n ≥ 0 and orders m, |m| ≤ n, complex; 0 for |m| > n.
@@ -304,11 +310,13 @@ def sph_harm_y(
     """
     if diff_n is not None:
         raise NotImplementedError(
-            f"sph_harm_y: diff_n must be None; got {diff_n!r}. Use jvp or grad for derivatives.")
+            f"sph_harm_y: diff_n must be None; got {diff_n!r}. Use jvp or grad for derivatives."
+        )
     for name, x in (("n", n), ("m", m)):
         if not is_integer(type_of(x).dtype):
-            raise TypeError(f"sph_harm_y: {name} must be integers; got "
-                            f"{type_of(x).str_short(True)}.")
+            raise TypeError(
+                f"sph_harm_y: {name} must be integers; got {type_of(x).str_short(True)}."
+            )
     if n_max is None:
         n_max = max_of(n)  # pyright: ignore[reportAssignmentType] (an array, which `whole` reads)
     return _sph_harm_y(n, m, theta, phi, max(as_integer(n_max, "sph_harm_y: n_max"), 0))

@@ -30,8 +30,7 @@ class _Loop:
     def __init__(self, op: Op, sample: Sample):
         self.function = functools.partial(sample.apply, op)
         self.values = [
-            [np.asarray(sample.variant(i, k)) for k in range(SIZE)]
-            for i in range(len(sample.args))
+            [np.asarray(sample.variant(i, k)) for k in range(SIZE)] for i in range(len(sample.args))
         ]
         self._found: dict[tuple[int, ...], list[np.ndarray]] = {}
 
@@ -87,8 +86,7 @@ def _placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
             seen = set()
             for last in _ends(subset):
                 places = tuple(
-                    None if i not in subset else ranks[i] if i in last else 0
-                    for i in range(count)
+                    None if i not in subset else ranks[i] if i in last else 0 for i in range(count)
                 )
                 if places not in seen:
                     seen.add(places)
@@ -148,9 +146,7 @@ def _nested(
     return _batched_in_front(inside, values, [0 if o else None for o in outer], OUTER)
 
 
-def _nested_loop(
-    loop: _Loop, outer: tuple[bool, ...], inner: tuple[bool, ...]
-) -> list[np.ndarray]:
+def _nested_loop(loop: _Loop, outer: tuple[bool, ...], inner: tuple[bool, ...]) -> list[np.ndarray]:
     def choice(j: int, k: int) -> tuple[int, ...]:
         return tuple((j * o + k * i) % SIZE for o, i in zip(outer, inner, strict=True))
 

@@ -86,8 +86,11 @@ def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None
             continue  # reported by the derivative check
         if any(eqn.op is op for eqn in linear.program.eqns):
             report.about = sample.describe()
-            report.add("missing field", "transpose=None",
-                       f"a `transpose` rule: the linearization of {op.name} contains {op.name}")
+            report.add(
+                "missing field",
+                "transpose=None",
+                f"a `transpose` rule: the linearization of {op.name} contains {op.name}",
+            )
             report.about = "-"
             return
 
@@ -100,9 +103,7 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
         report.raised("type", error)
         return False
     inferred = found if op.multiple else [found]
-    out_types = [
-        stored_type(t) if isinstance(t.dtype, ExtendedDType) else t for t in inferred
-    ]
+    out_types = [stored_type(t) if isinstance(t.dtype, ExtendedDType) else t for t in inferred]
     try:
         given = [type_of(a) for a in sample.args]
         program = staged(functools.partial(sample.apply, op), given, op.name)

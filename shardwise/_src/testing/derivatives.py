@@ -217,8 +217,9 @@ class _Checks:
         ]
         first, second, mixed = ([v[i] for i in point.outs] for v in values)
         expected = [2 * a - 3 * b for a, b in zip(first, second, strict=True)]
-        if not all(np.allclose(m, e, rtol=1e-9, atol=1e-9)
-                   for m, e in zip(mixed, expected, strict=True)):
+        if not all(
+            np.allclose(m, e, rtol=1e-9, atol=1e-9) for m, e in zip(mixed, expected, strict=True)
+        ):
             return  # not linear in these operands
         if all(not v.any() for v in [*first, *second]):
             return  # zero everywhere: trivially linear
@@ -246,8 +247,11 @@ def transposed(linear: LinearFunction, cts: Sequence[Any]) -> list[Any]:
 
 def product(left: Sequence[Any], right: Sequence[Any]) -> float:
     """The real inner product of two lists of values, in which None is zero."""
-    pairs = [(wide(a), wide(b)) for a, b in zip(left, right, strict=True)
-             if a is not None and b is not None]
+    pairs = [
+        (wide(a), wide(b))
+        for a, b in zip(left, right, strict=True)
+        if a is not None and b is not None
+    ]
     return float(sum(np.real(np.sum(a * b)) for a, b in pairs))
 
 

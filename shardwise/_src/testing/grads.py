@@ -23,9 +23,13 @@ _TOLERANCES = {8: 1e-5, 4: 3e-2, 2: 0.3}
 
 
 def check_grads(
-    f: Callable, args: Sequence[Any], order: int,
-    modes: str | Sequence[str] = ("fwd", "rev"), atol: float | None = None,
-    rtol: float | None = None, eps: float | None = None,
+    f: Callable,
+    args: Sequence[Any],
+    order: int,
+    modes: str | Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
 ) -> None:
     """Checks the derivatives of `f` at `args` in random directions.
 
@@ -45,8 +49,13 @@ def check_grads(
 
 
 def check_jvp(
-    f: Callable, f_jvp: Callable, args: Sequence[Any], atol: float | None = None,
-    rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
+    f: Callable,
+    f_jvp: Callable,
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float = 1e-4,
+    err_msg: str = "",
 ) -> None:
     """Checks a function that returns values and tangents against finite differences of `f`.
 
@@ -68,8 +77,13 @@ def check_jvp(
 
 
 def check_vjp(
-    f: Callable, f_vjp: Callable, args: Sequence[Any], atol: float | None = None,
-    rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
+    f: Callable,
+    f_vjp: Callable,
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float = 1e-4,
+    err_msg: str = "",
 ) -> None:
     """Checks a function that returns values and pullbacks against finite differences of `f`.
 
@@ -106,8 +120,13 @@ class _Checker:
     """
 
     def __init__(
-        self, f: Callable, args: Sequence[Any], atol: float | None, rtol: float | None,
-        eps: float | None, head: str = "",
+        self,
+        f: Callable,
+        args: Sequence[Any],
+        atol: float | None,
+        rtol: float | None,
+        eps: float | None,
+        head: str = "",
     ):
         leaves, self.tree = flatten(tuple(args))
         self.f, self.xs = f, [EAGER.array(x) for x in leaves]
@@ -127,6 +146,7 @@ class _Checker:
             return
         tangents, outs, slopes = self.differences(fun)
         if "fwd" in modes:
+
             def forward(*args: Any) -> list[Any]:
                 values, found = push_forward(fun, args, tangents, current().interpreter)
                 return filled(found, [type_of(v) for v in values], "tangent")
@@ -158,8 +178,12 @@ class _Checker:
         tangents = self.directions(self.xs)
         outs = [np.asarray(o) for o in fun(*self.xs)]
         ahead, behind = (
-            fun(*[x if t is None else moved(x, t, sign * self.eps)
-                  for x, t in zip(self.xs, tangents, strict=True)])
+            fun(
+                *[
+                    x if t is None else moved(x, t, sign * self.eps)
+                    for x, t in zip(self.xs, tangents, strict=True)
+                ]
+            )
             for sign in (1, -1)
         )
         slopes = [
@@ -178,8 +202,7 @@ class _Checker:
         self.same(np.asarray(right), np.asarray(left), f"{what}, inner product")
 
     def same(
-        self, came: np.ndarray, expected: np.ndarray, what: str,
-        other: str = "finite differences",
+        self, came: np.ndarray, expected: np.ndarray, what: str, other: str = "finite differences"
     ) -> None:
         if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol):
             whats = "derivatives differ" if other == "finite differences" else "it differs"

@@ -39,8 +39,13 @@ AXIS = "x"
 PARTS = 2
 UNEVEN_PARTS = 3
 _COMBINE: dict[str, Callable] = {
-    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 
 
@@ -53,8 +58,9 @@ class _Split:
     outs: tuple[frozenset[int], ...]
 
     def shardings(self, mesh: Any, types: Sequence[ArrayType]) -> list[NamedSharding]:
-        return [NamedSharding(mesh, _spec(t, dims))
-                for t, dims in zip(types, self.ins, strict=True)]
+        return [
+            NamedSharding(mesh, _spec(t, dims)) for t, dims in zip(types, self.ins, strict=True)
+        ]
 
 
 def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
@@ -84,8 +90,11 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
         if factor not in contracted:
             _check_explicit(op, sample, types, split, report)
         elif dims.combine is None:
-            report.add(f"dims: contracted factor '{factor}'", "combine=None",
-                       "how partial results over it are combined")
+            report.add(
+                f"dims: contracted factor '{factor}'",
+                "combine=None",
+                "how partial results over it are combined",
+            )
     run = _Placed(op, sample, types, report)
     if run.expected is None:
         return
@@ -133,9 +142,7 @@ def _split(
     """The sharding along a factor; None if a size is not divisible."""
 
     def places(groups: Any, ts: Sequence[ArrayType]) -> tuple[frozenset[int], ...]:
-        return tuple(
-            frozenset(d for d, f in enumerate(g) if _major(f) == factor) for g in groups
-        )
+        return tuple(frozenset(d for d, f in enumerate(g) if _major(f) == factor) for g in groups)
 
     ins, out_places = places(dims.inputs, types), places(dims.outputs, outs)
     pairs = [*zip(types, ins, strict=True), *zip(outs, out_places, strict=True)]
@@ -172,8 +179,9 @@ def _check_explicit(
         report.raised(check, error)
         return
     outs = tuple(outs) if op.multiple else (outs,)
-    expected = [o.update(mesh=mesh, spec=_spec(o, p))
-                for o, p in zip(outs, split.outs, strict=True)]
+    expected = [
+        o.update(mesh=mesh, spec=_spec(o, p)) for o, p in zip(outs, split.outs, strict=True)
+    ]
     for came, wanted in zip(outs, expected, strict=True):
         if came.mesh is None or came.spec.dims(came.ndim) != wanted.spec.dims(wanted.ndim):
             report.add(check, came.str_short(True), wanted.str_short(True))
@@ -191,15 +199,23 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
     dims = op.dims(op, *types, **sample.params) if op.dims is not None else None
     groups = [{_major(f) for f in g} for g in dims.inputs] if dims is not None else []
     for factor in sorted({f for g in groups for f in g if f is not None}):
-        joint = frozenset((i, d) for i, g in enumerate(dims.inputs if dims else ())
-                          for d, f in enumerate(g) if _major(f) == factor)
+        joint = frozenset(
+            (i, d)
+            for i, g in enumerate(dims.inputs if dims else ())
+            for d, f in enumerate(g)
+            if _major(f) == factor
+        )
         if len(joint) > 1 and len({i for i, _ in joint}) == len(joint):
             places.append(joint)
     uneven = [p for p in places if any(types[i].shape[d] % UNEVEN_PARTS for i, d in p)]
-    splits = [_Split(
-        " and ".join(f"operand {i}, dimension {d}" for i, d in sorted(p)) + ", unevenly",
-        tuple(frozenset(d for k, d in p if k == i) for i in range(len(types))), (),
-    ) for p in uneven]
+    splits = [
+        _Split(
+            " and ".join(f"operand {i}, dimension {d}" for i, d in sorted(p)) + ", unevenly",
+            tuple(frozenset(d for k, d in p if k == i) for i in range(len(types))),
+            (),
+        )
+        for p in uneven
+    ]
     with poison_padding(True), divided_matrix_min_size_bytes(0):
         run = _Placed(op, sample, types, report, UNEVEN_PARTS)
         if run.expected is None:
@@ -213,7 +229,11 @@ class _Placed:
     """Runs a sample under different shardings, several per compiled program."""
 
     def __init__(
-        self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report,
+        self,
+        op: Op,
+        sample: Sample,
+        types: tuple[ArrayType, ...],
+        report: Report,
         parts: int = PARTS,
     ):
         self.op, self.sample, self.report, self.types = op, sample, report, types
@@ -234,8 +254,11 @@ class _Placed:
 
         def everything(*args: Any) -> list[Any]:
             count = len(self.types)
-            return [out for i in range(len(splits))
-                    for out in self.program(*args[i * count : (i + 1) * count])]
+            return [
+                out
+                for i in range(len(splits))
+                for out in self.program(*args[i * count : (i + 1) * count])
+            ]
 
         program = staged(everything, self.given * len(splits), "placements")
         targets = [t for s in splits for t in s.shardings(self.mesh, self.types)]
@@ -250,11 +273,14 @@ class _Placed:
         return exe.module.has_collectives, groups
 
     def same_values(self, split: _Split, arrays: list[Any]) -> bool:
-        return all([
-            self.report.compare(f"placement: {split.label} (result {i})", a, e,
-                                self.sample.tolerance)
-            for i, (a, e) in enumerate(zip(arrays, self.expected or [], strict=True))
-        ])
+        return all(
+            [
+                self.report.compare(
+                    f"placement: {split.label} (result {i})", a, e, self.sample.tolerance
+                )
+                for i, (a, e) in enumerate(zip(arrays, self.expected or [], strict=True))
+            ]
+        )
 
     def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
         """The results; none if it fails, which is reported for the failing sharding."""
@@ -280,15 +306,19 @@ class _Placed:
         for split in splits:
             exe, _ = self.placed([split])
             if exe.module.has_collectives:
-                self.report.add(f"placement: {split.label} needs communication",
-                                _collectives(exe), "none: `dims` says results are sharded alike")
+                self.report.add(
+                    f"placement: {split.label} needs communication",
+                    _collectives(exe),
+                    "none: `dims` says results are sharded alike",
+                )
 
     def _check_outputs(self, split: _Split, arrays: list[Any]) -> None:
         for i, (a, dims) in enumerate(zip(arrays, split.outs, strict=True)):
             wanted = NamedSharding(self.mesh, _spec(a.aval, dims))
             if not a.sharding.is_equivalent_to(wanted, a.ndim):
-                self.report.add(f"placement: {split.label}, sharding of result {i}",
-                                a.sharding, wanted)
+                self.report.add(
+                    f"placement: {split.label}, sharding of result {i}", a.sharding, wanted
+                )
 
     def check_contracted(self, splits: Sequence[_Split], dims: Dims) -> None:
         """Factors of no result: values are correct, and partial results combine by `combine`."""
@@ -301,16 +331,21 @@ class _Placed:
         """Combining the op on both halves must equal the op on the full operands."""
         halves = []
         for half in range(PARTS):
-            args = [_half(np.asarray(a), d, half)
-                    for a, d in zip(self.args, split.ins, strict=True)]
+            args = [
+                _half(np.asarray(a), d, half) for a, d in zip(self.args, split.ins, strict=True)
+            ]
             try:
                 halves.append([np.asarray(r) for r in self.function(*args)])
             except TypeError:
                 return  # the parameters contain shapes, so the op does not accept halves
         for i, (a, b, e) in enumerate(zip(*halves, self.expected or [], strict=True)):
             together = _COMBINE[combine](a, b)
-            self.report.compare(f"dims: combine={combine!r} over {split.label} (result {i})",
-                                together, e, self.sample.tolerance)
+            self.report.compare(
+                f"dims: combine={combine!r} over {split.label} (result {i})",
+                together,
+                e,
+                self.sample.tolerance,
+            )
 
     def check_unnamed(self, splits: Sequence[_Split]) -> None:
         """Dimensions without a factor: values are correct, and sharding them is not free."""
@@ -318,13 +353,15 @@ class _Placed:
             if not self.same_values(split, arrays):
                 continue
             # Uneven shards may happen to need no communication: that does not imply a rule.
-            if all(a.sharding.is_fully_replicated or not a.sharding.is_even(a.shape)
-                   for a in arrays):
+            if all(
+                a.sharding.is_fully_replicated or not a.sharding.is_even(a.shape) for a in arrays
+            ):
                 continue
             exe, _ = self.placed([split])
             if not exe.module.has_collectives:
                 self.report.add(
-                    f"missing rule: {split.label}", "None in `dims`",
+                    f"missing rule: {split.label}",
+                    "None in `dims`",
                     "a factor: XLA shards it without communication, with results "
                     + ", ".join(str(getattr(a.sharding, "spec", a.sharding)) for a in arrays),
                 )

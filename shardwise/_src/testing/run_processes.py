@@ -1,10 +1,10 @@
 """Runs multi-process programs on this machine for tests: real processes, with a deadline.
 
-    results = run_processes('''
-        import shardwise as sw
-        print(sw.process_index(), sw.device_count())
-    ''', 2, devices=2)
-    assert [r.out for r in results] == ["0 4\\n", "1 4\\n"]
+results = run_processes('''
+    import shardwise as sw
+    print(sw.process_index(), sw.device_count())
+''', 2, devices=2)
+assert [r.out for r in results] == ["0 4\\n", "1 4\\n"]
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ def run_processes(
         if not isinstance(program, Path):
             path.write_text(textwrap.dedent(program))
         coordinator = Coordinator(
-            "127.0.0.1", 0, count, heartbeat=heartbeat, arrival=arrival, patience=patience,
+            "127.0.0.1",
+            0,
+            count,
+            heartbeat=heartbeat,
+            arrival=arrival,
+            patience=patience,
             deadline=deadline,
         )
         address = f"127.0.0.1:{coordinator.port}"

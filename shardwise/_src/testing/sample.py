@@ -16,8 +16,12 @@ from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 # Relative tolerance by dtype: the error of a few roundings, and of XLA's elementary functions.
 _TOLERANCES = {
-    "float64": 1e-11, "complex128": 1e-11, "float32": 1e-5, "complex64": 1e-5,
-    "float16": 4e-3, "bfloat16": 3e-2,
+    "float64": 1e-11,
+    "complex128": 1e-11,
+    "float32": 1e-5,
+    "complex64": 1e-5,
+    "float16": 4e-3,
+    "bfloat16": 3e-2,
 }
 
 
@@ -82,8 +86,7 @@ class Sample:
 
     def apply(self, op: Op, *args: Any) -> list[Any]:
         """The op's results as a list; converts integers to keys in arguments, and back."""
-        made = [random_wrap(a, dtype=THREEFRY) if i in self.keys else a
-                for i, a in enumerate(args)]
+        made = [random_wrap(a, dtype=THREEFRY) if i in self.keys else a for i, a in enumerate(args)]
         out = op(*made, **self.params)
         outs = list(out) if op.multiple else [out]
         return [random_unwrap(o) if is_key(type_of(o)) else o for o in outs]
@@ -161,9 +164,7 @@ class Report:
         text = "\n".join(lines[:6])
         self.add(check, f"{type(error).__name__}: {text}", "no error")
 
-    def compare(
-        self, check: str, came: Any, expected: Any, tolerance: float | None = None
-    ) -> bool:
+    def compare(self, check: str, came: Any, expected: Any, tolerance: float | None = None) -> bool:
         """Adds a failure unless shapes are equal and values are close."""
         came, expected = np.asarray(came), np.asarray(expected)
         if came.shape != expected.shape:

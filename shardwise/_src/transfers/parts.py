@@ -191,9 +191,7 @@ def _in_order(raws: Sequence[Any], shape: Shape, dtype: Any, sharding: Any) -> A
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
-def assemble(
-    shape: Shape, sharding: Any, arrays: Sequence[Array], dtype: Any, what: str
-) -> Array:
+def assemble(shape: Shape, sharding: Any, arrays: Sequence[Array], dtype: Any, what: str) -> Array:
     """The array made of single-device arrays in any order, which are checked but not copied.
 
     Raises:
@@ -244,9 +242,7 @@ def _common_dtype(arrays: Sequence[Array], dtype: Any, shape: Shape, what: str) 
     return first
 
 
-def _by_device(
-    shape: Shape, sharding: Any, arrays: Sequence[Array], what: str
-) -> dict[Any, Array]:
+def _by_device(shape: Shape, sharding: Any, arrays: Sequence[Array], what: str) -> dict[Any, Array]:
     wanted = local_devices(sharding)
     spread = [i for i, x in enumerate(arrays) if len(x._sig.devices) > 1]
     if spread:
@@ -308,10 +304,12 @@ def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None
         )
     tiles = sharding.tiling(len(local)).dims
     mine = [len(held) for held in _held(sharding, tiles)]  # one element per tile
-    shape = tuple([
-        n if n is not None else size * k // max(m, 1)
-        for n, size, k, m in zip(asked, local, tiles, mine, strict=True)
-    ])
+    shape = tuple(
+        [
+            n if n is not None else size * k // max(m, 1)
+            for n, size, k, m in zip(asked, local, tiles, mine, strict=True)
+        ]
+    )
     sizes = [_total(held) for held in _held(sharding, shape)]
     for dim, n in enumerate(asked):
         if n is None and sizes[dim] != local[dim]:

@@ -110,9 +110,7 @@ def within_processes(source: Any, target: Any, shape: Shape) -> bool:
     """Whether each process holds everything its devices get. The same in all processes."""
     if source.is_fully_addressable and target.is_fully_addressable:
         return True
-    held = [
-        {source.devices[p].process_index for p in row} for row in holders(source, len(shape))
-    ]
+    held = [{source.devices[p].process_index for p in row} for row in holders(source, len(shape))]
     tiles = source.tiling(len(shape)).dims
     for device, index in zip(target.devices, target.indices(shape), strict=True):
         pieces = region(bounds_of(index, shape), shape, tiles).pieces

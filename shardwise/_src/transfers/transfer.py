@@ -317,16 +317,15 @@ def _copied_here(x: Array, sig: Signature) -> Array:
     """Copies the shards of this process; jaxlib cannot copy an array that spans processes."""
     positions, tile = x.sharding.addressable_positions, sig.sharding.tile_shape(sig.stored.shape)
     kind, t = sig.sharding.memory_kind, array_type(tile, sig.stored.dtype)
-    ones = [
-        signature(t, SingleDeviceSharding(sig.devices[p], kind), True) for p in positions
-    ]
+    ones = [signature(t, SingleDeviceSharding(sig.devices[p], kind), True) for p in positions]
     if x._is_on_cpu() and not is_subbyte(x):
         pairs = zip(ones, x._raw_parts(positions), strict=True)
         raws = [buffers.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
     else:
         raws = buffers.copy_each(
             x._single_buffers(positions),
-            [buffers.device_list(s.devices) for s in ones], [s.placement for s in ones],
+            [buffers.device_list(s.devices) for s in ones],
+            [s.placement for s in ones],
         )
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 

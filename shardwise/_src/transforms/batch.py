@@ -68,8 +68,11 @@ def batch_sharding_of(args: Sequence[Any], dims: Sequence[int | None]) -> NamedS
             continue
         own = NamedSharding(t.mesh, PartitionSpec(t.spec[d]))
         if found not in (None, own):
-            rows = [f"{type_of(x).str_short(True)} along {d}"
-                    for x, d in zip(args, dims, strict=True) if d is not None]
+            rows = [
+                f"{type_of(x).str_short(True)} along {d}"
+                for x, d in zip(args, dims, strict=True)
+                if d is not None
+            ]
             raise ShardingTypeError(
                 "vmap: the mapped axes of the arguments are sharded over different mesh axes: "
                 f"{', '.join(rows)}. Use {gathered('x', t, d)} on the last of them."
@@ -234,9 +237,15 @@ class MappedAxis:
 
 
 def batch(
-    fun: Callable, args: Sequence[Any], dims: Sequence[int | None], size: int,
-    axis_name: Any = None, transform: str = "vmap", name: str = "f",
-    parent: Interpreter | None = None, spmd_axis_name: Any = None,
+    fun: Callable,
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    size: int,
+    axis_name: Any = None,
+    transform: str = "vmap",
+    name: str = "f",
+    parent: Interpreter | None = None,
+    spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` over the batch dimensions; dims of None are unbatched."""
     axis = Axis(size, axis_name, spmd_axis_name, batch_sharding_of(args, dims))
@@ -267,7 +276,10 @@ def _run(
 
 
 def to_dim(
-    value: Any, dim: int | None, wanted: int | None, size: int,
+    value: Any,
+    dim: int | None,
+    wanted: int | None,
+    size: int,
     batch_sharding: NamedSharding | None = None,
 ) -> Any:
     """Moves the batch dimension to `wanted`; if it is missing, broadcasts the value.
@@ -292,7 +304,7 @@ def to_dim(
 
 @derived
 def batch_program(
-    program: Program, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
+    program: Program, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None
 ) -> tuple[Program, tuple[bool, ...]]:
     """A program over arguments whose batch dimension, where marked, is the first.
 
@@ -314,7 +326,8 @@ def batch_program(
             marks = [m or f for m, f in zip(marks, force, strict=True)]
         moved = [
             reshard_like(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, batch_sharding))
-            if m else o
+            if m
+            else o
             for o, d, m, v in zip(outs, out_dims, marks, program.outvars, strict=True)
         ]
         new, captured = stager.finish(moved)
@@ -322,9 +335,7 @@ def batch_program(
     return new, tuple(marks)
 
 
-def moved_into(
-    program: Program, args: Sequence[Any], dims: Sequence[int | None]
-) -> list[Any]:
+def moved_into(program: Program, args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
     """Arguments in the form a batched program takes: batch dimension first, with its sharding."""
     rows = zip(args, dims, program.in_types, strict=True)
     return [a if d is None else reshard_like(move_axis(a, d, 0), t) for a, d, t in rows]

@@ -92,8 +92,13 @@ class JVP(Interpreter):
 
 
 def push_forward(
-    fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], parent: Interpreter,
-    transform: str = "jvp", name: str = "f", forward: type[JVP] = JVP,
+    fun: Callable,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    parent: Interpreter,
+    transform: str = "jvp",
+    name: str = "f",
+    forward: type[JVP] = JVP,
     site: Site | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """Runs `fun(*primals) -> list` and its tangents; None in and out means zero."""

@@ -88,8 +88,13 @@ class LinearFunction:
     __slots__ = ("program", "captured", "in_types", "out_types", "active_in", "active_out")
 
     def __init__(
-        self, program: Program, captured: Sequence[Any], in_types: Sequence[ArrayType],
-        out_types: Sequence[ArrayType], active_in: Sequence[bool], active_out: Sequence[bool],
+        self,
+        program: Program,
+        captured: Sequence[Any],
+        in_types: Sequence[ArrayType],
+        out_types: Sequence[ArrayType],
+        active_in: Sequence[bool],
+        active_out: Sequence[bool],
     ):
         self.program = program
         self.captured = captured
@@ -112,8 +117,12 @@ class LinearFunction:
 
 
 def linearize(
-    fun: Callable, primals: Sequence[Any], transform: str = "grad", name: str = "f",
-    differentiated: Callable[[], int] | None = None, forward: type[JVP] = JVP,
+    fun: Callable,
+    primals: Sequence[Any],
+    transform: str = "grad",
+    name: str = "f",
+    differentiated: Callable[[], int] | None = None,
+    forward: type[JVP] = JVP,
 ) -> tuple[list[Any], LinearFunction]:
     """Runs `fun(*primals) -> list` and returns the results and the linear part at that point.
 
@@ -128,8 +137,11 @@ def linearize(
 
 
 def _run(
-    interpreter: Linearize, fun: Callable, primals: Sequence[Any],
-    differentiated: Callable[[], int] | None, forward: type[JVP],
+    interpreter: Linearize,
+    fun: Callable,
+    primals: Sequence[Any],
+    differentiated: Callable[[], int] | None,
+    forward: type[JVP],
 ) -> tuple[list[Any], LinearFunction]:
     in_types = [type_of(p) for p in primals]
     active = [is_inexact(t.dtype) for t in in_types]

@@ -91,8 +91,10 @@ class Stage(Interpreter):
         given = args[: fused.arrays]
         if key in templates:
             template = templates[key]
-            return super().call(fused, args, static) if template is None else (
-                self._copied(template, given)
+            return (
+                super().call(fused, args, static)
+                if template is None
+                else (self._copied(template, given))
             )
         before, captured = len(self.eqns), len(self.captures)
         result = super().call(fused, args, static)
@@ -245,7 +247,10 @@ def stage(
 
 
 def stage_fused(
-    fused: Fused, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
+    fused: Fused,
+    types: Sequence[ArrayType],
+    rest: Sequence[Any],
+    static: dict[str, Any],
     parent: Interpreter,
 ) -> tuple[Program, Any]:
     """The program of a fused function at given types; the pytree of its results, None for an array.

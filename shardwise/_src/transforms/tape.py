@@ -70,9 +70,7 @@ class Tape(JVP):
 
     __slots__ = ()
 
-    def __init__(
-        self, parent: Linearize, transform: str, function: str, site: Site | None = None
-    ):
+    def __init__(self, parent: Linearize, transform: str, function: str, site: Site | None = None):
         super().__init__(parent, transform, function, site)
         parent.steps = Steps(parent.inputs)
 
@@ -119,7 +117,10 @@ class Tape(JVP):
         return values, types, marks, tangents
 
     def _local_call(
-        self, fused: Fused, taken: tuple[list[Any], ...], rest: Sequence[Any],
+        self,
+        fused: Fused,
+        taken: tuple[list[Any], ...],
+        rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Local | None:
         _, types, marks, _ = taken
@@ -181,7 +182,10 @@ class Steps:
         self.number: dict[Var, int] = {v: i for i, v in enumerate(inputs)}
 
     def add(
-        self, local: Local, residuals: Sequence[Any], tangents: Sequence[StageTracer],
+        self,
+        local: Local,
+        residuals: Sequence[Any],
+        tangents: Sequence[StageTracer],
         site: Site | None,
     ) -> list[Var | None]:
         """Records a step; returns the variables of its results' tangents."""
@@ -255,5 +259,3 @@ def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> L
         program = single(op, tuple(types), params)
         found = _locals.put(key, Local(program, tuple(marks), None))
     return found
-
-

@@ -209,8 +209,7 @@ _PICKLE = (
     "it runs"
 )
 _INDEX = (
-    "Use arrays and `shardwise.lax.scan` instead of lists, `range` and shapes that depend on "
-    "values"
+    "Use arrays and `shardwise.lax.scan` instead of lists, `range` and shapes that depend on values"
 )
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can still be known.
@@ -220,12 +219,27 @@ _KNOWN_ARGUMENTS = {
     "vmap": ", or do not map the argument, with None in `in_axes`.",
 }
 # Attributes that arrays have and tracers do not.
-_OF_ARRAYS = frozenset((
-    "addressable_data", "addressable_shards", "block_until_ready", "committed",
-    "copy_to_host_async", "delete", "device", "devices", "format", "global_shards", "is_deleted",
-    "is_fully_addressable", "is_fully_replicated", "is_ready", "on_device_size_in_bytes",
-    "sharding", "unsafe_buffer_pointer",
-))
+_OF_ARRAYS = frozenset(
+    (
+        "addressable_data",
+        "addressable_shards",
+        "block_until_ready",
+        "committed",
+        "copy_to_host_async",
+        "delete",
+        "device",
+        "devices",
+        "format",
+        "global_shards",
+        "is_deleted",
+        "is_fully_addressable",
+        "is_fully_replicated",
+        "is_ready",
+        "on_device_size_in_bytes",
+        "sharding",
+        "unsafe_buffer_pointer",
+    )
+)
 
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:

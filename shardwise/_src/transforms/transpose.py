@@ -100,7 +100,10 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
     return _transposed_freely(
-        *[ct for ct in cts if ct is not None], *known, op=op, params=tuple(eqn.params.items()),
+        *[ct for ct in cts if ct is not None],
+        *known,
+        op=op,
+        params=tuple(eqn.params.items()),
         given=tuple([ct is not None for ct in cts]),
         linear=tuple([a.aval if is_linear(a) else None for a in args]),
     )

@@ -172,8 +172,7 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 @hides_frames
 def reduce(
-    function: Callable[[T, Any], T], tree: Any, initializer: Any = _UNSET,
-    is_leaf: IsLeaf = None,
+    function: Callable[[T, Any], T], tree: Any, initializer: Any = _UNSET, is_leaf: IsLeaf = None
 ) -> T:
     """`function(function(a, b), c)` over the leaves, starting from `initializer` if given.
 
@@ -192,8 +191,7 @@ def reduce(
 
 @hides_frames
 def reduce_associative(
-    operation: Callable[[T, T], T], tree: Any, *, identity: Any = _UNSET,
-    is_leaf: IsLeaf = None,
+    operation: Callable[[T, T], T], tree: Any, *, identity: Any = _UNSET, is_leaf: IsLeaf = None
 ) -> T:
     """The leaves combined by an associative operation, in a balanced tree of calls.
 

@@ -76,8 +76,15 @@ class SupportsDType(Protocol):
 
 # An array of another library, or a number. Lists do not count; `array` converts them.
 NotOurs: TypeAlias = (
-    np.ndarray[Any, Any] | np.generic | bool | int | float | complex
-    | SupportsArray | SupportsJaxArray | SupportsDLPack
+    np.ndarray[Any, Any]
+    | np.generic
+    | bool
+    | int
+    | float
+    | complex
+    | SupportsArray
+    | SupportsJaxArray
+    | SupportsDLPack
 )
 ArrayLike: TypeAlias = Array | NotOurs
 DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | SupportsDType

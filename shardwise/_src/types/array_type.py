@@ -33,7 +33,6 @@ TYPES_REMEMBERED = 8192
 MOST_BYTES = 2**63 - 1  # maximum size of an array
 
 
-
 class ArrayType:
     """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical objects.
 
@@ -45,7 +44,15 @@ class ArrayType:
     """
 
     __slots__ = (
-        "shape", "dtype", "weak_type", "spec", "mesh", "varying", "ndim", "size", "__weakref__",
+        "shape",
+        "dtype",
+        "weak_type",
+        "spec",
+        "mesh",
+        "varying",
+        "ndim",
+        "size",
+        "__weakref__",
     )
     shape: tuple[int, ...]
     dtype: Any
@@ -57,8 +64,13 @@ class ArrayType:
     size: int
 
     def __new__(
-        cls, shape: Iterable[Any], dtype: Any, weak_type: bool = False, *,
-        sharding: NamedSharding | None = None, vma: Iterable[Any] = (),
+        cls,
+        shape: Iterable[Any],
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        sharding: NamedSharding | None = None,
+        vma: Iterable[Any] = (),
         manual_axis_type: ManualAxisType | None = None,
     ) -> ArrayType:
         if manual_axis_type is not None:

@@ -63,9 +63,21 @@ SCALAR_TYPES: dict[str, tuple[type[Any], ...]] = {
     "int": (int2, int4, int8, int16, int32, int64),
     "uint": (uint2, uint4, uint8, uint16, uint32, uint64),
     "float": (
-        float4_e2m1fn, float6_e2m3fn, float6_e3m2fn, float8_e3m4, float8_e4m3,
-        float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz,
-        float8_e8m0fnu, bfloat16, float16, float32, float64,
+        float4_e2m1fn,
+        float6_e2m3fn,
+        float6_e3m2fn,
+        float8_e3m4,
+        float8_e4m3,
+        float8_e4m3b11fnuz,
+        float8_e4m3fn,
+        float8_e4m3fnuz,
+        float8_e5m2,
+        float8_e5m2fnuz,
+        float8_e8m0fnu,
+        bfloat16,
+        float16,
+        float32,
+        float64,
     ),
     "complex": (complex64, complex128),
 }
@@ -77,7 +89,10 @@ _SUPPORTED: dict[np.dtype[Any], np.dtype[Any]] = {
 _NARROWED: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(wide): np.dtype(narrow)
     for wide, narrow in (
-        (int64, int32), (uint64, uint32), (float64, float32), (complex128, complex64),
+        (int64, int32),
+        (uint64, uint32),
+        (float64, float32),
+        (complex128, complex64),
     )
 }
 

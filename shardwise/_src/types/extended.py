@@ -56,8 +56,12 @@ class ExtendedDType:
 
 # Names of the built-in generators inside `key<...>`; others provide their own.
 _KEY_TAGS = {
-    "threefry2x32": "fry", "threefry4x32": "fry4", "philox2x32": "phx2", "philox4x32": "phx4",
-    "rbg": "rbg", "unsafe_rbg": "urbg",
+    "threefry2x32": "fry",
+    "threefry4x32": "fry4",
+    "philox2x32": "phx2",
+    "philox4x32": "phx4",
+    "rbg": "rbg",
+    "unsafe_rbg": "urbg",
 }
 
 

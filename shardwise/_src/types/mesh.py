@@ -343,7 +343,8 @@ class AbstractMesh(BaseMesh):
         cls,
         axis_sizes: Sequence[Any],
         axis_names: AxisName | Sequence[AxisName] = None,
-        axis_types: AxisType | Sequence[AxisType] | None = None, *,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+        *,
         abstract_device: AbstractDevice | None = None,
     ) -> AbstractMesh:
         if not isinstance(cast("Any", axis_sizes), Sequence):
@@ -429,9 +430,7 @@ def _read_mesh(devices: Any, names: Any, types: list[str]) -> Mesh:
     return Mesh(devices, names, tuple(AxisType[t] for t in types))
 
 
-def _read_abstract(
-    sizes: Any, names: Any, types: list[str], device: Any = None
-) -> AbstractMesh:
+def _read_abstract(sizes: Any, names: Any, types: list[str], device: Any = None) -> AbstractMesh:
     return AbstractMesh(sizes, names, [AxisType[t] for t in types], abstract_device=device)
 
 

@@ -58,9 +58,7 @@ _STRICT = ("bool", "i* f* c*")
 
 # These join only with themselves and weak values: promotion never converts them implicitly.
 _NARROW_INTEGERS = ("i2", "i4", "u2", "u4")
-_NARROW_FLOATS = tuple(
-    short_name(t) for t in SCALAR_TYPES["float"] if np.dtype(t).itemsize == 1
-)
+_NARROW_FLOATS = tuple(short_name(t) for t in SCALAR_TYPES["float"] if np.dtype(t).itemsize == 1)
 _DTYPES = {short_name(t): np.dtype(t) for types in SCALAR_TYPES.values() for t in types}
 _PYTHON = {"i*": int, "f*": float, "c*": complex}
 _WEAK_NODES = {"bool": "bool", "int": "i*", "uint": "i*", "float": "f*", "complex": "c*"}
@@ -91,7 +89,8 @@ def _standard_lattice(x64: bool) -> Lattice:
 def _strict_lattice() -> Lattice:
     rows = [
         f"{_WEAK_NODES[kind]} {short_name(t)}"
-        for kind, types in SCALAR_TYPES.items() if kind != "bool"
+        for kind, types in SCALAR_TYPES.items()
+        if kind != "bool"
         for t in types
     ]
     return _lattice((*_STRICT, *rows))
@@ -190,7 +189,10 @@ def _node(dtype: DType, weak: bool) -> str:
 # ------------------------------------------------------------------------ dtypes of arguments
 
 _SCALARS: dict[type[Any], tuple[Any, bool]] = {
-    bool: (bool, False), int: (int, True), float: (float, True), complex: (complex, True),
+    bool: (bool, False),
+    int: (int, True),
+    float: (float, True),
+    complex: (complex, True),
 }
 
 

@@ -30,13 +30,7 @@ from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiled import GSPMDSharding
 from shardwise._src.types.tiling import Tiling, replicated_tiling
 
-__all__ = [
-    "GSPMDSharding",
-    "NamedSharding",
-    "Sharding",
-    "SingleDeviceSharding",
-    "spec_from_tiles",
-]
+__all__ = ["GSPMDSharding", "NamedSharding", "Sharding", "SingleDeviceSharding", "spec_from_tiles"]
 
 # ------------------------------------------------------------------------- NamedSharding
 
@@ -256,10 +250,7 @@ _single: dict[tuple[Device, str | None], SingleDeviceSharding] = {}
 
 
 def spec_from_tiles(
-    mesh: Mesh | AbstractMesh,
-    dims: Sequence[int],
-    devices: Sequence[int],
-    replicate_last: bool,
+    mesh: Mesh | AbstractMesh, dims: Sequence[int], devices: Sequence[int], replicate_last: bool
 ) -> PartitionSpec | None:
     """Returns the spec over `mesh` with this tile assignment, or None if no spec has it.
 

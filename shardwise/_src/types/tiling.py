@@ -117,8 +117,9 @@ def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tilin
         holders[tiles[bound]].append(position)
     if len({len(held) for held in holders}) > 1:
         counts = f"between {min(map(len, holders))} and {max(map(len, holders))} devices"
-        raise ValueError(f"the tiles of the grid {dims} are held by {counts}, not all by the same "
-                         "number")
+        raise ValueError(
+            f"the tiles of the grid {dims} are held by {counts}, not all by the same number"
+        )
     assignment = tuple(itertools.chain.from_iterable(holders))
     return Tiling(dims, (len(bounds),), (0,), len(holders[0]) > 1, assignment)
 

@@ -67,7 +67,10 @@ class At:
 
 
 def _alike(
-    like: Callable[P, Array], name: str, method: str, doc: str,
+    like: Callable[P, Array],
+    name: str,
+    method: str,
+    doc: str,
     combine: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[P, Array]:
     """Another method of `AtIndex`, with the signature of `like`.
@@ -76,14 +79,26 @@ def _alike(
     """
 
     def fun(
-        self: AtIndex, values: ArrayLike, *, indices_are_sorted: bool = False,
-        unique_indices: bool = False, mode: Mode = None, out_sharding: OutSharding = None,
+        self: AtIndex,
+        values: ArrayLike,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Mode = None,
+        out_sharding: OutSharding = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
         x = self.array if combine is None else _ones(self.array)
         made = write(
-            method, x, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
+            method,
+            x,
+            self.index,
+            values,
+            mode,
+            indices_are_sorted,
+            unique_indices,
+            wrap_negative_indices,
+            out_sharding,
         )
         return made if combine is None else combine(self.array, made)
 
@@ -113,9 +128,15 @@ class AtIndex:
         return f"AtIndex({self.array!r}, {self.index!r})"
 
     def get(
-        self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, fill_value: ArrayLike | None = None, out_sharding: OutSharding = None,
-        wrap_negative_indices: bool = True, strategy: str = "auto",
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Mode = None,
+        fill_value: ArrayLike | None = None,
+        out_sharding: OutSharding = None,
+        wrap_negative_indices: bool = True,
+        strategy: str = "auto",
     ) -> Array:
         """`x[idx]`. With mode "fill", elements out of bounds are `fill_value`: by default NaN, the
         smallest integer (the largest for an unsigned type), or True.
@@ -127,19 +148,37 @@ class AtIndex:
                 f"{strategy!r}."
             )
         return get(
-            self.array, self.index, mode=mode, fill_value=fill_value,
-            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
-            wrap=wrap_negative_indices, out_sharding=out_sharding,
+            self.array,
+            self.index,
+            mode=mode,
+            fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            wrap=wrap_negative_indices,
+            out_sharding=out_sharding,
         )
 
     def set(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+        self,
+        values: ArrayLike,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Mode = None,
+        out_sharding: OutSharding = None,
+        wrap_negative_indices: bool = True,
     ) -> Array:
         """`x[idx] = values`. If an index occurs several times, one of its values is stored."""
         return write(
-            "set", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
+            "set",
+            self.array,
+            self.index,
+            values,
+            mode,
+            indices_are_sorted,
+            unique_indices,
+            wrap_negative_indices,
+            out_sharding,
         )
 
     add = _alike(
@@ -153,7 +192,10 @@ class AtIndex:
     )
     mul = multiply
     divide = _alike(
-        set, "divide", "mul", "`x[idx] /= values`; integers are divided as floats.",
+        set,
+        "divide",
+        "mul",
+        "`x[idx] /= values`; integers are divided as floats.",
         binary.true_divide,
     )
     power = _alike(set, "power", "mul", "`x[idx] **= values`.", binary.power)
@@ -161,8 +203,13 @@ class AtIndex:
     max = _alike(set, "max", "max", "`x[idx] = maximum(x[idx], values)`.")
 
     def apply(
-        self, func: Callable[[Array], Array], *, indices_are_sorted: bool = False,
-        unique_indices: bool = False, mode: Mode = None, wrap_negative_indices: bool = True,
+        self,
+        func: Callable[[Array], Array],
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Mode = None,
+        wrap_negative_indices: bool = True,
     ) -> Array:
         """`x[idx] = func(x[idx])`, applied once even if an index occurs several times."""
         read_mode = "clip" if mode == "clip" else "promise_in_bounds"
@@ -176,7 +223,13 @@ class AtIndex:
                 f"{type_of(old).str_short(True)}; it returned {type_of(new).str_short(True)}."
             )
         return write(
-            "set", self.array, self.index, new, mode, indices_are_sorted, unique_indices,
+            "set",
+            self.array,
+            self.index,
+            new,
+            mode,
+            indices_are_sorted,
+            unique_indices,
             wrap_negative_indices,
         )
 
@@ -190,8 +243,15 @@ def _ones(x: Any) -> Any:
 
 
 def write(
-    method: str, x: Any, idx: Any, values: Any, mode: Any = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, wrap_negative_indices: bool = True, out_sharding: Any = None,
+    method: str,
+    x: Any,
+    idx: Any,
+    values: Any,
+    mode: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    wrap_negative_indices: bool = True,
+    out_sharding: Any = None,
 ) -> Any:
     """`x` with `values` combined into the elements at `idx` by one of the `SCATTERS`."""
     try:
@@ -203,8 +263,12 @@ def write(
         t = type_of(x)
         _check_values(method, t, type_of(values))
         index = parse(
-            idx, t.shape, moving=eager, windows=eager and on_one_device(x),
-            clip=chosen == "clip", wrap=wrap_negative_indices,
+            idx,
+            t.shape,
+            moving=eager,
+            windows=eager and on_one_device(x),
+            clip=chosen == "clip",
+            wrap=wrap_negative_indices,
         )
         if index.outside:
             return x
@@ -212,8 +276,11 @@ def write(
             index = not_wrapped(index)
         static = {"pattern": index.pattern, "method": method}
         if chosen != "fill" or indices_are_sorted or unique_indices:
-            static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
-                       "unique_indices": unique_indices}
+            static |= {
+                "mode": chosen,
+                "indices_are_sorted": indices_are_sorted,
+                "unique_indices": unique_indices,
+            }
         if out_sharding is not None:
             return placed(update, out_sharding, x, values, *index.operands, **static)
         if eager:
@@ -246,8 +313,14 @@ def _check_values(method: str, t: Any, v: Any) -> None:
 
 
 def update(
-    x: Any, values: Any, *operands: Any, pattern: tuple, method: str, mode: str = "fill",
-    indices_are_sorted: bool = False, unique_indices: bool = False,
+    x: Any,
+    values: Any,
+    *operands: Any,
+    pattern: tuple,
+    method: str,
+    mode: str = "fill",
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
 ) -> Any:
     """`x` with values combined into the elements at a parsed index."""
     t = type_of(x)
@@ -262,9 +335,13 @@ def update(
     if plan.shape != plan.result:
         values = reshape(values, shape=plan.shape)
     return SCATTERS[method](
-        x, plan.vectors, values, dimension_numbers=as_scatter(plan.numbers),
+        x,
+        plan.vectors,
+        values,
+        dimension_numbers=as_scatter(plan.numbers),
         indices_are_sorted=indices_are_sorted or plan.ordered,
-        unique_indices=unique_indices or plan.distinct, mode=mode,
+        unique_indices=unique_indices or plan.distinct,
+        mode=mode,
     )
 
 

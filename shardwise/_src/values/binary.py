@@ -35,7 +35,9 @@ from shardwise._src.values.convert import (
 
 
 def _binary(
-    name: str, formula: Callable[[Any, Any], Any], doc: str,
+    name: str,
+    formula: Callable[[Any, Any], Any],
+    doc: str,
     promoted: Callable[..., list[Any]] = promote,
 ) -> Callable[[ArrayLike, ArrayLike], Array]:
     """A function of promoted operands of one shape."""
@@ -98,8 +100,10 @@ floor_divide = _binary(
     "floor_divide", _quotient, "Element-wise quotient, rounded down.", promote_numeric
 )
 remainder = _binary(
-    "remainder", _remainder,
-    "x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integers where x2 is 0.", promote_numeric,
+    "remainder",
+    _remainder,
+    "x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integers where x2 is 0.",
+    promote_numeric,
 )
 
 mod = remainder
@@ -391,9 +395,7 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
     return ew.min(ew.max(x, low), high)
 
 
-def clip(
-    arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None
-) -> Array:
+def clip(arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
     """Elements clamped to the range from `min` to `max`; None leaves a side unbounded."""
     if min is not None and max is not None:
         return _clip(arr, min, max)

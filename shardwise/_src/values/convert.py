@@ -103,9 +103,7 @@ def broadcast(*args: Any) -> list[Any]:
     if len(shapes) <= 1:
         return list(args)
     shape = common_shape([t.shape for t in types])
-    return [
-        a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)
-    ]
+    return [a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)]
 
 
 def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """`ds(start, size)`: an index that is a slice of static size with a start that may be traced.
 
-    x[ds(i, 4)]              # x[i : i + 4], moved to stay in bounds
-    ref[0, ds(i, 4)] = y
+x[ds(i, 4)]              # x[i : i + 4], moved to stay in bounds
+ref[0, ds(i, 4)] = y
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _children(s: Slice) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return (), (s.start, s.size, s.stride)
 
 
-register_node(Slice, _children, lambda known, traced: Slice(
-    traced[0] if traced else known[0], *known[1:]
-))
+register_node(
+    Slice, _children, lambda known, traced: Slice(traced[0] if traced else known[0], *known[1:])
+)
 
 
 def dslice(start: Any, size: int | None = None, stride: int | None = None) -> slice | Slice:
@@ -110,7 +110,8 @@ def entry(s: Slice, n: int, operands: list[Any], windows: bool) -> Any:
     if size < 0 or reach > n:
         raise ValueError(
             f"ds: {s} needs a dimension of at least {reach} elements; got {n}."
-            if size >= 0 else f"ds: size must not be negative; got {s}."
+            if size >= 0
+            else f"ds: size must not be negative; got {s}."
         )
     if is_array(s.start) and not isinstance(s.start, np.ndarray | np.generic):
         return _traced(s, size, n, operands)

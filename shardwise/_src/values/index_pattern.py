@@ -51,8 +51,13 @@ class Index(NamedTuple):
 
 
 def parse(
-    idx: Any, shape: tuple[int, ...], *, moving: bool = False, windows: bool = False,
-    clip: bool = True, wrap: bool = True,
+    idx: Any,
+    shape: tuple[int, ...],
+    *,
+    moving: bool = False,
+    windows: bool = False,
+    clip: bool = True,
+    wrap: bool = True,
 ) -> Index:
     """Splits an index expression for an array of `shape`.
 
@@ -73,7 +78,8 @@ def parse(
                 _too_many(items, ndim)
             pattern.append(
                 _slice_entry(item, shape[d], position, operands, windows)
-                if kind is slice else entry(item, shape[d], operands, windows)
+                if kind is slice
+                else entry(item, shape[d], operands, windows)
             )
             d += 1
         elif item is None:
@@ -157,9 +163,7 @@ def _plain(item: Any) -> Any:
         item = as_arraylike(item)
         dtype, ndim = item.dtype, np.ndim(item) if isinstance(item, np.generic) else item.ndim
         if not (is_bool(dtype) or is_integer(dtype)):
-            raise TypeError(
-                f"an index must be of integer or boolean type; got {_shown(item)}."
-            )
+            raise TypeError(f"an index must be of integer or boolean type; got {_shown(item)}.")
         if ndim == 0 and (is_bool(dtype) or not is_array(item)):
             return np.asarray(item)[()].item()
         return item
@@ -179,9 +183,7 @@ def _shown(x: Any) -> str:
 
 def _too_many(items: Sequence[Any], ndim: int) -> NoReturn:
     count = consumed([i for i in items if i is not Ellipsis])
-    raise IndexError(
-        f"too many indices: the array is {ndim}-dimensional, but {count} were given."
-    )
+    raise IndexError(f"too many indices: the array is {ndim}-dimensional, but {count} were given.")
 
 
 def _beyond(i: int, d: int, n: int) -> int:
@@ -218,9 +220,9 @@ def _slice_entry(s: slice, n: int, position: int, operands: list, windows: bool)
 def _static_slice(s: slice, position: int) -> slice:
     """The slice with its start, stop and step, which may be rank-0 arrays, as Python integers."""
     try:
-        return slice(*[
-            None if part is None else operator.index(part) for part in (s.start, s.stop, s.step)
-        ])
+        return slice(
+            *[None if part is None else operator.index(part) for part in (s.start, s.stop, s.step)]
+        )
     except UnexpectedTracerError:
         raise
     except TypeError as error:

@@ -62,14 +62,24 @@ def getitem(x: Any, idx: Any) -> Any:
 
 
 def read(
-    x: Any, *operands: Any, pattern: tuple, mode: str | None = None, fill_value: Any = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False,
+    x: Any,
+    *operands: Any,
+    pattern: tuple,
+    mode: str | None = None,
+    fill_value: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
 ) -> Any:
     """The elements at a parsed index. mode: of `gather`; None trusts the indices."""
     scattered = any(entry in ADVANCED or entry[0] == "truth" for entry in pattern)
     if scattered or (mode == "fill" and SCALAR in pattern):
         return _read_scattered(
-            x, operands, pattern, mode or "promise_in_bounds", fill_value, indices_are_sorted,
+            x,
+            operands,
+            pattern,
+            mode or "promise_in_bounds",
+            fill_value,
+            indices_are_sorted,
             unique_indices,
         )
     return _read_window(x, operands, pattern)
@@ -159,11 +169,14 @@ def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
         after = [s - 1 if u else 0 for s, u in zip(strides, unsure, strict=True)]
         x = pad(x, lit(0, x), padding_config=tuple([(0, n, 0) for n in after]))
     return slice_(
-        x, start_indices=tuple(starts),
-        limit_indices=tuple([
-            a + n * s if s == 1 or u else a + (n - 1) * s + 1 if n else a
-            for (a, n, s), u in zip(rows, unsure, strict=True)
-        ]),
+        x,
+        start_indices=tuple(starts),
+        limit_indices=tuple(
+            [
+                a + n * s if s == 1 or u else a + (n - 1) * s + 1 if n else a
+                for (a, n, s), u in zip(rows, unsure, strict=True)
+            ]
+        ),
         strides=tuple(strides) if any(s != 1 for s in strides) else None,
     )
 
@@ -173,8 +186,10 @@ def _moving_window(x: Any, shape: tuple, starts: list, sizes: list, strides: lis
     if any(s != 1 for s in strides):
         cut = [s != 1 for s in strides]
         x = _fixed_window(
-            x, [a if c else 0 for a, c in zip(starts, cut, strict=True)],
-            [n if c else full for n, full, c in zip(sizes, shape, cut, strict=True)], strides,
+            x,
+            [a if c else 0 for a, c in zip(starts, cut, strict=True)],
+            [n if c else full for n, full, c in zip(sizes, shape, cut, strict=True)],
+            strides,
         )
         starts = [0 if c else a for a, c in zip(starts, cut, strict=True)]
     return dynamic_slice(x, *start_operands(starts, shape), slice_sizes=tuple(sizes))
@@ -349,9 +364,7 @@ def _laid_out(
     numbers = GatherDimensionNumbers(tuple(offsets), gone, tuple(sorted(used)))
     distinct = all(not type_of(a).shape for a in arrays.values())
     ordered = distinct and all(c[0] != "stride" or c[1][3] > 0 for c in used.values())
-    return Layout(
-        vectors, numbers, tuple(sizes), tuple(out), tuple(result), distinct, ordered
-    )
+    return Layout(vectors, numbers, tuple(sizes), tuple(out), tuple(result), distinct, ordered)
 
 
 def _check_not_empty(shape: tuple, gone: tuple, out: list) -> None:
@@ -389,14 +402,24 @@ def _steps(start: Any, count: Any, stride: int, dtype: Any) -> Any:
 
 
 def _read_scattered(
-    x: Any, operands: tuple, pattern: tuple, mode: str, fill_value: Any, indices_are_sorted: bool,
+    x: Any,
+    operands: tuple,
+    pattern: tuple,
+    mode: str,
+    fill_value: Any,
+    indices_are_sorted: bool,
     unique_indices: bool,
 ) -> Any:
     plan = layout(type_of(x).shape, operands, pattern)
     out = gather(
-        x, plan.vectors, dimension_numbers=plan.numbers, slice_sizes=plan.sizes,
+        x,
+        plan.vectors,
+        dimension_numbers=plan.numbers,
+        slice_sizes=plan.sizes,
         indices_are_sorted=indices_are_sorted or plan.ordered,
-        unique_indices=unique_indices or plan.distinct, mode=mode, fill_value=fill_value,
+        unique_indices=unique_indices or plan.distinct,
+        mode=mode,
+        fill_value=fill_value,
     )
     return out if plan.shape == plan.result else reshape(out, shape=plan.result)
 
@@ -405,8 +428,14 @@ def _read_scattered(
 
 
 def get(
-    x: Any, idx: Any, *, mode: Any = None, fill_value: Any = None,
-    indices_are_sorted: bool = False, unique_indices: bool = False, wrap: bool = True,
+    x: Any,
+    idx: Any,
+    *,
+    mode: Any = None,
+    fill_value: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    wrap: bool = True,
     out_sharding: Any = None,
 ) -> Any:
     """`x[idx]` with a mode for out-of-bounds indices (see `At.get`)."""
@@ -426,8 +455,11 @@ def get(
         if not wrap:
             index = not_wrapped(index)
         static = {
-            "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
-            "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
+            "pattern": index.pattern,
+            "mode": chosen,
+            "fill_value": fill_value,
+            "indices_are_sorted": indices_are_sorted,
+            "unique_indices": unique_indices,
         }
         if out_sharding is not None:
             return placed(read, out_sharding, x, *index.operands, **static)

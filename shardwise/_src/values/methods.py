@@ -130,8 +130,9 @@ class Methods:
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:
         """The same bits as another dtype. `type` must be None: there is only one array class."""
         if type is not None:
-            raise NotImplementedError(f"view: arrays have one class, so `type` must be None; got "
-                                      f"{type!r}. Leave it out.")
+            raise NotImplementedError(
+                f"view: arrays have one class, so `type` must be None; got {type!r}. Leave it out."
+            )
         return modules.creation.view(self, dtype)
 
     def byteswap(self) -> Array:
@@ -149,7 +150,10 @@ class Methods:
     # -- shape --
 
     def reshape(
-        self, *args: Ints, order: str = "C", copy: bool | None = None,
+        self,
+        *args: Ints,
+        order: str = "C",
+        copy: bool | None = None,
         out_sharding: OutSharding = None,
     ) -> Array:
         """The array in another shape, given as one argument or as several.
@@ -178,8 +182,12 @@ class Methods:
         return modules.shapes.squeeze(self, axis)
 
     def repeat(
-        self, repeats: ArrayLike, axis: int | None = None, *,
-        total_repeat_length: int | None = None, out_sharding: OutSharding = None,
+        self,
+        repeats: ArrayLike,
+        axis: int | None = None,
+        *,
+        total_repeat_length: int | None = None,
+        out_sharding: OutSharding = None,
     ) -> Array:
         return modules.rearrange.repeat(
             self, repeats, axis, total_repeat_length=total_repeat_length, out_sharding=out_sharding
@@ -191,7 +199,10 @@ class Methods:
     # -- products --
 
     def dot(
-        self, b: ArrayLike, *, precision: PrecisionLike = None,
+        self,
+        b: ArrayLike,
+        *,
+        precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None,
     ) -> Array:
         return modules.contractions.dot(
@@ -199,7 +210,11 @@ class Methods:
         )
 
     def trace(
-        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
+        self,
+        offset: int = 0,
+        axis1: int = 0,
+        axis2: int = 1,
+        dtype: DTypeLike | None = None,
         out: None = None,
     ) -> Array:
         return modules.contractions.trace(self, offset, axis1, axis2, dtype, out)
@@ -221,8 +236,13 @@ class Methods:
     # -- reductions --
 
     def sum(
-        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
         return modules.reductions.sum(
@@ -230,8 +250,13 @@ class Methods:
         )
 
     def prod(
-        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
         return modules.reductions.prod(
@@ -239,14 +264,22 @@ class Methods:
         )
 
     def max(
-        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-        initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.max(self, axis, out, keepdims, initial, where)
 
     def min(
-        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-        initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.min(self, axis, out, keepdims, initial, where)
 
@@ -254,13 +287,21 @@ class Methods:
         return modules.reductions.ptp(self, axis, out, keepdims)
 
     def any(
-        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
+        self,
+        axis: AnyAxis = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
         where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.any(self, axis, out, keepdims, where=where)
 
     def all(
-        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
+        self,
+        axis: AnyAxis = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
         where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.all(self, axis, out, keepdims, where=where)
@@ -276,14 +317,25 @@ class Methods:
         return modules.reductions.argmin(self, axis, out, keepdims)
 
     def mean(
-        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-        keepdims: bool = False, *, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
     ) -> Array:
         return modules.averages.mean(self, axis, dtype, out, keepdims, where=where)
 
     def var(
-        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
-        keepdims: bool = False, *, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
         correction: int | float | None = None,
     ) -> Array:
         return modules.averages.var(
@@ -291,8 +343,14 @@ class Methods:
         )
 
     def std(
-        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
-        keepdims: bool = False, *, where: ArrayLike | None = None,
+        self,
+        axis: AnyAxis = None,
+        dtype: DTypeLike | None = None,
+        out: None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
         correction: int | float | None = None,
     ) -> Array:
         return modules.averages.std(
@@ -312,7 +370,12 @@ class Methods:
         return modules.scans.cumprod(self, axis, dtype, out)
 
     def sort(
-        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        self,
+        axis: int | None = -1,
+        *,
+        kind: None = None,
+        order: None = None,
+        stable: bool = True,
         descending: bool = False,
     ) -> Array:
         """A sorted copy; the array itself does not change."""
@@ -321,7 +384,12 @@ class Methods:
         )
 
     def argsort(
-        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        self,
+        axis: int | None = -1,
+        *,
+        kind: None = None,
+        order: None = None,
+        stable: bool = True,
         descending: bool = False,
     ) -> Array:
         return modules.sorting.argsort(
@@ -332,7 +400,11 @@ class Methods:
         return modules.sorting.argpartition(self, kth, axis)
 
     def searchsorted(
-        self, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
+        self,
+        v: ArrayLike,
+        side: str = "left",
+        sorter: ArrayLike | None = None,
+        *,
         method: str = "scan",
     ) -> Array:
         return modules.sorting.searchsorted(self, v, side, sorter, method=method)
@@ -348,8 +420,13 @@ class Methods:
         return modules.searching.choose(self, choices, out, mode)
 
     def take(
-        self, indices: ArrayLike, axis: int | None = None, out: None = None,
-        mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+        self,
+        indices: ArrayLike,
+        axis: int | None = None,
+        out: None = None,
+        mode: str | None = None,
+        unique_indices: bool = False,
+        indices_are_sorted: bool = False,
         fill_value: ArrayLike | None = None,
     ) -> Array:
         return modules.picking.take(
@@ -357,8 +434,13 @@ class Methods:
         )
 
     def compress(
-        self, condition: ArrayLike, axis: int | None = None, *, size: int | None = None,
-        fill_value: ArrayLike = 0, out: None = None,
+        self,
+        condition: ArrayLike,
+        axis: int | None = None,
+        *,
+        size: int | None = None,
+        fill_value: ArrayLike = 0,
+        out: None = None,
     ) -> Array:
         return modules.picking.compress(
             condition, self, axis, size=size, fill_value=fill_value, out=out

@@ -67,7 +67,8 @@ def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Met
 
     owner = "Value"
     return (
-        named(forward, f"__{name}__", owner=owner), named(reflected, f"__r{name}__", owner=owner)
+        named(forward, f"__{name}__", owner=owner),
+        named(reflected, f"__r{name}__", owner=owner),
     )
 
 
@@ -116,6 +117,7 @@ class Value(Methods, Elsewhere, ArrayBase):
     __and__, __rand__ = _operators("and", binary.bitwise_and)
     __or__, __ror__ = _operators("or", binary.bitwise_or)
     __xor__, __rxor__ = _operators("xor", binary.bitwise_xor)
+
     def __invert__(self) -> Array:
         return binary.bitwise_not(self)
 

@@ -134,7 +134,10 @@ def _limits(down: int, along: int, panels: int, label: str) -> Limits:
 
 
 def table_html(
-    rows: Sequence[Sequence[str]], texts: int, *, has_foot: bool = False,
+    rows: Sequence[Sequence[str]],
+    texts: int,
+    *,
+    has_foot: bool = False,
     bars: tuple[int, Sequence[float]] = (-1, ()),
 ) -> str:
     """A table that begins with its head; the columns after the first `texts` are numbers.

@@ -23,10 +23,7 @@ params = jax.device_put(
     PLACES,
 )
 schedule = optax.warmup_cosine_decay_schedule(0.0, 3e-2, 20, 200)
-optimizer = optax.chain(
-    optax.clip_by_global_norm(1.0),
-    optax.adamw(schedule, weight_decay=1e-4),
-)
+optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=1e-4))
 state = jax.jit(optimizer.init)(params)
 
 

@@ -29,10 +29,31 @@ ORDER = [2, 0, 3, 1]
 ROWS, COLUMNS, WHOLE = over("x", order=ORDER), over(None, "x", order=ORDER), over(order=ORDER)
 BOTH = over("x", "y", order=ORDER, shape=(2, 2), names=("x", "y"))
 X = numbers(8, 4)
-DTYPES = [np.int8, ml_dtypes.bfloat16, np.float64, np.uint8, np.complex64, np.int16, np.bool_,
-          np.int32, np.uint32, np.int64, np.uint64, np.float16, np.complex128]
-ODD = np.array([[0.0, -0.0, 1, -1], [np.inf, -np.inf, 2, 1e-40], [np.nan, 3, -0.0, 0.0],
-                [5, np.nan, -2, 7], [-3, 2, 0.5, np.nan]], np.float32)
+DTYPES = [
+    np.int8,
+    ml_dtypes.bfloat16,
+    np.float64,
+    np.uint8,
+    np.complex64,
+    np.int16,
+    np.bool_,
+    np.int32,
+    np.uint32,
+    np.int64,
+    np.uint64,
+    np.float16,
+    np.complex128,
+]
+ODD = np.array(
+    [
+        [0.0, -0.0, 1, -1],
+        [np.inf, -np.inf, 2, 1e-40],
+        [np.nan, 3, -0.0, 0.0],
+        [5, np.nan, -2, 7],
+        [-3, 2, 0.5, np.nan],
+    ],
+    np.float32,
+)
 
 
 def placed(value, places=(ROWS, COLUMNS, WHOLE)):
@@ -115,9 +136,11 @@ def dtypes_folded():
                     wanted = np.asarray(getattr(jnp, fold)(jnp.asarray(value), 0))
                     same(getattr(jnp, fold)(x, 0), wanted, close=kind not in "iub")
                 if kind in "iub":
-                    for fold, first in ((np.bitwise_and, ~np.zeros((), dtype)),
-                                        (np.bitwise_or, np.zeros((), dtype)),
-                                        (np.bitwise_xor, np.zeros((), dtype))):
+                    for fold, first in (
+                        (np.bitwise_and, ~np.zeros((), dtype)),
+                        (np.bitwise_or, np.zeros((), dtype)),
+                        (np.bitwise_xor, np.zeros((), dtype)),
+                    ):
                         folded = lax.reduce(x, first, getattr(lax, fold.__name__), (0,))
                         same(folded, fold.reduce(value, axis=0))
 
@@ -145,8 +168,10 @@ def compiled():
 @check
 def transforms():
     x = sw.device_put(X / 10, ROWS)
+
     def loss(v):
         return (jnp.sin(v) ** 2).sum()
+
     wanted = 2 * np.sin(X / 10) * np.cos(X / 10)
     for one in (sw.grad(loss), sw.jit(sw.grad(loss))):
         same(one(x), wanted, close=True)
@@ -163,7 +188,7 @@ def transforms():
     same(lax.cond(x.sum() > 3, lambda v: v + 1, lambda v: v, x), X + 1)
     same(lax.fori_loop(0, 3, lambda i, v: v + i, x), X + 3)
     same(sw.jit(sw.checkpoint(loss))(x / 10), np.float32((np.sin(X / 10) ** 2).sum()), close=True)
-    hess = sw.hessian(lambda v: (v ** 3).sum())(sw.device_put(X[0], over("x")))
+    hess = sw.hessian(lambda v: (v**3).sum())(sw.device_put(X[0], over("x")))
     same(hess, np.diag(6 * X[0]))
 
 
@@ -180,9 +205,12 @@ def beside_other_arrays():
     if COUNT > 1:
         mine = sw.device_put(X, sw.local_devices()[0])
         ids = [d.id for d in ROWS.devices]
-        with raises(ValueError, "add got arguments on different devices: argument 0 of type "
-                    f"f32[8,4] is on devices {ids}, argument 1 of type f32[8,4] on device "
-                    f"{mine.device.id}. Move one of them with `device_put(x, sharding)`."):
+        with raises(
+            ValueError,
+            "add got arguments on different devices: argument 0 of type "
+            f"f32[8,4] is on devices {ids}, argument 1 of type f32[8,4] on device "
+            f"{mine.device.id}. Move one of them with `device_put(x, sharding)`.",
+        ):
             x + mine
         same(mine + 1, X + 1)  # local to this process
         if HERE == 0:
@@ -193,11 +221,14 @@ def beside_other_arrays():
 def host_local_inputs():
     f = sw.jit(lambda v: v * 2, in_shardings=ROWS)
     if COUNT > 1:
-        with raises(ValueError, "jit of <lambda>: v is a host value of shape (3, 4): dimension 0 "
-                    f"has 3 elements for 4 shards of {ROWS}, so it seems to be this process's "
-                    "part only. Inputs are global: pass the full value, or make a global array of "
-                    "the parts with `shardwise.experimental.multihost_utils."
-                    "host_local_array_to_global_array(x, mesh, spec)`."):
+        with raises(
+            ValueError,
+            "jit of <lambda>: v is a host value of shape (3, 4): dimension 0 "
+            f"has 3 elements for 4 shards of {ROWS}, so it seems to be this process's "
+            "part only. Inputs are global: pass the full value, or make a global array of "
+            "the parts with `shardwise.experimental.multihost_utils."
+            "host_local_array_to_global_array(x, mesh, spec)`.",
+        ):
             f(np.ones((3, 4), np.float32))
     same(f(sw.device_put(X[:3], ROWS)), X[:3] * 2)
 

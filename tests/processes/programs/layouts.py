@@ -25,8 +25,12 @@ from shardwise.experimental.layout import Format, Layout
 COLUMNS, ROWS = Layout((1, 0)), Layout((0, 1))
 ORDER = ORDERS[-1]
 GRID = {"order": ORDER, "shape": (2, 2), "names": ("x", "y")}
-PLACES = [over("x", order=ORDER), over(None, "x", order=ORDER), over(order=ORDER),
-          over("y", "x", **GRID)]
+PLACES = [
+    over("x", order=ORDER),
+    over(None, "x", order=ORDER),
+    over(order=ORDER),
+    over("y", "x", **GRID),
+]
 X = numbers(8, 4)
 UNEVEN = numbers(7, 5)
 
@@ -72,9 +76,12 @@ def asked_for():
     assert 'mhlo.layout_mode = "{0,1}"' in g.lower(X).as_text()
     for value in (X, jnp.asarray(X), sw.device_put(X, Format(COLUMNS, rows))):
         same(g(value), X * 2)
-    with raises(ValueError, "jit of <lambda>: a of type f32[8,4] is in the default layout, but "
-                "in_shardings requires the layout Layout(major_to_minor=(1, 0)). Use `device_put` "
-                "with a Format to change it, or None in in_shardings to accept it unchanged."):
+    with raises(
+        ValueError,
+        "jit of <lambda>: a of type f32[8,4] is in the default layout, but "
+        "in_shardings requires the layout Layout(major_to_minor=(1, 0)). Use `device_put` "
+        "with a Format to change it, or None in in_shardings to accept it unchanged.",
+    ):
         g(sw.device_put(X, rows))
     gone = sw.device_put(X, Format(COLUMNS, rows))
     h = sw.jit(lambda a: a + 1, donate_argnums=0, out_shardings=Format(COLUMNS, rows))
@@ -118,8 +125,11 @@ def chosen_once_and_used_again():
     """A step whose state has the layouts that its program chose."""
     place = PLACES[0]
     auto = Format(Layout.AUTO, place)
-    step = sw.jit(lambda w, x: (w - (w @ x) @ x.T / 100, w.sum()), in_shardings=(auto, None),
-                  out_shardings=(auto, None))
+    step = sw.jit(
+        lambda w, x: (w - (w @ x) @ x.T / 100, w.sum()),
+        in_shardings=(auto, None),
+        out_shardings=(auto, None),
+    )
     x = numbers(4, 3, seed=1) % 5
     compiled = step.lower(sw.ShapeDtypeStruct((8, 4), np.float32), x).compile()
     w = sw.device_put(X % 7, compiled.input_formats[0][0])
@@ -137,8 +147,10 @@ def made_of_parts():
     there = Format(COLUMNS, PLACES[0])
     x = sw.make_array_from_callback((8, 4), there, X.__getitem__)
     assert stored(x) == there
-    parts = [sw.device_put(np.asarray(s.data), Format(COLUMNS, s.data.sharding))
-             for s in x.addressable_shards]
+    parts = [
+        sw.device_put(np.asarray(s.data), Format(COLUMNS, s.data.sharding))
+        for s in x.addressable_shards
+    ]
     y = sw.make_array_from_single_device_arrays((8, 4), PLACES[0], parts)
     for got in (x, y, x.copy(), y * 1):
         same(got, X)

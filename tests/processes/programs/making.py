@@ -26,8 +26,18 @@ import shardwise.numpy as jnp
 from shardwise import random
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 
-DTYPES = ["float32", "bool", "int8", "uint32", "int64", "float64", "complex64", "bfloat16",
-          "float8_e4m3fn", "float16"]
+DTYPES = [
+    "float32",
+    "bool",
+    "int8",
+    "uint32",
+    "int64",
+    "float64",
+    "complex64",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float16",
+]
 
 
 def as_dtype(name):
@@ -71,7 +81,8 @@ def from_callbacks():
                 made = sw.make_array_from_batched_callback(shape, s, picked(x))
                 same(made, x)
                 made = sw.make_array_from_batched_callback_with_devices(
-                    shape, s, picked_for_devices(x))
+                    shape, s, picked_for_devices(x)
+                )
                 same(made, x)
 
 
@@ -167,7 +178,8 @@ def dtypes(names=DTYPES):
             for spec in [P(), P("x"), P(None, "x")]:
                 s = over(*spec, order=[2, 0, 3, 1])
                 for made in (
-                    sw.device_put(x, s), sw.make_array_from_callback((8, 4), s, x.__getitem__),
+                    sw.device_put(x, s),
+                    sw.make_array_from_callback((8, 4), s, x.__getitem__),
                     sw.make_array_from_process_local_data(s, held(s, x), x.shape),
                     sw.device_put(sw.device_put(x), s),
                 ):
@@ -203,13 +215,19 @@ def mistakes():
     s, x = over("x"), numbers(8, 4)
     mine = 8 // COUNT
     if COUNT > 1:
-        with raises(ValueError, "make_array_from_process_local_data: local_data of shape (5, 4): "
-                    f"dimension 0 has size 5; expected 8, the global size, or {mine}, what the "
-                    f"devices of this process hold under {s}."):
+        with raises(
+            ValueError,
+            "make_array_from_process_local_data: local_data of shape (5, 4): "
+            f"dimension 0 has size 5; expected 8, the global size, or {mine}, what the "
+            f"devices of this process hold under {s}.",
+        ):
             sw.make_array_from_process_local_data(s, x[:5], (8, 4))
-        with raises(ValueError, "make_array_from_single_device_arrays: got 4 arrays for an array "
-                    f"of shape (8, 4), but {s} has {PER} device{'s' * (PER > 1)} of this process. "
-                    "Pass one array for each."):
+        with raises(
+            ValueError,
+            "make_array_from_single_device_arrays: got 4 arrays for an array "
+            f"of shape (8, 4), but {s} has {PER} device{'s' * (PER > 1)} of this process. "
+            "Pass one array for each.",
+        ):
             one = sw.device_put(x[:2], sw.local_devices()[0])
             sw.make_array_from_single_device_arrays((8, 4), s, [one] * 4)
 

@@ -1,6 +1,5 @@
 """Maps over devices of several processes: shard_map, pmap, xmap, vmap, and the code inside them."""
 
-
 import functools
 
 import numpy as np
@@ -38,15 +37,21 @@ def collectives():
     same(run(lambda v: lax.pmin(v, "x"), P()), parts.min(0))
     same(run(lambda v: lax.pmean(v, "x"), P()), parts.mean(0))
     same(run(lambda v: lax.psum_scatter(v.T, "x", tiled=True)), parts.sum(0).T)
-    same(run(lambda v: lax.ppermute(v, "x", [(i, (i + 1) % 4) for i in range(4)])),
-         np.roll(parts, 1, 0).reshape(8, 4))
-    same(run(lambda v: lax.all_to_all(v, "x", 1, 0, tiled=True)),
-         parts.transpose(2, 0, 1).reshape(32, 1))
+    same(
+        run(lambda v: lax.ppermute(v, "x", [(i, (i + 1) % 4) for i in range(4)])),
+        np.roll(parts, 1, 0).reshape(8, 4),
+    )
+    same(
+        run(lambda v: lax.all_to_all(v, "x", 1, 0, tiled=True)),
+        parts.transpose(2, 0, 1).reshape(32, 1),
+    )
     same(run(lambda v: lax.all_gather(v, "x").sum(0)), np.tile(parts.sum(0), (4, 1)))
     index = np.repeat(np.arange(4, dtype=np.float32), 2)[:, None]
     same(run(lambda v: v + lax.axis_index("x")), X + index)
-    same(run(lambda v: lax.psum(v, "x", axis_index_groups=[[0, 3], [1, 2]])),
-         np.concatenate([parts[list(pair)].sum(0) for pair in ((0, 3), (1, 2), (1, 2), (0, 3))]))
+    same(
+        run(lambda v: lax.psum(v, "x", axis_index_groups=[[0, 3], [1, 2]])),
+        np.concatenate([parts[list(pair)].sum(0) for pair in ((0, 3), (1, 2), (1, 2), (0, 3))]),
+    )
     odd = X.copy()
     odd[::3] = np.nan
     same(run(lambda v: lax.pmax(v, "x"), P(), odd), odd.reshape(4, 2, 4).max(0))
@@ -57,14 +62,17 @@ def collectives():
 @check
 def ragged():
     """Device i sends its first i + 1 rows to all devices in order."""
+
     def f(v):
         i = lax.axis_index("x")
         each = jnp.ones((4,), jnp.int32)
         out = jnp.zeros((4, 4), jnp.float32)
         rows = jnp.tile(v[:1], (4, 1)) * (1 + jnp.arange(4)[:, None])
         starts = jnp.arange(4, dtype=jnp.int32)
-        return lax.ragged_all_to_all(rows, out, starts, each, jnp.full((4,), i, jnp.int32), each,
-                                     axis_name="x")
+        return lax.ragged_all_to_all(
+            rows, out, starts, each, jnp.full((4,), i, jnp.int32), each, axis_name="x"
+        )
+
     got = sw.jit(sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x")))(on(MESH, "x"))
     first = X.reshape(4, 2, 4)[:, 0]
     same(got, np.concatenate([first * (1 + j) for j in range(4)]))
@@ -73,16 +81,29 @@ def ragged():
 @check
 def partly_manual_and_gradients():
     x = on(GRID, "x", "y")
-    f = sw.shard_map(lambda v: lax.psum((v * v).sum(), ("x", "y")), mesh=GRID,
-                     in_specs=P("x", "y"), out_specs=P())
+    f = sw.shard_map(
+        lambda v: lax.psum((v * v).sum(), ("x", "y")),
+        mesh=GRID,
+        in_specs=P("x", "y"),
+        out_specs=P(),
+    )
     same(f(x), (X * X).sum())
     same(sw.grad(f)(x), 2 * X)
     same(sw.jit(sw.grad(f))(x), 2 * X)
-    g = sw.shard_map(lambda v: v - lax.pmean(v, "x"), mesh=GRID, in_specs=P("x"),
-                     out_specs=P("x"), axis_names={"x"})
+    g = sw.shard_map(
+        lambda v: v - lax.pmean(v, "x"),
+        mesh=GRID,
+        in_specs=P("x"),
+        out_specs=P("x"),
+        axis_names={"x"},
+    )
     same(sw.jit(g)(x), X - np.tile(X.reshape(2, 4, 4).mean(0), (2, 1)), close=True)
-    loop = sw.shard_map(lambda v: lax.fori_loop(0, 3, lambda i, w: lax.ppermute(
-        w, "x", [(0, 1), (1, 0)]) + 1, v), mesh=GRID, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    loop = sw.shard_map(
+        lambda v: lax.fori_loop(0, 3, lambda i, w: lax.ppermute(w, "x", [(0, 1), (1, 0)]) + 1, v),
+        mesh=GRID,
+        in_specs=P("x", "y"),
+        out_specs=P("x", "y"),
+    )
     same(loop(x), np.concatenate([X[4:], X[:4]]) + 3)
     uneven = sw.device_put(numbers(7, 4), NamedSharding(GRID, P("x")))
     try:
@@ -151,39 +172,56 @@ def pmaps_of_own_rows():
         np.testing.assert_array_equal(total, rows.sum(0))
         np.testing.assert_array_equal(there, (rows + np.arange(4, dtype="f4")[:, None])[own].T)
     again, _, _ = f(share, 1.0, there)  # with earlier results as arguments
-    np.testing.assert_allclose(np.asarray(again).sum(1), (
-        (rows / rows.sum(0)) / (rows / rows.sum(0)).sum(0))[own].sum(1), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(again).sum(1),
+        ((rows / rows.sum(0)) / (rows / rows.sum(0)).sum(0))[own].sum(1),
+        rtol=1e-5,
+    )
     replicas = sw.device_put_replicated(np.float32(3), sw.local_devices())
     np.testing.assert_array_equal(sw.pmap(lambda v: lax.psum(v, "i"), "i")(replicas), [12] * PER)
     if COUNT > 1:
         assert "num_partitions = 4" in f.lower(rows[own], 1.0, rows[own].T).as_text()
-        with raises(ValueError, "pmap of <lambda>: the mapped axis has size 4, and this process "
-                    f"has {PER} device{'s' * (PER > 1)}. With several processes, each passes one "
-                    "index for each of its own devices; `devices=` selects the devices, of all "
-                    "processes or of this one."):
+        with raises(
+            ValueError,
+            "pmap of <lambda>: the mapped axis has size 4, and this process "
+            f"has {PER} device{'s' * (PER > 1)}. With several processes, each passes one "
+            "index for each of its own devices; `devices=` selects the devices, of all "
+            "processes or of this one.",
+        ):
             sw.pmap(lambda v: v)(rows)
-        with raises(ValueError, f"pmap of <lambda>: the mapped axis has size {PER}, and there are "
-                    "4 devices. Each index runs on its own device: pass fewer, or use "
-                    "`shardwise.vmap`, or `shardwise.jit` with shardings. With several processes, "
-                    "each passes the indices of its own devices if `devices` is left out."):
+        with raises(
+            ValueError,
+            f"pmap of <lambda>: the mapped axis has size {PER}, and there are "
+            "4 devices. Each index runs on its own device: pass fewer, or use "
+            "`shardwise.vmap`, or `shardwise.jit` with shardings. With several processes, "
+            "each passes the indices of its own devices if `devices` is left out.",
+        ):
             sw.pmap(lambda v: v, devices=DEVICES)(rows[own])
-        with raises(ValueError, "pmap of <lambda>: over the devices of several processes, each "
-                    "process passes its own rows, which are joined before the call, but it is "
-                    "inside of a transformation. Specify the devices: "
-                    "`devices=shardwise.devices()`, for which every process passes the full axis, "
-                    "or `devices=shardwise.local_devices()`."):
+        with raises(
+            ValueError,
+            "pmap of <lambda>: over the devices of several processes, each "
+            "process passes its own rows, which are joined before the call, but it is "
+            "inside of a transformation. Specify the devices: "
+            "`devices=shardwise.devices()`, for which every process passes the full axis, "
+            "or `devices=shardwise.local_devices()`.",
+        ):
             sw.grad(lambda v: sw.pmap(lambda v: v)(v).sum())(rows[own])
 
 
 @check
 def xmaps():
     x = on(GRID, "x", "y")
-    f = xmap(lambda v: lax.psum(v, "a"), in_axes=["a", ...], out_axes=[...],
-             axis_resources={"a": "x"})
+    f = xmap(
+        lambda v: lax.psum(v, "a"), in_axes=["a", ...], out_axes=[...], axis_resources={"a": "x"}
+    )
     with GRID:
         same(f(x), X.sum(0))
-        g = xmap(jnp.dot, in_axes=({0: "a"}, {1: "b"}), out_axes={0: "a", 1: "b"},
-                 axis_resources={"a": "x", "b": "y"})
+        g = xmap(
+            jnp.dot,
+            in_axes=({0: "a"}, {1: "b"}),
+            out_axes={0: "a", 1: "b"},
+            axis_resources={"a": "x", "b": "y"},
+        )
         same(g(x, x.T), X @ X.T)
         h = xmap(lambda v: v * 2 + lax.axis_index("a"), in_axes={0: "a"}, out_axes={0: "a"})
         same(h(x), X * 2 + np.arange(8, dtype=np.float32)[:, None])
@@ -203,8 +241,9 @@ def vmaps():
 @check
 def printed():
     x = on(GRID, "x", "y")
-    step = sw.shard_map(lambda v: lax.psum(jnp.sin(v), "x"), mesh=GRID, in_specs=P("x", "y"),
-                        out_specs=P(None, "y"))
+    step = sw.shard_map(
+        lambda v: lax.psum(jnp.sin(v), "x"), mesh=GRID, in_specs=P("x", "y"), out_specs=P(None, "y")
+    )
     print("maps", digest(step(x)))
 
 

@@ -16,13 +16,25 @@ def on(devices, *spec, shape=None, names=("x", "y"), kind=None):
 
 
 PLACES = [
-    on([0, 1, 2, 3]), on([0, 1, 2, 3], "x"), on([3, 1, 0, 2], "x"), on([0, 2, 1, 3], None, "x"),
-    on([0, 1, 2, 3], "x", "y", shape=(2, 2)), on([2, 0, 3, 1], "y", "x", shape=(2, 2)),
-    on([2, 0, 3, 1], "y", shape=(2, 2)), on([3, 0, 1, 2], ("y", "x"), shape=(2, 2)),
+    on([0, 1, 2, 3]),
+    on([0, 1, 2, 3], "x"),
+    on([3, 1, 0, 2], "x"),
+    on([0, 2, 1, 3], None, "x"),
+    on([0, 1, 2, 3], "x", "y", shape=(2, 2)),
+    on([2, 0, 3, 1], "y", "x", shape=(2, 2)),
+    on([2, 0, 3, 1], "y", shape=(2, 2)),
+    on([3, 0, 1, 2], ("y", "x"), shape=(2, 2)),
 ]
 FEWER = [
-    on([0, 1], "x"), on([2, 3], "x"), on([2, 3]), on([3, 0], None, "x"), on([1], "x"), on([3]),
-    on([0, 1, 3], "x"), on([2, 1, 0]), on([1, 2], "x"),
+    on([0, 1], "x"),
+    on([2, 3], "x"),
+    on([2, 3]),
+    on([3, 0], None, "x"),
+    on([1], "x"),
+    on([3]),
+    on([0, 1, 3], "x"),
+    on([2, 1, 0]),
+    on([1, 2], "x"),
 ]
 
 
@@ -67,13 +79,22 @@ def from_fewer_to_fewer():
 def values_arrive_bit_by_bit():
     odd, i = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40], np.float32), np.complex64(1j)
     values = [
-        odd, odd.astype(np.float16), odd.astype(ml_dtypes.bfloat16), np.arange(6).astype(np.int8),
-        np.array([True, False] * 3), odd.astype(np.complex64) + i,
-        np.arange(6).astype(ml_dtypes.int4), np.array([2**31, 1, 2**32 - 1, 0, 5, 6], np.uint32),
+        odd,
+        odd.astype(np.float16),
+        odd.astype(ml_dtypes.bfloat16),
+        np.arange(6).astype(np.int8),
+        np.array([True, False] * 3),
+        odd.astype(np.complex64) + i,
+        np.arange(6).astype(ml_dtypes.int4),
+        np.array([2**31, 1, 2**32 - 1, 0, 5, 6], np.uint32),
     ]
     for value in values:
-        for source, target in ((on([0, 1], "x"), on([2, 3], "x")), (on([3]), on([0])),
-                               (on([0, 1, 2, 3], "x"), on([2])), (on([0, 1], "x"), on([3, 2]))):
+        for source, target in (
+            (on([0, 1], "x"), on([2, 3], "x")),
+            (on([3]), on([0])),
+            (on([0, 1, 2, 3], "x"), on([2])),
+            (on([0, 1], "x"), on([3, 2])),
+        ):
             moved = sw.device_put(sw.device_put(value, source), target)
             for shard in moved.addressable_shards:
                 got, wanted = np.asarray(shard.data), value[shard.index]
@@ -99,8 +120,11 @@ def keys_and_scalars():
 @check
 def large():
     x = numbers(700, 1001)
-    for source, target in ((PLACES[1], PLACES[5]), (on([0, 1], "x"), on([2, 3], "x")),
-                           (PLACES[4], on([3]))):
+    for source, target in (
+        (PLACES[1], PLACES[5]),
+        (on([0, 1], "x"), on([2, 3], "x")),
+        (PLACES[4], on([3])),
+    ):
         moves(source, target, x)
 
 
@@ -120,14 +144,20 @@ def handles():
         place = f"SingleDeviceSharding(device={y.device!r})"
         text = f"Array(shape=(6, 2), dtype=float32) sharded as {place}, no addressable shards"
         assert repr(y) == text
-        with raises(RuntimeError, f"array of type f32[6,2] is on devices of process {owner}, and "
-                    "this process cannot read its value. Put it on devices of this process, with "
-                    "`shardwise.device_put(x, sharding)` in all of these processes and in this "
-                    "one."):
+        with raises(
+            RuntimeError,
+            f"array of type f32[6,2] is on devices of process {owner}, and "
+            "this process cannot read its value. Put it on devices of this process, with "
+            "`shardwise.device_put(x, sharding)` in all of these processes and in this "
+            "one.",
+        ):
             np.asarray(y)
-        with raises(RuntimeError, f"add would run on devices of process {owner}, and this process, "
-                    f"{HERE}, has none of them. Call it in that process only, or put its arguments "
-                    "on devices of all processes that call it."):
+        with raises(
+            RuntimeError,
+            f"add would run on devices of process {owner}, and this process, "
+            f"{HERE}, has none of them. Call it in that process only, or put its arguments "
+            "on devices of all processes that call it.",
+        ):
             y + y
         y.delete()
         assert y.is_deleted()
@@ -142,10 +172,13 @@ def mistakes():
     if HERE == 0:
         same(sw.device_put(x, on([0, 3], "x")), numbers(4))
         return
-    with raises(RuntimeError, "array of type f32[4] is on devices of process 0 alone, which treats "
-                f"it as a value that each of the processes [0, {COUNT - 1}] has. This process has "
-                "none: use `broadcast_one_to_all` there and here, or create it on devices of all "
-                "of them."):
+    with raises(
+        RuntimeError,
+        "array of type f32[4] is on devices of process 0 alone, which treats "
+        f"it as a value that each of the processes [0, {COUNT - 1}] has. This process has "
+        "none: use `broadcast_one_to_all` there and here, or create it on devices of all "
+        "of them.",
+    ):
         sw.device_put(x, on([0, 3], "x"))
 
 
@@ -204,8 +237,13 @@ def tables():
 @check
 def plans():
     """A plan is the same in all processes, and computing it needs no other process."""
-    for source, target in ((on([0, 1], "x"), on([2, 3], "x")), (on([0, 1, 2, 3], "x"), on([2])),
-                           (PLACES[1], PLACES[3]), (on([0]), on([3])), (on([0]), on([1, 2, 3]))):
+    for source, target in (
+        (on([0, 1], "x"), on([2, 3], "x")),
+        (on([0, 1, 2, 3], "x"), on([2])),
+        (PLACES[1], PLACES[3]),
+        (on([0]), on([3])),
+        (on([0]), on([1, 2, 3])),
+    ):
         there = sw.device_put(numbers(6, 5), source)
         found = sw.plan(there, target)
         held = there.sharding.devices_indices_map((6, 5))

@@ -139,8 +139,15 @@ def refused():
         "replicated sharding over the same devices makes it readable, and `x.addressable_shards` "
         "are the shards of this process. The first two must be called in all of these processes."
     )
-    for read in (np.asarray, lambda v: v.tolist(), lambda v: v.tobytes(), lambda v: v.item(0),
-                 sw.device_get, lambda v: np.asarray(v, np.float64), lambda v: v.__array__()):
+    for read in (
+        np.asarray,
+        lambda v: v.tolist(),
+        lambda v: v.tobytes(),
+        lambda v: v.item(0),
+        sw.device_get,
+        lambda v: np.asarray(v, np.float64),
+        lambda v: v.__array__(),
+    ):
         with raises(RuntimeError, text):
             read(x)
     one = sw.device_put(X[0, 1:2], SPLIT)  # on the first device of the mesh
@@ -149,11 +156,14 @@ def refused():
     else:
         with raises(RuntimeError, text.replace("f32[8,4]", "f32[1]")):
             bool(one)
-    with raises(TypeError, "cannot pickle an array of type f32[8,4] that spans devices of other "
-                "processes: a pickle contains the full value, and this process has only a part. "
-                "Pickle the data of its `addressable_shards` in each process, or collect it first "
-                "with `shardwise."
-                "experimental.multihost_utils.process_allgather(x, tiled=True)`."):
+    with raises(
+        TypeError,
+        "cannot pickle an array of type f32[8,4] that spans devices of other "
+        "processes: a pickle contains the full value, and this process has only a part. "
+        "Pickle the data of its `addressable_shards` in each process, or collect it first "
+        "with `shardwise."
+        "experimental.multihost_utils.process_allgather(x, tiled=True)`.",
+    ):
         pickle.dumps({"x": x})
     for change in (copy.copy, copy.deepcopy):
         made = change(x)
@@ -169,9 +179,12 @@ def refused():
     equal(np.asarray(pickle.loads(pickle.dumps(whole))), X)
     assert len(pickle.loads(pickle.dumps(whole)).devices()) == 1
     for y in (x, whole):
-        with raises(BufferError, "array of type f32[8,4] is sharded over 4 devices, so it has no "
-                    "DLPack device. Take one of its `addressable_shards`, or gather it with "
-                    "`device_put`."):
+        with raises(
+            BufferError,
+            "array of type f32[8,4] is sharded over 4 devices, so it has no "
+            "DLPack device. Take one of its `addressable_shards`, or gather it with "
+            "`device_put`.",
+        ):
             y.__dlpack__()
     part = x.addressable_data(0)
     equal(np.from_dlpack(part), np.asarray(part))
@@ -195,8 +208,11 @@ def life():
     if HERE == 0:  # in one process only
         y.delete()
         assert y.is_deleted() and len(sw.live_arrays()) == before - 1
-        with raises(RuntimeError, "array of type f32[8,4] has been deleted: `delete()` was called "
-                    "on it. To use it longer, make a copy beforehand: `x.copy()`."):
+        with raises(
+            RuntimeError,
+            "array of type f32[8,4] has been deleted: `delete()` was called "
+            "on it. To use it longer, make a copy beforehand: `x.copy()`.",
+        ):
             np.asarray(y.addressable_shards[0].data)
         assert repr(y).startswith("Array(deleted, shape=(8, 4), dtype=float32), sharded as ")
     same(x + x, X + X)
@@ -204,9 +220,12 @@ def life():
     z = give(x)
     same(z, X + 1)
     assert x.is_deleted() and not z.is_deleted()
-    with raises(RuntimeError, "array of type f32[8,4] was donated to <lambda>. Use what <lambda> "
-                "returned; to keep the array as well, pass a copy of it, `x.copy()`, or leave it "
-                "out of `donate_argnums` and `donate_argnames`."):
+    with raises(
+        RuntimeError,
+        "array of type f32[8,4] was donated to <lambda>. Use what <lambda> "
+        "returned; to keep the array as well, pass a copy of it, `x.copy()`, or leave it "
+        "out of `donate_argnums` and `donate_argnames`.",
+    ):
         x + 1
     w = sw.device_put(z, WHOLE, donate=True)
     assert z.is_deleted()

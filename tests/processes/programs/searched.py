@@ -13,9 +13,14 @@ from shardwise.sharding import Mesh, NamedSharding
 SHAPES = [(8, 4), (5, 7), (3, 1), (12,), (1, 6), (4, 2, 3), (0, 4)]
 GRIDS = [((4,), ("x",)), ((2, 2), ("x", "y")), ((4, 1), ("x", "y"))]
 OPS = {
-    "negative": lambda x: -x, "sum": lambda x: x.sum(0), "flip": lambda x: x[::-1],
-    "transpose": lambda x: x.T, "ravel": lambda x: x.reshape(-1), "double": lambda x: x + x,
-    "second": lambda x: x[-1:], "mask": lambda x: x * (x > 3),
+    "negative": lambda x: -x,
+    "sum": lambda x: x.sum(0),
+    "flip": lambda x: x[::-1],
+    "transpose": lambda x: x.T,
+    "ravel": lambda x: x.reshape(-1),
+    "double": lambda x: x + x,
+    "second": lambda x: x[-1:],
+    "mask": lambda x: x * (x > 3),
 }
 SEEDS = [int(a.partition("=")[2]) for a in sys.argv if a.startswith("seed=")] or [0]
 

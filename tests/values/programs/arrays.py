@@ -352,9 +352,7 @@ def lax_scatter(d: Draw) -> Written:
         "scatter_dims_to_operand_dims=(0,))"
     )
     updates = f"jnp.take({x.name}, {numbers(places)}, axis=0, mode='clip')"
-    text = (
-        f"lax.{kind}({x.name}, {numbers(places)}[:, None], {updates}, {numbers_}, mode='{mode}')"
-    )
+    text = f"lax.{kind}({x.name}, {numbers(places)}[:, None], {updates}, {numbers_}, mode='{mode}')"
     if kind == "scatter_add":
         return text, summed(x, len(places) + 1)
     return text, moved(x, signs=False)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.values.programs.draw import Draw
-from tests.values.programs.facts import (
-    Fact,
-    Var,
-    epsilon,
-    known,
-    moved,
-    settled,
-    summed,
-    unfit_if,
-)
+from tests.values.programs.facts import Fact, Var, epsilon, known, moved, settled, summed, unfit_if
 from tests.values.programs.make import inner_step
 from tests.values.programs.steps import Written, step
 

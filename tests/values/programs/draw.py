@@ -42,8 +42,14 @@ class Draw:
     def often(self, share: float = 0.5) -> bool:
         return self.rng.random() < share
 
-    def var(self, kinds: str = "biufc", *, least: int = 0, exact: bool = False,
-            like: Callable[[Var], bool] | None = None) -> Var:
+    def var(
+        self,
+        kinds: str = "biufc",
+        *,
+        least: int = 0,
+        exact: bool = False,
+        like: Callable[[Var], bool] | None = None,
+    ) -> Var:
         """A value of one of these kinds with at least this many dimensions."""
         found = [
             v for v in self.vars

@@ -93,9 +93,7 @@ def one_line(draw: Draw, number: int) -> tuple[Line, list[Var]]:
             several = rules if isinstance(rules, list) else [rules]
             types = types_of(text, draw.vars)
             targets = [f"v{number}"] if len(several) == 1 else [f"v{number}{c}" for c in "ab"]
-            made = [
-                _var(n, t, rule) for n, t, rule in zip(targets, types, several, strict=True)
-            ]
+            made = [_var(n, t, rule) for n, t, rule in zip(targets, types, several, strict=True)]
             return Line(tuple(targets), text), made
         except Unfit:
             continue
@@ -126,8 +124,12 @@ def types_of(text: str, vars: Sequence[Var]) -> list[Any]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def inner_step(draw: Draw, vars: Sequence[Var], allow: Callable[[Step], bool] = lambda s: True,
-               like: Var | None = None) -> Written:
+def inner_step(
+    draw: Draw,
+    vars: Sequence[Var],
+    allow: Callable[[Step], bool] = lambda s: True,
+    like: Var | None = None,
+) -> Written:
     """A step with one result over these values, for a body; `like`: of this shape and dtype."""
     unfit_if(draw.depth >= DEEPEST)
     steps = [s for s in STEPS.values() if allow(s)]

@@ -33,18 +33,24 @@ def places_of(seed: int, found: Program, explicit: bool) -> list[Placement]:
     """Two shardings of a program, with arguments that are placed before the call."""
     ranks = (0,) * len(found.outputs)
     rows = placements(found, seed, ranks, 2)
-    full = [{n: s if s is not None else (None,) * found.inputs[n].ndim for n, s in p.ins.items()}
-            for p in rows]  # over Explicit axes all arguments are
-    return [replace(p, outs=None, put=True, explicit=explicit, ins=ins if explicit else p.ins)
-            for p, ins in zip(rows, full, strict=True)]
+    full = [
+        {n: s if s is not None else (None,) * found.inputs[n].ndim for n, s in p.ins.items()}
+        for p in rows
+    ]  # over Explicit axes all arguments are
+    return [
+        replace(p, outs=None, put=True, explicit=explicit, ins=ins if explicit else p.ins)
+        for p, ins in zip(rows, full, strict=True)
+    ]
 
 
 def over_explicit_axes(seed: int) -> list[str]:
     found, wrong = program(seed), []
     for place in places_of(seed, found, True):
         fits = allowed(found, place)
-        wrong += [f"{w}\n{script(fits, place)}" for w in
-                  faults(fits, place, alone(fits), place.call(fits))]
+        wrong += [
+            f"{w}\n{script(fits, place)}"
+            for w in faults(fits, place, alone(fits), place.call(fits))
+        ]
     return wrong
 
 
@@ -83,7 +89,9 @@ def under_debug_nans(seed: int) -> list[str]:
 
 
 MODES: dict[str, Callable[[int], list[str]]] = {
-    "explicit": over_explicit_axes, "disable_jit": without_jit, "debug_nans": under_debug_nans,
+    "explicit": over_explicit_axes,
+    "disable_jit": without_jit,
+    "debug_nans": under_debug_nans,
 }
 
 

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tests.values.programs.draw import MOST, Draw
-from tests.values.programs.facts import (
-    Fact,
-    Rule,
-    Var,
-    epsilon,
-    known,
-    moved,
-    summed,
-    unfit_if,
-)
+from tests.values.programs.facts import Fact, Rule, Var, epsilon, known, moved, summed, unfit_if
 from tests.values.programs.steps import Written, step
 
 ANY, ORDERED, REAL = "biufc", "biuf", "iuf"
@@ -148,8 +139,14 @@ def _row(d: Draw, row: Row) -> Written:
     unfit_if(not n or x.size > MOST // 4)
     many = [d.between(-1, n) for _ in range(3)]
     text = row.text.format(
-        x=x.name, a=a, p=a % x.ndim, n=n, k=d.between(0, n - 1), n0=x.shape[0],
-        i=f"np.array({many}, 'int32')", i0=f"np.array({d.indices(x.shape[0] or 1, 4)}, 'int32')",
+        x=x.name,
+        a=a,
+        p=a % x.ndim,
+        n=n,
+        k=d.between(0, n - 1),
+        n0=x.shape[0],
+        i=f"np.array({many}, 'int32')",
+        i0=f"np.array({d.indices(x.shape[0] or 1, 4)}, 'int32')",
         w="np.array([1, -2, 0], 'int32')",
     )
     return text, _rule(row, x)

@@ -112,9 +112,7 @@ def placements(program: Program, seed: int, ranks: tuple[int, ...], count: int) 
         }
         outs = None
         if not explicit and rng.random() < 0.6:
-            outs = tuple(
-                None if rng.random() < 0.25 else _spec(rng, sizes, rank) for rank in ranks
-            )
+            outs = tuple(None if rng.random() < 0.25 else _spec(rng, sizes, rank) for rank in ranks)
         put = explicit or rng.random() < 0.4
         found.append(Placement(sizes, ins, outs, put, explicit, poison=rng.random() < 0.5))
     return found

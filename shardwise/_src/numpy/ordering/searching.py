@@ -84,7 +84,9 @@ def _remainder(x: Any, n: int) -> Any:
 
 
 def nonzero(
-    a: ArrayLike, *, size: int | None = None,
+    a: ArrayLike,
+    *,
+    size: int | None = None,
     fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> tuple[Array, ...]:
     """The indices of the nonzero elements, as a vector for each dimension.
@@ -116,7 +118,9 @@ def _value(a: Any, name: str) -> np.ndarray:
 
 
 def flatnonzero(
-    a: ArrayLike, *, size: int | None = None,
+    a: ArrayLike,
+    *,
+    size: int | None = None,
     fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> Array:
     """The indices of the nonzero elements in the flat array (see `nonzero`)."""
@@ -157,14 +161,22 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 @overload
 def where(
-    condition: ArrayLike, /, *, size: int | None = None,
+    condition: ArrayLike,
+    /,
+    *,
+    size: int | None = None,
     fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> tuple[Array, ...]: ...
 @overload
 def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /) -> Array: ...
 def where(
-    condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
-    size: int | None = None, fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+    condition: ArrayLike,
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> Array | tuple[Array, ...]:
     """`x` where the condition is true, else `y`; with only the condition, its `nonzero`."""
     if x is None and y is None:
@@ -255,7 +267,10 @@ def choose(
 
 @hides_frames
 def piecewise(
-    x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike], funclist: Sequence[Any], *args: Any,
+    x: ArrayLike,
+    condlist: ArrayLike | Sequence[ArrayLike],
+    funclist: Sequence[Any],
+    *args: Any,
     **kw: Any,
 ) -> Array:
     """For each element, the function or value of the last condition that is true there.
@@ -331,7 +346,11 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str, dtype: Any) -> Any
 
 
 def ravel_multi_index(
-    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
+    multi_index: Sequence[Any],
+    dims: Sequence[int],
+    mode: str = "raise",
+    order: str = "C",
+    *,
     dtype: DTypeLike | None = None,
 ) -> Array:
     """Indices into an array of shape `dims` as indices into the flat array.
@@ -373,8 +392,12 @@ def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
 
 @eager_jit(arrays=2)
 def isin(
-    element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
-    *, method: str = "auto",
+    element: ArrayLike,
+    test_elements: ArrayLike,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
 ) -> Array:
     """For each element, whether it is among the test elements.
 

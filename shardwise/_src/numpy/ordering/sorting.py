@@ -51,8 +51,13 @@ def _reject(name: str, kind: Any, order: Any) -> None:
 
 @fused(arrays=1)
 def sort(
-    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
-    stable: bool = True, descending: bool = False,
+    a: ArrayLike,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Array:
     """The sorted elements along `axis`; for None, of the flat array.
 
@@ -85,8 +90,14 @@ def _argsort(a: Any, axis: int | None, stable: bool, descending: bool, dtype: An
 
 @eager_jit
 def argsort(
-    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
-    stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
+    a: ArrayLike,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """The indices that sort the elements along `axis`; arguments as for `sort`."""
     _reject("argsort", kind, order)
@@ -201,8 +212,10 @@ def take_from(x: Any, places: Any) -> Any:
     """The elements of a vector at in-bounds indices."""
     shape = type_of(places).shape
     return gather(
-        x, reshape(places, shape=(*shape, 1)),
-        dimension_numbers=GatherDimensionNumbers((), (0,), (0,)), slice_sizes=(1,),
+        x,
+        reshape(places, shape=(*shape, 1)),
+        dimension_numbers=GatherDimensionNumbers((), (0,), (0,)),
+        slice_sizes=(1,),
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )
 
@@ -210,7 +223,9 @@ def take_from(x: Any, places: Any) -> Any:
 def write_to(x: Any, places: Any, values: Any) -> Any:
     """A vector with values written at indices; indices past its end are dropped."""
     return scatter(
-        x, reshape(places, shape=(type_of(places).size, 1)), values,
+        x,
+        reshape(places, shape=(type_of(places).size, 1)),
+        values,
         dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
         mode=GatherScatterMode.FILL_OR_DROP,
     )
@@ -266,7 +281,11 @@ def _searchsorted(a: Any, v: Any, sorter: Any = None, *, side: str, method: str)
 
 @eager_jit(arrays=2)
 def searchsorted(
-    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
+    a: ArrayLike,
+    v: ArrayLike,
+    side: str = "left",
+    sorter: ArrayLike | None = None,
+    *,
     method: str = "scan",
 ) -> Array:
     """The index at which each of `v` would be inserted into the sorted vector `a`.

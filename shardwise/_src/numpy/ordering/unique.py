@@ -22,10 +22,7 @@ from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import (
-    canonicalize,
-    is_inexact,
-)
+from shardwise._src.types.dtypes import canonicalize, is_inexact
 from shardwise._src.values.convert import broadcast_to, cast, count_of
 
 
@@ -62,7 +59,13 @@ def _rows(x: Any, axis: int | None) -> Any:
 
 @fused_optional
 def _unique(
-    x: Any, order: Any, new: Any, fill: Any = None, *, axis: int | None, size: int,
+    x: Any,
+    order: Any,
+    new: Any,
+    fill: Any = None,
+    *,
+    axis: int | None,
+    size: int,
     has_inverse: bool,
 ) -> list[Any]:
     """Values, first indices and counts for `size` unique rows, and the inverse if requested."""
@@ -97,9 +100,7 @@ def _take_rows(x: Any, places: Any) -> Any:
         return take_from(x, places)
     width = type_of(flat).shape[1]
     count = type_of(places).shape[0]
-    start = broadcast_in_dim(
-        ew.mul(places, np.int32(width)), shape=(count, width), dims=(0,)
-    )
+    start = broadcast_in_dim(ew.mul(places, np.int32(width)), shape=(count, width), dims=(0,))
     within = iota(dtype=INT32, shape=(count, width), dimension=1)
     found = take_from(reshape(x, shape=(math.prod(shape),)), ew.add(start, within))
     return reshape(found, shape=(count, *shape[1:]))
@@ -107,24 +108,45 @@ def _take_rows(x: Any, places: Any) -> Any:
 
 @overload
 def unique(
-    ar: ArrayLike, return_index: Literal[False] = False, return_inverse: Literal[False] = False,
-    return_counts: Literal[False] = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+    ar: ArrayLike,
+    return_index: Literal[False] = False,
+    return_inverse: Literal[False] = False,
+    return_counts: Literal[False] = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+    sorted: bool = True,
 ) -> Array: ...
 
 
 @overload
 def unique(
-    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+    ar: ArrayLike,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+    sorted: bool = True,
 ) -> Array | tuple[Array, ...]: ...
 
 
 def unique(
-    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+    ar: ArrayLike,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+    sorted: bool = True,
 ) -> Array | tuple[Array, ...]:
     """The sorted unique elements; with `axis`, the unique slices along it.
 
@@ -179,27 +201,27 @@ def unique_all(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueAllResult:
     """Unique values, first indices, inverse indices and counts; NaNs are all distinct."""
-    return UniqueAllResult(*unique(
-        x, True, True, True, equal_nan=False, size=size, fill_value=fill_value
-    ))
+    return UniqueAllResult(
+        *unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_counts(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueCountsResult:
     """Unique values and their counts; NaNs are all distinct."""
-    return UniqueCountsResult(*unique(
-        x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value
-    ))
+    return UniqueCountsResult(
+        *unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_inverse(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueInverseResult:
     """Unique values and inverse indices; NaNs are all distinct."""
-    return UniqueInverseResult(*unique(
-        x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value
-    ))
+    return UniqueInverseResult(
+        *unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_values(

@@ -47,7 +47,10 @@ def product(
     if s.dtype is not t.dtype or s.weak_type is not t.weak_type:
         a, b = promote(a, b)
     return dot_general(
-        a, b, dimension_numbers=numbers, precision=canonical_precision(precision),
+        a,
+        b,
+        dimension_numbers=numbers,
+        precision=canonical_precision(precision),
         preferred_element_type=preferred,
     )
 
@@ -105,7 +108,9 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
     wanted = [*range(rank), *["row" for _ in rows], *["column" for _ in columns]]
     perm = tuple(found.index(x) for x in wanted)
     return (
-        None if shape_a == a else shape_a, None if shape_b == b else shape_b, numbers,
+        None if shape_a == a else shape_a,
+        None if shape_b == b else shape_b,
+        numbers,
         None if perm == tuple(range(len(perm))) else perm,
     )
 
@@ -120,8 +125,12 @@ def _matmul(a: Any, b: Any, precision: Any = None, preferred: Any = None) -> Any
 
 
 def matmul(
-    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Matrix product over the last two dimensions; batch dimensions broadcast.
 
@@ -157,8 +166,12 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
 
 @eager_jit(arrays=2)
 def dot(
-    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sum over the last dimension of `a` and the second last (or only) of `b`; see `numpy.dot`."""
     preferred = checked_dtype(preferred_element_type, "dot")
@@ -184,7 +197,10 @@ def _conjugate(x: Any) -> Any:
 
 @eager_jit(arrays=2)
 def vdot(
-    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Inner product of all elements, with `a` conjugated."""
@@ -202,7 +218,10 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
 
 @eager_jit(arrays=2)
 def inner(
-    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Inner product over the last dimensions; the result has the other dimensions, `a`'s first."""
@@ -228,8 +247,9 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
 
 @fused(arrays=2)
-def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any, preferred: Any,
-               name: str) -> Any:
+def _by_labels(
+    a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any, preferred: Any, name: str
+) -> Any:
     s, t = type_of(a), type_of(b)
     try:
         steps = einsums.plan(subscripts, (s.shape, t.shape), "auto")
@@ -243,7 +263,12 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
 
 @eager_jit(arrays=2)
 def vecdot(
-    x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Inner products of the vectors along `axis`, with `x1` conjugated."""
@@ -321,8 +346,12 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred: Any) -> Any
 
 @eager_jit(arrays=2)
 def tensordot(
-    a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *,
-    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Sum of products over pairs of dimensions; the result has the others, `a`'s first.
@@ -355,7 +384,11 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def cross(
-    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    a: ArrayLike,
+    b: ArrayLike,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
     axis: int | None = None,
 ) -> Array:
     """Cross product of vectors with 3 components, or with 2, where the third is 0.
@@ -378,7 +411,8 @@ def cross(
 
     def minor(i: int, j: int) -> Any:
         terms = [
-            ew.mul(*broadcast(p, q)) for p, q in ((x[i], y[j]), (x[j], y[i]))
+            ew.mul(*broadcast(p, q))
+            for p, q in ((x[i], y[j]), (x[j], y[i]))
             if p is not None and q is not None
         ]
         if len(terms) == 2:
@@ -422,7 +456,11 @@ def _trace(a: Any, offset: int, axis1: int, axis2: int, dtype: Any) -> Any:
 
 @eager_jit
 def trace(
-    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
+    a: ArrayLike,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> Array:
     """Sum along the diagonal of two dimensions; `offset` counts diagonals above the main one."""

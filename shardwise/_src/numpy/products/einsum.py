@@ -70,8 +70,8 @@ def _labels(text: str, term: str, rank: int, position: int | None) -> Labels:
     hidden = rank - len(letters)
     if hidden < 0 or (hidden and not dots):
         raise _error(
-            text, f"operand {position} has {rank} dimensions, but its term {term!r} has "
-            f"{len(letters)}"
+            text,
+            f"operand {position} has {rank} dimensions, but its term {term!r} has {len(letters)}",
         )
     return (*before, *range(-hidden, 0), *after)
 
@@ -83,8 +83,9 @@ def _terms_of_lists(args: tuple, ranks: tuple[int, ...]) -> tuple[list[Labels], 
     for i, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
         hidden = rank - len([x for x in row if x is not Ellipsis])
         if hidden < 0 or (hidden and Ellipsis not in row):
-            raise _error(list(row), f"operand {i} has {rank} dimensions, which its labels do not "
-                              "match")
+            raise _error(
+                list(row), f"operand {i} has {rank} dimensions, which its labels do not match"
+            )
         ins.append(_filled(row, hidden))
     hidden = max([sum(isinstance(x, int) and x < 0 for x in labels) for labels in ins], default=0)
     if result is None:
@@ -185,8 +186,11 @@ def _sizes(subscripts: Any, terms: list[Labels], shapes: tuple[Shape, ...]) -> d
             known = sizes.get(label, 1)
             if known not in (1, n) and n != 1:
                 one = f"{known} in operand {found[label]}, of shape {shapes[found[label]]}"
-                raise _error(subscripts, f"{_named(label)} is {one}, but {n} in operand {k}, of "
-                             f"shape {shape}; they must be equal")
+                raise _error(
+                    subscripts,
+                    f"{_named(label)} is {one}, but {n} in operand {k}, of "
+                    f"shape {shape}; they must be equal",
+                )
             if known == 1:
                 sizes[label], found[label] = n, k
     return sizes
@@ -259,10 +263,12 @@ def _step(
         turned = _product_labels([terms[i] for i in reversed(order)], contracted, batch)
         if found != present == turned:
             found, order = turned, order[::-1]
-        numbers = tuple([
-            tuple([tuple([terms[i].index(x) for x in group]) for i in order])
-            for group in (contracted, batch)
-        ])
+        numbers = tuple(
+            [
+                tuple([tuple([terms[i].index(x) for x in group]) for i in order])
+                for group in (contracted, batch)
+            ]
+        )
     else:
         found = present
         spreads = tuple([_places(terms[i], found) for i in order])
@@ -291,9 +297,7 @@ def _places(labels: Labels, found: Labels) -> tuple[tuple[int, ...], tuple[int, 
     return perm, tuple([found.index(labels[d]) for d in perm])
 
 
-def _prepare(
-    labels: Labels, shape: Shape, others: set, sizes: dict
-) -> tuple[Prepared, Labels]:
+def _prepare(labels: Labels, shape: Shape, others: set, sizes: dict) -> tuple[Prepared, Labels]:
     """The preparation of an operand, and its labels afterwards."""
     diagonals = []
     names, dims = list(labels), list(shape)
@@ -345,7 +349,10 @@ def diagonal_sum(x: Any, kept: int, dropped: int) -> Any:
 
 
 def run(
-    steps: tuple[Step, ...], operands: list[Any], precision: Any, preferred: Any,
+    steps: tuple[Step, ...],
+    operands: list[Any],
+    precision: Any,
+    preferred: Any,
     multiply: Any = None,
 ) -> Any:
     """Runs a plan; consumes `operands`. multiply: replaces `dot_general`."""
@@ -359,14 +366,18 @@ def run(
             out = multiply(*xs, step.numbers, precision, preferred_element_type=preferred)
         elif step.numbers is not None:
             out = dot_general(
-                *xs, dimension_numbers=step.numbers, precision=precision,
+                *xs,
+                dimension_numbers=step.numbers,
+                precision=precision,
                 preferred_element_type=preferred,
             )
         elif step.spreads is not None:
-            out = ew.mul(*[
-                _spread(cast_to(x, preferred), s, step.shape)
-                for x, s in zip(xs, step.spreads, strict=True)
-            ])
+            out = ew.mul(
+                *[
+                    _spread(cast_to(x, preferred), s, step.shape)
+                    for x, s in zip(xs, step.spreads, strict=True)
+                ]
+            )
         else:
             out = xs[0]
         operands.append(out if step.perm is None else transpose(out, perm=step.perm))
@@ -388,7 +399,11 @@ def _spread(x: Any, how: Any, shape: Shape) -> Any:
 
 @fused
 def _einsum(
-    *operands: Any, subscripts: Any, optimize: Any, precision: Any, preferred: Any,
+    *operands: Any,
+    subscripts: Any,
+    optimize: Any,
+    precision: Any,
+    preferred: Any,
     multiply: Any = None,
 ) -> Any:
     types = [type_of(x) for x in operands]
@@ -412,10 +427,15 @@ def _einsum(
 
 
 def einsum(
-    subscripts: str | ArrayLike, /, *operands: Any, out: None = None,
-    optimize: str | bool | Sequence[Any] = "auto", precision: PrecisionLike = None,
+    subscripts: str | ArrayLike,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: str | bool | Sequence[Any] = "auto",
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
-    _dot_general: Callable[..., Any] | None = None, out_sharding: OutSharding = None,
+    _dot_general: Callable[..., Any] | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of products, specified by labels of dimensions (see `numpy.einsum`).
 
@@ -439,8 +459,10 @@ def einsum(
     if isinstance(optimize, list):
         optimize = tuple(optimize)
     how = {
-        "subscripts": subscripts, "optimize": "auto" if optimize is True else optimize,
-        "precision": precision, "preferred": checked_dtype(preferred_element_type, "einsum"),
+        "subscripts": subscripts,
+        "optimize": "auto" if optimize is True else optimize,
+        "precision": precision,
+        "preferred": checked_dtype(preferred_element_type, "einsum"),
     }
     if out_sharding is not None:
         return placed(_einsum, out_sharding, *operands, **how, multiply=_dot_general)

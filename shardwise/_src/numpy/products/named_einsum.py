@@ -108,7 +108,11 @@ class _Value(NamedTuple):
 
 
 def named_einsum(
-    product: Product, text: str, operands: Sequence[Any], optimize: Any, precision: Any,
+    product: Product,
+    text: str,
+    operands: Sequence[Any],
+    optimize: Any,
+    precision: Any,
     preferred: Any,
 ) -> Any:
     """The operands must have one dtype."""
@@ -145,8 +149,9 @@ def _lettered(
         more = rank - len(term.letters.replace("...", ""))
         if more < 0 or (more and "..." not in term.letters):
             raise _error(
-                text, f"operand {i} has {pluralize(rank, 'dimension')}, but its term "
-                f"{term.letters!r} has {len(term.letters)}"
+                text,
+                f"operand {i} has {pluralize(rank, 'dimension')}, but its term "
+                f"{term.letters!r} has {len(term.letters)}",
             )
         hidden = max(hidden, more)
         letters = term.letters.replace("...", "".join(reversed(fresh[:more])))
@@ -178,14 +183,15 @@ class _Run(NamedTuple):
 
         sizes = dict(zip(self.axes.names, self.axes.sizes, strict=True))
         wide = self.extents(held)
-        free = [s for s in map(opt_einsum.get_symbol, range(len(wide) + len(sizes) + 52))
-                if s not in wide]
+        free = [
+            s
+            for s in map(opt_einsum.get_symbol, range(len(wide) + len(sizes) + 52))
+            if s not in wide
+        ]
         labels = dict(zip(self.axes.names, free, strict=False))
         terms = ["".join([v.letters, *[labels[n] for n in v.names]]) for v in held]
         result = "".join([self.out.letters, *[labels[n] for n in self.out.names]])
-        shapes = [
-            (*[wide[c] for c in v.letters], *[sizes[n] for n in v.names]) for v in held
-        ]
+        shapes = [(*[wide[c] for c in v.letters], *[sizes[n] for n in v.names]) for v in held]
         how = list(optimize) if isinstance(optimize, tuple) else optimize
         text = f"{','.join(terms)}->{result}"
         path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=how)
@@ -226,14 +232,22 @@ class _Run(NamedTuple):
         sizes = self.extents([a, b])
         a, b = [self.plain(v, letters.union(o.letters), sizes) for v, o in ((a, b), (b, a))]
         shared = [c for c in a.letters if c in b.letters]
-        pairs = [tuple([tuple([v.letters.index(c) for c in group]) for v in (a, b)]) for group in (
-            [c for c in shared if c not in letters], [c for c in shared if c in letters],
-        )]
+        pairs = [
+            tuple([tuple([v.letters.index(c) for c in group]) for v in (a, b)])
+            for group in (
+                [c for c in shared if c not in letters],
+                [c for c in shared if c in letters],
+            )
+        ]
         batch = [c for c in shared if c in letters]
         free = [c for v in (a, b) for c in v.letters if c not in shared]
         axes = named_axes(None, summed)
         x = sum_of_products(
-            axes.varied(a.x), axes.varied(b.x), tuple(pairs), self.precision, self.preferred,
+            axes.varied(a.x),
+            axes.varied(b.x),
+            tuple(pairs),
+            self.precision,
+            self.preferred,
             **axes.params,
         )
         return _Value("".join([*batch, *free]), left, x)

@@ -67,8 +67,13 @@ def _mean_where(a: Any, where: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -
 
 
 def mean(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, *, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Arithmetic mean over `axis` (all by default).
 
@@ -102,8 +107,16 @@ def both(first: Any, second: Any) -> Any:
 
 @fused_optional
 def _spread(
-    a: Any, middle: Any = None, where: Any = None, *, axis: AnyAxis, dtype: Any, correction: float,
-    keepdims: bool, root: bool, skip_nan: bool,
+    a: Any,
+    middle: Any = None,
+    where: Any = None,
+    *,
+    axis: AnyAxis,
+    dtype: Any,
+    correction: float,
+    keepdims: bool,
+    root: bool,
+    skip_nan: bool,
 ) -> Any:
     """The variance, or its square root."""
     t = type_of(a)
@@ -138,8 +151,16 @@ def _spread(
 
 
 def spread_of(
-    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
-    mean: Any, correction: float | None = None,
+    name: str,
+    a: Any,
+    axis: AnyAxis,
+    dtype: Any,
+    out: Any,
+    ddof: float,
+    keepdims: bool,
+    where: Any,
+    mean: Any,
+    correction: float | None = None,
 ) -> Any:
     """`var`, `std`, `nanvar` or `nanstd`, by name."""
     dtype = checked_dtype(dtype, name)
@@ -149,16 +170,30 @@ def spread_of(
     elif ddof != 0:
         raise ValueError(f"{name}: pass ddof or correction, not both; got {ddof} and {correction}.")
     return _spread(
-        a, mean, where, axis=axis, dtype=dtype, correction=correction, keepdims=keepdims,
-        root=name.endswith("std"), skip_nan=name.startswith("nan"),
+        a,
+        mean,
+        where,
+        axis=axis,
+        dtype=dtype,
+        correction=correction,
+        keepdims=keepdims,
+        root=name.endswith("std"),
+        skip_nan=name.startswith("nan"),
     )
 
 
 @eager_jit
 def var(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-    mean: ArrayLike | None = None, correction: float | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Array:
     """Variance over `axis` (all by default): the mean squared distance from the mean.
 
@@ -173,9 +208,16 @@ def var(
 
 @eager_jit
 def std(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-    mean: ArrayLike | None = None, correction: float | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Array:
     """Standard deviation over `axis`: the square root of the variance; arguments as for `var`."""
     return spread_of("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
@@ -185,9 +227,7 @@ def std(
 
 
 @fused_optional
-def _average(
-    a: Any, weights: Any = None, *, axis: AnyAxis, keepdims: bool, returned: bool
-) -> Any:
+def _average(a: Any, weights: Any = None, *, axis: AnyAxis, keepdims: bool, returned: bool) -> Any:
     t = type_of(a)
     axes = reduced_axes(axis, t.ndim)
     if weights is None:
@@ -226,22 +266,35 @@ def _fitted_weights(w: Any, shape: tuple, axis: AnyAxis) -> Any:
 
 @overload
 def average(
-    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None,
-    returned: Literal[False] = False, keepdims: bool = False,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    weights: ArrayLike | None = None,
+    returned: Literal[False] = False,
+    keepdims: bool = False,
 ) -> Array: ...
 @overload
 def average(
-    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, *,
-    returned: Literal[True], keepdims: bool = False,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    weights: ArrayLike | None = None,
+    *,
+    returned: Literal[True],
+    keepdims: bool = False,
 ) -> tuple[Array, Array]: ...
 @overload
 def average(
-    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
     keepdims: bool = False,
 ) -> Array | tuple[Array, Array]: ...
 @eager_jit
 def average(
-    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
     keepdims: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Weighted average over `axis` (all by default).
@@ -258,8 +311,14 @@ def average(
 
 @fused_optional
 def _cov(
-    m: Any, y: Any = None, frequencies: Any = None, weights: Any = None, *, rowvar: bool,
-    ddof: float, dtype: Any,
+    m: Any,
+    y: Any = None,
+    frequencies: Any = None,
+    weights: Any = None,
+    *,
+    rowvar: bool,
+    ddof: float,
+    dtype: Any,
 ) -> Any:
     given = [m] if y is None else [m, y]
     wanted = dtype
@@ -271,8 +330,9 @@ def _cov(
             wanted, _ = joined(cast(m, wanted, weak), exact)
     x = _observations(m, rowvar, wanted, "m")
     if y is not None:
-        x = concatenate(x, _observations(y, rowvar or type_of(y).ndim == 1, wanted, "y"),
-                        dimension=0)
+        x = concatenate(
+            x, _observations(y, rowvar or type_of(y).ndim == 1, wanted, "y"), dimension=0
+        )
     part: Any = real_dtype(wanted)
     count = type_of(x).shape[1]
     w = _combined_weights(frequencies, weights, count, part)
@@ -324,8 +384,13 @@ def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) ->
 
 @eager_jit
 def cov(
-    m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
-    ddof: float | None = None, fweights: ArrayLike | None = None, aweights: ArrayLike | None = None,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: float | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
     dtype: DTypeLike | None = None,
 ) -> Array:
     """Covariance matrix of variables, which are the rows of `m` (and of `y`).

@@ -28,13 +28,7 @@ from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
-from shardwise._src.types.dtypes import (
-    canonicalize,
-    is_bool,
-    is_complex,
-    is_integer,
-    to_inexact,
-)
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex, is_integer, to_inexact
 from shardwise._src.values.convert import cast, joined, promote, promote_inexact, unknown_count
 
 INT32 = np.dtype(np.int32)
@@ -45,7 +39,9 @@ def add_at(bins: Any, size: int, weights: Any) -> Any:
     t = type_of(weights)
     flat = reshape(bins, shape=(type_of(bins).size, 1))
     return scatter_add(
-        full(0, (size,), t.dtype), flat, reshape(weights, shape=(t.size,)),
+        full(0, (size,), t.dtype),
+        flat,
+        reshape(weights, shape=(t.size,)),
         dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
         mode=GatherScatterMode.FILL_OR_DROP,
     )
@@ -80,8 +76,12 @@ def _bincount(x: Any, weights: Any = None, *, length: int) -> Any:
 
 
 def bincount(
-    x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
-    length: int | None = None, out_sharding: OutSharding = None,
+    x: ArrayLike,
+    weights: ArrayLike | None = None,
+    minlength: int = 0,
+    *,
+    length: int | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """The number of occurrences of 0, 1, … in the integer vector `x`; negative values count as 0.
 
@@ -191,8 +191,11 @@ def _bins_of(a: Any, edges: Any) -> Any:
 
 
 def histogram(
-    a: ArrayLike, bins: ArrayLike = 10, range: ArrayLike | Sequence[ArrayLike] | None = None,
-    weights: ArrayLike | None = None, density: bool | None = None,
+    a: ArrayLike,
+    bins: ArrayLike = 10,
+    range: ArrayLike | Sequence[ArrayLike] | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
     out_sharding: OutSharding = None,
 ) -> tuple[Array, Array]:
     """The number of elements in each bin, as floats, and the bin edges.
@@ -241,16 +244,16 @@ def _histogramdd(weights: Any, *arrays: Any, density: bool) -> Any:
 @fused(arrays=1)
 def _columns(sample: Any) -> Any:
     rows, count = type_of(sample).shape
-    return [
-        reshape(slice_in_dim(sample, i, i + 1, 1), shape=(rows,)) for i in range(count)
-    ]
+    return [reshape(slice_in_dim(sample, i, i + 1, 1), shape=(rows,)) for i in range(count)]
 
 
 @hides_frames
 def histogramdd(
-    sample: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
+    sample: ArrayLike,
+    bins: ArrayLike | Sequence[ArrayLike] = 10,
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
-    weights: ArrayLike | None = None, density: bool | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
 ) -> tuple[Array, list[Array]]:
     """Histogram of points: the counts, and a list of the bin edges in each dimension.
 
@@ -274,17 +277,18 @@ def _histogram_of(
         raise ValueError(
             f"histogramdd: bins and range need an entry for each of {count} dimensions."
         )
-    edges = [
-        histogram_bin_edges(x, b, r) for x, b, r in zip(columns, each, limits, strict=True)
-    ]
+    edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(columns, each, limits, strict=True)]
     return _histogramdd(weights, *columns, *edges, density=bool(density)), edges
 
 
 @hides_frames
 def histogram2d(
-    x: ArrayLike, y: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: ArrayLike | Sequence[ArrayLike] = 10,
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
-    weights: ArrayLike | None = None, density: bool | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
 ) -> tuple[Array, Array, Array]:
     """Histogram of points (x, y): the counts, and the bin edges in both dimensions."""
     if isinstance(bins, list | tuple) and len(bins) == 2:

@@ -1,7 +1,7 @@
 """`reduce` and `accumulate` of universal functions that have no equivalent NumPy function.
 
-    all_bits(x, axis=0)          # bitwise_and.reduce
-    running_max(x, 0, None)      # maximum.accumulate
+all_bits(x, axis=0)          # bitwise_and.reduce
+running_max(x, 0, None)      # maximum.accumulate
 """
 
 from __future__ import annotations
@@ -71,7 +71,13 @@ _FOLDS: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
 
 @fused_optional
 def _reduced(
-    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: Any, dtype: Any,
+    a: Any,
+    initial: Any = None,
+    where: Any = None,
+    *,
+    name: str,
+    axis: Any,
+    dtype: Any,
     keepdims: bool,
 ) -> Any:
     prepare, fold, identity, combine = _FOLDS[name]
@@ -94,9 +100,7 @@ def _reduction(name: str) -> Callable[..., Any]:
     def reduce(
         a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any
     ) -> Any:
-        return _reduced(
-            a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims
-        )
+        return _reduced(a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims)
 
     return reduce
 

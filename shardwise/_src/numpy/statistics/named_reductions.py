@@ -161,6 +161,10 @@ def _multiplied(x: Any, **axes: Any) -> Any:
 
 # The collectives for `and` and `or` operate on booleans.
 _COLLECTIVES: dict[Op, Callable[..., Any]] = {
-    reduce_sum: collective.psum, reduce_max: collective.pmax, reduce_min: collective.pmin,
-    reduce_or: collective.pmax, reduce_and: collective.pmin, reduce_prod: _multiplied,
+    reduce_sum: collective.psum,
+    reduce_max: collective.pmax,
+    reduce_min: collective.pmin,
+    reduce_or: collective.pmax,
+    reduce_and: collective.pmin,
+    reduce_prod: _multiplied,
 }

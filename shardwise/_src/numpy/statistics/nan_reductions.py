@@ -38,7 +38,13 @@ def _worst(dtype: Any, name: str) -> Any:
 
 @fused_optional
 def _skipping(
-    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: AnyAxis, dtype: Any,
+    a: Any,
+    initial: Any = None,
+    where: Any = None,
+    *,
+    name: str,
+    axis: AnyAxis,
+    dtype: Any,
     keepdims: bool,
 ) -> Any:
     real = numbers(a)
@@ -65,8 +71,13 @@ def _call(
 
 @eager_jit
 def nansum(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Sum over `axis` of the elements that are not NaN; arguments as for `sum`."""
     return _call("sum", a, axis, dtype, out, keepdims, initial, where)
@@ -74,8 +85,13 @@ def nansum(
 
 @eager_jit
 def nanprod(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Product over `axis` of the elements that are not NaN; arguments as for `prod`."""
     return _call("prod", a, axis, dtype, out, keepdims, initial, where)
@@ -83,8 +99,12 @@ def nanprod(
 
 @eager_jit
 def nanmax(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Largest element over `axis` that is not NaN; arguments as for `max`."""
     return _call("max", a, axis, None, out, keepdims, initial, where)
@@ -92,8 +112,12 @@ def nanmax(
 
 @eager_jit
 def nanmin(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Smallest element over `axis` that is not NaN; arguments as for `min`."""
     return _call("min", a, axis, None, out, keepdims, initial, where)
@@ -109,8 +133,12 @@ def _mean(a: Any, where: Any = None, *, axis: AnyAxis, dtype: Any, keepdims: boo
 
 @eager_jit
 def nanmean(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
     dtype = checked_dtype(dtype, "nanmean")
@@ -120,8 +148,13 @@ def nanmean(
 
 @eager_jit
 def nanvar(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
     """Variance over `axis` of the elements that are not NaN; arguments as for `var`."""
@@ -130,8 +163,13 @@ def nanvar(
 
 @eager_jit
 def nanstd(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over `axis` of the elements that are not NaN; arguments as for `var`."""

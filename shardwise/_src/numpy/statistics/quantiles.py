@@ -26,8 +26,7 @@ INT32 = np.dtype(np.int32)
 
 @fused(arrays=2)
 def _quantile(
-    a: Any, q: Any, axis: Axis, method: str, keepdims: bool, skip_nan: bool, scale: float,
-    name: str,
+    a: Any, q: Any, axis: Axis, method: str, keepdims: bool, skip_nan: bool, scale: float, name: str
 ) -> Any:
     t, qt = type_of(a), type_of(q)
     if is_complex(t.dtype) or is_complex(qt.dtype):
@@ -113,8 +112,17 @@ def _between(first: Any, second: Any, share: Any, method: str) -> Any:
 
 
 def _call(
-    name: str, a: Any, q: Any, axis: Axis, out: Any, overwrite_input: bool, method: str,
-    keepdims: bool, weights: Any, scale: float, out_sharding: Any = None,
+    name: str,
+    a: Any,
+    q: Any,
+    axis: Axis,
+    out: Any,
+    overwrite_input: bool,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+    scale: float,
+    out_sharding: Any = None,
 ) -> Any:
     _reject(name, out, overwrite_input)
     if weights is not None:
@@ -133,8 +141,15 @@ def _reject(name: str, out: Any, overwrite_input: bool) -> None:
 
 @eager_jit(arrays=2)
 def quantile(
-    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: None = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantiles over `axis` (all by default); NaN if any element is NaN.
 
@@ -148,8 +163,15 @@ def quantile(
 
 @eager_jit(arrays=2)
 def nanquantile(
-    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: None = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantiles over `axis` of the elements that are not NaN; arguments as for `quantile`."""
     return _call("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, 1)
@@ -157,8 +179,15 @@ def nanquantile(
 
 @eager_jit(arrays=2)
 def percentile(
-    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: None = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
     """Percentiles over `axis`: quantiles at q / 100; arguments as for `quantile`.
@@ -171,8 +200,15 @@ def percentile(
 
 @eager_jit(arrays=2)
 def nanpercentile(
-    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: None = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Percentiles over `axis` of the elements that are not NaN; arguments as for `quantile`."""
     return _call("nanpercentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
@@ -186,7 +222,10 @@ def _median(a: Any, axis: Axis, keepdims: bool, name: str) -> Any:
 
 @eager_jit
 def median(
-    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
     """Median over `axis` (all by default); NaN if any element is NaN."""
@@ -196,7 +235,10 @@ def median(
 
 @eager_jit
 def nanmedian(
-    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
     """Median over `axis` of the elements that are not NaN."""

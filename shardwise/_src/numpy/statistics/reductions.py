@@ -106,14 +106,23 @@ def multiply_up(x: Any, axes: Axes, dtype: Any, keepdims: bool = False) -> Any:
 
 # For each reduction its identity (if any), the function that combines two values, and its op.
 _REDUCTIONS: dict[str, tuple[Any, Callable[..., Any], Op]] = {
-    "sum": (0, ew.add, reduce_sum), "prod": (1, ew.mul, reduce_prod),
-    "max": (None, ew.max, reduce_max), "min": (None, ew.min, reduce_min),
-    "any": (False, ew.bitwise_or, reduce_or), "all": (True, ew.bitwise_and, reduce_and),
+    "sum": (0, ew.add, reduce_sum),
+    "prod": (1, ew.mul, reduce_prod),
+    "max": (None, ew.max, reduce_max),
+    "min": (None, ew.min, reduce_min),
+    "any": (False, ew.bitwise_or, reduce_or),
+    "all": (True, ew.bitwise_and, reduce_and),
 }
 
 
 def reduced(
-    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
+    a: Any,
+    initial: Any,
+    where: Any,
+    name: str,
+    axis: AnyAxis,
+    dtype: Any,
+    keepdims: bool,
     promote_integers: bool = True,
 ) -> Any:
     """The reduction `name`; see its public function for the arguments."""
@@ -145,9 +154,7 @@ def reduced(
 
 def _require_elements(shape: tuple, axes: Axes, name: str) -> None:
     if 0 in [shape[i] for i in dimensions(axes)]:
-        raise ValueError(
-            f"zero-size array to reduction operation {name} which has no identity"
-        )
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
 
 
 def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
@@ -161,15 +168,25 @@ def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
 
 @fused_optional
 def _masked(
-    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: AnyAxis, dtype: Any,
-    keepdims: bool, promote_integers: bool,
+    a: Any,
+    initial: Any = None,
+    where: Any = None,
+    *,
+    name: str,
+    axis: AnyAxis,
+    dtype: Any,
+    keepdims: bool,
+    promote_integers: bool,
 ) -> Any:
     return reduced(a, initial, where, name, axis, dtype, keepdims, promote_integers)
 
 
 def _kernel(name: str) -> Callable[..., Any]:
     def fun(
-        a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False,
+        a: Any,
+        axis: AnyAxis = None,
+        dtype: Any = None,
+        keepdims: bool = False,
         promote_integers: bool = True,
     ) -> Any:
         return reduced(a, None, None, name, axis, dtype, keepdims, promote_integers)
@@ -181,8 +198,15 @@ _KERNELS = {name: _kernel(name) for name in _REDUCTIONS}
 
 
 def _reduce(
-    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, keepdims: bool, initial: Any,
-    where: Any, promote_integers: bool = True,
+    name: str,
+    a: Any,
+    axis: AnyAxis,
+    dtype: Any,
+    out: Any,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+    promote_integers: bool = True,
 ) -> Any:
     """A reduction; without `initial` and `where`, it is one kernel with static arguments."""
     if dtype is not None:
@@ -193,7 +217,13 @@ def _reduce(
         return _KERNELS[name](a, axis, dtype, keepdims, promote_integers)
     reject_out(name, out)
     return _masked(
-        a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims,
+        a,
+        initial,
+        where,
+        name=name,
+        axis=axis,
+        dtype=dtype,
+        keepdims=keepdims,
         promote_integers=promote_integers,
     )
 
@@ -202,8 +232,13 @@ def _reduce(
 
 
 def sum(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
     """Sum of the elements over `axis` (all by default).
@@ -218,8 +253,13 @@ def sum(
 
 
 def prod(
-    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
-    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
     """Product of the elements over `axis` (all by default); arguments as for `sum`."""
@@ -230,8 +270,12 @@ def prod(
 
 
 def max(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Largest element over `axis` (all by default); NaN if any element is NaN.
 
@@ -243,8 +287,12 @@ def max(
 
 
 def min(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Smallest element over `axis` (all by default); arguments as for `max`."""
     return _reduce("min", a, axis, None, out, keepdims, initial, where)
@@ -254,8 +302,12 @@ amax, amin = max, min
 
 
 def minmax(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
-    initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None, where: ArrayLike | None = None,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+    where: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
     """`min` and `max` over `axis`; `initial` may be a pair, with one for each."""
     reject_out("minmax", out)
@@ -289,7 +341,11 @@ def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = F
 
 
 def any(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether any element over `axis` is true, among those where `where` is true."""
@@ -297,7 +353,11 @@ def any(
 
 
 def all(
-    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
+    a: ArrayLike,
+    axis: AnyAxis = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether all elements over `axis` are true, among those where `where` is true."""

@@ -89,7 +89,11 @@ def _running(
 
 
 def cumulative_sum(
-    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Array:
     """Cumulative sum along `axis`; small integers are summed as the default integer.
@@ -101,7 +105,11 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Array:
     """Cumulative product along `axis`; arguments as for `cumulative_sum`, but it starts with 1."""
@@ -122,9 +130,7 @@ def _diff(a: Any, prepend: Any = None, append: Any = None, *, n: int, axis: int)
     axis = canonical_axis(axis, t.ndim)
     if n == 0:
         return a
-    before, after = [
-        [] if x is None else [_edge(x, t.shape, axis)] for x in (prepend, append)
-    ]
+    before, after = [[] if x is None else [_edge(x, t.shape, axis)] for x in (prepend, append)]
     parts = promote(*before, a, *after)
     x = concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
     op = ew.ne if is_bool(type_of(x).dtype) else ew.sub
@@ -146,7 +152,10 @@ def _edge(x: Any, shape: tuple, axis: int) -> Any:
 
 @eager_jit
 def diff(
-    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
+    a: ArrayLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Array:
     """Differences of adjacent elements along `axis`, taken `n` times.
@@ -227,7 +236,13 @@ def trapezoid(
 
 @fused_optional
 def _interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *,
+    x: Any,
+    xp: Any,
+    fp: Any,
+    left: Any = None,
+    right: Any = None,
+    period: Any = None,
+    *,
     extrapolate: tuple,
 ) -> Any:
     if type_of(xp).ndim != 1 or type_of(fp).shape != type_of(xp).shape:
@@ -298,8 +313,12 @@ def _modulo(x: Any, period: Any) -> Any:
 
 
 def interp(
-    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike | str | None = None,
-    right: ArrayLike | str | None = None, period: ArrayLike | None = None,
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    left: ArrayLike | str | None = None,
+    right: ArrayLike | str | None = None,
+    period: ArrayLike | None = None,
 ) -> Array:
     """Piecewise linear interpolation of the points (xp, fp), at `x`.
 

@@ -182,7 +182,12 @@ def fill_value_for(dtype: Any) -> Any:
 
 
 def gather_type(
-    op: Op, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: tuple,
+    op: Op,
+    x: ArrayType,
+    indices: ArrayType,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: tuple,
     **_: Any,
 ) -> ArrayType:
     dims = dimension_numbers
@@ -209,8 +214,9 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
     nothing = 0 in (*indices.shape[:-1], *own)  # no windows, or none with elements, are read
     require(
         len(slice_sizes) == x.ndim
-        and all(n >= 0 and (n <= size or nothing)
-                for n, size in zip(slice_sizes, x.shape, strict=True)),
+        and all(
+            n >= 0 and (n <= size or nothing) for n, size in zip(slice_sizes, x.shape, strict=True)
+        ),
         "slice_sizes must be within the operand's shape",
     )
     require(
@@ -244,8 +250,7 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
 
 
 def window_factors(
-    x: ArrayType, indices: ArrayType, gone: Any, indexed: Any, paired: dict[int, int],
-    sizes: tuple,
+    x: ArrayType, indices: ArrayType, gone: Any, indexed: Any, paired: dict[int, int], sizes: tuple
 ) -> tuple[tuple, tuple, list]:
     """Factors of the operand, the index batch, and the window dimensions of a gather or scatter."""
     names = letters(x.ndim + indices.ndim)
@@ -271,7 +276,12 @@ def placed(windows: list, batch: tuple, places: tuple, rank: int) -> tuple:
 
 
 def gather_dims(
-    op: Op, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: tuple,
+    op: Op,
+    x: ArrayType,
+    indices: ArrayType,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: tuple,
     **_: Any,
 ) -> Dims:
     dims = dimension_numbers
@@ -292,7 +302,12 @@ def shifted(dims: tuple) -> tuple:
 
 
 def scatter_type(
-    op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any,
+    op: Op,
+    x: ArrayType,
+    indices: ArrayType,
+    updates: ArrayType,
+    *,
+    dimension_numbers: Any,
     **_: Any,
 ) -> ArrayType:
     dims = dimension_numbers
@@ -324,20 +339,30 @@ def _misfit(x: ArrayType, indices: ArrayType, updates: ArrayType, dims: Any) -> 
     if tuple(batch) != indices.shape[:-1]:
         return "updates must contain a window for each index vector"
     sizes = window_sizes(x, updates, dims)
-    if any(n > size for i, (n, size) in enumerate(zip(sizes, x.shape, strict=True))
-           if i not in gone):
+    if any(
+        n > size for i, (n, size) in enumerate(zip(sizes, x.shape, strict=True)) if i not in gone
+    ):
         return "windows must not be larger than the operand"
     return ""
 
 
 def scatter_dims(
-    op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any,
+    op: Op,
+    x: ArrayType,
+    indices: ArrayType,
+    updates: ArrayType,
+    *,
+    dimension_numbers: Any,
     **_: Any,
 ) -> Dims:
     dims = dimension_numbers
     paired = dict(zip(dims.operand_batching_dims, dims.scatter_indices_batching_dims, strict=True))
     operand, batch, windows = window_factors(
-        x, indices, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims, paired,
+        x,
+        indices,
+        dims.inserted_window_dims,
+        dims.scatter_dims_to_operand_dims,
+        paired,
         window_sizes(x, updates, dims),
     )
     # Each shard of a dimension takes the updates that fall on it, if their windows have size 1.
@@ -353,8 +378,17 @@ def scatter_lower(body: str) -> Callable:
     """The lowered text of a scatter. body: the name of the combiner; empty to replace."""
 
     def rule(
-        op: Op, e: Any, ins: Any, outs: Any, x: str, indices: str, updates: str, *,
-        dimension_numbers: Any, indices_are_sorted: bool = False, unique_indices: bool = False,
+        op: Op,
+        e: Any,
+        ins: Any,
+        outs: Any,
+        x: str,
+        indices: str,
+        updates: str,
+        *,
+        dimension_numbers: Any,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
         mode: str = "fill",
     ) -> str:
         dims = dimension_numbers
@@ -365,7 +399,11 @@ def scatter_lower(body: str) -> Callable:
             indices = e.via(clamped, (ins[1],), indices, limits=limits)[0]
         xs = (x, indices, updates)
         return e.scatter(
-            xs, ins, dims, body, indices_are_sorted=indices_are_sorted,
+            xs,
+            ins,
+            dims,
+            body,
+            indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices,
         )
 

@@ -152,8 +152,12 @@ def _update_batch(op: Op, mapped: Any, args: Any, ds: Any) -> tuple[Any, int]:
     window = tuple(range(1, len(starts) + 1))
     numbers = ScatterDimensionNumbers(window, (), window, (0,), (0,))
     out = scatter(
-        x, stacked(mapped.size, starts, ds[2:]), update, dimension_numbers=numbers,
-        unique_indices=True, mode="clip",
+        x,
+        stacked(mapped.size, starts, ds[2:]),
+        update,
+        dimension_numbers=numbers,
+        unique_indices=True,
+        mode="clip",
     )
     return out, 0
 
@@ -175,32 +179,63 @@ dynamic_update_slice = Op(
 
 
 def _gather_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, indices: str, *, dimension_numbers: Any,
-    slice_sizes: tuple, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str = "fill", fill_value: Any = None,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    indices: str,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: tuple,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str = "fill",
+    fill_value: Any = None,
 ) -> str:
     if 0 in outs[0].shape:  # the operand may be smaller than the unread windows
         return e.constant(0, outs[0])
     if mode == "fill":
         return e.via(
-            _filled, ins, x, indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
-            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+            _filled,
+            ins,
+            x,
+            indices,
+            dimension_numbers=dimension_numbers,
+            slice_sizes=slice_sizes,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
             fill_value=fill_value,
         )[0]
     return e.gather(
-        x, indices, ins, outs[0], dimension_numbers, slice_sizes,
-        indices_are_sorted=indices_are_sorted, clip=mode == "clip",
+        x,
+        indices,
+        ins,
+        outs[0],
+        dimension_numbers,
+        slice_sizes,
+        indices_are_sorted=indices_are_sorted,
+        clip=mode == "clip",
     )
 
 
 def _filled(
-    x: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: tuple, fill_value: Any,
+    x: Any,
+    indices: Any,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: tuple,
+    fill_value: Any,
     **params: Any,
 ) -> Any:
     """Gathers within bounds, then overwrites the windows that are partly out of bounds."""
     dims = dimension_numbers
     out = gather(
-        x, indices, dimension_numbers=dims, slice_sizes=slice_sizes, mode="promise_in_bounds",
+        x,
+        indices,
+        dimension_numbers=dims,
+        slice_sizes=slice_sizes,
+        mode="promise_in_bounds",
         **params,
     )
     t = type_of(out)
@@ -223,8 +258,15 @@ def _gather_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any
 
 
 def _gather_transpose(
-    op: Op, ct: Any, x: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: tuple,
-    fill_value: Any = None, **p: Any,
+    op: Op,
+    ct: Any,
+    x: Any,
+    indices: Any,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: tuple,
+    fill_value: Any = None,
+    **p: Any,
 ) -> list[Any]:
     empty = zeros(x.aval.update(dtype=type_of(ct).dtype, weak_type=False))
     numbers = as_scatter(dimension_numbers)
@@ -252,14 +294,16 @@ def _gather_batch(
     if di is None:  # one more dimension in each window, in full
         new = dims._replace(
             offset_dims=(0, *shifted(dims.offset_dims)),
-            operand_batching_dims=shifted(dims.operand_batching_dims), **operand,
+            operand_batching_dims=shifted(dims.operand_batching_dims),
+            **operand,
         )
         sizes = (mapped.size, *slice_sizes)
         return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
     new = dims._replace(
         offset_dims=shifted(dims.offset_dims),
         operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
-        start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)), **operand,
+        start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)),
+        **operand,
     )
     sizes = (1, *slice_sizes)
     indices = move_axis(indices, di, 0)
@@ -293,7 +337,10 @@ def _scatter_batch(
         )
         return op(x, args[1], updates, dimension_numbers=new, **p), 0
     new = ScatterDimensionNumbers(
-        shifted(window), shifted(inserted), shifted(places), (0, *shifted(along)),
+        shifted(window),
+        shifted(inserted),
+        shifted(places),
+        (0, *shifted(along)),
         (0, *shifted(paired)),
     )
     indices = batch_first(size, args[1], ds[1])
@@ -303,11 +350,14 @@ def _scatter_batch(
 def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any = 0) -> Any:
     """The elements of `x` in the windows of a scatter, in the shape of the updates."""
     return gather(
-        x, indices, dimension_numbers=as_gather(dims),
+        x,
+        indices,
+        dimension_numbers=as_gather(dims),
         slice_sizes=window_sizes(type_of(x), type_of(updates), dims),
         indices_are_sorted=p.get("indices_are_sorted", False),
         unique_indices=p.get("unique_indices", False),
-        mode=p.get("mode", "fill"), fill_value=fill,
+        mode=p.get("mode", "fill"),
+        fill_value=fill,
     )
 
 
@@ -411,9 +461,7 @@ def _scatter_transpose(
     return [ct_x, None, ct_updates]
 
 
-scatter = _scatter_op(
-    "scatter", "", _scatter_jvp, _scatter_transpose, elements=Elements.MOVED
-)
+scatter = _scatter_op("scatter", "", _scatter_jvp, _scatter_transpose, elements=Elements.MOVED)
 
 
 # -- scatter_mul: linear in the operand; in the updates unless two overlap --
@@ -483,6 +531,10 @@ scatter_min = _scatter_op("scatter_min", "minimum", _extremal_jvp, None)
 scatter_max = _scatter_op("scatter_max", "maximum", _extremal_jvp, None)
 
 SCATTERS = {
-    "set": scatter, "add": scatter_add, "sub": scatter_sub, "mul": scatter_mul,
-    "min": scatter_min, "max": scatter_max,
+    "set": scatter,
+    "add": scatter_add,
+    "sub": scatter_sub,
+    "mul": scatter_mul,
+    "min": scatter_min,
+    "max": scatter_max,
 }

@@ -19,6 +19,10 @@ def rows(x: Any, numbers: Sequence[int] | np.ndarray) -> Any:
         return x
     dims = GatherDimensionNumbers(tuple(range(1, t.ndim)), (0,), (0,))
     return gather(
-        x, np.asarray(numbers, np.int32)[:, None], dimension_numbers=dims,
-        slice_sizes=(1, *t.shape[1:]), mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+        x,
+        np.asarray(numbers, np.int32)[:, None],
+        dimension_numbers=dims,
+        slice_sizes=(1, *t.shape[1:]),
+        mode=GatherScatterMode.FILL_OR_DROP,
+        fill_value=0,
     )

@@ -1,9 +1,9 @@
 """Determinants and pseudo-inverses, with derivatives even where those of factors do not exist.
 
-    det(x)                     # f32[*, n, n] → f32[*]
-    adjugate(x)                # det(x) x⁻¹, and its limit if x is singular
-    slogdet(x, method="lu")    # [sign, logarithm of the absolute value]
-    pinv(x, rtol)              # singular values below rtol times the largest are treated as zero
+det(x)                     # f32[*, n, n] → f32[*]
+adjugate(x)                # det(x) x⁻¹, and its limit if x is singular
+slogdet(x, method="lu")    # [sign, logarithm of the absolute value]
+pinv(x, rtol)              # singular values below rtol times the largest are treated as zero
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def _det_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     return op(x), change
 
 
-det = matrix_op("det", (2,), results=_det_results, lower=_det_lower, square=True, multiple=False,
-                jvp=_det_jvp)
+det = matrix_op(
+    "det", (2,), results=_det_results, lower=_det_lower, square=True, multiple=False, jvp=_det_jvp
+)
 
 # -- adjugate: the adjugate of a product is the reversed product of adjugates. So for x = u s vᴴ
 #    it is the adjugate of s, a diagonal of products of all singular values but one, between
@@ -153,8 +154,15 @@ def _exclusive(x: Any, axis: int, reverse: bool) -> Any:
     return cumprod(pad(x, lit(1, x), padding_config=tuple(config)), axis=axis, reverse=reverse)
 
 
-adjugate = matrix_op("adjugate", (2,), results=_adjugate_results, lower=_adjugate_lower,
-                     square=True, multiple=False, jvp=_adjugate_jvp)
+adjugate = matrix_op(
+    "adjugate",
+    (2,),
+    results=_adjugate_results,
+    lower=_adjugate_lower,
+    square=True,
+    multiple=False,
+    jvp=_adjugate_jvp,
+)
 
 # -- slogdet --
 
@@ -199,8 +207,9 @@ def _slogdet_jvp(op: Op, primals: Any, tangents: Any, *, method: str) -> tuple[A
     return [sign, size], [turn, ew.real(change)]
 
 
-slogdet = matrix_op("slogdet", (2,), results=_slogdet_results, lower=_slogdet_lower, square=True,
-                    jvp=_slogdet_jvp)
+slogdet = matrix_op(
+    "slogdet", (2,), results=_slogdet_results, lower=_slogdet_lower, square=True, jvp=_slogdet_jvp
+)
 
 # -- pinv --
 
@@ -250,5 +259,6 @@ def _pinv_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     return p, ew.add(change, ew.add(first, second))
 
 
-pinv = matrix_op("pinv", (2, 0), results=_pinv_results, lower=_pinv_lower, multiple=False,
-                 jvp=_pinv_jvp)
+pinv = matrix_op(
+    "pinv", (2, 0), results=_pinv_results, lower=_pinv_lower, multiple=False, jvp=_pinv_jvp
+)

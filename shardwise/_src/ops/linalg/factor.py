@@ -25,8 +25,9 @@ def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
         return e.via(_lower_triangle, (t,), full)[0]
     batch = t.ndim - 2
     info = array_type(t.shape[:-2], INT32)
-    found = e.lapack("potrf", [x], ins, (t, info), batch=batch, config={"uplo": "L"},
-                     aliases={0: 0})
+    found = e.lapack(
+        "potrf", [x], ins, (t, info), batch=batch, config={"uplo": "L"}, aliases={0: 0}
+    )
     return e.via(_checked_triangle, (t, info), *found)[0]
 
 
@@ -58,6 +59,12 @@ def _half(x: Any) -> Any:
 
 
 cholesky = matrix_op(
-    "cholesky", (2,), results=lambda x: [(x.shape, x.dtype)], lower=_cholesky_lower, square=True,
-    multiple=False, jvp=_cholesky_jvp, divided="ab -> ab",
+    "cholesky",
+    (2,),
+    results=lambda x: [(x.shape, x.dtype)],
+    lower=_cholesky_lower,
+    square=True,
+    multiple=False,
+    jvp=_cholesky_jvp,
+    divided="ab -> ab",
 )

@@ -39,8 +39,18 @@ def _schur_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) 
     values = (w,) if is_complex(t.dtype) else (w, w)
     chosen = array_type(t.shape[:-2], np.dtype(np.int32))
     config = {"mode": "V" if vectors else "N", "sort": "N"}
-    found = checked(op, e, "gees", [x], ins, (t, t, *values, chosen), t.ndim - 2, config=config,
-                    aliases={0: 0}, finite=identity)
+    found = checked(
+        op,
+        e,
+        "gees",
+        [x],
+        ins,
+        (t, t, *values, chosen),
+        t.ndim - 2,
+        config=config,
+        aliases={0: 0},
+        finite=identity,
+    )
     return found[: len(outs)]
 
 
@@ -83,8 +93,17 @@ def _tridiagonal_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bo
         values = e.via(_real_diagonal, ins, x)[0]
         return [x, values, e.constant(0, outs[2]), e.constant(0, outs[3])]
     name = prefix(t.dtype, "sytrd", "hetrd")
-    return checked(op, e, name, [x], ins, outs, t.ndim - 2, aliases={0: 0},
-                   config={"uplo": "L" if lower else "U"})
+    return checked(
+        op,
+        e,
+        name,
+        [x],
+        ins,
+        outs,
+        t.ndim - 2,
+        aliases={0: 0},
+        config={"uplo": "L" if lower else "U"},
+    )
 
 
 def _real_diagonal(x: Any) -> Any:

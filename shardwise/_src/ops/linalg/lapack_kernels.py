@@ -31,9 +31,16 @@ Results = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
 
 
 def matrix_op(
-    name: str, ranks: tuple[int, ...], results: Results, lower: Callable, *, square: bool = False,
-    multiple: bool = True, batch: Callable | None = None,
-    divided: str | Callable[..., str] = "", jvp: Any = None,
+    name: str,
+    ranks: tuple[int, ...],
+    results: Results,
+    lower: Callable,
+    *,
+    square: bool = False,
+    multiple: bool = True,
+    batch: Callable | None = None,
+    divided: str | Callable[..., str] = "",
+    jvp: Any = None,
     **rules: Any,
 ) -> Op:
     """An op on matrices, optionally with vectors and scalars.
@@ -63,8 +70,10 @@ def matrix_op(
         count = types[0].ndim - ranks[0]
         if divided and not count:
             rule = divided if isinstance(divided, str) else divided(*types, **p)
-            sides = [[tuple([None if c == "-" else c for c in part]) for part in side.split(", ")]
-                     for side in rule.split(" -> ")]
+            sides = [
+                [tuple([None if c == "-" else c for c in part]) for part in side.split(", ")]
+                for side in rule.split(" -> ")
+            ]
             return Dims(tuple(sides[0]), tuple(sides[1]))
         names = letters(count)
         found = results(*[array_type(t.shape[count:], t.dtype) for t in types], **p)
@@ -74,9 +83,15 @@ def matrix_op(
         )
 
     return Op(
-        name, multiple=multiple, is_expensive=True, type_rule=type_rule, dims=dims, lower=lower,
+        name,
+        multiple=multiple,
+        is_expensive=True,
+        type_rule=type_rule,
+        dims=dims,
+        lower=lower,
         batch=batch or (_batch_several if multiple else _batch),
-        jvp=jvp and (left_to_partitioner(jvp) if divided else jvp), **rules,
+        jvp=jvp and (left_to_partitioner(jvp) if divided else jvp),
+        **rules,
     )
 
 
@@ -104,8 +119,13 @@ def _hermitian_part(x: Any) -> Any:
 
 
 hermitian_part = matrix_op(
-    "hermitian_part", (2,), results=lambda x: [(x.shape, x.dtype)], lower=_hermitian_lower,
-    square=True, multiple=False, divided="ab -> ab",
+    "hermitian_part",
+    (2,),
+    results=lambda x: [(x.shape, x.dtype)],
+    lower=_hermitian_lower,
+    square=True,
+    multiple=False,
+    divided="ab -> ab",
     jvp=lambda op, primals, tangents: (op(*primals), op(*tangents)),
     transpose=lambda op, ct, x: [op(ct)],
 )
@@ -124,8 +144,16 @@ def on_cpu(op: Op, e: Any) -> None:
 
 
 def checked(
-    op: Op, e: Any, name: str, xs: Sequence[str], ins: Sequence[ArrayType],
-    outs: Sequence[ArrayType], batch: int, *, finite: Callable | None = None, **more: Any,
+    op: Op,
+    e: Any,
+    name: str,
+    xs: Sequence[str],
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    batch: int,
+    *,
+    finite: Callable | None = None,
+    **more: Any,
 ) -> list[str]:
     """The results of a kernel whose last result reports failure: the others become NaN then.
 
@@ -190,8 +218,10 @@ def real(x: Any) -> Any:
 def on_diagonal(shape: tuple[int, ...]) -> Any:
     """Whether an element of matrices is on the diagonal."""
     n = len(shape)
-    return ew.eq(iota(dtype=INT32, shape=shape, dimension=n - 2),
-                 iota(dtype=INT32, shape=shape, dimension=n - 1))
+    return ew.eq(
+        iota(dtype=INT32, shape=shape, dimension=n - 2),
+        iota(dtype=INT32, shape=shape, dimension=n - 1),
+    )
 
 
 def eye(shape: tuple[int, ...], dtype: Any) -> Any:

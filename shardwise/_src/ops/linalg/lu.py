@@ -76,8 +76,10 @@ def _exchange(i: Any, pivots: Any, order: Any) -> list[Any]:
     steps = iota(dtype=INT32, shape=type_of(pivots).shape, dimension=axis)
     other = reduce_sum(where(ew.eq(steps, i), pivots, lit(0, pivots)), axes=(axis,))
     here = ew.eq(places, i)
-    there = ew.eq(iota(dtype=type_of(other).dtype, shape=type_of(order).shape, dimension=axis),
-                  columns_of(other, size))
+    there = ew.eq(
+        iota(dtype=type_of(other).dtype, shape=type_of(order).shape, dimension=axis),
+        columns_of(other, size),
+    )
     mine, its = [
         columns_of(reduce_sum(where(at, order, lit(0, order)), axes=(axis,)), size)
         for at in (here, there)
@@ -132,10 +134,12 @@ def _lu_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     factors, pivots, order = op(x)
     lower, upper = square_factors(factors)
     change = take_rows(dx, order)
-    change = triangular_solve(lower, change, left_side=True, lower=True, form="N",
-                              unit_diagonal=True)
-    change = triangular_solve(upper, change, left_side=False, lower=False, form="N",
-                              unit_diagonal=False)
+    change = triangular_solve(
+        lower, change, left_side=True, lower=True, form="N", unit_diagonal=True
+    )
+    change = triangular_solve(
+        upper, change, left_side=False, lower=False, form="N", unit_diagonal=False
+    )
     below = triangle(change, True, strict=True)
     found = ew.add(product(lower, below), product(triangle(change, False), upper))
     return [factors, pivots, order], [found, None, None]
@@ -171,9 +175,11 @@ def take_rows(x: Any, order: Any) -> Any:
         return x
     row, batch = t.ndim - 2, tuple(range(t.ndim - 2))
     return gather(
-        x, reshape(order, shape=(*type_of(order).shape, 1)),
+        x,
+        reshape(order, shape=(*type_of(order).shape, 1)),
         dimension_numbers=GatherDimensionNumbers((row + 1,), (row,), (row,), batch, batch),
-        slice_sizes=(*[1] * (row + 1), t.shape[-1]), mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        slice_sizes=(*[1] * (row + 1), t.shape[-1]),
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )
 
 
@@ -214,8 +220,9 @@ def by_factors(factors: Any, order: Any, b: Any, form: str) -> Any:
     """The solution by triangular solves."""
 
     def part(b: Any, lower: bool) -> Any:
-        return triangular_solve(factors, b, left_side=True, lower=lower, form=form,
-                                unit_diagonal=lower)
+        return triangular_solve(
+            factors, b, left_side=True, lower=lower, form=form, unit_diagonal=lower
+        )
 
     if form == "N":
         return part(part(take_rows(b, order), True), False)
@@ -255,8 +262,15 @@ def _solve_batch(op: Op, mapped: Any, args: Any, ds: Any, *, form: str) -> tuple
 
 
 lu_solve = matrix_op(
-    "lu_solve", (2, 2, 1, 2), results=_solve_results, lower=_solve_lower, square=True,
-    multiple=False, jvp=_solve_jvp, transpose=_solve_transpose, batch=_solve_batch,
+    "lu_solve",
+    (2, 2, 1, 2),
+    results=_solve_results,
+    lower=_solve_lower,
+    square=True,
+    multiple=False,
+    jvp=_solve_jvp,
+    transpose=_solve_transpose,
+    batch=_solve_batch,
     divided="ab, cd, -, ef -> ef",
 )
 
@@ -271,4 +285,3 @@ def inv(a: Any) -> Any:
     t = type_of(a)
     one = eye(t.shape, t.dtype)
     return solve(a, one if t.mesh is None else reshard_like(one, t))
-

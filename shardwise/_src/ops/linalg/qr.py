@@ -43,9 +43,7 @@ def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     return e.lapack("geqrf", [x], ins, outs, batch=ins[0].ndim - 2, aliases={0: 0})
 
 
-geqrf = matrix_op(
-    "geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -"
-)
+geqrf = matrix_op("geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -")
 
 
 def _geqp3_results(x: ArrayType) -> list:
@@ -102,7 +100,11 @@ def _eye(shape: tuple, dtype: Any) -> Any:
 
 
 householder_product = matrix_op(
-    "householder_product", (2, 1), results=_product_results, lower=_product_lower, multiple=False,
+    "householder_product",
+    (2, 1),
+    results=_product_results,
+    lower=_product_lower,
+    multiple=False,
     divided="ab, - -> ab",
 )
 
@@ -126,13 +128,12 @@ def _ormqr_lower(
     if 0 in ins[1].shape[-1:]:
         return c
     name, config = prefix(ins[0].dtype, "ormqr", "unmqr"), {"left": left, "transpose": adjoint}
-    return e.lapack(name, [a, taus, c], ins, outs, batch=ins[0].ndim - 2, config=config,
-                    aliases={2: 0})[0]
+    return e.lapack(
+        name, [a, taus, c], ins, outs, batch=ins[0].ndim - 2, config=config, aliases={2: 0}
+    )[0]
 
 
-ormqr = matrix_op(
-    "ormqr", (2, 1, 2), results=_ormqr_results, lower=_ormqr_lower, multiple=False
-)
+ormqr = matrix_op("ormqr", (2, 1, 2), results=_ormqr_results, lower=_ormqr_lower, multiple=False)
 
 # -- qr --
 
@@ -176,13 +177,15 @@ def _qr_jvp(
     if order:
         dx = turned(take_rows(turned(dx), order[0]))
     left, square = slice_in_dim(q, 0, k, columns), slice_in_dim(r, 0, k, rows)
-    dq, dr = _thin_change(left, slice_in_dim(square, 0, k, columns),
-                          slice_in_dim(dx, 0, k, columns))
+    dq, dr = _thin_change(
+        left, slice_in_dim(square, 0, k, columns), slice_in_dim(dx, 0, k, columns)
+    )
     if n > m:  # r right of its square part is qᴴ times the columns of x
         rest = slice_in_dim(dx, k, n, columns)
         known = product(q, slice_in_dim(r, k, n, columns))
-        dr = concatenate(dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)),
-                         dimension=columns)
+        dr = concatenate(
+            dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)), dimension=columns
+        )
     if full_matrices and m > n:
         dq = concatenate(dq, _rest_of_change(q, left, dq), dimension=columns)
         config = (*[(0, 0, 0)] * rows, (0, m - n, 0), (0, 0, 0))

@@ -62,8 +62,18 @@ def _eigh_lower(
 ) -> list[str]:
     t, name = ins[0], prefix(ins[0].dtype, "syevd", "heevd")
     config = {"mode": "V" if vectors else "N", "uplo": "L" if lower else "U"}
-    found = checked(op, e, name, [x], ins, (t, outs[-1]), t.ndim - 2, config=config,
-                    aliases={0: 0}, finite=_lower if lower else _upper)
+    found = checked(
+        op,
+        e,
+        name,
+        [x],
+        ins,
+        (t, outs[-1]),
+        t.ndim - 2,
+        config=config,
+        aliases={0: 0},
+        finite=_lower if lower else _upper,
+    )
     return found if vectors else found[1:]
 
 
@@ -96,7 +106,12 @@ def _eigh_jvp(
 
 
 eigh = matrix_op(
-    "eigh", (2,), results=_eigh_results, lower=_eigh_lower, square=True, jvp=_eigh_jvp,
+    "eigh",
+    (2,),
+    results=_eigh_results,
+    lower=_eigh_lower,
+    square=True,
+    jvp=_eigh_jvp,
     divided=lambda x, vectors, **_: "ab -> ab, -" if vectors else "ab -> -",
 )
 
@@ -115,23 +130,41 @@ def _svd_results(
 
 
 def _svd_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, full_matrices: bool, vectors: bool,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    *,
+    full_matrices: bool,
+    vectors: bool,
     algorithm: str = "gesdd",
 ) -> list[str]:
     on_cpu(op, e)
     (t,) = ins
     (m, n), batch = t.shape[-2:], t.ndim - 2
     if full_matrices and vectors and 0 in (m, n):
-        return [e.constant(0, outs[0]), *[
-            e.via(_eye, (), shape=out.shape, dtype=out.dtype)[0] for out in outs[1:]
-        ]]
+        return [
+            e.constant(0, outs[0]),
+            *[e.via(_eye, (), shape=out.shape, dtype=out.dtype)[0] for out in outs[1:]],
+        ]
     k, leading = min(m, n), t.shape[:batch]
     s, *rest = outs
     if not vectors:
         rest = [array_type((*leading, *own), t.dtype) for own in ((m, k), (k, n))]
     mode = "N" if not vectors else "A" if full_matrices else "S"
-    found = checked(op, e, algorithm, [x], ins, (t, s, *rest), batch, config={"mode": mode},
-                    aliases={0: 0}, finite=identity)
+    found = checked(
+        op,
+        e,
+        algorithm,
+        [x],
+        ins,
+        (t, s, *rest),
+        batch,
+        config={"mode": mode},
+        aliases={0: 0},
+        finite=identity,
+    )
     return found[1 : len(outs) + 1]
 
 
@@ -166,8 +199,10 @@ def _svd_jvp(
     turn = ew.mul(gaps, ew.add(right, adjoint(right)))
     if is_complex(type_of(x).dtype):
         skew = ew.mul(lit(0.5, x), ew.sub(change, adjoint(change)))
-        turn = ew.add(turn, ew.mul(eye(type_of(skew).shape, type_of(x).dtype),
-                                   ew.mul(skew, _inverse_or_zero(row))))
+        turn = ew.add(
+            turn,
+            ew.mul(eye(type_of(skew).shape, type_of(x).dtype), ew.mul(skew, _inverse_or_zero(row))),
+        )
     du = product(u, turn)
     dv = product(v, ew.mul(gaps, ew.add(left, adjoint(left))))
     if m > n:
@@ -207,8 +242,17 @@ def _eig_lower(
     vectors = array_type(t.shape, outs[0].dtype)
     values = (w,) if is_complex(t.dtype) else (w, w)
     config = {"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"}
-    found = checked(op, e, "geev", [x], ins, (*values, vectors, vectors), t.ndim - 2,
-                    config=config, finite=identity)
+    found = checked(
+        op,
+        e,
+        "geev",
+        [x],
+        ins,
+        (*values, vectors, vectors),
+        t.ndim - 2,
+        config=config,
+        finite=identity,
+    )
     *parts, vl, vr = found
     if len(parts) == 2:
         parts = e.via(_complex, values, *parts)
@@ -266,4 +310,3 @@ def _eig_change(w: Any, v: Any, dx: Any) -> tuple[Any, Any]:
 
 
 eig = matrix_op("eig", (2,), results=_eig_results, lower=_eig_lower, square=True, jvp=_eig_jvp)
-

@@ -101,8 +101,12 @@ def left_to_partitioner(jvp: Callable) -> Callable:
     def rule(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
         if all(type_of(x).mesh is None for x in primals):
             return jvp(op, primals, tangents, **p)
-        outs, changes = jvp(op, [drop_sharding(x) for x in primals],
-                            [None if x is None else drop_sharding(x) for x in tangents], **p)
+        outs, changes = jvp(
+            op,
+            [drop_sharding(x) for x in primals],
+            [None if x is None else drop_sharding(x) for x in tangents],
+            **p,
+        )
         types = infer(op, tuple(map(type_of, primals)), p)
         if not op.multiple:
             placed = reshard_like(outs, types)
@@ -135,20 +139,34 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, left_side: bool, lower: bool, form: str,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    a: str,
+    b: str,
+    *,
+    left_side: bool,
+    lower: bool,
+    form: str,
     unit_diagonal: bool,
 ) -> str:
     if e.platform == "cpu":
         config = {
-            "side": "L" if left_side else "R", "uplo": "L" if lower else "U",
-            "trans_x": form, "diag": "U" if unit_diagonal else "N",
+            "side": "L" if left_side else "R",
+            "uplo": "L" if lower else "U",
+            "trans_x": form,
+            "diag": "U" if unit_diagonal else "N",
         }
         batch = ins[0].ndim - 2
         return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
     flags = ", ".join(
         f"{name} = {'true' if value else 'false'}"
-        for name, value in (("left_side", left_side), ("lower", lower),
-                            ("unit_diagonal", unit_diagonal))
+        for name, value in (
+            ("left_side", left_side),
+            ("lower", lower),
+            ("unit_diagonal", unit_diagonal),
+        )
     )
     kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[form]
     return e.let(

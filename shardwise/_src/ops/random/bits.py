@@ -19,11 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import (
-    default_prng_impl,
-    enable_x64,
-    threefry_partitionable,
-)
+from shardwise._src.base.config import default_prng_impl, enable_x64, threefry_partitionable
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import move_axis, reshape
@@ -66,19 +62,27 @@ def _of_counters(name: str, functions: Counters) -> Generator:
 
 
 GENERATORS = {
-    found.name: found for found in (
+    found.name: found
+    for found in (
         Generator(
-            "threefry2x32", threefry.KEY_SHAPE, threefry.seed, threefry.split, threefry.fold_in,
+            "threefry2x32",
+            threefry.KEY_SHAPE,
+            threefry.seed,
+            threefry.split,
+            threefry.fold_in,
             threefry.bits,
         ),
         _of_counters("threefry4x32", THREEFRY4),
         _of_counters("philox2x32", PHILOX2),
         _of_counters("philox4x32", PHILOX4),
+        Generator("rbg", rng.KEY_SHAPE, rng.seed, rng.split, rng.fold_in, rng.bits, each=False),
         Generator(
-            "rbg", rng.KEY_SHAPE, rng.seed, rng.split, rng.fold_in, rng.bits, each=False
-        ),
-        Generator(
-            "unsafe_rbg", rng.KEY_SHAPE, rng.seed, rng.unsafe_split, rng.unsafe_fold_in, rng.bits,
+            "unsafe_rbg",
+            rng.KEY_SHAPE,
+            rng.seed,
+            rng.unsafe_split,
+            rng.unsafe_fold_in,
+            rng.bits,
             each=False,
         ),
     )
@@ -195,9 +199,10 @@ def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
     _check_keys("random_fold_in", keys)
     if data.dtype != threefry.U32:
         raise TypeError(f"[random_fold_in] data must be uint32; got {data.str_short(True)}.")
-    fits = not (keys.ndim and data.ndim) or (keys.ndim == data.ndim and all(
-        n == m or 1 in (n, m) for n, m in zip(keys.shape, data.shape, strict=True)
-    ))
+    fits = not (keys.ndim and data.ndim) or (
+        keys.ndim == data.ndim
+        and all(n == m or 1 in (n, m) for n, m in zip(keys.shape, data.shape, strict=True))
+    )
     if not fits:
         raise TypeError(
             f"[random_fold_in] keys and data must have equal shapes, up to sizes of 1; got "
@@ -229,8 +234,9 @@ def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
     if len(forms) == 1:
         return op(*args), next(d for d in dims if d is not None)
     rank = max(t.ndim + (d is None) for t, d in zip(types, dims, strict=True))
-    return op(*[_leading(x, t.shape, d, rank) for x, t, d in
-                zip(args, types, dims, strict=True)]), 0
+    return op(
+        *[_leading(x, t.shape, d, rank) for x, t, d in zip(args, types, dims, strict=True)]
+    ), 0
 
 
 def _leading(x: Any, shape: tuple, dim: int | None, rank: int) -> Any:
@@ -297,12 +303,23 @@ def _bits_type(
 
 
 def _bits_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, bit_width: int,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    keys: str,
+    *,
+    shape: tuple,
+    bit_width: int,
     partitionable: bool = True,
 ) -> str:
     fun = generator(ins[0].dtype).bits
     return e.via(
-        fun, (_unwrap_type(random_unwrap, ins[0]),), keys, shape=shape, width=bit_width,
+        fun,
+        (_unwrap_type(random_unwrap, ins[0]),),
+        keys,
+        shape=shape,
+        width=bit_width,
         partitionable=partitionable,
     )[0]
 

@@ -44,8 +44,11 @@ class Counters:
 
     def seed(self, value: Any) -> Any:
         given, none = halves(value), (ZERO,) * (self.key + self.counter - 2)
-        found = self.hash(*given, *none) if self.seeded == "key" else self.hash(
-            *none[: self.key], *given, *none[self.key :])
+        found = (
+            self.hash(*given, *none)
+            if self.seeded == "key"
+            else self.hash(*none[: self.key], *given, *none[self.key :])
+        )
         return join(*found[: self.key])
 
     def split(self, key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:

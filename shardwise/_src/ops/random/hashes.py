@@ -91,7 +91,12 @@ def _counter_hash(name: str, keys: int, words: int, rounds: Callable) -> Op:
         return rounds(_Writer(e, outs[0]), given[:keys], given[keys:])
 
     return Op(
-        name, pointwise=True, multiple=True, type_rule=type_rule, dims=dims, lower=lower,
+        name,
+        pointwise=True,
+        multiple=True,
+        type_rule=type_rule,
+        dims=dims,
+        lower=lower,
         batch=_batch,
     )
 

@@ -1,6 +1,6 @@
 """`random_gamma`: gamma numbers, drawn by rejection as in `rejection.py`.
 
-    random_gamma(keys, a, log_space=True)      # one key for each element of a
+random_gamma(keys, a, log_space=True)      # one key for each element of a
 """
 
 from __future__ import annotations
@@ -68,8 +68,12 @@ def _gamma_constants(a: Any) -> tuple[Any, Any]:
 def _gamma_start(keys: Any, a: Any, *, source: Source) -> list[Any]:
     t = type_of(a)
     keys, _ = source.split(keys, 2)
-    return [full(True, t.shape, BOOL), *source.split(keys, 3), *_gamma_constants(a),
-            full(1, t.shape, t.dtype)]
+    return [
+        full(True, t.shape, BOOL),
+        *source.split(keys, 3),
+        *_gamma_constants(a),
+        full(1, t.shape, t.dtype),
+    ]
 
 
 def _gamma_step(
@@ -86,8 +90,10 @@ def _gamma_step(
     bound = add(mul(square, lit(0.5, x)), mul(d, add(sub(lit(1, v), cube), log(cube))))
     rejected = bitwise_and(outside, ge(log(u), bound))
     accepted = bitwise_and(active, bitwise_not(bitwise_or(again, rejected)))
-    renewed = [per_key(again, old, new) for old, new in
-               zip((keys, x_keys, u_keys), source.split(keys, 3), strict=True)]
+    renewed = [
+        per_key(again, old, new)
+        for old, new in zip((keys, x_keys, u_keys), source.split(keys, 3), strict=True)
+    ]
     kept = where(accepted, cube, kept)
     return [bitwise_and(active, bitwise_not(accepted)), *renewed, d, c, kept]
 
@@ -114,24 +120,30 @@ def _gamma_end(keys: Any, a: Any, cube: Any, *, source: Source, log_space: bool)
 
 
 def _gamma_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, a: str, *, log_space: bool,
-    partitionable: bool = True
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    keys: str,
+    a: str,
+    *,
+    log_space: bool,
+    partitionable: bool = True,
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
     if t.ndim and not source.generator.each:
         zero, params = e.constant(0, t), {"log_space": log_space, "partitionable": partitionable}
-        return repeat(e, _gamma_at, t.size, (k, t, t), (keys, a, zero), dtype=ins[0].dtype,
-                      **params)[2]
+        return repeat(
+            e, _gamma_at, t.size, (k, t, t), (keys, a, zero), dtype=ins[0].dtype, **params
+        )[2]
     state = e.via(_gamma_start, (k, t), keys, a, source=source)
     types = (t.update(dtype=BOOL), k, k, k, t, t, t)
     cube = iterate(e, _gamma_step, types, state, source=source)[-1]
     return e.via(_gamma_end, (k, t, t), keys, a, cube, source=source, log_space=log_space)[0]
 
 
-def _gamma_at(
-    i: Any, keys: Any, a: Any, out: Any, *, dtype: KeyDType, **params: Any
-) -> list[Any]:
+def _gamma_at(i: Any, keys: Any, a: Any, out: Any, *, dtype: KeyDType, **params: Any) -> list[Any]:
     """The i-th sample by its own key; where arrays of keys would draw by the first of them."""
     at, left = [], i
     for n in reversed(type_of(a).shape):

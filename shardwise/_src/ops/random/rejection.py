@@ -107,8 +107,10 @@ def keys_type(t: ArrayType) -> ArrayType:
 
 def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
     shape = rates[0].shape
-    fits = is_key(keys) and keys.shape == shape[: keys.ndim] and all(
-        t.shape == shape and t.dtype == rates[0].dtype for t in rates
+    fits = (
+        is_key(keys)
+        and keys.shape == shape[: keys.ndim]
+        and all(t.shape == shape and t.dtype == rates[0].dtype for t in rates)
     )
     if not fits:
         raise TypeError(
@@ -217,8 +219,15 @@ def _poisson_end(rate: Any, knuth: Any, hormann: Any, *, dtype: Any) -> Any:
 
 
 def _poisson_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, rate: str, *, dtype: Any,
-    partitionable: bool = True
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    keys: str,
+    rate: str,
+    *,
+    dtype: Any,
+    partitionable: bool = True,
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = keys_type(ins[0]), array_type(ins[1].shape, FLOAT32)
@@ -249,9 +258,16 @@ random_poisson = Op(
 # Source: Hörmann, "The generation of binomial random variates", 1993.
 
 _STIRLING_TAIL = (
-    0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509,
-    0.0166446911898211, 0.0138761288230707, 0.0118967099458917, 0.0104112652619720,
-    0.00925546218271273, 0.00833056343336287,
+    0.0810614667953272,
+    0.0413406959554092,
+    0.0276779256849983,
+    0.02079067210376509,
+    0.0166446911898211,
+    0.0138761288230707,
+    0.0118967099458917,
+    0.0104112652619720,
+    0.00925546218271273,
+    0.00833056343336287,
 )
 
 
@@ -314,9 +330,7 @@ def _btrs_step(
     k = floor(add(mul(add(div(mul(c(2), a), edge), b), u), middle))
     reject = bitwise_or(lt(k, c(0)), gt(k, count))
     v = log(div(mul(v, alpha), add(div(a, mul(edge, edge)), b)))
-    accept = bitwise_or(
-        quick, bitwise_and(bitwise_not(reject), le(v, _log_ratio(k, count, p)))
-    )
+    accept = bitwise_or(quick, bitwise_and(bitwise_not(reject), le(v, _log_ratio(k, count, p))))
     kept = where(bitwise_and(accept, _drawing(active, keys)), k, kept)
     return [bitwise_and(active, bitwise_not(accept)), keys, count, p, kept]
 
@@ -355,8 +369,15 @@ def _binomial_end(count: Any, p: Any, waiting: Any, btrs: Any) -> Any:
 
 
 def _binomial_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, count: str, p: str, *,
-    partitionable: bool = True
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    keys: str,
+    count: str,
+    p: str,
+    *,
+    partitionable: bool = True,
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)

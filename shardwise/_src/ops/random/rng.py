@@ -71,7 +71,8 @@ def _lower(
         key = e.let(f"stablehlo.bitcast_convert {key} : ({pairs}) -> {ty}")
     key, bits = e.lets(
         f"stablehlo.rng_bit_generator {key}, algorithm = {_TEXTS[algorithm]} : ({ty}) -> "
-        f"({ty}, {e.ty(outs[1])})", 2
+        f"({ty}, {e.ty(outs[1])})",
+        2,
     )
     if ins[0].dtype == U32:
         key = e.let(f"stablehlo.bitcast_convert {key} : ({ty}) -> {pairs}")
@@ -159,7 +160,5 @@ def unsafe_fold_in(key: Any, data: Any) -> Any:
     """Exclusive or with the tenth four words of bits, of the number as a seed."""
     shape = type_of(data).shape
     drawn = slice_in_dim(_drawn(seed(data), (10, 4), U32), 9, 10, len(shape))
-    pairs = zip(
-        threefry.words(key), threefry.words(reshape(drawn, shape=(*shape, 4))), strict=True
-    )
+    pairs = zip(threefry.words(key), threefry.words(reshape(drawn, shape=(*shape, 4))), strict=True)
     return kept(threefry.join(*[bitwise_xor(*threefry.broadcast(x, y)) for x, y in pairs]))

@@ -25,9 +25,7 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, *, shape: tuple[int, ...]) -> Dims
     return Dims(((), ()), (letters(len(shape)),))
 
 
-def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, shape: tuple[int, ...]
-) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, shape: tuple[int, ...]) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
     sizes = f"tensor<{len(shape)}xi64>"
     dense = f"dense<[{', '.join(map(str, shape))}]>".replace("<[]>", "<>")

@@ -85,8 +85,9 @@ def broadcast(*xs: Any) -> list[Any]:
     shapes = [type_of(x).shape for x in xs]
     full = broadcast_shapes(*shapes)
     return [
-        x if shape == full else
-        broadcast_in_dim(x, shape=full, dims=tuple(range(len(full)))[len(full) - len(shape) :])
+        x
+        if shape == full
+        else broadcast_in_dim(x, shape=full, dims=tuple(range(len(full)))[len(full) - len(shape) :])
         for x, shape in zip(xs, shapes, strict=True)
     ]
 

@@ -51,8 +51,13 @@ INT32 = np.dtype("int32")
 
 
 def collective(
-    name: str, *, type_rule: Callable, dims: Callable, alone: Callable,
-    positions: Sequence[str] = (), **rules: Any,
+    name: str,
+    *,
+    type_rule: Callable,
+    dims: Callable,
+    alone: Callable,
+    positions: Sequence[str] = (),
+    **rules: Any,
 ) -> Op:
     """An op with one operand.
 
@@ -62,8 +67,12 @@ def collective(
     positions: the parameters that are dimensions of the operand.
     """
     fields = {
-        "type_rule": type_rule, "dims": dims, "jvp": _linear_jvp,
-        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED, "is_expensive": True,
+        "type_rule": type_rule,
+        "dims": dims,
+        "jvp": _linear_jvp,
+        "batch": _batch(alone, tuple(positions)),
+        "elements": Elements.MOVED,
+        "is_expensive": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
 
@@ -176,8 +185,12 @@ def _reduction(
 
     taken_apart = _batch(alone, ())
     fields = {
-        "type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch,
-        "varies": _the_same, "lower": exchange.folding(body, partial(_gathered, reduce)),
+        "type_rule": type_rule,
+        "dims": _each_alone,
+        "alone": alone,
+        "batch": batch,
+        "varies": _the_same,
+        "lower": exchange.folding(body, partial(_gathered, reduce)),
         "elements": Elements.COMPUTED,
     }
     new = collective(name, **fields | rules)
@@ -232,7 +245,11 @@ def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
 
 
 psum = _reduction(
-    "psum", NUMERIC, reduce_sum, "add", lambda x, size: mul(x, lit(size, x)),
+    "psum",
+    NUMERIC,
+    reduce_sum,
+    "add",
+    lambda x, size: mul(x, lit(size, x)),
     transpose=transpose_sum,
 )
 pmax = _reduction("pmax", ANY, reduce_max, "maximum", lambda x, size: x, jvp=_extreme_jvp)
@@ -256,7 +273,14 @@ def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
 
 
 def _gather_alone(
-    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool,
+    x: Any,
+    d: int,
+    size: int,
+    before: Any,
+    after: Any,
+    *,
+    axis: int,
+    invariant: bool,
     groups: None = None,
 ) -> tuple[Any, None]:
     x = move_axis(x, d, 0)
@@ -287,8 +311,13 @@ def _own_part(x: Any, axis: int, names: tuple, sizes: tuple) -> Any:
 
 
 all_gather = collective(
-    "all_gather", type_rule=_gather_type, dims=_axis_dims, alone=_gather_alone,
-    positions=("axis",), transpose=_gather_transpose, lower=exchange.all_gather,
+    "all_gather",
+    type_rule=_gather_type,
+    dims=_axis_dims,
+    alone=_gather_alone,
+    positions=("axis",),
+    transpose=_gather_transpose,
+    lower=exchange.all_gather,
     varies=lambda op, varying, names, invariant, **p: varying - {*(names if invariant else ())},
 )
 
@@ -328,9 +357,15 @@ def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
 
 
 reduce_scatter = collective(
-    "reduce_scatter", type_rule=_scatter_type, dims=_axis_dims, alone=_scatter_alone,
-    positions=("axis",), transpose=_scatter_transpose, elements=Elements.COMPUTED,
-    lower=exchange.reduce_scatter, needs_fusion=True,
+    "reduce_scatter",
+    type_rule=_scatter_type,
+    dims=_axis_dims,
+    alone=_scatter_alone,
+    positions=("axis",),
+    transpose=_scatter_transpose,
+    elements=Elements.COMPUTED,
+    lower=exchange.reduce_scatter,
+    needs_fusion=True,
 )
 
 # -- all_to_all: part k along `split` goes to index k; received parts are along `concat` --
@@ -352,7 +387,14 @@ def _exchange_dims(op: Op, x: ArrayType, *, split: int, concat: int, **p: Any) -
 
 
 def _exchange_alone(
-    x: Any, d: int, size: int, before: Any, after: Any, *, split: int, concat: int,
+    x: Any,
+    d: int,
+    size: int,
+    before: Any,
+    after: Any,
+    *,
+    split: int,
+    concat: int,
     groups: None = None,
 ) -> tuple[Any, int]:
     """Splits the dimension `split` into [before, own, rest]. Own is swapped with the batch
@@ -382,8 +424,13 @@ def _exchange_transpose(op: Op, ct: Any, x: Any, *, split: int, concat: int, **p
 
 
 all_to_all = collective(
-    "all_to_all", type_rule=_exchange_type, dims=_exchange_dims, alone=_exchange_alone,
-    positions=("split", "concat"), transpose=_exchange_transpose, lower=exchange.all_to_all,
+    "all_to_all",
+    type_rule=_exchange_type,
+    dims=_exchange_dims,
+    alone=_exchange_alone,
+    positions=("split", "concat"),
+    transpose=_exchange_transpose,
+    lower=exchange.all_to_all,
 )
 
 # -- ppermute: values move from index to index, as in `perm`; indices without a source get zeros --
@@ -429,8 +476,12 @@ def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> lis
 
 
 ppermute = collective(
-    "ppermute", type_rule=_shape_kept, dims=_each_alone, alone=_permute_alone,
-    transpose=_permute_transpose, lower=exchange.permute,
+    "ppermute",
+    type_rule=_shape_kept,
+    dims=_each_alone,
+    alone=_permute_alone,
+    transpose=_permute_transpose,
+    lower=exchange.permute,
 )
 
 # -- pbroadcast: the value of index `source`, for all --
@@ -468,8 +519,12 @@ def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
 
 
 pbroadcast = collective(
-    "pbroadcast", type_rule=_shape_kept, dims=_each_alone, alone=_broadcast_alone,
-    transpose=_broadcast_transpose, lower=_broadcast_lower,
+    "pbroadcast",
+    type_rule=_shape_kept,
+    dims=_each_alone,
+    alone=_broadcast_alone,
+    transpose=_broadcast_transpose,
+    lower=_broadcast_lower,
 )
 
 # -- axis_index: the index along one axis --
@@ -486,8 +541,12 @@ def _index_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any
 
 
 axis_index = Op(
-    "axis_index", type_rule=_index_type, dims=lambda op, **p: Dims((), ((),)),
-    lower=exchange.axis_index, batch=_index_batch, named_axes=("names", "sizes"),
+    "axis_index",
+    type_rule=_index_type,
+    dims=lambda op, **p: Dims((), ((),)),
+    lower=exchange.axis_index,
+    batch=_index_batch,
+    named_axes=("names", "sizes"),
 )
 
 

@@ -66,15 +66,32 @@ def folding(body: str, gathered: Callable[..., Any]) -> Lower:
 
 @_over_axes
 def all_gather(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
-    axis: int, **p: Any,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    *,
+    names: tuple,
+    sizes: tuple,
+    groups: Groups,
+    axis: int,
+    **p: Any,
 ) -> str:
     return e.all_gather(x, ins[0], outs[0], axis, names, groups)
 
 
 @_over_axes
 def reduce_scatter(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    *,
+    names: tuple,
+    sizes: tuple,
+    groups: Groups,
     axis: int,
 ) -> str:
     return e.reduce_scatter(x, ins[0], outs[0], axis, names, groups)
@@ -82,8 +99,17 @@ def reduce_scatter(
 
 @_over_axes
 def all_to_all(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
-    split: int, concat: int,
+    op: Op,
+    e: Any,
+    ins: Any,
+    outs: Any,
+    x: str,
+    *,
+    names: tuple,
+    sizes: tuple,
+    groups: Groups,
+    split: int,
+    concat: int,
 ) -> str:
     return e.all_to_all(x, ins[0], outs[0], split, concat, names, groups)
 
@@ -100,8 +126,6 @@ def permute(
     return e.collective_permute(x, t, perm, names)
 
 
-def axis_index(
-    op: Op, e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple, **p: Any
-) -> str:
+def axis_index(op: Op, e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple, **p: Any) -> str:
     e.check_bound(op.name, names)
     return e.scalar(0, outs[0].dtype) if sizes == (1,) else e.place_along(names[0])

@@ -32,9 +32,7 @@ from shardwise._src.types.array_type import ArrayType
 INT32 = np.dtype("int32")
 
 
-def _type(
-    op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p: Any
-) -> ArrayType:
+def _type(op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p: Any) -> ArrayType:
     check_domain(op.name, NUMERIC, (x, y))
     return type_of_product(op, x, y, **p)
 
@@ -64,7 +62,14 @@ def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, *
 
 
 def _batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple, dimension_numbers: Any,
+    op: Op,
+    mapped: Any,
+    args: Any,
+    ds: Any,
+    *,
+    names: tuple,
+    sizes: tuple,
+    dimension_numbers: Any,
     **p: Any,
 ) -> tuple[Any, int | None]:
     name = mapped.axis.name
@@ -95,8 +100,16 @@ def _after(dims: tuple, new: int) -> tuple:
 
 
 pdot = Op(
-    "pdot", type_rule=_type, dims=_dims, varies=_varies, lower=_lower, jvp=jvp_of_product,
-    transpose=_transpose, batch=_batch, named_axes=("names", "sizes"), contraction=True,
+    "pdot",
+    type_rule=_type,
+    dims=_dims,
+    varies=_varies,
+    lower=_lower,
+    jvp=jvp_of_product,
+    transpose=_transpose,
+    batch=_batch,
+    named_axes=("names", "sizes"),
+    contraction=True,
     is_expensive=True,
 )
 
@@ -109,7 +122,9 @@ def sum_of_products(
     if of_bools:
         x, y = [convert_element_type(v, dtype=INT32) for v in (x, y)]
     how = {
-        "dimension_numbers": numbers, "precision": precision, "preferred_element_type": preferred,
+        "dimension_numbers": numbers,
+        "precision": precision,
+        "preferred_element_type": preferred,
     }
     if names:
         out = pdot(x, y, names=names, sizes=sizes, **how)

@@ -60,9 +60,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any) -> list[Any]:
     return [sharding_constraint(ct, sharding=sharding)]
 
 
-def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
-) -> tuple[Any, int]:
+def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
     """The batch dimension is free, or over the mesh axes of `vmap(spmd_axis_name=)`."""
     (x,), (d,) = args, dims
     return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, mapped.split_over)), d
@@ -126,9 +124,7 @@ def _reshard_jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple
     return reshard(primals[0], sharding=sharding), reshard(tangents[0], sharding=sharding)
 
 
-def _reshard_batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
-) -> tuple[Any, int]:
+def _reshard_batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
     """The batch dimension keeps its sharding, or uses the axes that `vmap` found for it."""
     (x,), (d,) = args, dims
     if sharding is None:

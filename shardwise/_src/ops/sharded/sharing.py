@@ -38,7 +38,14 @@ def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
 
 
 def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, names: tuple, sizes: tuple,
+    op: Op,
+    mapped: Any,
+    args: Any,
+    dims: Any,
+    *,
+    sums: bool,
+    names: tuple,
+    sizes: tuple,
     units: tuple,
 ) -> tuple[Any, int | None]:
     """sums: whether to sum over the axis if `primal` does not vary along it."""
@@ -63,8 +70,9 @@ def _at(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
     return tuple([row[i] for i in places])
 
 
-def _unknown(op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names: tuple,
-             **p: Any) -> NoReturn:
+def _unknown(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names: tuple, **p: Any
+) -> NoReturn:
     e.check_bound(op.name, names)
     axes = " and ".join(map(repr, names))
     raise NotImplementedError(
@@ -76,13 +84,24 @@ def _unknown(op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names:
 
 
 share = Op(
-    "share", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, primal, **p: x,
-    jvp=_jvp, transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
-    batch=partial(_batch, sums=False), elements=Elements.MOVED, named_axes=("names", "sizes"),
+    "share",
+    type_rule=_type,
+    dims=_dims,
+    lower=lambda op, e, ins, outs, x, primal, **p: x,
+    jvp=_jvp,
+    transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
+    batch=partial(_batch, sums=False),
+    elements=Elements.MOVED,
+    named_axes=("names", "sizes"),
 )
 shared_sum = Op(
-    "shared_sum", type_rule=_type, dims=_dims, lower=_unknown, jvp=_jvp,
+    "shared_sum",
+    type_rule=_type,
+    dims=_dims,
+    lower=_unknown,
+    jvp=_jvp,
     transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
     batch=partial(_batch, sums=True),
-    named_axes=("names", "sizes"), is_expensive=True,
+    named_axes=("names", "sizes"),
+    is_expensive=True,
 )

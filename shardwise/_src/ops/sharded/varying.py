@@ -35,9 +35,15 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple) -> tuple[
 
 
 pcast = Op(
-    "pcast", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, **p: x, jvp=_jvp,
+    "pcast",
+    type_rule=_type,
+    dims=_dims,
+    lower=lambda op, e, ins, outs, x, **p: x,
+    jvp=_jvp,
     transpose=lambda op, ct, x, **p: [ct],  # summed when cotangents are accumulated: `_of_all`
-    batch=_batch, elements=Elements.MOVED, pointwise=True,
+    batch=_batch,
+    elements=Elements.MOVED,
+    pointwise=True,
 )
 
 

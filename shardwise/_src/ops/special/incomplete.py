@@ -156,7 +156,15 @@ def _fraction_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
 
 
 def _fraction_step(
-    active: Any, c: Any, y: Any, z: Any, p2: Any, p1: Any, q2: Any, q1: Any, value: Any,
+    active: Any,
+    c: Any,
+    y: Any,
+    z: Any,
+    p2: Any,
+    p1: Any,
+    q2: Any,
+    q1: Any,
+    value: Any,
     *slopes: Any,
 ) -> list[Any]:
     """The next convergent p / q from the last two, all scaled down if they grow large."""
@@ -214,8 +222,14 @@ def _edges(a: Any, x: Any, inside: Any, at_zero: float, at_infinity: float) -> A
     out = where(eq(a, inf), lit(at_zero, x), out)
     out = where(eq(x, inf), lit(at_infinity, x), out)
     out = where(both(eq(a, zero), gt(x, zero)), lit(at_infinity, x), out)
-    outside = either(lt(x, zero), lt(a, zero), ne(x, x), ne(a, a), both(eq(a, zero), eq(x, zero)),
-                     both(eq(a, inf), eq(x, inf)))
+    outside = either(
+        lt(x, zero),
+        lt(a, zero),
+        ne(x, x),
+        ne(a, a),
+        both(eq(a, zero), eq(x, zero)),
+        both(eq(a, inf), eq(x, inf)),
+    )
     return where(outside, lit(np.nan, x), out)
 
 
@@ -267,8 +281,10 @@ def _density(a: Any, x: Any) -> Any:
 def _inside(derivative: Callable, a: Any, x: Any, *more: Any) -> Any:
     """A derivative of a function that is 0 for x = 0, and NaN outside the domain."""
     shape = type_of(a).shape or type_of(x).shape
-    a, x = [v if type_of(v).shape == shape else broadcast_in_dim(v, shape=shape, dims=())
-            for v in (a, x)]
+    a, x = [
+        v if type_of(v).shape == shape else broadcast_in_dim(v, shape=shape, dims=())
+        for v in (a, x)
+    ]
     inside, one = _in_domain(a, x), lit(1, x)
     found = derivative(where(inside, a, one), where(inside, x, one), *more)
     edge = both(eq(x, lit(0, x)), gt(a, lit(0, a)), lt(a, lit(np.inf, a)))
@@ -296,25 +312,41 @@ def _sample_in_x(a: Any, x: Any, slope: Any) -> Any:
 
 
 igamma = binary(
-    "igamma", FLOATING, lower=_gamma_lower(_lower_end, False),
-    jvp=(lambda t, a, x, out: mul(t, igamma_grad_a(a, x)),
-         lambda t, a, x, out: mul(t, _density(a, x))),
+    "igamma",
+    FLOATING,
+    lower=_gamma_lower(_lower_end, False),
+    jvp=(
+        lambda t, a, x, out: mul(t, igamma_grad_a(a, x)),
+        lambda t, a, x, out: mul(t, _density(a, x)),
+    ),
 )
 igammac = binary(
-    "igammac", FLOATING, lower=_gamma_lower(_upper_end, False),
-    jvp=(lambda t, a, x, out: neg(mul(t, igamma_grad_a(a, x))),
-         lambda t, a, x, out: neg(mul(t, _density(a, x)))),
+    "igammac",
+    FLOATING,
+    lower=_gamma_lower(_upper_end, False),
+    jvp=(
+        lambda t, a, x, out: neg(mul(t, igamma_grad_a(a, x))),
+        lambda t, a, x, out: neg(mul(t, _density(a, x))),
+    ),
 )
 igamma_grad_a = binary(
-    "igamma_grad_a", FLOATING, lower=_gamma_lower(_derivative_end, True),
-    jvp=(lambda t, a, x, out: mul(t, _inside(_second, a, x)),
-         lambda t, a, x, out: mul(t, _inside(_mixed, a, x))),
+    "igamma_grad_a",
+    FLOATING,
+    lower=_gamma_lower(_derivative_end, True),
+    jvp=(
+        lambda t, a, x, out: mul(t, _inside(_second, a, x)),
+        lambda t, a, x, out: mul(t, _inside(_mixed, a, x)),
+    ),
 )
 # The derivative in a of a gamma sample: of the x for which igamma(a, x) is fixed.
 random_gamma_grad = binary(
-    "random_gamma_grad", FLOATING, lower=_gamma_lower(_sample_end, True),
-    jvp=(lambda t, a, x, out: mul(t, _inside(_sample_in_a, a, x, out)),
-         lambda t, a, x, out: mul(t, _inside(_sample_in_x, a, x, out))),
+    "random_gamma_grad",
+    FLOATING,
+    lower=_gamma_lower(_sample_end, True),
+    jvp=(
+        lambda t, a, x, out: mul(t, _inside(_sample_in_a, a, x, out)),
+        lambda t, a, x, out: mul(t, _inside(_sample_in_x, a, x, out)),
+    ),
 )
 
 
@@ -420,9 +452,11 @@ regularized_incomplete_beta = elementwise(
     type_rule=_beta_type,
     dims=elementwise_dims,
     lower=_beta_lower,
-    jvp=nary_jvp((
-        no_derivative("regularized_incomplete_beta", "a"),
-        no_derivative("regularized_incomplete_beta", "b"),
-        _beta_tangent,
-    )),
+    jvp=nary_jvp(
+        (
+            no_derivative("regularized_incomplete_beta", "a"),
+            no_derivative("regularized_incomplete_beta", "b"),
+            _beta_tangent,
+        )
+    ),
 )

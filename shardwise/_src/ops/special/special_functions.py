@@ -76,7 +76,9 @@ def at_least_float32(fun: Any) -> Any:
 erf = unary("erf", FLOATING, hlo="chlo.erf", jvp=lambda t, x, out: mul(t, _bell(x)))
 erfc = unary("erfc", FLOATING, hlo="chlo.erfc", jvp=lambda t, x, out: neg(mul(t, _bell(x))))
 erf_inv = unary(
-    "erf_inv", FLOATING, hlo="chlo.erf_inv",
+    "erf_inv",
+    FLOATING,
+    hlo="chlo.erf_inv",
     jvp=lambda t, x, out: mul(t, mul(lit(math.sqrt(math.pi) / 2, x), exp(square(out)))),
 )
 
@@ -89,17 +91,26 @@ def _bell(x: Any) -> Any:
 # -- gamma and zeta functions --
 
 lgamma = unary("lgamma", FLOATING, hlo="chlo.lgamma", jvp=lambda t, x, out: mul(t, digamma(x)))
-digamma = unary("digamma", FLOATING, hlo="chlo.digamma",
-                jvp=lambda t, x, out: mul(t, polygamma(lit(1, x), x)))
+digamma = unary(
+    "digamma", FLOATING, hlo="chlo.digamma", jvp=lambda t, x, out: mul(t, polygamma(lit(1, x), x))
+)
 polygamma = binary(
-    "polygamma", FLOATING, hlo="chlo.polygamma",
-    jvp=(no_derivative("polygamma", "its order"),
-         lambda t, m, x, out: mul(t, polygamma(add(m, lit(1, m)), x))),
+    "polygamma",
+    FLOATING,
+    hlo="chlo.polygamma",
+    jvp=(
+        no_derivative("polygamma", "its order"),
+        lambda t, m, x, out: mul(t, polygamma(add(m, lit(1, m)), x)),
+    ),
 )
 zeta = binary(
-    "zeta", FLOATING, hlo="chlo.zeta",
-    jvp=(no_derivative("zeta", "its exponent"),
-         lambda t, x, q, out: mul(t, neg(mul(x, zeta(add(x, lit(1, x)), q))))),
+    "zeta",
+    FLOATING,
+    hlo="chlo.zeta",
+    jvp=(
+        no_derivative("zeta", "its exponent"),
+        lambda t, x, q, out: mul(t, neg(mul(x, zeta(add(x, lit(1, x)), q)))),
+    ),
 )
 
 # -- logaddexp: log(exp x + exp y) without overflow --
@@ -133,9 +144,13 @@ def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
 
 
 logaddexp = binary(
-    "logaddexp", INEXACT, lower=_logaddexp_lower,
-    jvp=(lambda t, x, y, out: _share_of_sum(t, x, out),
-         lambda t, x, y, out: _share_of_sum(t, y, out)),
+    "logaddexp",
+    INEXACT,
+    lower=_logaddexp_lower,
+    jvp=(
+        lambda t, x, y, out: _share_of_sum(t, x, out),
+        lambda t, x, y, out: _share_of_sum(t, y, out),
+    ),
 )
 
 # -- sinc_derivative: the derivative of the given order of sin(x) / x --
@@ -164,7 +179,10 @@ def _sinc(x: Any, *, order: int) -> Any:
 
 
 sinc_derivative = unary(
-    "sinc_derivative", INEXACT, type_rule=_sinc_type, lower=_sinc_lower,
+    "sinc_derivative",
+    INEXACT,
+    type_rule=_sinc_type,
+    lower=_sinc_lower,
     jvp=lambda t, x, out, *, order: mul(t, sinc_derivative(x, order=order + 1)),
 )
 
@@ -173,23 +191,63 @@ sinc_derivative = unary(
 # Chebyshev coefficients of i0e on [0, 8], in x / 4 - 1, and of √x·i0e on [8, ∞), in 16 / x - 1,
 # interpolated from 40-digit values.
 _I0E_NEAR = (
-    0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,
-    0.04930528423967071, -0.02373741480589947, 0.010546460394594998, -0.004324309995050576,
-    0.0016394756169413357, -0.0005763755745385824, 0.00018850288509584165, -5.754195010082104e-05,
-    1.6448448070728896e-05, -4.4167383584587505e-06, 1.1173875391201037e-06,
-    -2.670793853940612e-07, 6.046995022541919e-08, -1.300025009986248e-08, 2.6598237246823866e-09,
-    -5.189795601635263e-10, 9.675809035373237e-11, -1.7268262914415555e-11, 2.955052663129625e-12,
-    -4.856446783110493e-13, 7.67618549846838e-14, -1.1685332865345506e-14, 1.7153911715225191e-15,
-    -2.4312698460190526e-16, 3.329942063880425e-17, -4.3447706395547665e-18,
+    0.33839763720473803,
+    -0.3046826723431984,
+    0.17162090152220877,
+    -0.09490109704804764,
+    0.04930528423967071,
+    -0.02373741480589947,
+    0.010546460394594998,
+    -0.004324309995050576,
+    0.0016394756169413357,
+    -0.0005763755745385824,
+    0.00018850288509584165,
+    -5.754195010082104e-05,
+    1.6448448070728896e-05,
+    -4.4167383584587505e-06,
+    1.1173875391201037e-06,
+    -2.670793853940612e-07,
+    6.046995022541919e-08,
+    -1.300025009986248e-08,
+    2.6598237246823866e-09,
+    -5.189795601635263e-10,
+    9.675809035373237e-11,
+    -1.7268262914415555e-11,
+    2.955052663129625e-12,
+    -4.856446783110493e-13,
+    7.67618549846838e-14,
+    -1.1685332865345506e-14,
+    1.7153911715225191e-15,
+    -2.4312698460190526e-16,
+    3.329942063880425e-17,
+    -4.3447706395547665e-18,
 )
 _I0E_FAR = (
-    0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06,
-    2.0489185894690638e-07, 2.266668990498178e-08, 3.3962320257083865e-09, 4.94060238822497e-10,
-    1.1889147107846439e-11, -3.1499165279632416e-11, -1.3215811840447713e-11,
-    -1.7941785315068062e-12, 7.180124451383665e-13, 3.852778382742146e-13, 1.5400862175214194e-14,
-    -4.1505693472873724e-14, -9.554846698826346e-15, 3.811680669355557e-15, 1.772560133044269e-15,
-    -3.425485619612872e-16, -2.8276239801126035e-16, 3.4612228592379905e-17, 4.465621415504806e-17,
-    -4.830504064929991e-18, -7.233180856778778e-18,
+    0.4022452055070544,
+    0.0033691164782556943,
+    6.889758346916825e-05,
+    2.8913705208347567e-06,
+    2.0489185894690638e-07,
+    2.266668990498178e-08,
+    3.3962320257083865e-09,
+    4.94060238822497e-10,
+    1.1889147107846439e-11,
+    -3.1499165279632416e-11,
+    -1.3215811840447713e-11,
+    -1.7941785315068062e-12,
+    7.180124451383665e-13,
+    3.852778382742146e-13,
+    1.5400862175214194e-14,
+    -4.1505693472873724e-14,
+    -9.554846698826346e-15,
+    3.811680669355557e-15,
+    1.772560133044269e-15,
+    -3.425485619612872e-16,
+    -2.8276239801126035e-16,
+    3.4612228592379905e-17,
+    4.465621415504806e-17,
+    -4.830504064929991e-18,
+    -7.233180856778778e-18,
 )
 
 
@@ -225,7 +283,9 @@ def _i1e_tangent(t: Any, x: Any, out: Any) -> Any:
 
 
 bessel_i0e = unary(
-    "bessel_i0e", FLOATING, lower=_i0e_lower,
+    "bessel_i0e",
+    FLOATING,
+    lower=_i0e_lower,
     jvp=lambda t, x, out: mul(t, sub(bessel_i1e(x), mul(sign(x), out))),
 )
 bessel_i1e = unary("bessel_i1e", FLOATING, hlo="chlo.bessel_i1e", jvp=_i1e_tangent)

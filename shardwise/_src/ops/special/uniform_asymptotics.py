@@ -95,8 +95,10 @@ def derivative_over_power(a: Any, x: Any) -> Any:
     rows = coefficients(powers, terms)
     columns = [_polynomial(eta, row) for row in rows]
     slopes = [_polynomial(eta, [n * c for n, c in enumerate(row)][1:]) for row in rows]
-    changes = [add(mul(ratio, slope), mul(lit(k, a), column))
-               for k, (slope, column) in enumerate(zip(slopes, columns, strict=True))]
+    changes = [
+        add(mul(ratio, slope), mul(lit(k, a), column))
+        for k, (slope, column) in enumerate(zip(slopes, columns, strict=True))
+    ]
     factor = add(mul(half, inverse), sub(mul(half, mul(eta, eta)), mu))
     found = add(sub(mul(half, eta), ratio), mul(factor, _total(a, columns)))
     found = add(found, mul(inverse, _total(a, changes)))
@@ -183,7 +185,7 @@ def coefficients(powers: int, terms: int) -> list[list[float]]:
     for k in range(1, powers):
         stirling = math.prod(range(1, 2 * k + 2, 2)) * alpha[2 * k + 1]
         last = rows[-1]
-        rows.append([
-            (-1) ** k * stirling * first[n] + (n + 2) * last[n + 2] for n in range(len(last) - 2)
-        ])
+        rows.append(
+            [(-1) ** k * stirling * first[n] + (n + 2) * last[n + 2] for n in range(len(last) - 2)]
+        )
     return [[float(c) for c in row[:terms]] for row in rows]

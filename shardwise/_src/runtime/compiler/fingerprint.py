@@ -14,8 +14,17 @@ _VARIABLES = ("XLA_", "TF_XLA_", "TF_CUDNN_", "TF_ENABLE_ONEDNN", "DNNL_", "ONED
 _IRRELEVANT = ("XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_FRACTION")
 # The lines of /proc/cpuinfo that identify a processor; others vary over time.
 _PROCESSOR = (
-    "vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU implementer",
-    "CPU architecture", "CPU variant", "CPU part", "isa",
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "flags",
+    "Features",
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "isa",
 )
 
 
@@ -60,7 +69,8 @@ def _machine() -> bytes:
 def _environment() -> bytes:
     """The values of the variables at the first call, since XLA reads them only once."""
     held = sorted(
-        item for item in os.environ.items()
+        item
+        for item in os.environ.items()
         if item[0].startswith(_VARIABLES) and not item[0].startswith(_IRRELEVANT)
     )
     return repr(held).encode()

@@ -67,10 +67,15 @@ def dense_elements(value: np.ndarray, element: ir.Type) -> ir.DenseElementsAttr:
 
 
 def custom_call(
-    call_target_name: str, *, result_types: Sequence[ir.Type], operands: Sequence[ir.Value],
+    call_target_name: str,
+    *,
+    result_types: Sequence[ir.Type],
+    operands: Sequence[ir.Value],
     backend_config: str | bytes | dict[str, ir.Attribute] | None = "",
-    has_side_effect: bool = False, result_shapes: Sequence[ir.Value] | None = None,
-    called_computations: Sequence[str] = (), api_version: int = 2,
+    has_side_effect: bool = False,
+    result_shapes: Sequence[ir.Value] | None = None,
+    called_computations: Sequence[str] = (),
+    api_version: int = 2,
     operand_output_aliases: Mapping[int, int] | None = None,
     operand_layouts: Sequence[Sequence[int]] | None = None,
     result_layouts: Sequence[Sequence[int]] | None = None,
@@ -191,7 +196,8 @@ class Function:
     def beside(self) -> list[str]:
         """The texts of the other functions of the module."""
         return [
-            op.operation.get_asm(use_local_scope=True) for op in self.module.body.operations
+            op.operation.get_asm(use_local_scope=True)
+            for op in self.module.body.operations
             if op.operation != self._main.operation and not self._is_declared(op)
         ]
 
@@ -199,7 +205,10 @@ class Function:
         return isinstance(op, func.FuncOp) and op.is_external
 
     def write(
-        self, arguments: Sequence[str], fresh: Callable[[], str], line: Callable[[str], None],
+        self,
+        arguments: Sequence[str],
+        fresh: Callable[[], str],
+        line: Callable[[str], None],
         called: Callable[[str, list[str]], Sequence[str] | None],
     ) -> list[str]:
         """Passes the text of each operation of the body to `line`; returns the result names.

@@ -101,12 +101,24 @@ class LoadedModule:
     """
 
     __slots__ = (
-        "raw", "devices", "result_shapes", "has_collectives", "window", "calls", "_smallest",
-        "span", "name", "digest", "text",
+        "raw",
+        "devices",
+        "result_shapes",
+        "has_collectives",
+        "window",
+        "calls",
+        "_smallest",
+        "span",
+        "name",
+        "digest",
+        "text",
     )
 
     def __init__(
-        self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None,
+        self,
+        raw: Any,
+        devices: tuple[Any, ...],
+        collectives: bool | None = None,
         calls: HostCalls | None = None,
     ):
         self.raw = raw
@@ -196,8 +208,12 @@ def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
 
 
 def compile_text(
-    client: Any, text: str, devices: tuple[Any, ...], options: Any,
-    callbacks: Sequence[Any] = (), ordered: bool = False,
+    client: Any,
+    text: str,
+    devices: tuple[Any, ...],
+    options: Any,
+    callbacks: Sequence[Any] = (),
+    ordered: bool = False,
 ) -> LoadedModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by index."""
     where = _jax.DeviceList(devices)
@@ -264,7 +280,10 @@ def _option_names() -> list[str]:
 
 
 def load(
-    client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
+    client: Any,
+    blob: bytes,
+    devices: tuple[Any, ...],
+    options: Any,
     collectives: bool | None = None,
 ) -> LoadedModule:
     """Loads the result of `LoadedModule.serialize`. The caller ensures an equal `fingerprint`."""

@@ -97,8 +97,7 @@ _kept: list[Any] = []  # objects that clients need for the lifetime of the proce
 
 
 def inspected_of_virtual_devices(
-    text: str, count: int, free_outputs: Sequence[bool],
-    overrides: Sequence[tuple[str, Any]] = (),
+    text: str, count: int, free_outputs: Sequence[bool], overrides: Sequence[tuple[str, Any]] = ()
 ) -> Inspection:
     """Compiles a module for `count` devices, in a process that has no others and only does this."""
     client = _clients(count)[0]

@@ -52,8 +52,9 @@ def register(target: str, write: Writer) -> None:
         arg_shapes: Any, arg_shardings: Any, result_shape: Any, result_sharding: Any, config: bytes
     ) -> tuple[bytes, Any, Any]:
         asked = json.loads(config)
-        given = [_piece(*pair, asked["devices"])
-                 for pair in zip(arg_shapes, arg_shardings, strict=True)]
+        given = [
+            _piece(*pair, asked["devices"]) for pair in zip(arg_shapes, arg_shardings, strict=True)
+        ]
         text, like = write(asked, given)
         places = [xc.HloSharding.replicate() if i is None else arg_shardings[i] for i in like]
         if result_shape.is_tuple():

@@ -87,8 +87,10 @@ def _parts(
     several = result_shape.is_tuple()
     shapes = result_shape.tuple_shapes() if several else [result_shape]
     held = result_sharding.tuple_elements() if several else [result_sharding]
-    sides = [[Tiles(tuple(s.dimensions()), t) for s, t in zip(*side, strict=True)]
-             for side in ((arg_shapes, arg_shardings), (shapes, held))]
+    sides = [
+        [Tiles(tuple(s.dimensions()), t) for s, t in zip(*side, strict=True)]
+        for side in ((arg_shapes, arg_shardings), (shapes, held))
+    ]
     try:
         text, ins, outs = question.answer(*sides)
     except BaseException as error:

@@ -74,8 +74,12 @@ def foreign_text(artifact: bytes) -> str:
     paths = os.pathsep.join(p for p in sys.path if p)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], input=artifact, capture_output=True, timeout=READING,
-            env={**os.environ, "PYTHONPATH": paths}, check=False,
+            [sys.executable, "-c", code],
+            input=artifact,
+            capture_output=True,
+            timeout=READING,
+            env={**os.environ, "PYTHONPATH": paths},
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise Unreadable(f"reading it takes longer than {READING} seconds") from None

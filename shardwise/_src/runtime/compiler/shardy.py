@@ -62,7 +62,9 @@ def load_dialects(context: Any) -> Any:
     context.load_all_available_dialects()
     context.enable_multithreading(False)
     for register in (
-        sdy.register_dialect, mhlo.register_mhlo_dialect, chlo.register_dialect,
+        sdy.register_dialect,
+        mhlo.register_mhlo_dialect,
+        chlo.register_dialect,
         stablehlo.register_dialect,
     ):
         register(context)
@@ -185,6 +187,7 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
 
     of_path: returns the attributes of a path with marks.
     """
+
     def visit(op: Any) -> Any:
         found = _MARKED.search(str(op.location))
         if found and not op.name.endswith((".constant", ".return", "func.func")):

@@ -1,6 +1,6 @@
 """Reads Orbax checkpoints: `load_orbax`. The files are read by TensorStore, the pytree from JSON.
 
-    load_orbax("/ckpt/100/default", shardings)
+load_orbax("/ckpt/100/default", shardings)
 """
 
 from __future__ import annotations
@@ -84,9 +84,13 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
     if len(known) == 1:
         return known[0]
     which = [item.text.rpartition("/")[2] for item, _ in known]
-    more = f"several items, {join(which)}: name one of them" if known else (
-        f"no {_TREE}, nor does any folder in it: it is not an Orbax checkpoint, or was written "
-        "by an old release"
+    more = (
+        f"several items, {join(which)}: name one of them"
+        if known
+        else (
+            f"no {_TREE}, nor does any folder in it: it is not an Orbax checkpoint, or was written "
+            "by an old release"
+        )
     )
     raise CheckpointError(f"{what}: {place.text} has {more}.")
 
