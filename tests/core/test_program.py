@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise._src.core.checker import ProgramError, check_program
 from shardwise._src.core.op import OPS, Op
 from shardwise._src.core.program import Equation, Literal, Program, Var, _names
@@ -195,3 +196,27 @@ def test_equations_that_are_not_valid():
     assert message(TypeError, check_program, program) == (
         "[reshape] cannot reshape f32[3] (3 elements) to shape (4,) (4 elements)."
     )
+
+
+def test_old_names_warn() -> None:
+    program = sw.jit(lambda x: x + 1).trace(1.0).jaxpr
+    (eqn,) = program.eqns
+    old = [
+        (program, "equations", "eqns"),
+        (program, "arguments", "invars"),
+        (program, "outputs", "outvars"),
+        (program, "constants", "consts"),
+        (program, "constant_vars", "constvars"),
+        (eqn, "inputs", "invars"),
+        (eqn, "outputs", "outvars"),
+    ]
+    for holder, name, new in old:
+        with pytest.warns(DeprecationWarning) as warned:
+            assert getattr(holder, name) == getattr(holder, new)
+        assert str(warned[0].message) == (
+            f"`{name}` of a {type(holder).__name__} is now `{new}`, as in JAX; the old name is "
+            "removed in 0.4.0."
+        )
+        assert warned[0].filename == __file__
+    assert message(AttributeError, lambda: program.shape) == "Program has no attribute 'shape'."
+    assert message(AttributeError, lambda: eqn.shape) == "Equation has no attribute 'shape'."

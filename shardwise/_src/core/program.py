@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from shardwise._src.base.warn import warn
 from shardwise._src.core.op import Op, Params, own_names
 from shardwise._src.messages.source import Site, SourceInfo, describe, replay, replays
 from shardwise._src.types.array_type import ArrayType
@@ -77,7 +78,33 @@ class EquationContext(NamedTuple):
         return nullcontext()
 
 
-class Equation:
+_RENAMED = {
+    "equations": "eqns",
+    "arguments": "invars",
+    "outputs": "outvars",
+    "constants": "consts",
+    "constant_vars": "constvars",
+}
+
+
+class _Renamed:
+    """A class whose fields had other names."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        new = "invars" if name == "inputs" else _RENAMED.get(name)
+        if new is None or not hasattr(type(self), new):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        what = type(self).__name__
+        warn(
+            f"`{name}` of a {what} is now `{new}`, as in JAX; the old name is removed in 0.4.0.",
+            DeprecationWarning,
+        )
+        return getattr(self, new)
+
+
+class Equation(_Renamed):
     """`outvars = op invars` with parameters, and the user's source line that it came from.
 
     primitive: the op, or the user's primitive that it represents.
@@ -164,7 +191,7 @@ class DebugInfo(NamedTuple):
 _MADE_OF = ("inputs", "outvars", "eqns", "consts", "name")
 
 
-class Program:
+class Program(_Renamed):
     """A staged function.
 
     inputs: `constvars`, with the values `consts`, then `invars`, whose values callers pass.
