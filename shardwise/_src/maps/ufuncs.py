@@ -5,7 +5,7 @@
 
 Library ufuncs have methods that are single ops if possible: `add.reduce` is `sum`. The others
 process one element after another, in a loop in the program, so that functions need not be
-associative. The functions behind operators (`x + y`) are the plain functions in `numpy/binary`.
+associative. The functions behind operators (`x + y`) are the plain functions in `values/binary`.
 """
 
 from __future__ import annotations
