@@ -428,3 +428,10 @@ def test_refs_of_callers_are_written(jitted: bool) -> None:
     assert (passed[...].tolist(), outer[...]) == ([3.0, 0.0], 2)
     error, y = g(passed, np.float32(1.5))
     assert (error.get(), y, outer[...]) == (None, 3, 3)
+
+
+def test_shard_maps_without_checks_communicate_nothing() -> None:
+    mesh = sw.make_mesh((8,), ("i",))
+    double = sw.shard_map(lambda x: x * 2, mesh=mesh, in_specs=sw.P("i"), out_specs=sw.P("i"))
+    text = sw.jit(checkify.checkify(double)).lower(np.ones(8, np.float32)).compile().as_text()
+    assert "all-gather" not in text and "all-reduce" not in text

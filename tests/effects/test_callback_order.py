@@ -12,6 +12,7 @@ from shardwise._src.core.checker import check_program
 from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, Calls, noted
+from tests.helpers.errors import message
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -117,3 +118,32 @@ def test_ordered_calls_in_custom_derivatives() -> None:
     assert float(sw.jit(f)(3.0)) == 6 and float(sw.jit(sw.grad(f))(3.0)) == 2
     sw.effects_barrier()
     assert calls == [3.0, 4.0]
+
+
+def test_programs_that_were_traced_with_wide_types() -> None:
+    """A token is added when a program is lowered, perhaps under other flags than it was traced."""
+
+    def f(x):
+        sw.debug.callback(lambda x: None, x, ordered=True)
+        total = lax.fori_loop(0, 2, lambda i, c: c + 1, 2**40)
+        return jnp.full((2,), 2**40), jnp.full((2,), 0.1), x.astype(jnp.float64) / 3, total
+
+    with sw.enable_x64(True):
+        traced = sw.jit(f).trace(np.float32(1))
+    compiled = traced.lower().compile()
+    with sw.enable_x64(True):
+        whole, tenth, third, total = compiled(np.float32(1))
+    assert whole.tolist() == [2**40] * 2 and tenth.tolist() == [0.1] * 2
+    assert (float(third), int(total)) == (1 / 3, 2**40 + 2)
+
+
+def test_ops_that_mean_more_than_their_program_are_not_replaced() -> None:
+    def shown(x):
+        sw.debug.callback(lambda x: None, x, ordered=True)
+        return jnp.sin(x)
+
+    composite = lax.composite(shown, "my.sine")
+    assert message(NotImplementedError, lambda: sw.jit(composite)(1.0)) == (
+        "[composite] does not support ordered effects in its function. Pass ordered=False, or call "
+        "the host outside of it."
+    )

@@ -117,6 +117,18 @@ def test_a_function_with_refs_is_traced_once():
     assert traces == [1, 1]
 
 
+def test_a_ref_of_an_explicit_mesh_in_a_loop():
+    mesh = sw.make_mesh((8,), ("i",))
+    r = sw.new_ref(sw.device_put(jnp.float32(1), sw.NamedSharding(mesh, P())))
+    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, P("i")))
+
+    def f(x):
+        return lax.fori_loop(0, 2, lambda i, c: c + r[...], x)
+
+    with sw.set_mesh(mesh):
+        close(sw.shard_map(f, out_specs=P("i"))(x), np.full(8, 3, np.float32), 0)
+
+
 def written(r):
     return lambda x: (r.set(x), x)[1]
 

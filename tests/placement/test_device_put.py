@@ -452,3 +452,10 @@ def test_conversions_move_nothing(name):
         free = lax.add(numbers(8), 1.0)
     moved = CONVERSIONS[name](free)
     assert moved.devices() == {DEVICES[4]} and not moved.committed
+
+
+def test_an_array_that_occurs_twice_is_donated_once() -> None:
+    device = sw.devices()[0]
+    x = sw.device_put(np.ones(4, np.float32), device)
+    first, second = sw.device_put([x, x], device, donate=True)
+    assert x.is_deleted() and first.tolist() == second.tolist() == [1.0] * 4

@@ -163,6 +163,29 @@ def test_closed_over_by_jit():
     assert traces.count(sw) == 1  # the refs are discovered while the program is traced
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_argnums": (1,)},
+        {"static_argnames": ("y",)},
+        {"donate_argnums": (1,)},
+        {"donate_argnames": ("y",)},
+    ],
+    ids=str,
+)
+def test_positions_of_arguments_that_are_left_out(options):
+    r = sw.new_ref(np_.float32(1))
+    held = r[...]
+
+    def f(x, y=2):
+        r[...] += x * y
+        return r[...]
+
+    run = sw.jit(f, **options)
+    assert float(run(3.0)) == 7 and float(held) == 1
+    assert float(run(x=3.0, y=1 if "static" in str(options) else np.float32(1))) == 10
+
+
 def test_nested_jit_and_both_ways_in():
     def make(lib, xp):
         def run(x):

@@ -120,6 +120,18 @@ def enter_as_call(
     return enter_call(call, inside, state, args, program=program)
 
 
+def enter_by_inlining(
+    op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
+) -> tuple[list[Any], list[Any]]:
+    """For ops that mean more than their program: where they must stay what they are, it raises."""
+    if inside.at_lowering:
+        raise NotImplementedError(
+            f"[{op.name}] does not support ordered effects in its function. Pass ordered=False, or "
+            "call the host outside of it."
+        )
+    return enter_as_call(op, inside, state, args, program=program)
+
+
 # Calls by an instruction with attributes, pairs of strings.
 xla_metadata_call = calling("xla_metadata_call", _lower_marked, partial_eval_call)
 compute_on_op = calling("compute_on", _lower_marked, partial_eval_call)

@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.config import enable_x64
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, eval_program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.transforms.entering import Inside
 from shardwise._src.types.array_type import array_type
 
@@ -25,7 +26,8 @@ TOKEN = array_type((), np.dtype("int32"))
 @derived
 def sequenced(program: Program) -> Program:
     """The program with a token passed through all of its ordered ops."""
-    new = _IN_ORDER.program(program)
+    with enable_x64(_has_wide_types(program)):  # as when it was traced
+        new = _IN_ORDER.program(program)
     token, start = new.invars[0], Literal(np.int32(0), TOKEN)
 
     def started(atoms: Sequence[Any]) -> list[Any]:
@@ -38,10 +40,21 @@ def sequenced(program: Program) -> Program:
     )
 
 
+_WIDE = {"int64", "uint64", "float64", "complex128"}
+
+
+def _has_wide_types(program: Program) -> bool:
+    """Whether a value in a program has a dtype that exists only with `enable_x64`."""
+    atoms = [*program.inputs, *program.outvars]
+    atoms += [a for eqn in walk(program) for a in (*eqn.invars, *eqn.outvars)]
+    return any(a.aval.dtype.name in _WIDE for a in atoms)
+
+
 class _InOrder(Inside):
     """The state is a token."""
 
     key = ()
+    at_lowering = True
     types = (TOKEN,)
 
     def has(self, program: Program) -> bool:

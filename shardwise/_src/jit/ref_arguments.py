@@ -84,10 +84,14 @@ def _with_last_values(options: Options) -> Options:
 
 def _with_first_values(options: Options, count: int) -> Options:
     """The options of a function that takes values of refs after `count` positional arguments."""
+    # Those of arguments that are passed by name, or have their default, are other positions now.
+    static = tuple([i for i in options.static_argnums if i < count])
+    donated = tuple([i for i in options.donate_argnums if i < count])
+    options = options._replace(static_argnums=static, donate_argnums=donated)
     ins = options.in_shardings
     if ins is None:
         return options
-    moving = count - sum(i < count for i in options.static_argnums)
+    moving = count - len(static)
     each = ins if isinstance(ins, tuple | list) else (ins,) * moving
     return options._replace(in_shardings=(*each, None))
 

@@ -220,8 +220,8 @@ def over_parts(
             counts.append(len(outs))
             return [*outs, *last]
 
-        def inner_type(ref: Ref) -> ArrayType:
-            return _part(what, _outside(ref), ref.type, place, PartitionSpec(), axes, tracked)
+        def inner_type(t: ArrayType) -> ArrayType:
+            return _part(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
 
         with inside(place, axes, tracked):
             program, captured = stage(

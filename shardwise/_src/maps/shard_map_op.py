@@ -394,6 +394,9 @@ def _enter(
     """Each device starts with a state of its own."""
     count = len(out_specs)
     with _inside(p):
+        if not inside_of.has(program):
+            outs = op(*args, program=program, in_specs=in_specs, out_specs=out_specs, **p)
+            return outs, state
         new = inside_of.fresh(op, program)
         stacks = tuple([_kept_spec(t, **p) for t in new.out_types[count:]])
         new = _stacked(new, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import enter_as_call
+from shardwise._src.control.call import enter_by_inlining
 from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
@@ -73,7 +73,7 @@ custom_partitioning_call = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    enter=enter_as_call,
+    enter=enter_by_inlining,
     eval=eval_call,
     multiple=True,
     programs=("program",),

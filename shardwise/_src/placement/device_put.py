@@ -203,6 +203,7 @@ class _Request(NamedTuple):
     src: Any = None
     donate: bool = False
     may_alias: bool | None = None
+    is_donated_later: bool = False
 
 
 def _requests(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -> list[_Request]:
@@ -236,7 +237,8 @@ def _requests(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any
         leaves = flatten(x)[0]
         last = {id(v): i for i, v in enumerate(leaves)}
         for i, (v, r) in enumerate(zip(leaves, requests, strict=True)):
-            requests[i] = r._replace(donate=r.donate and last[id(v)] == i)
+            later = r.donate and last[id(v)] != i
+            requests[i] = r._replace(donate=r.donate and not later, is_donated_later=later)
     return requests
 
 
@@ -304,9 +306,9 @@ def _moved(x: Array, target: Any, request: _Request) -> Array:
     else:
         target = placed_over(target, x.sharding)
         result = transfer.move(x, target)
+    if result is x and (request.donate or request.is_donated_later):
+        result = wrap(x._live(), x._sig)
     if request.donate:
-        if result is x:
-            result = wrap(x._live(), x._sig)
         x._impl = _DONATED  # memory that the result does not share is freed
         x._host = None
     elif request.may_alias is False and (target is None or _in_place(x, target)):

@@ -354,7 +354,9 @@ def _entry(ref: Ref, stage: Stage) -> list[Any]:
     if found is None:
         if stage.ref_type is None:
             raise _not_threaded(ref, stage)
-        start = stage.new_input(stage.ref_type(ref))
+        outer = _stage_around(ref, stage)
+        t = stage.ref_type(ref.type if outer is None else type_of(_entry(ref, outer)[1]))
+        start = stage.new_input(t)
         found = stage.refs[ref] = [start, start]
     return found
 
@@ -366,6 +368,16 @@ def _not_threaded(ref: Ref, stage: Stage) -> NotImplementedError:
         "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
         "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
     )
+
+
+def _stage_around(ref: Ref, stage: Stage) -> Stage | None:
+    """The next stage around one that has the ref as an outer one, too."""
+    tag, at = getattr(ref._owner, "tag", ref._owner), stage.parent
+    while at is not ref._owner and getattr(at, "tag", at) is not tag:
+        if at.__class__ is Stage:
+            return at
+        at = at.parent
+    return None
 
 
 def keepable(refs: Sequence[Ref]) -> bool:

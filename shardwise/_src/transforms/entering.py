@@ -29,9 +29,11 @@ class Inside(ABC):
 
     key:   represents what it does, in cache keys.
     types: of the state's values, except for the axes along which they vary.
+    at_lowering: whether no other transform follows: custom rules are not needed any more.
     """
 
     key: Hashable
+    at_lowering: bool = False
     types: Sequence[ArrayType]
 
     @abstractmethod

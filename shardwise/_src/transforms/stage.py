@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,8 @@ class Stage(Interpreter):
 
     refs: maps each outer ref that was touched (refs/refs.py) to its value at the start, which is
       an input, and its current value.
-    ref_type: returns the type of an outer ref's value in here; None if the caller passes no refs.
+    ref_type: returns the type in here of an outer ref's value, from its type around this stage;
+      None if the caller passes no refs.
     """
 
     is_apart = True
@@ -75,7 +75,7 @@ class Stage(Interpreter):
         self.inputs: list[Var] = []
         self.names: list[str] = []
         self.refs: dict[Any, list[Any]] = {}
-        self.ref_type: Callable[[Any], ArrayType] | None = None
+        self.ref_type: Callable[[ArrayType], ArrayType] | None = None
 
     def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
         var = Var(aval)
@@ -214,6 +214,10 @@ def _new_literal(x: Any) -> Literal:
     return Literal(x if aval.weak_type else value, aval)  # a Python scalar stays weak when rerun
 
 
+def _same(t: ArrayType) -> ArrayType:
+    return t
+
+
 def stage(
     fun: Callable,
     types: Sequence[ArrayType],
@@ -223,7 +227,7 @@ def stage(
     names: Sequence[str] = (),
     parent: Interpreter | None = None,
     refs: list[Any] | None = None,
-    ref_type: Callable[[Any], ArrayType] = attrgetter("type"),
+    ref_type: Callable[[ArrayType], ArrayType] = _same,
 ) -> tuple[Program, list[Any]]:
     """Stages `fun(*tracers) -> list of values`.
 
