@@ -9,14 +9,15 @@ memory is donated, because the arguments must still exist.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_infs, debug_nans
-from shardwise._src.base.context import Context, current
-from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.base.context import Context
+from shardwise._src.core.eval_context import eval_context_without, eval_trace
 from shardwise._src.core.fused import fused
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.messages.source import Site, describe, user_site
@@ -61,11 +62,9 @@ def watched(
     return checked
 
 
-def _unwatched() -> Any:
-    """The context while values are checked: the current flags but these, and no transforms."""
-    here = current()
-    kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
-    return Context(eval_trace(), here.mesh, here.axes, kept).entered()
+def _unwatched() -> AbstractContextManager[Context]:
+    """The context while values are checked."""
+    return eval_context_without(debug_nans.name, debug_infs.name)
 
 
 def _bad_among(values: Iterable[Any]) -> str:
