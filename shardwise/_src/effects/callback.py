@@ -300,17 +300,17 @@ def _looped(
 ) -> tuple[list[Any], list[Any]]:
     marks = tuple([d is not None for d in dims])
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    outs = op(
-        *moved,
-        callback=Looped(callback, mapped.size, marks),
-        results=_batched(results, mapped.size),
-        token=token,
-    )
+    looped = Looped(callback, mapped.size, marks)
+    return _bound(op, moved, mapped.size, looped, results, token)
+
+
+def _bound(
+    op: Op, args: Values, size: int, callback: Any, results: Types, token: bool
+) -> tuple[list[Any], list[Any]]:
+    """One call for all elements of a batch, and the dimensions of its results."""
+    batched = tuple([t.update(shape=(size, *t.shape)) for t in results])
+    outs = op(*args, callback=callback, results=batched, token=token)
     return outs, [0] * len(outs)
-
-
-def _batched(results: Types, size: int) -> tuple[ArrayType, ...]:
-    return tuple([t.update(shape=(size, *t.shape)) for t in results])
 
 
 def _reject_batch(
@@ -336,12 +336,9 @@ def _batch_pure(
             "for each element; with the others it gets whole batches."
         )
     if method.startswith("sequential"):
-        rest = {"callback": callback, "results": results, "token": token}
-        return _looped(op, mapped, args, dims, **rest)
+        return _looped(op, mapped, args, dims, callback=callback, results=results, token=token)
     moved = [_arranged(a, d, method, mapped.size) for a, d in zip(args, dims, strict=True)]
-    results = _batched(results, mapped.size)
-    outs = op(*moved, callback=callback, results=results, token=token)
-    return outs, [0] * len(outs)
+    return _bound(op, moved, mapped.size, callback, results, token)
 
 
 def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:

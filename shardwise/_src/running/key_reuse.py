@@ -88,7 +88,7 @@ class Flow:
         """New keys."""
         start, self.count = self.count, self.count + math.prod(shape)
         if self.count > self.marks.size:
-            self.marks = np.concatenate([self.marks, np.zeros(self.count, np.int32)])
+            self.marks = np.pad(self.marks, (0, self.count))
         self.marks[start : self.count] = used
         return Keys(np.arange(start, self.count, dtype=np.int32).reshape(shape))
 
@@ -124,7 +124,7 @@ class Flow:
             self.marks = np.zeros(self.marks.size, np.int32)
             self.marks[: start.size] = start
             found.append(self.through(program, args))
-            marks = np.maximum(_longer(marks, self.marks.size), self.marks)
+            marks = np.maximum(np.pad(marks, (0, self.marks.size - marks.size)), self.marks)
         self.marks = marks
         return [self._merged(xs) for xs in zip(*found, strict=True)]
 
@@ -216,10 +216,6 @@ class Flow:
                 return [np.asarray(op(*values, **eqn.params))]
             except Exception:  # as above
                 return []
-
-
-def _longer(marks: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([marks, np.zeros(size - marks.size, np.int32)])
 
 
 class _Walked(NamedTuple):

@@ -125,7 +125,7 @@ class _Search:
             if eqn.op.eval is not None:  # may find it in a nested program
                 inner = eqn.op.eval(eqn.op, self.through, values, **eqn.params)
             if inner is not None:
-                raise self.within(inner)
+                raise self.error(inner, inner.invars, inner.outvars, "")
             raise self.found(eqn, values, outs)
         return outs
 
@@ -134,10 +134,6 @@ class _Search:
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
         had = f" Operand {bad[0]} already has one." if bad else ""
         return self.error(eqn, arrays, outs, had)
-
-    def within(self, eqn: Equation) -> Exception:
-        """For an equation of a nested program, which cannot run on its own."""
-        return self.error(eqn, eqn.invars, eqn.outvars, "")
 
     def error(self, eqn: Equation, ins: Any, outs: Any, had: str) -> Exception:
         types = ", ".join(x.aval.str_short(True) for x in ins) or "none"
