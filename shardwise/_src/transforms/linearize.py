@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
@@ -151,7 +151,7 @@ def _run(
     return outs, LinearFunction(program, captured, in_types, out_types, active, marks)
 
 
-class Split:
+class Split(NamedTuple):
     """A program in two parts, by which of its arguments are known.
 
     known:       takes the known arguments; returns the known results, then computed residuals.
@@ -161,13 +161,10 @@ class Split:
                  `known` computes it.
     """
 
-    __slots__ = ("known", "rest", "unknown_out", "forwarded")
-
-    def __init__(self, known: Program, rest: Program, unknown_out: tuple, forwarded: tuple):
-        self.known = known
-        self.rest = rest
-        self.unknown_out = unknown_out
-        self.forwarded = forwarded
+    known: Program
+    rest: Program
+    unknown_out: tuple
+    forwarded: tuple
 
     def residuals(self, known_args: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
         """All residuals, from the known arguments and those that `known` computed."""
