@@ -106,19 +106,15 @@ class Executable(NamedTuple):
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, if no memory is donated."""
-        module = self.module
+        tree, module = self.out_tree, self.module
         if self.donated:
-            return self._long_runner()
+            return lambda args: self(args)[0] if tree is None else tree.unflatten(self(args))
         if module.window or module.calls or module.span:
-            run = self._replace(moves=())._long_runner()  # the launch may wait
+            run = self._waiting_runner()
         else:
-            run = self._short_runner() if self.out_tree is None else self._tree_runner()
+            run = self._short_runner() if tree is None else self._tree_runner()
         moved, moves = self._moved_and_cached, self.moves
         return (lambda args: run(moved(args, moves))) if moves else run
-
-    def _long_runner(self) -> Callable[[Sequence[Any]], Any]:
-        tree = self.out_tree
-        return lambda args: self(args)[0] if tree is None else tree.unflatten(self(args))
 
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
@@ -162,6 +158,30 @@ class Executable(NamedTuple):
                 array._host = None
                 raws[i] = array
             return unflatten(raws)
+
+        return run
+
+    def _waiting_runner(self) -> Callable[[Sequence[Any]], Any]:
+        """For launches that may wait: over several devices, or with host callbacks."""
+        launch, handlers = self.module.launch, self.handlers
+        sigs, new = self.out_sigs, new_array
+        tree, hidden = self.out_tree, self.hidden
+
+        def run(args: Sequence[Any]) -> Any:
+            try:
+                inputs = [a._impl for a in args]
+                if hidden:
+                    inputs = hidden + inputs
+                raws = launch(inputs, handlers)
+            except Exception as error:
+                self.explain(args, error)
+            for i, sig in enumerate(sigs):
+                array = new()
+                array._impl = raws[i]
+                array._sig = sig
+                array._host = None
+                raws[i] = array
+            return raws[0] if tree is None else tree.unflatten(raws)
 
         return run
 
