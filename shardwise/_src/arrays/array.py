@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,15 @@ class _ArrayMeta(type):
         )
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class DeletedBuffer:
     """Replaces the buffer of a deleted or donated array.
 
     why: what happened to the array. remedy: advice for users who still need it.
     """
 
-    __slots__ = ("why", "remedy")
-
-    def __init__(self, why: str, remedy: str):
-        self.why = why
-        self.remedy = remedy
+    why: str
+    remedy: str
 
     def is_deleted(self) -> bool:
         return True
@@ -61,6 +60,7 @@ _DELETED_HERE = DeletedBuffer(f"{_DELETED.why}: `delete()` was called on it", _D
 _UNKNOWN = DeletedBuffer("has been deleted or donated", _DELETED.remedy)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Shard:
     """One device's shard of an array.
 
@@ -68,17 +68,12 @@ class Shard:
     data (a single-device `Array`; None if the device belongs to another process).
     """
 
-    __slots__ = ("device", "index", "replica_id", "_array", "_position", "_data")
-
-    def __init__(
-        self, device: Any, index: tuple[slice, ...], replica_id: int, array: Any, position: int
-    ):
-        self.device = device
-        self.index = index
-        self.replica_id = replica_id
-        self._array = array  # None if the device belongs to another process
-        self._position = position
-        self._data: Any = None
+    device: Any
+    index: tuple[slice, ...]
+    replica_id: int
+    _array: Any  # None if the device belongs to another process
+    _position: int
+    _data: Any = None
 
     @property
     def data(self) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise._src.base import command_line
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.base.flags import FLAGS, Flag, GuardFlag, ThreadFlag, parse_bool
+from shardwise._src.base.flags import FLAGS, Flag, GuardFlag, ThreadFlag
 from shardwise._src.base.lazy import public
 from shardwise._src.base.warn import warn
 
@@ -24,11 +24,7 @@ _log = logging.getLogger("shardwise.config")
 
 
 enable_x64 = Flag(
-    "enable_x64",
-    False,
-    "Keep 64-bit types instead of narrowing them to 32 bits.",
-    parse=parse_bool,
-    trace=True,
+    "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.", trace=True
 )
 default_matmul_precision = Flag(
     "default_matmul_precision",
@@ -55,7 +51,6 @@ num_cpu_devices = Flag(
     "num_cpu_devices",
     -1,
     "Number of virtual CPU devices; -1 means one, or the number in XLA_FLAGS.",
-    parse=int,
 )
 platforms = Flag(
     "platforms",
@@ -70,7 +65,6 @@ check_tracer_leaks = Flag(
     "check_tracer_leaks",
     False,
     "Raise an error if a traced value is still referenced after its function has returned.",
-    parse=parse_bool,
     trace=True,
 )
 checking_leaks = check_tracer_leaks  # the name for `with`
@@ -78,41 +72,29 @@ disallow_mesh_context_manager = Flag(
     "disallow_mesh_context_manager",
     False,
     "Make `with mesh:` an error, so that only `with set_mesh(mesh):` is used.",
-    parse=parse_bool,
 )
 disable_jit = Flag(
-    "disable_jit",
-    False,
-    "Run jitted functions op by op, for debugging.",
-    parse=parse_bool,
-    trace=True,
+    "disable_jit", False, "Run jitted functions op by op, for debugging.", trace=True
 )
 eager_pmap = Flag(
-    "eager_pmap",
-    True,
-    "Under `disable_jit`, run functions of `pmap` op by op, too.",
-    parse=parse_bool,
-    trace=True,
+    "eager_pmap", True, "Under `disable_jit`, run functions of `pmap` op by op, too.", trace=True
 )
 debug_nans = Flag(
     "debug_nans",
     False,
     "Check results for NaN, and find the op that returned one; for debugging.",
-    parse=parse_bool,
     trace=True,
 )
 debug_infs = Flag(
     "debug_infs",
     False,
     "Check results for infinities, as `debug_nans` does for NaN; for debugging.",
-    parse=parse_bool,
     trace=True,
 )
 debug_key_reuse = Flag(
     "debug_key_reuse",
     False,
     "Raise an error if a random key is used twice; for debugging.",
-    parse=parse_bool,
     trace=True,
 )
 traceback_filtering = Flag(
@@ -121,41 +103,34 @@ traceback_filtering = Flag(
     "off: tracebacks through a transform include the frames of the library, too.",
     choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 )
-log_compiles = Flag(
-    "log_compiles", False, "Log each trace and compilation with its time.", parse=parse_bool
-)
+log_compiles = Flag("log_compiles", False, "Log each trace and compilation with its time.")
 compare_programs = Flag(
     "compare_programs",
     True,
     "Before the first launch of a program over several processes, check that all run the same.",
-    parse=parse_bool,
 )
 wait_report_secs = Flag(
     "wait_report_secs",
     30.0,
     "Seconds of waiting after which the missing processes are reported, with their stacks. Set it "
     "before processes join.",
-    parse=float,
 )
 wait_timeout_secs = Flag(
     "wait_timeout_secs",
     600.0,
     "Seconds of waiting for missing processes after which the wait fails. Set it before processes "
     "join.",
-    parse=float,
 )
 store_timeout_secs = Flag(
     "store_timeout_secs",
     30.0,
     "Seconds in which an object store (s3://, gs://) must answer a checkpoint request; large "
     "objects get more time.",
-    parse=float,
 )
 thread_guard = ThreadFlag(
     "thread_guard",
     False,
     "Let only the thread that sets this launch programs over several processes.",
-    parse=parse_bool,
 )
 _GUARDED = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 transfer_guard_host_to_device = GuardFlag(
@@ -192,23 +167,14 @@ array_garbage_collection_guard = GuardFlag(
     choices=("allow", "log", "fatal"),
 )
 enable_checks = Flag(
-    "enable_checks",
-    False,
-    "Check each staged program, to find bugs in the library.",
-    parse=parse_bool,
-    trace=True,
+    "enable_checks", False, "Check each staged program, to find bugs in the library.", trace=True
 )
-no_tracing = Flag(
-    "no_tracing", False, "Make tracing a function for `jit` an error.", parse=parse_bool
-)
-no_execution = Flag(
-    "no_execution", False, "Make running a program an error.", parse=parse_bool, trace=True
-)
+no_tracing = Flag("no_tracing", False, "Make tracing a function for `jit` an error.")
+no_execution = Flag("no_execution", False, "Make running a program an error.", trace=True)
 flight_recorder_size = Flag(
     "flight_recorder_size",
     1000,
     "Number of launches, meetings and waits over several processes that are recorded.",
-    parse=int,
 )
 flight_recorder_dir = Flag(
     "flight_recorder_dir",
@@ -241,16 +207,12 @@ mtls_peer_uri_prefix = Flag[Any](
     parse=str,
 )
 distributed_verify_secure_credentials = Flag(
-    "distributed_verify_secure_credentials",
-    False,
-    "Make `initialize` an error without TLS.",
-    parse=parse_bool,
+    "distributed_verify_secure_credentials", False, "Make `initialize` an error without TLS."
 )
 threefry_partitionable = Flag(
     "threefry_partitionable",
     True,
     "Generate random bits in a way that can be sharded without communication.",
-    parse=parse_bool,
     trace=True,
 )
 default_prng_impl = Flag(
@@ -264,7 +226,6 @@ enable_custom_prng = Flag(
     "enable_custom_prng",
     False,
     "Make `shardwise.random.PRNGKey` return typed keys, and warn about raw keys.",
-    parse=parse_bool,
     trace=True,
 )
 legacy_prng_key = Flag(
@@ -274,17 +235,13 @@ legacy_prng_key = Flag(
     choices=("allow", "warn", "error"),
 )
 random_seed_offset = Flag(
-    "random_seed_offset",
-    0,
-    "Offset added to every seed of `shardwise.random.key`.",
-    parse=int,
-    trace=True,
+    "random_seed_offset", 0, "Offset added to every seed of `shardwise.random.key`.", trace=True
 )
 
 
 def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
     """A JAX flag for behavior that is fixed here: it accepts only that value."""
-    flag = Flag(name, value, doc, parse=parse_bool)
+    flag = Flag(name, value, doc)
 
     def reject(wanted: bool) -> None:
         if wanted != value:
@@ -324,7 +281,6 @@ divided_matrix_min_size_bytes = Flag(
     2**24,
     "Linear algebra gathers sharded matrices smaller than this: its sharded programs take long to "
     "compile, and communicate often.",
-    parse=int,
     trace=True,
 )
 poison_padding = Flag(
@@ -332,7 +288,6 @@ poison_padding = Flag(
     False,
     "Fill the padding of uneven shards with NaN, or the largest integer, to test that it is "
     "unused.",
-    parse=parse_bool,
     trace=True,
 )
 
@@ -341,17 +296,13 @@ check_replicas = Flag(
     False,
     "Check that processes put equal values into replicas of an array, and pass equal host values "
     "to their programs; for debugging.",
-    parse=parse_bool,
 )
 
 
 # Compiled programs are cached on disk: see `compiling.disk_cache`.
 
 enable_compilation_cache = Flag(
-    "enable_compilation_cache",
-    True,
-    "Cache compiled programs on disk, for other processes.",
-    parse=parse_bool,
+    "enable_compilation_cache", True, "Cache compiled programs on disk, for other processes."
 )
 compilation_cache_dir = Flag[Any](
     "compilation_cache_dir",
@@ -360,35 +311,26 @@ compilation_cache_dir = Flag[Any](
     parse=str,
 )
 compilation_cache_max_size = Flag(
-    "compilation_cache_max_size",
-    2 << 30,
-    "Maximum size of that cache in bytes; -1 means no limit.",
-    parse=int,
+    "compilation_cache_max_size", 2 << 30, "Maximum size of that cache in bytes; -1 means no limit."
 )
 persistent_cache_min_compile_time_secs = Flag(
     "persistent_cache_min_compile_time_secs",
     0.05,
     "Programs that compile faster are not cached on disk.",
-    parse=float,
 )
 persistent_cache_min_entry_size_bytes = Flag(
-    "persistent_cache_min_entry_size_bytes",
-    0,
-    "Smaller programs are not cached on disk.",
-    parse=int,
+    "persistent_cache_min_entry_size_bytes", 0, "Smaller programs are not cached on disk."
 )
 explain_cache_misses = Flag(
     "explain_cache_misses",
     False,
     "Log why a call of a jitted function did not find a compiled program.",
-    parse=parse_bool,
 )
 
 show_progress = Flag(
     "show_progress",
     True,
     "Show the progress of compilations, copies and checkpoints over two seconds on a terminal.",
-    parse=parse_bool,
 )
 
 

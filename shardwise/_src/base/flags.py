@@ -31,12 +31,33 @@ def parse_bool(text: str) -> bool:
     raise ValueError(text)
 
 
+class _Ambient(Generic[T]):
+    """A value that is looked up by name in the flags of the current context."""
+
+    name: str
+    default: T
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self.name, self.default)
+
+    def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
+        """The flags with this value; a default is omitted, so that keys do not depend on it."""
+        rest = {name: held for name, held in flags.items() if name != self.name}
+        return rest if value == self.default else rest | {self.name: value}
+
+    def _scoped(self, value: Any) -> AbstractContextManager[Any]:
+        here = _context.current()
+        return here.replace(flags=self._in(here.flags, value)).entered()
+
+
 @public("shardwise")
-class Flag(Generic[T]):
+class Flag(_Ambient[T]):
     """One setting.
 
     parse: converts a string to a value: `parse_bool`, `int`, `float` or `str`, which also
-           determines the valid values. Without it, `choices` or a guard does.
+           determines the valid values. By default that of the type of `default`, if it is a
+           bool, an int or a float; without it, `choices` or a guard does.
     trace: whether it affects the result of a trace.
     """
 
@@ -54,7 +75,7 @@ class Flag(Generic[T]):
         self.default = default
         self.choices = choices
         self.__doc__ = doc
-        self.parse = parse
+        self.parse = parse or _PARSERS.get(type(default))
         self.guard: Callable[[T], None] | None = None  # may reject a change, by raising
         if trace:
             _context.TRACE_FLAGS.append(name)
@@ -75,10 +96,6 @@ class Flag(Generic[T]):
             except (TypeError, ValueError) as error:
                 raise ValueError(f"environment variable {variable}: {error}") from None
             return
-
-    @property
-    def value(self) -> T:
-        return _context.current().flags.get(self.name, self.default)
 
     def parsed(self, text: str) -> Any:
         """The value that a string represents."""
@@ -111,11 +128,6 @@ class Flag(Generic[T]):
             raise ValueError(f"{self.name} must be one of {options}; got {value!r}")
         return value
 
-    def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
-        """The flags with this value; a default is omitted, so that keys do not depend on it."""
-        rest = {name: held for name, held in flags.items() if name != self.name}
-        return rest if value == self.default else rest | {self.name: value}
-
     def set(self, value: T) -> None:
         """Sets the flag for the whole process (and for the context that is current here)."""
         value = self._checked(value)
@@ -134,8 +146,7 @@ class Flag(Generic[T]):
         wanted = self._checked(new_val)
         if self.guard is not None:
             self.guard(wanted)
-        here = _context.current()
-        with here.replace(flags=self._in(here.flags, wanted)).entered():
+        with self._scoped(wanted):
             yield
 
 
@@ -213,18 +224,14 @@ def _name_of(thread: int | None) -> str:
     return next((t.name for t in threading.enumerate() if t.ident == thread), "?")
 
 
-class UserContext(Generic[T]):
+class UserContext(_Ambient[T]):
     """A user-defined value that is part of all cache keys. Created by `make_user_context`."""
 
     def __init__(self, default_value: T):
         self.default = default_value
-        self._name = f"user_context_{len(USER_CONTEXTS)}"
-        USER_CONTEXTS[self._name] = self
-        _context.TRACE_FLAGS.append(self._name)
-
-    @property
-    def value(self) -> T:
-        return _context.current().flags.get(self._name, self.default)
+        self.name = f"user_context_{len(USER_CONTEXTS)}"
+        USER_CONTEXTS[self.name] = self
+        _context.TRACE_FLAGS.append(self.name)
 
     @contextmanager
     def __call__(self, value: T) -> Generator[None]:
@@ -236,10 +243,7 @@ class UserContext(Generic[T]):
                 "the value of a user context must be hashable, because it is part of cache keys; "
                 f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
             ) from None
-        here = _context.current()
-        rest = {name: held for name, held in here.flags.items() if name != self._name}
-        flags = rest if value == self.default else rest | {self._name: value}
-        with here.replace(flags=flags).entered():
+        with self._scoped(value):
             yield
 
 
@@ -253,6 +257,7 @@ def make_user_context(default_value: Any = None) -> UserContext[Any]:
     return UserContext(default_value)
 
 
+_PARSERS: dict[Any, Callable[[str], Any]] = {bool: parse_bool, int: int, float: float}
 _TRUTH = "a boolean such as 1, true, 0 or false"
 _KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", parse_bool: _TRUTH}
 FLAGS: dict[str, Flag[Any]] = {}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from shardwise._src.base.context import ROOT, Context
+from shardwise._src.base.context import ROOT, Context, current
 
 
 class EvalTrace(ABC):
@@ -122,6 +122,13 @@ class EvalTrace(ABC):
 def eval_trace() -> EvalTrace:
     """The eval context, whichever interpreter is current."""
     return ROOT.interpreter
+
+
+def eval_context_without(*flags: str) -> AbstractContextManager[Context]:
+    """The current context, but ops run immediately, and these flags have their defaults."""
+    here = current()
+    kept = {name: value for name, value in here.flags.items() if name not in flags}
+    return Context(ROOT.interpreter, here.mesh, here.axes, kept).entered()
 
 
 def eval_context() -> AbstractContextManager[Context]:

@@ -103,7 +103,11 @@ def _specs(
     if op.contraction:
         twice = {f: axes_of[f] for f in dims.contracted() if len(holders.get(f, ())) > 1}
         if twice:
-            _reject_contraction(op, types, twice)
+            raise ShardingTypeError(
+                f"[{op.name}] operands {in_row(types)} are sharded over "
+                f"{', '.join(map(str, twice.values()))} along a contracted dimension, so the "
+                "result's sharding is ambiguous."
+            )
     return [
         [axes_of.get(_key(f, d, t.ndim, dims), ()) for d, f in enumerate(factors)]
         for t, factors in zip(outs, dims.outputs, strict=True)
@@ -138,7 +142,11 @@ def _factor_axes(
             held = axes_of.setdefault(key, axes)
             if held != axes:
                 places = [_place(key, types[k], dims.inputs[k], dims) for k in (holders[key][0], i)]
-                _reject_conflict(op, types, places, held, axes)
+                what = "dimensions {} and {}" if places[0] != places[1] else "dimension {}"
+                raise ShardingTypeError(
+                    f"[{op.name}] operands {in_row(types)} disagree about the sharding of "
+                    f"{what.format(*places)}: {held} and {axes}."
+                )
             holders.setdefault(key, []).append(i)
     return axes_of, holders
 
@@ -146,24 +154,6 @@ def _factor_axes(
 def _place(key: Any, t: ArrayType, factors: Sequence[Any], dims: Dims) -> int:
     """Which dimension has this key."""
     return next(d for d, f in enumerate(factors) if _key(f, d, t.ndim, dims) == key)
-
-
-def _reject_conflict(
-    op: Op, types: tuple[ArrayType, ...], places: Sequence[int], one: Axes, other: Axes
-) -> None:
-    what = "dimensions {} and {}" if places[0] != places[1] else "dimension {}"
-    raise ShardingTypeError(
-        f"[{op.name}] operands {in_row(types)} disagree about the sharding of "
-        f"{what.format(*places)}: {one} and {other}."
-    )
-
-
-def _reject_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, Axes]) -> None:
-    axes = ", ".join(str(a) for a in twice.values())
-    raise ShardingTypeError(
-        f"[{op.name}] operands {in_row(types)} are sharded over {axes} along a contracted "
-        "dimension, so the result's sharding is ambiguous."
-    )
 
 
 def _check_distinct(

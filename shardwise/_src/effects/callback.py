@@ -16,7 +16,7 @@ The ordered ones also have the effect `ORDERED`: see `effects.ordering`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,7 +30,7 @@ from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import walk
 from shardwise._src.effects.ordering import ORDERED, TOKEN
 from shardwise._src.messages.argument_names import name_of
-from shardwise._src.messages.source import describe, user_site
+from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.runtime.pytree import flatten, flatten_with_path
 from shardwise._src.transforms.batch import to_dim
@@ -44,6 +44,7 @@ Values = Sequence[Any]
 Types = Sequence[ArrayType]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Callback:
     """A user function, with everything needed to call it with flat arrays.
 
@@ -59,38 +60,25 @@ class Callback:
     Equivalent callbacks are equal, so that programs that contain them are found in caches.
     """
 
-    __slots__ = (
-        "fun",
-        "kind",
-        "in_tree",
-        "static",
-        "out_tree",
-        "method",
-        "local",
-        "device",
-        "context",
-        "site",
-        "_key",
-    )
+    fun: Callable[..., Any]
+    kind: str
+    in_tree: Any
+    static: dict[int, Any]
+    out_tree: Any = None
+    method: str | None = None
+    local: bool = False
+    device: Any = None
+    context: Context = field(init=False)
+    site: Site | None = field(init=False)
+    _key: tuple[Any, ...] = field(init=False)
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        kind: str,
-        in_tree: Any,
-        static: dict[int, Any],
-        out_tree: Any = None,
-        method: str | None = None,
-        local: bool = False,
-        device: Any = None,
-    ):
-        self.fun, self.kind, self.in_tree, self.static = fun, kind, in_tree, static
-        self.out_tree, self.method, self.local, self.device = out_tree, method, local, device
+    def __post_init__(self) -> None:
         self.site = user_site(3)
         self.context = host_context()
-        kept = tuple([(i, id(v)) for i, v in static.items()])
-        own = fun if isinstance(fun, Quoted) else id(fun)
-        self._key = (own, kind, in_tree, kept, out_tree, method, local, device, self.context.key)
+        kept = tuple([(i, id(v)) for i, v in self.static.items()])
+        own = self.fun if isinstance(self.fun, Quoted) else id(self.fun)
+        given = self.out_tree, self.method, self.local, self.device
+        self._key = (own, self.kind, self.in_tree, kept, *given, self.context.key)
 
     def __eq__(self, other: object) -> bool:
         return other.__class__ is Callback and self._key == other._key  # type: ignore[attr-defined]
@@ -312,17 +300,17 @@ def _looped(
 ) -> tuple[list[Any], list[Any]]:
     marks = tuple([d is not None for d in dims])
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    outs = op(
-        *moved,
-        callback=Looped(callback, mapped.size, marks),
-        results=_batched(results, mapped.size),
-        token=token,
-    )
+    looped = Looped(callback, mapped.size, marks)
+    return _bound(op, moved, mapped.size, looped, results, token)
+
+
+def _bound(
+    op: Op, args: Values, size: int, callback: Any, results: Types, token: bool
+) -> tuple[list[Any], list[Any]]:
+    """One call for all elements of a batch, and the dimensions of its results."""
+    batched = tuple([t.update(shape=(size, *t.shape)) for t in results])
+    outs = op(*args, callback=callback, results=batched, token=token)
     return outs, [0] * len(outs)
-
-
-def _batched(results: Types, size: int) -> tuple[ArrayType, ...]:
-    return tuple([t.update(shape=(size, *t.shape)) for t in results])
 
 
 def _reject_batch(
@@ -348,12 +336,9 @@ def _batch_pure(
             "for each element; with the others it gets whole batches."
         )
     if method.startswith("sequential"):
-        rest = {"callback": callback, "results": results, "token": token}
-        return _looped(op, mapped, args, dims, **rest)
+        return _looped(op, mapped, args, dims, callback=callback, results=results, token=token)
     moved = [_arranged(a, d, method, mapped.size) for a, d in zip(args, dims, strict=True)]
-    results = _batched(results, mapped.size)
-    outs = op(*moved, callback=callback, results=results, token=token)
-    return outs, [0] * len(outs)
+    return _bound(op, moved, mapped.size, callback, results, token)
 
 
 def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:

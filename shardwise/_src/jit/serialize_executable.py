@@ -107,7 +107,7 @@ def deserialize_and_load(
     out_sigs = [_sig(*row) for row in fields["out_sigs"]]
     kept, (donated, given_up, unfit) = fields["kept"], fields["donated"]
     ins = [Var(s.type) for s in sigs]
-    outs = [Var(_type(*row)) for row in fields["out_types"]]
+    outs = [Var(array_type(*row)) for row in fields["out_types"]]
     program = Program(ins, outs, (), name=fields["name"])
     traced = Traced(
         program,
@@ -198,13 +198,9 @@ def _type_fields(t: ArrayType) -> tuple[Any, ...]:
     return t.shape, t.dtype, t.weak_type, t.spec, t.mesh
 
 
-def _type(shape: Any, dtype: Any, weak: bool, spec: Any, mesh: Any) -> ArrayType:
-    return array_type(shape, dtype, weak, spec, mesh)
-
-
 def _sig_fields(s: Signature) -> tuple[Any, ...]:
     return _type_fields(s.type), s.sharding, s.committed, s.layout
 
 
 def _sig(t: tuple[Any, ...], sharding: Any, committed: bool, layout: Any) -> Signature:
-    return signature(_type(*t), sharding, committed, layout)
+    return signature(array_type(*t), sharding, committed, layout)

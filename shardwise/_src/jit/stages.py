@@ -165,12 +165,7 @@ class Traced:
 
     def _run(self, consts: Sequence[Any], args: tuple, kwargs: dict) -> Any:
         leaves, tree = apart(*flatten((args, kwargs)))
-        if tree != self.in_tree:
-            raise TypeError(
-                f"traced {self.program.name} takes arguments with the pytree structure "
-                f"{tree_text(self.in_tree)}; got {tree_text(tree)}: "
-                f"{_differences(self.in_tree, tree)}."
-            )
+        _check_tree(f"traced {self.program.name}", self.in_tree, tree)
         return self.out_tree.unflatten(eval_jaxpr(self.program, consts, *leaves))
 
     def as_text(self) -> str:
@@ -306,12 +301,16 @@ class Lowered(_OfTraced):
         return Compiled(traced, executable)
 
 
-def _differences(wanted: Any, given: Any) -> str:
-    """Where the pytrees of two calls, (args, kwargs), differ."""
+def _check_tree(what: str, wanted: Any, given: Any) -> None:
+    """Raises TypeError, with the differences, unless the pytrees of (args, kwargs) are equal."""
+    if wanted == given:
+        return
     rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
-    names = "the program", "the call"
-    found = [tree_difference(names[0], a, names[1], b, r) for r, a, b in rows if a != b]
-    return "; ".join(found)
+    found = [tree_difference("the program", a, "the call", b, r) for r, a, b in rows if a != b]
+    raise TypeError(
+        f"{what} takes arguments with the pytree structure {tree_text(wanted)}; got "
+        f"{tree_text(given)}: {'; '.join(found)}."
+    )
 
 
 def _lines(rows: Sequence[str], hint: str) -> str:
@@ -350,12 +349,7 @@ class Compiled(_OfTraced):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.executable.check_allowed()
         leaves, tree = apart(*flatten((args, kwargs)))
-        if tree != self.in_tree:
-            where = _differences(self.in_tree, tree)
-            raise TypeError(
-                f"{self._what} takes arguments with the pytree structure "
-                f"{tree_text(self.in_tree)}; got {tree_text(tree)}: {where}."
-            )
+        _check_tree(self._what, self.in_tree, tree)
         arrays = [self._array(x, i) for i, x in enumerate(leaves)]
         self._check_types(arrays)
         exe, used = self.executable, self.traced.pick(arrays)

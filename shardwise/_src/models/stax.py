@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.named import named
 from shardwise._src.lax.conv_general import (
     conv_general_dilated,
     conv_general_shape_tuple,
@@ -52,37 +53,36 @@ def Dense(out_dim: int, W_init: Any = _GLOROT, b_init: Any = _NORMAL) -> Layer:
     return init, lambda params, inputs, **kwargs: dot(inputs, params[0]) + params[1]
 
 
-def _convolution(
-    shape_of: Callable,
-    run: Callable,
-    orders: Sequence[str],
-    out_chan: int,
-    filter_shape: Sequence[int],
-    strides: Any,
-    padding: Any,
-    W_init: Any,
-    b_init: Any,
-) -> Layer:
-    inputs_order, kernel_order, outputs_order = orders
-    strides = strides or (1,) * len(filter_shape)
-    make = W_init or glorot_normal(kernel_order.index("I"), kernel_order.index("O"))
+def _convolution(name: str, doc: str, shape_of: Callable, run: Callable) -> Callable[..., Layer]:
+    def layer(
+        dimension_numbers: Any,
+        out_chan: int,
+        filter_shape: Sequence[int],
+        strides: Any = None,
+        padding: Any = "VALID",
+        W_init: Any = None,
+        b_init: Any = _SMALL,
+    ) -> Layer:
+        inputs_order, kernel_order, outputs_order = orders = dimension_numbers
+        steps = strides or (1,) * len(filter_shape)
+        make = W_init or glorot_normal(kernel_order.index("I"), kernel_order.index("O"))
 
-    def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
-        sizes = iter(filter_shape)
-        known = {"O": out_chan, "I": input_shape[inputs_order.index("C")]}
-        kernel = tuple([known[c] if c in known else next(sizes) for c in kernel_order])
-        bias = tuple([out_chan if c == "C" else 1 for c in outputs_order])
-        k1, k2 = split(rng)
-        at = inputs_order.index("N"), outputs_order.index("N")
-        shape = _of_any_batch(
-            lambda s: shape_of(s, kernel, strides, padding, orders), input_shape, *at
-        )
-        return shape, (make(k1, kernel), b_init(k2, bias))
+        def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
+            sizes = iter(filter_shape)
+            known = {"O": out_chan, "I": input_shape[inputs_order.index("C")]}
+            kernel = tuple([known[c] if c in known else next(sizes) for c in kernel_order])
+            bias = tuple([out_chan if c == "C" else 1 for c in outputs_order])
+            k1, k2 = split(rng)
+            at = inputs_order.index("N"), outputs_order.index("N")
+            find = lambda s: shape_of(s, kernel, steps, padding, orders)  # noqa: E731
+            return _of_any_batch(find, input_shape, *at), (make(k1, kernel), b_init(k2, bias))
 
-    def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
-        return run(inputs, params[0], strides, padding, dimension_numbers=orders) + params[1]
+        def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
+            return run(inputs, params[0], steps, padding, dimension_numbers=orders) + params[1]
 
-    return init, apply
+        return init, apply
+
+    return named(layer, name, doc)
 
 
 def _of_any_batch(shape_of: Callable, shape: Shape, before: int, after: int) -> Shape:
@@ -93,34 +93,18 @@ def _of_any_batch(shape_of: Callable, shape: Shape, before: int, after: int) -> 
     return (*out[:after], size, *out[after + 1 :])
 
 
-def GeneralConv(
-    dimension_numbers: Any,
-    out_chan: int,
-    filter_shape: Sequence[int],
-    strides: Any = None,
-    padding: Any = "VALID",
-    W_init: Any = None,
-    b_init: Any = _SMALL,
-) -> Layer:
-    """A convolution with these dimension numbers, and a bias; see `lax.conv_general_dilated`."""
-    given = dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
-    return _convolution(conv_general_shape_tuple, conv_general_dilated, *given)
-
-
-def GeneralConvTranspose(
-    dimension_numbers: Any,
-    out_chan: int,
-    filter_shape: Sequence[int],
-    strides: Any = None,
-    padding: Any = "VALID",
-    W_init: Any = None,
-    b_init: Any = _SMALL,
-) -> Layer:
-    """A transposed convolution, with a bias; see `lax.conv_transpose`."""
-    given = dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
-    return _convolution(conv_transpose_shape_tuple, conv_transpose, *given)
-
-
+GeneralConv = _convolution(
+    "GeneralConv",
+    "A convolution with these dimension numbers, and a bias; see `lax.conv_general_dilated`.",
+    conv_general_shape_tuple,
+    conv_general_dilated,
+)
+GeneralConvTranspose = _convolution(
+    "GeneralConvTranspose",
+    "A transposed convolution, with a bias; see `lax.conv_transpose`.",
+    conv_transpose_shape_tuple,
+    conv_transpose,
+)
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
 Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))
 ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC"))
@@ -178,73 +162,55 @@ Gelu = elementwise(gelu)
 
 
 def _pool(
-    fold: Callable,
-    first: float,
-    mean: bool,
-    window_shape: Sequence[int],
-    strides: Any,
-    padding: str,
-    spec: str | None,
-) -> Layer:
-    n = len(window_shape)
-    others = (0, n + 1) if spec is None else (spec.index("N"), spec.index("C"))
-    window, steps = list(window_shape), list(strides or (1,) * n)
-    for i in sorted(others):
-        window.insert(i, 1)
-        steps.insert(i, 1)
+    name: str, doc: str, fold: Callable, first: float, mean: bool = False
+) -> Callable[..., Layer]:
+    def layer(
+        window_shape: Sequence[int],
+        strides: Any = None,
+        padding: str = "VALID",
+        spec: str | None = None,
+    ) -> Layer:
+        n = len(window_shape)
+        others = (0, n + 1) if spec is None else (spec.index("N"), spec.index("C"))
+        window, steps = list(window_shape), list(strides or (1,) * n)
+        for i in sorted(others):
+            window.insert(i, 1)
+            steps.insert(i, 1)
 
-    def shape_of(shape: Shape) -> Shape:
-        find = functools.partial(
-            reduce_window_shape_tuple,
-            window_dimensions=window,
-            window_strides=steps,
-            padding=padding,
-        )
-        return _of_any_batch(find, shape, others[0], others[0])
+        def shape_of(shape: Shape) -> Shape:
+            find = functools.partial(
+                reduce_window_shape_tuple,
+                window_dimensions=window,
+                window_strides=steps,
+                padding=padding,
+            )
+            return _of_any_batch(find, shape, others[0], others[0])
 
-    def run(x: Any) -> Any:
-        out = reduce_window(x, first, fold, window, steps, padding)
-        if not mean:
-            return out
-        one = ones_of([1 if i in others else s for i, s in enumerate(x.shape)], x.dtype)
-        return out / reduce_window(one, 0.0, add, window, steps, padding)
+        def run(x: Any) -> Any:
+            out = reduce_window(x, first, fold, window, steps, padding)
+            if not mean:
+                return out
+            one = ones_of([1 if i in others else s for i, s in enumerate(x.shape)], x.dtype)
+            return out / reduce_window(one, 0.0, add, window, steps, padding)
 
-    return _without_parameters(shape_of, run)
+        return _without_parameters(shape_of, run)
+
+    return named(layer, name, doc)
 
 
-def MaxPool(
-    window_shape: Sequence[int],
-    strides: Any = None,
-    padding: str = "VALID",
-    spec: str | None = None,
-) -> Layer:
+MaxPool = _pool(
+    "MaxPool",
     """The maximum of each window of spatial dimensions.
 
     spec: the order of dimensions; None: "N", the spatial dimensions, "C".
-    """
-    return _pool(max, -math.inf, False, window_shape, strides, padding, spec)
-
-
-def SumPool(
-    window_shape: Sequence[int],
-    strides: Any = None,
-    padding: str = "VALID",
-    spec: str | None = None,
-) -> Layer:
-    """The sum of each window; see `MaxPool`."""
-    return _pool(add, 0.0, False, window_shape, strides, padding, spec)
-
-
-def AvgPool(
-    window_shape: Sequence[int],
-    strides: Any = None,
-    padding: str = "VALID",
-    spec: str | None = None,
-) -> Layer:
-    """The mean of each window, without padding; see `MaxPool`."""
-    return _pool(add, 0.0, True, window_shape, strides, padding, spec)
-
-
+    """,
+    max,
+    -math.inf,
+)
+SumPool = _pool("SumPool", "The sum of each window; see `MaxPool`.", add, 0.0)
+AvgPool = _pool(
+    "AvgPool", "The mean of each window, without padding; see `MaxPool`.", add, 0.0, mean=True
+)
 Flatten = _without_parameters(
     lambda shape: (shape[0], math.prod(shape[1:])), lambda x: x.reshape((x.shape[0], -1))
 )

@@ -35,7 +35,7 @@ from shardwise._src.placement.device_put import with_sharding_constraint
 from shardwise._src.placement.explicit_axes import reshard
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
-from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.array_type import explicit_spec
 from shardwise._src.types.sharding import NamedSharding
 
 
@@ -189,12 +189,8 @@ def sharding_for(parts: Sequence[Part], who: str, kept: bool = False) -> NamedSh
 
 def explicit_part(sharding: NamedSharding) -> NamedSharding | None:
     """A sharding restricted to Explicit axes; None if its mesh has none."""
-    names = sharding.mesh.explicit_axes
-    if not names:
-        return None
-    rows = sharding.spec.dims(len(sharding.spec))
-    spec = PartitionSpec(*[tuple([a for a in axes if a in names]) for axes in rows])
-    return sharding.with_spec(spec)
+    spec = explicit_spec(sharding.mesh, sharding.spec, len(sharding.spec))
+    return None if spec is None else sharding.with_spec(spec)
 
 
 # -------------------------------------------------------------------- a function's logical axes

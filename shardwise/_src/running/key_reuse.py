@@ -24,9 +24,8 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_key_reuse
-from shardwise._src.base.context import Context, current
 from shardwise._src.base.errors import KeyReuseError
-from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.eval_context import eval_context_without
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
 from shardwise._src.core.program_tools import consts_to_args, derived
@@ -89,7 +88,7 @@ class Flow:
         """New keys."""
         start, self.count = self.count, self.count + math.prod(shape)
         if self.count > self.marks.size:
-            self.marks = np.concatenate([self.marks, np.zeros(self.count, np.int32)])
+            self.marks = np.pad(self.marks, (0, self.count))
         self.marks[start : self.count] = used
         return Keys(np.arange(start, self.count, dtype=np.int32).reshape(shape))
 
@@ -125,7 +124,7 @@ class Flow:
             self.marks = np.zeros(self.marks.size, np.int32)
             self.marks[: start.size] = start
             found.append(self.through(program, args))
-            marks = np.maximum(_longer(marks, self.marks.size), self.marks)
+            marks = np.maximum(np.pad(marks, (0, self.marks.size - marks.size)), self.marks)
         self.marks = marks
         return [self._merged(xs) for xs in zip(*found, strict=True)]
 
@@ -201,7 +200,7 @@ class Flow:
             return values if len(values) == len(eqn.outvars) else []
         if None in [None if v is None else 0 for v in values]:
             return []
-        with _plainly():
+        with eval_context_without(debug_key_reuse.name):
             try:
                 found = op(*[v.ids if isinstance(v, Keys) else v for v in values], **eqn.params)
                 return [Keys(np.asarray(found))]
@@ -212,22 +211,11 @@ class Flow:
         small = op.multiple or any(v is None or np.size(v) > FEW for v in values)
         if small or any(not is_integer(v.aval.dtype) or v.aval.size > FEW for v in eqn.outvars):
             return []
-        with _plainly():
+        with eval_context_without(debug_key_reuse.name):
             try:
                 return [np.asarray(op(*values, **eqn.params))]
             except Exception:  # as above
                 return []
-
-
-def _longer(marks: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([marks, np.zeros(size - marks.size, np.int32)])
-
-
-def _plainly() -> Any:
-    """The context while numbers are moved: the current flags but this one, and no transforms."""
-    here = current()
-    flags = {k: v for k, v in here.flags.items() if k != debug_key_reuse.name}
-    return Context(eval_trace(), here.mesh, here.axes, flags).entered()
 
 
 class _Walked(NamedTuple):

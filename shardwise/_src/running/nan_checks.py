@@ -9,14 +9,15 @@ memory is donated, because the arguments must still exist.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_infs, debug_nans
-from shardwise._src.base.context import Context, current
-from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.base.context import Context
+from shardwise._src.core.eval_context import eval_context_without, eval_trace
 from shardwise._src.core.fused import fused
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.messages.source import Site, describe, user_site
@@ -61,11 +62,9 @@ def watched(
     return checked
 
 
-def _unwatched() -> Any:
-    """The context while values are checked: the current flags but these, and no transforms."""
-    here = current()
-    kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
-    return Context(eval_trace(), here.mesh, here.axes, kept).entered()
+def _unwatched() -> AbstractContextManager[Context]:
+    """The context while values are checked."""
+    return eval_context_without(debug_nans.name, debug_infs.name)
 
 
 def _bad_among(values: Iterable[Any]) -> str:
@@ -126,7 +125,7 @@ class _Search:
             if eqn.op.eval is not None:  # may find it in a nested program
                 inner = eqn.op.eval(eqn.op, self.through, values, **eqn.params)
             if inner is not None:
-                raise self.within(inner)
+                raise self.error(inner, inner.invars, inner.outvars, "")
             raise self.found(eqn, values, outs)
         return outs
 
@@ -135,10 +134,6 @@ class _Search:
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
         had = f" Operand {bad[0]} already has one." if bad else ""
         return self.error(eqn, arrays, outs, had)
-
-    def within(self, eqn: Equation) -> Exception:
-        """For an equation of a nested program, which cannot run on its own."""
-        return self.error(eqn, eqn.invars, eqn.outvars, "")
 
     def error(self, eqn: Equation, ins: Any, outs: Any, had: str) -> Exception:
         types = ", ".join(x.aval.str_short(True) for x in ins) or "none"

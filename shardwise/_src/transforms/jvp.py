@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.base.context import CURRENT
+from shardwise._src.base.context import CURRENT, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -19,7 +19,7 @@ from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
 
 
@@ -124,17 +124,15 @@ def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, t
     nonzero: which arguments have a tangent. The new program takes the arguments and then their
     tangents; it returns the results and then the nonzero tangents, which the second result marks.
     """
-    stager = Stage(DETACHED, "jvp", program.name)
-    marks: list[bool] = []
-    with stager.entered():
-        primals = [stager.new_input(v.aval) for v in program.invars]
-        tangents = [
-            stager.new_input(v.aval.strong()) if has else None
-            for v, has in zip(program.invars, nonzero, strict=True)
-        ]
-        outs, out_tangents = push_forward(program, primals, tangents, stager, "jvp", program.name)
-        marks = [t is not None for t in out_tangents]
-        flat = outs + [t for t in out_tangents if t is not None]
-        new, captured = stager.finish(flat)
-    new, _ = split_captures(new, captured)
-    return new, tuple(marks)
+    types, marks = program.in_types, []
+
+    def run(*args: Any) -> list[Any]:
+        given = iter(args[len(types) :])
+        tangents = [next(given) if has else None for has in nonzero]
+        primals, stager = args[: len(types)], current().interpreter
+        outs, found = push_forward(program, primals, tangents, stager, "jvp", program.name)
+        marks.extend([t is not None for t in found])
+        return outs + [t for t in found if t is not None]
+
+    more = [t.strong() for t, has in zip(types, nonzero, strict=True) if has]
+    return program_of(run, [*types, *more], program.name, "jvp"), tuple(marks)

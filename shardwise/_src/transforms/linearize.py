@@ -8,7 +8,8 @@ linear part becomes a program that maps input tangents to output tangents.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
@@ -77,6 +78,7 @@ class Linearize(Stage):
         return self.parent.process(op, tuple(args), params)
 
 
+@dataclass(eq=False, slots=True)
 class LinearFunction:
     """The linear part of a function: `program` maps tangents to tangents.
 
@@ -85,28 +87,16 @@ class LinearFunction:
     active_out: which results have a nonzero tangent.
     """
 
-    __slots__ = ("program", "captured", "in_types", "out_types", "active_in", "active_out")
-
-    def __init__(
-        self,
-        program: Program,
-        captured: Sequence[Any],
-        in_types: Sequence[ArrayType],
-        out_types: Sequence[ArrayType],
-        active_in: Sequence[bool],
-        active_out: Sequence[bool],
-    ):
-        self.program = program
-        self.captured = captured
-        self.in_types = in_types
-        self.out_types = out_types
-        self.active_in = active_in
-        self.active_out = active_out
+    program: Program
+    captured: Sequence[Any]
+    in_types: Sequence[ArrayType]
+    out_types: Sequence[ArrayType]
+    active_in: Sequence[bool]
+    active_out: Sequence[bool]
 
     def at(self, captured: Sequence[Any]) -> LinearFunction:
         """The function with different residuals."""
-        types, active = (self.in_types, self.out_types), (self.active_in, self.active_out)
-        return LinearFunction(self.program, captured, *types, *active)
+        return replace(self, captured=captured)
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""
@@ -161,7 +151,7 @@ def _run(
     return outs, LinearFunction(program, captured, in_types, out_types, active, marks)
 
 
-class Split:
+class Split(NamedTuple):
     """A program in two parts, by which of its arguments are known.
 
     known:       takes the known arguments; returns the known results, then computed residuals.
@@ -171,13 +161,10 @@ class Split:
                  `known` computes it.
     """
 
-    __slots__ = ("known", "rest", "unknown_out", "forwarded")
-
-    def __init__(self, known: Program, rest: Program, unknown_out: tuple, forwarded: tuple):
-        self.known = known
-        self.rest = rest
-        self.unknown_out = unknown_out
-        self.forwarded = forwarded
+    known: Program
+    rest: Program
+    unknown_out: tuple
+    forwarded: tuple
 
     def residuals(self, known_args: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
         """All residuals, from the known arguments and those that `known` computed."""

@@ -220,25 +220,9 @@ _KNOWN_ARGUMENTS = {
 }
 # Attributes that arrays have and tracers do not.
 _OF_ARRAYS = frozenset(
-    (
-        "addressable_data",
-        "addressable_shards",
-        "block_until_ready",
-        "committed",
-        "copy_to_host_async",
-        "delete",
-        "device",
-        "devices",
-        "format",
-        "global_shards",
-        "is_deleted",
-        "is_fully_addressable",
-        "is_fully_replicated",
-        "is_ready",
-        "on_device_size_in_bytes",
-        "sharding",
-        "unsafe_buffer_pointer",
-    )
+    "addressable_data addressable_shards block_until_ready committed copy_to_host_async"
+    " delete device devices format global_shards is_deleted is_fully_addressable"
+    " is_fully_replicated is_ready on_device_size_in_bytes sharding unsafe_buffer_pointer".split()
 )
 
 

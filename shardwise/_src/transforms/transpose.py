@@ -16,7 +16,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import psum
 from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
@@ -203,14 +203,16 @@ def transpose_program(
 
     Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
     """
-    stager = Stage(DETACHED, "transpose", program.name)
-    with stager.entered():
-        values = [stager.new_input(v.aval) for v in program.invars[:known]]
-        cts = [
-            stager.new_input(cotangent_type(a.aval)) if has else None
-            for a, has in zip(program.outvars, nonzero, strict=True)
-        ]
-        results = transpose(program, values, cts)
-        new, captured = stager.finish([r for r in results if r is not None])
-    new, _ = split_captures(new, captured)
-    return new, tuple(r is not None for r in results)
+    marks: list[bool] = []
+
+    def run(*args: Any) -> list[Any]:
+        given = iter(args[known:])
+        results = transpose(
+            program, args[:known], [next(given) if has else None for has in nonzero]
+        )
+        marks.extend([r is not None for r in results])
+        return [r for r in results if r is not None]
+
+    cts = [cotangent_type(t) for t, has in zip(program.out_types, nonzero, strict=True) if has]
+    types = [*program.in_types[:known], *cts]
+    return program_of(run, types, program.name, "transpose"), tuple(marks)

@@ -32,6 +32,13 @@ def is_described(devices: Sequence[Device]) -> bool:
     return len(devices) > 0 and devices[0].__class__ is DescribedDevice
 
 
+def check_distinct(kind: str, devices: Sequence[Device]) -> None:
+    """Raises ValueError if a mesh or sharding, a `kind`, has a device twice."""
+    if len(set(devices)) != len(devices):
+        twice = next(d for i, d in enumerate(devices) if d in devices[:i])
+        raise ValueError(f"{kind} got the device {twice} twice; each device may occur only once.")
+
+
 def process_of(device: Device) -> int:
     """The process that the device belongs to; 0 if it has no process index."""
     return getattr(device, "process_index", 0)

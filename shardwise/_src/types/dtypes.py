@@ -253,11 +253,9 @@ def kind_of(dtype: Any) -> str:
     try:
         return _KINDS[dtype]
     except (KeyError, TypeError):
-        return "extended" if isinstance(dtype, ExtendedDType) else _kind_of_other(np.dtype(dtype))
-
-
-def _kind_of_other(dtype: np.dtype[Any]) -> str:
-    return _KINDS.get(dtype, "other")
+        return (
+            "extended" if isinstance(dtype, ExtendedDType) else _KINDS.get(np.dtype(dtype), "other")
+        )
 
 
 def is_bool(dtype: Any) -> bool:

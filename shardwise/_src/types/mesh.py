@@ -30,7 +30,13 @@ from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.types.abstract import AbstractDevice, checked_kind
-from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
+from shardwise._src.types.devices import (
+    Device,
+    check_distinct,
+    is_addressable,
+    process_of,
+    process_of_client,
+)
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.html_repr import HTML
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of, split_pairs, types_of
@@ -292,7 +298,7 @@ def _interned_mesh(
         found = _meshes.get(key)
         if found is not None:
             return found
-        _check_distinct_devices(flat)
+        check_distinct("Mesh", flat)
         mesh = object.__new__(Mesh)
         mesh._set_axes(grid.shape, names, types)  # pyright: ignore[reportPrivateUsage]
         grid.setflags(write=False)
@@ -301,18 +307,6 @@ def _interned_mesh(
             mesh.__dict__.update(size=0)
         _meshes[key] = mesh
         return mesh
-
-
-def _check_distinct_devices(flat: tuple[Device, ...]) -> None:
-    if len(set(flat)) == len(flat):
-        return
-    seen: set[Device] = set()
-    for device in flat:
-        if device in seen:
-            raise ValueError(
-                f"Mesh got the device {device} twice; each device may occur only once."
-            )
-        seen.add(device)
 
 
 def _without_devices(name: str) -> property:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,7 @@ from shardwise._src.types.tiling import Tiling
 class NoSharding:
     """The dimension is not split."""
 
-    @property
-    def parts(self) -> tuple[int, ...]:
-        return ()
+    parts: ClassVar[tuple[int, ...]] = ()
 
 
 @public("shardwise.compat")

@@ -97,10 +97,9 @@ def _strict_lattice() -> Lattice:
 
 
 _LATTICES: dict[tuple[str, bool], Lattice] = {
-    ("standard", False): _standard_lattice(x64=False),
-    ("standard", True): _standard_lattice(x64=True),
-    ("strict", False): _strict_lattice(),
-    ("strict", True): _strict_lattice(),
+    (mode, x64): _standard_lattice(x64) if mode == "standard" else _strict_lattice()
+    for mode in ("standard", "strict")
+    for x64 in (False, True)
 }
 
 

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import pluralize
-from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
+from shardwise._src.types.devices import Device, canonical_memory_kind, check_distinct, kind_text
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiling import Tiling, replicated_tiling
@@ -125,9 +125,7 @@ class GSPMDSharding(TiledSharding):
 
 def _check_tiling(kind: str, devices: tuple[Device, ...], tiling: Tiling) -> None:
     total, copies = len(devices), 1 if not tiling.replicated else tiling.replicas
-    if len(set(devices)) != total:
-        twice = next(d for i, d in enumerate(devices) if d in devices[:i])
-        raise ValueError(f"{kind} got the device {twice} twice; each device may occur only once.")
+    check_distinct(kind, devices)
     if tiling.num_devices != total or tiling.num_tiles * copies != total:
         raise ValueError(
             f"{kind} got {pluralize(total, 'device')}, but a tiling of mesh sizes "
