@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import move_axis
+from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.families import FLOATING, check_domain, elementwise, linear_dims, unary
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_bool, is_complex, is_inexact
@@ -110,22 +111,14 @@ def _bitcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any) -
     return e.let(f"stablehlo.bitcast_convert {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
 
 
-def _bitcast_jvp(op: Op, primals: Any, tangents: Any, *, dtype: Any) -> tuple[Any, Any]:
-    return bitcast_convert_type(primals[0], dtype=dtype), None
-
-
-def _bitcast_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dtype: Any) -> tuple[Any, int]:
-    return bitcast_convert_type(move_axis(args[0], ds[0], 0), dtype=dtype), 0
-
-
 bitcast_convert_type = Op(
     "bitcast_convert_type",
     elements=Elements.CONVERTED,
     type_rule=_bitcast_type,
     dims=_bitcast_dims,
     lower=_bitcast_lower,
-    jvp=_bitcast_jvp,
-    batch=_bitcast_batch,
+    jvp=zero_jvp,
+    batch=batch_leading,
 )
 
 # -- reduce_precision: rounds as if the dtype had fewer bits --

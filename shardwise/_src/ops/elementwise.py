@@ -49,6 +49,7 @@ from shardwise._src.ops.logical import shift_left as shift_left
 from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic
 from shardwise._src.ops.logical import shift_right_logical as shift_right_logical
 from shardwise._src.ops.logical import where as where
+from shardwise._src.ops.rules import same_value
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import (
     complex_dtype,
@@ -476,14 +477,22 @@ complex = binary(
 # -- identities --
 
 
-def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    return x
-
-
-stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED)
+stop_gradient = unary(
+    "stop_gradient", MOVABLE, lower=same_value, jvp="zero", elements=Elements.MOVED
+)
 todense = unary(  # marks where `sparsify` must return a dense array
-    "todense", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
+    "todense",
+    ANY,
+    lower=same_value,
+    jvp="linear",
+    transpose=lambda ct, x: ct,
+    elements=Elements.MOVED,
 )
 copy = unary(
-    "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
+    "copy",
+    MOVABLE,
+    lower=same_value,
+    jvp="linear",
+    transpose=lambda ct, x: ct,
+    elements=Elements.MOVED,
 )

@@ -38,6 +38,7 @@ from shardwise._src.ops.families import (
     check_domain,
     lit,
 )
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.ops.shape import along, pad, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
@@ -216,14 +217,7 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         out = tuple(n for i, n in enumerate(names) if i not in axes)
         return Dims((names,), (out,), worked="dropped")
 
-    return Op(
-        name,
-        type_rule=type_rule,
-        dims=dims,
-        lower=lower,
-        jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-        batch=batch_axes,
-    )
+    return Op(name, type_rule=type_rule, dims=dims, lower=lower, jvp=zero_jvp, batch=batch_axes)
 
 
 argmax = _place("argmax", "GT", min_value)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first, move_axis, reshape
+from shardwise._src.ops.basis import batch_leading, batch_leading_with, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
 from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
@@ -164,11 +164,6 @@ def _sort_jvp(
     return outs, moved
 
 
-def _sort_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int, **params: Any) -> tuple:
-    xs = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-    return sort(*xs, dimension=dimension + 1, **params), [0] * len(xs)
-
-
 sort = Op(
     "sort",
     multiple=True,
@@ -178,7 +173,7 @@ sort = Op(
     dims=_sort_dims,
     lower=_sort_lower,
     jvp=_sort_jvp,
-    batch=_sort_batch,
+    batch=batch_leading_with("dimension", lambda d: d + 1),
 )
 
 
@@ -242,10 +237,6 @@ def _top_jvp(op: Op, primals: Any, tangents: Any, *, k: int) -> tuple[Any, Any]:
     return [values, places], [take_along(tangents[0], places, axis), None]
 
 
-def _top_batch(op: Op, mapped: Any, args: Any, ds: Any, *, k: int) -> tuple[Any, Any]:
-    return top_k(move_axis(args[0], ds[0], 0), k=k), [0, 0]
-
-
 top_k = Op(
     "top_k",
     multiple=True,
@@ -255,5 +246,5 @@ top_k = Op(
     dims=_top_dims,
     lower=_top_lower,
     jvp=_top_jvp,
-    batch=_top_batch,
+    batch=batch_leading,
 )

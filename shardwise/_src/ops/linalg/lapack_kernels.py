@@ -16,13 +16,14 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reduce_sum
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.triangular import INT32, adjoint, check_matrices, left_to_partitioner
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex, is_inexact
@@ -38,7 +39,7 @@ def matrix_op(
     *,
     square: bool = False,
     multiple: bool = True,
-    batch: Callable | None = None,
+    batch: Callable = batch_leading,
     divided: str | Callable[..., str] = "",
     jvp: Any = None,
     **rules: Any,
@@ -89,19 +90,10 @@ def matrix_op(
         type_rule=type_rule,
         dims=dims,
         lower=lower,
-        batch=batch or (_batch_several if multiple else _batch),
+        batch=batch,
         jvp=jvp and (left_to_partitioner(jvp) if divided else jvp),
         **rules,
     )
-
-
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    return op(*[batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)], **p), 0
-
-
-def _batch_several(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    outs, _ = _batch(op, mapped, args, ds, **p)
-    return outs, [0] * len(outs)
 
 
 # -- the Hermitian part; a sharded matrix needs one exchange --
@@ -126,7 +118,7 @@ hermitian_part = matrix_op(
     square=True,
     multiple=False,
     divided="ab -> ab",
-    jvp=lambda op, primals, tangents: (op(*primals), op(*tangents)),
+    jvp=linear_jvp,
     transpose=lambda op, ct, x: [op(ct)],
 )
 

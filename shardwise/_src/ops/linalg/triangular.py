@@ -17,7 +17,7 @@ import numpy as np
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, move_axis, reshape, transpose
+from shardwise._src.ops.basis import batch_leading, move_axis, reshape, transpose
 from shardwise._src.ops.contract import Precision, dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
@@ -204,8 +204,7 @@ def _transpose(op: Op, ct: Any, a: Any, b: Any, *, form: str, **p: Any) -> list[
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, left_side: bool, **p: Any) -> tuple:
     (a, b), (da, db) = args, ds
     if da is not None:
-        pair = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-        return op(*pair, left_side=left_side, **p), 0
+        return batch_leading(op, mapped, args, ds, left_side=left_side, **p)
     at = type_of(b).ndim - (1 if left_side else 2)  # after the columns, or the rows
     return for_one_matrix(lambda b: op(a, b, left_side=left_side, **p), b, db, at)
 

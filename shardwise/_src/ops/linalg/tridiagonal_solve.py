@@ -13,7 +13,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.lapack_kernels import checked, columns_of, on_cpu
 from shardwise._src.ops.linalg.triangular import KERNEL_DTYPES, for_one_matrix
@@ -91,8 +91,7 @@ def _transpose(op: Op, ct: Any, dl: Any, d: Any, du: Any, b: Any, **p: Any) -> l
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
     *lines, b = args
     if any(d is not None for d in ds[:3]):
-        moved = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-        return op(*moved, **p), 0
+        return batch_leading(op, mapped, args, ds, **p)
     return for_one_matrix(lambda b: op(*lines, b, **p), b, ds[3], type_of(b).ndim - 1)
 
 

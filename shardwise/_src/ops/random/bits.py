@@ -22,13 +22,14 @@ import numpy as np
 from shardwise._src.base.config import default_prng_impl, enable_x64, threefry_partitionable
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import move_axis, reshape
+from shardwise._src.ops.basis import batch_leading, move_axis, reshape
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import sub
 from shardwise._src.ops.families import elementwise_dims
 from shardwise._src.ops.logical import bitwise_or, shift_right_logical
 from shardwise._src.ops.random import rng, threefry
 from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4, Counters
+from shardwise._src.ops.rules import batch_in_place, same_value
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
@@ -132,18 +133,14 @@ def _wrap_dims(op: Op, x: ArrayType, *, dtype: KeyDType) -> Dims:
     return Dims(((*names, *[None] * len(dtype.physical_shape)),), (names,))
 
 
-def _wrap_batch(op: Op, mapped: Any, args: Any, dims: Any, *, dtype: KeyDType) -> tuple[Any, int]:
-    return random_wrap(move_axis(args[0], dims[0], 0), dtype=dtype), 0
-
-
 random_wrap = Op(
     "random_wrap",
     elements=Elements.KNOWN,
     is_expensive=True,
     type_rule=_wrap_type,
     dims=_wrap_dims,
-    lower=lambda op, e, ins, outs, x, *, dtype: x,
-    batch=_wrap_batch,
+    lower=same_value,
+    batch=batch_leading,
 )
 
 
@@ -163,8 +160,8 @@ random_unwrap = Op(
     is_expensive=True,
     type_rule=_unwrap_type,
     dims=_unwrap_dims,
-    lower=lambda op, e, ins, outs, keys: keys,
-    batch=lambda op, mapped, args, dims: (op(args[0]), dims[0]),
+    lower=same_value,
+    batch=batch_in_place,
 )
 
 
@@ -188,7 +185,7 @@ random_seed = Op(
     type_rule=_seed_type,
     dims=elementwise_dims,
     lower=_seed_lower,
-    batch=lambda op, mapped, args, dims, *, dtype: (op(args[0], dtype=dtype), dims[0]),
+    batch=batch_in_place,
 )
 
 
@@ -288,7 +285,7 @@ random_split = Op(
     type_rule=_split_type,
     dims=_fanned_dims,
     lower=_split_lower,
-    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
+    batch=batch_in_place,
 )
 
 
@@ -332,7 +329,7 @@ random_bits = Op(
     type_rule=_bits_type,
     dims=_fanned_dims,
     lower=_bits_lower,
-    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
+    batch=batch_in_place,
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reshape
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import (
     add,
@@ -172,11 +172,6 @@ def _gamma_jvp(
     return out, mul(tangents[1], div(random_gamma_grad(a, sample), sample))
 
 
-def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    keys, a = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
-    return random_gamma(keys, a, **p), 0
-
-
 random_gamma = Op(
     "random_gamma",
     elements=Elements.KNOWN,
@@ -186,5 +181,5 @@ random_gamma = Op(
     dims=elementwise_dims,
     lower=_gamma_lower,
     jvp=_gamma_jvp,
-    batch=_gamma_batch,
+    batch=batch_leading,
 )

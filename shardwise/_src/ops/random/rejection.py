@@ -18,7 +18,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.barrier import kept as once
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import (
@@ -48,6 +48,7 @@ from shardwise._src.ops.families import BOOL, FLOATING, check_domain, lit
 from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bits, unit_floats
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special.special_functions import erf_inv, lgamma
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
@@ -122,10 +123,6 @@ def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
 def _rates_dims(op: Op, keys: ArrayType, *rates: ArrayType, **params: Any) -> Dims:
     names = letters(rates[0].ndim)
     return Dims((names[: keys.ndim], *[names] * len(rates)), (names,))
-
-
-def _batch_rates(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    return op(*[batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)], **p), 0
 
 
 def _rest(keys: Any, rates: Any) -> tuple[int, ...]:
@@ -247,8 +244,8 @@ random_poisson = Op(
     type_rule=_poisson_type,
     dims=_rates_dims,
     lower=_poisson_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-    batch=_batch_rates,
+    jvp=zero_jvp,
+    batch=batch_leading,
 )
 
 
@@ -397,6 +394,6 @@ random_binomial = Op(
     type_rule=_binomial_type,
     dims=_rates_dims,
     lower=_binomial_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-    batch=_batch_rates,
+    jvp=zero_jvp,
+    batch=batch_leading,
 )

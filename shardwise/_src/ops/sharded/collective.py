@@ -36,13 +36,14 @@ from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
 from shardwise._src.ops.indexing.rows import rows
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
+from shardwise._src.ops.rules import linear_dims, linear_jvp
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharded import exchange
 from shardwise._src.ops.sharded.exchange import Groups, is_even, span
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
-from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dims import Dims
 
 INT32 = np.dtype("int32")
 
@@ -69,16 +70,12 @@ def collective(
     fields = {
         "type_rule": type_rule,
         "dims": dims,
-        "jvp": _linear_jvp,
+        "jvp": linear_jvp,
         "batch": _batch(alone, tuple(positions)),
         "elements": Elements.MOVED,
         "is_expensive": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
-
-
-def _linear_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    return op(primals[0], **p), op(tangents[0], **p)
 
 
 def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
@@ -146,10 +143,6 @@ def _shape_kept(op: Op, x: ArrayType, **p: Any) -> ArrayType:
     return array_type(x.shape, x.dtype, x.weak_type)
 
 
-def _each_alone(op: Op, x: ArrayType, **p: Any) -> Dims:
-    return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
-
-
 # -- psum, pmax, pmin: reductions of all values, replicated --
 
 
@@ -186,7 +179,7 @@ def _reduction(
     taken_apart = _batch(alone, ())
     fields = {
         "type_rule": type_rule,
-        "dims": _each_alone,
+        "dims": linear_dims((0,)),
         "alone": alone,
         "batch": batch,
         "varies": _the_same,
@@ -478,7 +471,7 @@ def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> lis
 ppermute = collective(
     "ppermute",
     type_rule=_shape_kept,
-    dims=_each_alone,
+    dims=linear_dims((0,)),
     alone=_permute_alone,
     transpose=_permute_transpose,
     lower=exchange.permute,
@@ -521,7 +514,7 @@ def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
 pbroadcast = collective(
     "pbroadcast",
     type_rule=_shape_kept,
-    dims=_each_alone,
+    dims=linear_dims((0,)),
     alone=_broadcast_alone,
     transpose=_broadcast_transpose,
     lower=_broadcast_lower,

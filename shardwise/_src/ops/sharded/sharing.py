@@ -18,23 +18,8 @@ from typing import Any, NoReturn
 
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.rules import linear_dims, linear_in_first, same_value
 from shardwise._src.ops.sharded.collective import psum
-from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dims import Dims, letters
-
-
-def _type(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> ArrayType:
-    return x
-
-
-def _dims(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> Dims:
-    kept = letters(x.ndim)
-    return Dims((kept, kept), (kept,), linear=((0,),))
-
-
-def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    (x, primal), (moving, _) = primals, tangents
-    return op(x, primal, **p), None if moving is None else op(moving, primal, **p)
 
 
 def _batch(
@@ -85,10 +70,10 @@ def _unknown(
 
 share = Op(
     "share",
-    type_rule=_type,
-    dims=_dims,
-    lower=lambda op, e, ins, outs, x, primal, **p: x,
-    jvp=_jvp,
+    type_rule=lambda op, x, primal, **p: x,
+    dims=linear_dims((0,)),
+    lower=same_value,
+    jvp=linear_in_first,
     transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
     batch=partial(_batch, sums=False),
     elements=Elements.MOVED,
@@ -96,10 +81,10 @@ share = Op(
 )
 shared_sum = Op(
     "shared_sum",
-    type_rule=_type,
-    dims=_dims,
+    type_rule=lambda op, x, primal, **p: x,
+    dims=linear_dims((0,)),
     lower=_unknown,
-    jvp=_jvp,
+    jvp=linear_in_first,
     transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
     batch=partial(_batch, sums=True),
     named_axes=("names", "sizes"),
