@@ -390,8 +390,8 @@ class Instructions:
         dims: Any,
         body: str,
         *,
-        indices_are_sorted: bool,
-        unique_indices: bool,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
     ) -> str:
         """xs:   the operand, the index vectors, which are along the last dimension, and the
               updates; `ins` are their types.

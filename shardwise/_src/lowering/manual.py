@@ -269,13 +269,7 @@ class Manual:
         )
 
     def all_gather(
-        self,
-        x: str,
-        t: ArrayType,
-        out: ArrayType,
-        axis: int,
-        names: Sequence[Any],
-        parts: Groups = None,
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any], parts: Groups
     ) -> str:
         return self.let(
             f'"stablehlo.all_gather"({x}) <{{all_gather_dim = {axis} : i64, {_CHANNEL}, '
@@ -284,13 +278,7 @@ class Manual:
         )
 
     def reduce_scatter(
-        self,
-        x: str,
-        t: ArrayType,
-        out: ArrayType,
-        axis: int,
-        names: Sequence[Any],
-        parts: Groups = None,
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any], parts: Groups
     ) -> str:
         return self.let(
             f'"stablehlo.reduce_scatter"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '

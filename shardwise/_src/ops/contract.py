@@ -423,8 +423,8 @@ def batch_product(
     """Two batched operands get a batch dimension; a single one keeps it as a free dimension."""
     (lc, rc), (lb, rb) = dimension_numbers
     ld, rd = ds
-    lc, lb = _shifted(lc, ld), _shifted(lb, ld)
-    rc, rb = _shifted(rc, rd), _shifted(rb, rd)
+    lc, lb = shifted_past(lc, ld), shifted_past(lb, ld)
+    rc, rb = shifted_past(rc, rd), shifted_past(rb, rd)
     if ld is not None and rd is not None:
         numbers = ((lc, rc), ((ld, *lb), (rd, *rb)))
         return op(*args, dimension_numbers=numbers, **params), 0
@@ -436,7 +436,8 @@ def batch_product(
     return out, len(lb) + len(left) + right.index(ds[1])
 
 
-def _shifted(dims: tuple, new: int | None) -> tuple:
+def shifted_past(dims: tuple, new: int | None) -> tuple:
+    """Dimension numbers after dimension `new` was inserted, if it was."""
     return dims if new is None else tuple(d + (d >= new) for d in dims)
 
 

@@ -35,8 +35,9 @@ def matrix_op(
     name: str,
     ranks: tuple[int, ...],
     results: Results,
-    lower: Callable,
+    lower: Callable | None = None,
     *,
+    body: Callable | None = None,
     square: bool = False,
     multiple: bool = True,
     batch: Callable = batch_leading,
@@ -48,6 +49,7 @@ def matrix_op(
 
     ranks:   the number of dimensions of each operand in addition to the batch.
     results: shape and dtype of each result, by the types of the operands, all without a batch.
+    body:    a function over ops by which it is lowered, on CPU only, if it has no rule `lower`.
     square:  whether the first operand must be square.
     divided: dimension factors without a batch, if matrices may then be sharded, such as
              "ab -> ab, -" (- marks an unsharded dimension); or a function of types and parameters.
@@ -83,13 +85,18 @@ def matrix_op(
             tuple([(*names, *[None] * len(shape)) for shape, _ in found]),
         )
 
+    def by_body(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> Any:
+        on_cpu(op, e)
+        found = e.via(body, ins, *xs, **p)
+        return found if multiple else found[0]
+
     return Op(
         name,
         multiple=multiple,
         is_expensive=True,
         type_rule=type_rule,
         dims=dims,
-        lower=lower,
+        lower=lower or by_body,
         batch=batch,
         jvp=jvp and (left_to_partitioner(jvp) if divided else jvp),
         **rules,
@@ -142,17 +149,19 @@ def checked(
     xs: Sequence[str],
     ins: Sequence[ArrayType],
     outs: Sequence[ArrayType],
-    batch: int,
     *,
     finite: Callable | None = None,
     **more: Any,
 ) -> list[str]:
     """The results of a kernel whose last result reports failure: the others become NaN then.
 
+    The last operand is a matrix.
+
     finite: returns the part of the operand that the kernel reads. Results are also NaN if it is
             not finite: iterative kernels might never terminate then, so they get zeros.
     """
     on_cpu(op, e)
+    batch = ins[-1].ndim - 2
     info = array_type(ins[0].shape[:batch], INT32)
     types, bad = (*outs, info), ""
     if finite is not None:

@@ -138,36 +138,18 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
     return Dims(ins, ins[1:])
 
 
-def _lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    a: str,
-    b: str,
-    *,
-    left_side: bool,
-    lower: bool,
-    form: str,
-    unit_diagonal: bool,
-) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
     if e.platform == "cpu":
         config = {
-            "side": "L" if left_side else "R",
-            "uplo": "L" if lower else "U",
+            "side": "L" if p["left_side"] else "R",
+            "uplo": "L" if p["lower"] else "U",
             "trans_x": form,
-            "diag": "U" if unit_diagonal else "N",
+            "diag": "U" if p["unit_diagonal"] else "N",
         }
         batch = ins[0].ndim - 2
         return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
-    flags = ", ".join(
-        f"{name} = {'true' if value else 'false'}"
-        for name, value in (
-            ("left_side", left_side),
-            ("lower", lower),
-            ("unit_diagonal", unit_diagonal),
-        )
-    )
+    names = ("left_side", "lower", "unit_diagonal")
+    flags = ", ".join(f"{name} = {'true' if p[name] else 'false'}" for name in names)
     kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[form]
     return e.let(
         f'"stablehlo.triangular_solve"({a}, {b}) <{{{flags}, '

@@ -45,10 +45,10 @@ def _dims(op: Op, *types: ArrayType, **_: Any) -> Dims:
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> str:
     on_cpu(op, e)
-    batch = ins[0].ndim - 1
     if perturbed:
-        return e.lapack("tridiagonal_solve_perturbed_ffi", xs, ins, outs, batch=batch)[0]
-    return checked(op, e, "gtsv", xs, ins, ins, batch, aliases={i: i for i in range(4)})[3]
+        kernel = "tridiagonal_solve_perturbed_ffi"
+        return e.lapack(kernel, xs, ins, outs, batch=ins[0].ndim - 1)[0]
+    return checked(op, e, "gtsv", xs, ins, ins, aliases={i: i for i in range(4)})[3]
 
 
 def _shifted(x: Any, by: int) -> Any:

@@ -266,15 +266,7 @@ def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
 
 
 def _gather_alone(
-    x: Any,
-    d: int,
-    size: int,
-    before: Any,
-    after: Any,
-    *,
-    axis: int,
-    invariant: bool,
-    groups: None = None,
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool, **_: Any
 ) -> tuple[Any, None]:
     x = move_axis(x, d, 0)
     if after:
@@ -380,15 +372,7 @@ def _exchange_dims(op: Op, x: ArrayType, *, split: int, concat: int, **p: Any) -
 
 
 def _exchange_alone(
-    x: Any,
-    d: int,
-    size: int,
-    before: Any,
-    after: Any,
-    *,
-    split: int,
-    concat: int,
-    groups: None = None,
+    x: Any, d: int, size: int, before: Any, after: Any, *, split: int, concat: int, **_: Any
 ) -> tuple[Any, int]:
     """Splits the dimension `split` into [before, own, rest]. Own is swapped with the batch
     dimension, which goes before `concat`; then come the exchanges over the other axes.
