@@ -91,7 +91,8 @@ class Manual:
     let: Callable[[str], str]
     iota: Callable[[ArrayType, int], str]
     constant: Callable[[Any, ArrayType], str]
-    binary_region: Callable[..., str]
+    bitcast: Callable[[str, ArrayType, ArrayType], str]
+    folding: Callable[[ArrayType, str], str]
 
     def manually(
         self,
@@ -222,9 +223,7 @@ class Manual:
         return self._computation(rows, outs, [whole] * len(outs), full, rest, inner.lines)
 
     def as_bits(self, x: str, t: ArrayType, other: ArrayType) -> str:
-        if t.dtype == other.dtype:
-            return x
-        return self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(other)}")
+        return x if t.dtype == other.dtype else self.bitcast(x, t, other)
 
     def none(self, t: ArrayType) -> str:
         """A value without elements, as a constant in device code: XLA would turn operands without
@@ -265,7 +264,7 @@ class Manual:
         ty = self.ty(t)
         return self.let(
             f'"stablehlo.all_reduce"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
-            f"use_global_device_ids}}> {self._folding(t, body)} : ({ty}) -> {ty}"
+            f"use_global_device_ids}}> {self.folding(t, body)} : ({ty}) -> {ty}"
         )
 
     def all_gather(
@@ -283,7 +282,7 @@ class Manual:
         return self.let(
             f'"stablehlo.reduce_scatter"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
             f"scatter_dimension = {axis} : i64, use_global_device_ids}}> "
-            f"{self._folding(t, 'add')} : ({self.ty(t)}) -> {self.ty(out)}"
+            f"{self.folding(t, 'add')} : ({self.ty(t)}) -> {self.ty(out)}"
         )
 
     def all_to_all(
@@ -369,12 +368,6 @@ class Manual:
 
     def _groups(self, names: Sequence[Any], parts: Groups) -> str:
         return _dense("replica_groups", self._numbers(names, parts))
-
-    def _folding(self, t: ArrayType, body: str) -> str:
-        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
-            return [e.let(f"stablehlo.{body} {x}, {y} : {e.ty(types[0])}")]
-
-        return self.binary_region((t,), fold)
 
 
 def _dense(what: str, numbers: np.ndarray) -> str:

@@ -297,10 +297,9 @@ class WithWorkarounds(Emitter):
             uneven = [d for d, n in enumerate(ins[1].shape[:-1]) if not self.divides(n)]
             indices = self.replicate_dims(indices, ins[1], uneven)
         if ins[1].dtype.itemsize < 4:
-            wide = ins[1].update(dtype=np.dtype("int32"))
-            types = f"({self.ty(ins[1])}) -> {self.ty(wide)}"
-            indices = self.let(f"stablehlo.convert {indices} : {types}")
-            ins = (ins[0], wide)
+            wide = np.dtype("int32")
+            indices = self.cast(indices, ins[1], wide)
+            ins = (ins[0], ins[1].update(dtype=wide))
         return super().gather(
             x, indices, ins, out, dims, sizes, indices_are_sorted=indices_are_sorted, clip=clip
         )

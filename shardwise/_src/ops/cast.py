@@ -30,10 +30,8 @@ def _convert_lower(
         x = e.let(f"stablehlo.real {x} : ({e.ty(t)}) -> {e.ty(part)}")
         t = part
     if dtype.kind == "b":
-        zero = e.constant(0, t)
-        return e.let(f"stablehlo.compare NE, {x}, {zero} : ({e.ty(t)}, {e.ty(t)}) -> {e.ty(out)}")
-    x, t = e.convertible(x, t, dtype)
-    return e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(out)}")
+        return e.compare("NE", x, e.constant(0, t), t)
+    return e.cast(*e.convertible(x, t, dtype), dtype)
 
 
 def real_part_dtype(dtype: Any) -> Any:
@@ -106,9 +104,7 @@ def _bitcast_dims(op: Op, x: ArrayType, *, dtype: Any) -> Dims:
 
 
 def _bitcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any) -> str:
-    if ins[0].dtype == dtype:
-        return x
-    return e.let(f"stablehlo.bitcast_convert {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+    return x if ins[0].dtype == dtype else e.bitcast(x, ins[0], outs[0])
 
 
 bitcast_convert_type = Op(

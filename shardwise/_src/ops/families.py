@@ -334,8 +334,7 @@ def comparison(name: str, direction: str, elements: Elements = Elements.COMPUTED
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
         wide = outs[0].update(dtype=ins[0].dtype)
         x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
-        ty = e.ty(wide)
-        return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
+        return e.compare(direction, x, y, wide)
 
     return elementwise(
         name,

@@ -20,7 +20,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_leading_with, broadcast_in_dim, reshape, zeros
-from shardwise._src.ops.families import NUMERIC, ORDERED, Domain, add, check_domain, lit
+from shardwise._src.ops.families import BOOL, NUMERIC, ORDERED, Domain, add, check_domain, lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import body_of
 from shardwise._src.ops.rules import linear_in_first, linear_jvp
@@ -214,22 +214,18 @@ def _gather_lower(
 
     def body(e: Any, types: Any, *names: str) -> list[str]:
         (x, i, t), (y, j, u) = names[:3], names[3:]
-        value, place = e.ty(types[0]), e.ty(types[1])
-
-        def test(kind: str, a: str, b: str, ty: str = value) -> str:
-            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({ty}, {ty}) -> tensor<i1>")
+        value, place = types[:2]
 
         def both(kind: str, a: str, b: str) -> str:
-            return e.let(f"stablehlo.{kind} {a}, {b} : tensor<i1>")
+            return e.apply(kind, array_type((), BOOL), a, b)
 
-        odd, also = test("NE", x, x), test("NE", y, y)
-        first = both("or", test(direction, x, y), both("and", odd, test("EQ", y, y)))
-        equal = both("or", test("EQ", x, y), both("and", odd, also))
-        first = both("or", first, both("and", equal, test("LT", i, j, place)))
-        return [
-            e.let(f"stablehlo.select {first}, {a}, {b} : tensor<i1>, {e.ty(kind)}")
-            for a, b, kind in zip((x, i, t), (y, j, u), types, strict=True)
-        ]
+        odd, also = e.compare("NE", x, x, value), e.compare("NE", y, y, value)
+        wins = e.compare(direction, x, y, value)
+        first = both("or", wins, both("and", odd, e.compare("EQ", y, y, value)))
+        equal = both("or", e.compare("EQ", x, y, value), both("and", odd, also))
+        first = both("or", first, both("and", equal, e.compare("LT", i, j, place)))
+        pairs = zip((x, i, t), (y, j, u), types, strict=True)
+        return [e.select(first, a, b, kind) for a, b, kind in pairs]
 
     worst = (min_value if largest else max_value)(ins[1].dtype)
     inits = [worst, np.iinfo(dtype).max, 0]
