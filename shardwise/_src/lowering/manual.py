@@ -140,7 +140,9 @@ class Manual:
             size = mesh.shape[axis] if axis in axes else 1
             rows.append(
                 (
-                    self._numbers_to(size) if axis in axes else self._place(axis),
+                    self.iota(array_type((size,), _INT32.dtype), 0)
+                    if axis in axes
+                    else self._place(axis),
                     array_type((size,), _INT32.dtype),
                     whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
                     name,
@@ -295,7 +297,7 @@ class Manual:
         names: Sequence[Any],
         parts: Groups = None,
     ) -> str:
-        groups = self._numbers(names, parts)
+        groups = self._axes().groups(names, parts)
         return self.let(
             f'"stablehlo.all_to_all"({x}) <{{{_CHANNEL}, concat_dimension = {concat} : i64, '
             f"{_dense('replica_groups', groups)}, split_count = {groups.shape[1]} : i64, "
@@ -306,7 +308,7 @@ class Manual:
         self, x: str, t: ArrayType, perm: Sequence[tuple[int, int]], names: Sequence[Any]
     ) -> str:
         """perm: pairs of positions along the names, source first. Non-destinations get zeros."""
-        rows = self._numbers(names, None)
+        rows = self._axes().rows(names)
         pairs = np.array([[row[a], row[b]] for row in rows for a, b in perm]).reshape(-1, 2)
         ty = self.ty(t)
         return self.let(
@@ -334,10 +336,6 @@ class Manual:
             f"({self.ty(table)}, tensor<ui32>) -> {self.ty(one)}"
         )
 
-    def _numbers_to(self, size: int) -> str:
-        t = array_type((size,), _INT32.dtype)
-        return self.iota(t, 0)
-
     def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
         """Whether a value of type `t` may differ along some of these axes, if they are manual.
 
@@ -363,11 +361,8 @@ class Manual:
             raise RuntimeError("a cross-device instruction is outside of every shard_map")
         return self.manual
 
-    def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
-        return self._axes().groups(names, parts)
-
     def _groups(self, names: Sequence[Any], parts: Groups) -> str:
-        return _dense("replica_groups", self._numbers(names, parts))
+        return _dense("replica_groups", self._axes().groups(names, parts))
 
 
 def _dense(what: str, numbers: np.ndarray) -> str:

@@ -285,9 +285,7 @@ class WithWorkarounds(Emitter):
         out: ArrayType,
         dims: Any,
         sizes: Sequence[int],
-        *,
-        indices_are_sorted: bool,
-        clip: bool,
+        **flags: bool,
     ) -> str:
         """XLA errors `narrow-indices`: 8-bit and 16-bit indices crash the process;
         and `uneven-indices`: in uneven shards, with windows of several dimensions, compilation may
@@ -300,9 +298,7 @@ class WithWorkarounds(Emitter):
             wide = np.dtype("int32")
             indices = self.cast(indices, ins[1], wide)
             ins = (ins[0], ins[1].update(dtype=wide))
-        return super().gather(
-            x, indices, ins, out, dims, sizes, indices_are_sorted=indices_are_sorted, clip=clip
-        )
+        return super().gather(x, indices, ins, out, dims, sizes, **flags)
 
     # -- elements combined --
 

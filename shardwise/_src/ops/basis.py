@@ -157,6 +157,20 @@ def batch_leading_with(name: str, change: Callable[[Any], Any]) -> Callable[...,
     return rule
 
 
+def batch_dimension(name: str) -> Callable[..., Any]:
+    """The batch rule of an op along the dimensions of a parameter, which it keeps: an int or a
+    tuple.
+    """
+
+    def rule(op: Op, mapped: Any, args: Any, ds: Any, **params: Any) -> tuple[Any, Any]:
+        (d,), own = ds, params[name]
+        shifted = tuple(i + (i >= d) for i in own) if isinstance(own, tuple) else own + (own >= d)
+        out = op(*args, **params | {name: shifted})
+        return out, [d] * len(out) if op.multiple else d
+
+    return rule
+
+
 # -- reshape: the elements in row-major order, in another shape --
 
 

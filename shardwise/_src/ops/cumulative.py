@@ -16,6 +16,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import batch_dimension
 from shardwise._src.ops.families import FLOATING, NUMERIC, ORDERED, Domain, add, check_domain, lit
 from shardwise._src.ops.pooling import Window
 from shardwise._src.ops.reduce import body_of
@@ -34,11 +35,6 @@ def _dims(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
 
 def _transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
     return [op(ct, axis=axis, reverse=not reverse)]
-
-
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False) -> tuple:
-    (d,) = ds
-    return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
 
 def cumulative(
@@ -89,7 +85,7 @@ def cumulative(
         lower=lower,
         jvp=jvp,
         transpose=_transpose if combine is None else None,
-        batch=_batch,
+        batch=batch_dimension("axis"),
     )
 
 

@@ -151,6 +151,17 @@ def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
     return e.broadcast(x, t, out if t.dtype == out.dtype else out.update(dtype=t.dtype), ())
 
 
+def lowered_by(fun: Callable) -> Callable:
+    """The lower rule of an elementwise op by a function over ops."""
+
+    def rule(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> str:
+        t = array_type(outs[0].shape, outs[0].dtype)
+        args = [operand(e, x, i, t) for x, i in zip(xs, ins, strict=True)]
+        return e.via(fun, (t,) * len(args), *args, **params)[0]
+
+    return rule
+
+
 def fit_tangent(t: Any, out: Any) -> Any:
     """A tangent in the result's shape: the tangent of a scalar operand is broadcast."""
     shape = type_of(out).shape

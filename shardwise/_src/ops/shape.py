@@ -16,6 +16,7 @@ from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.ops.basis import (
+    batch_dimension,
     batch_first,
     batch_leading_with,
     broadcast_in_dim,
@@ -313,11 +314,6 @@ def _rev_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple
     return e.let(f"stablehlo.reverse {x}, dims = {ints(dimensions)} : {e.ty(ins[0])}")
 
 
-def _rev_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimensions: tuple) -> tuple[Any, int]:
-    (d,) = ds
-    return rev(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d
-
-
 rev = Op(
     "rev",
     elements=Elements.MOVED,
@@ -326,7 +322,7 @@ rev = Op(
     lower=_rev_lower,
     jvp=linear_jvp,
     transpose=lambda op, ct, x, **p: [op(ct, **p)],
-    batch=_rev_batch,
+    batch=batch_dimension("dimensions"),
 )
 
 
@@ -372,13 +368,6 @@ def _split_transpose(op: Op, cts: Any, x: Any, *, sizes: tuple, axis: int) -> li
     return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
 
 
-def _split_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, sizes: tuple, axis: int
-) -> tuple[Any, Any]:
-    (d,) = ds
-    return split(args[0], sizes=sizes, axis=axis + (axis >= d)), [d] * len(sizes)
-
-
 split = Op(
     "split",
     multiple=True,
@@ -388,7 +377,7 @@ split = Op(
     lower=_split_lower,
     jvp=_split_jvp,
     transpose=_split_transpose,
-    batch=_split_batch,
+    batch=batch_dimension("axis"),
 )
 
 

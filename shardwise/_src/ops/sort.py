@@ -73,14 +73,7 @@ def _sort_dims(op: Op, *xs: ArrayType, dimension: int, **params: Any) -> Dims:
 
 
 def _sort_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    *xs: str,
-    dimension: int,
-    is_stable: bool = True,
-    num_keys: int = 1,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int, num_keys: int = 1, **p: Any
 ) -> list[str]:
     def body(names: list[str]) -> str:
         keys: list[Key] = []
@@ -88,7 +81,7 @@ def _sort_lower(
             keys += _parts(e, array_type((), ins[i].dtype), names[2 * i], names[2 * i + 1])
         return _precedes(e, keys)
 
-    return _sort_text(e, ins, list(xs), dimension, is_stable, body)
+    return _sort_text(e, ins, list(xs), dimension, p.get("is_stable", True), body)
 
 
 def _sort_text(

@@ -348,25 +348,15 @@ def scatter_lower(body: str) -> Callable:
     """The lowered text of a scatter. body: the name of the combiner; empty to replace."""
 
     def rule(
-        op: Op,
-        e: Any,
-        ins: Any,
-        outs: Any,
-        x: str,
-        indices: str,
-        updates: str,
-        *,
-        dimension_numbers: Any,
-        mode: str = "fill",
-        **flags: bool,
+        op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension_numbers: Any, **p: Any
     ) -> str:
-        dims = dimension_numbers
+        (x, indices, updates), dims, mode = xs, dimension_numbers, p.pop("mode", "fill")
         if mode == "clip":
             sizes = window_sizes(ins[0], ins[2], dims)
             axes = dims.scatter_dims_to_operand_dims
             limits = tuple(ins[0].shape[d] - sizes[d] for d in axes)
             indices = e.via(clamped, (ins[1],), indices, limits=limits)[0]
-        return e.scatter((x, indices, updates), ins, dims, body, **flags)
+        return e.scatter((x, indices, updates), ins, dims, body, **p)
 
     return rule
 

@@ -120,19 +120,11 @@ def _svd_results(
 
 
 def _svd_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    vectors: bool,
-    algorithm: str = "gesdd",
-    **p: Any,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, algorithm: str = "gesdd", **p: Any
 ) -> list[str]:
     on_cpu(op, e)
     (t,) = ins
-    (m, n), full_matrices = t.shape[-2:], p["full_matrices"]
+    (m, n), full_matrices, vectors = t.shape[-2:], p["full_matrices"], p["vectors"]
     if full_matrices and vectors and 0 in (m, n):
         return [
             e.constant(0, outs[0]),
@@ -221,12 +213,8 @@ def _eig_lower(
     results = (*values, vectors, vectors)
     *parts, vl, vr = checked(op, e, "geev", [x], ins, results, config=config, finite=identity)
     if len(parts) == 2:
-        parts = e.via(_complex, values, *parts)
+        parts = e.via(ew.complex, values, *parts)
     return [parts[0], *([vl] if left else []), *([vr] if right else [])]
-
-
-def _complex(x: Any, y: Any) -> Any:
-    return ew.complex(x, y)
 
 
 def _eig_jvp(

@@ -50,10 +50,6 @@ def _apart(x: Any, y: Any, names: tuple, sizes: tuple, **p: Any) -> Any:
     return psum(dot_general(x, y, **p), names=names, sizes=sizes, groups=None)
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str:
-    return e.via(_apart, ins, x, y, **p)[0]
-
-
 def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, **p: Any) -> Any:
     """The transpose of the sum, then of the products."""
     given = x if is_linear(x) else y
@@ -91,7 +87,7 @@ pdot = Op(
     type_rule=_type,
     dims=_dims,
     varies=_varies,
-    lower=_lower,
+    lower=lambda op, e, ins, outs, *xs, **p: e.via(_apart, ins, *xs, **p)[0],
     jvp=jvp_of_product,
     transpose=_transpose,
     batch=_batch,

@@ -17,24 +17,17 @@ from functools import partial
 from typing import Any, NoReturn
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.rules import linear_dims, linear_in_first, same_value
 from shardwise._src.ops.sharded.collective import psum
 
 
 def _batch(
-    op: Op,
-    mapped: Any,
-    args: Any,
-    dims: Any,
-    *,
-    sums: bool,
-    names: tuple,
-    sizes: tuple,
-    units: tuple,
+    op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, **p: Any
 ) -> tuple[Any, int | None]:
     """sums: whether to sum over the axis if `primal` does not vary along it."""
     (x, primal), (d, held), name = args, dims, mapped.axis.name
+    names, sizes, units = p["names"], p["sizes"], p["units"]
     if name is not None and name in names:
         unit = units[names.index(name)]
         own = [i for i, u in enumerate(units) if u == unit]
@@ -42,13 +35,12 @@ def _batch(
             along = {"names": _at(names, own), "sizes": _at(sizes, own), "groups": None}
             x, d = psum.batch(psum, mapped, (x,), (d,), **along)  # type: ignore[misc]
         rest = [i for i in range(len(names)) if i not in own]
-        names, sizes, units = [_at(row, rest) for row in (names, sizes, units)]
-        if not names:
+        if not rest:
             return x, d
+        p = {key: _at(row, rest) for key, row in p.items()}
     if d is None and held is None:
-        return op(x, primal, names=names, sizes=sizes, units=units), None
-    pair = [batch_first(mapped.size, a, at) for a, at in ((x, d), (primal, held))]
-    return op(*pair, names=names, sizes=sizes, units=units), 0
+        return op(x, primal, **p), None
+    return batch_leading(op, mapped, (x, primal), (d, held), **p)
 
 
 def _at(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
