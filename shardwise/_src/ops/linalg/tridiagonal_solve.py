@@ -51,14 +51,10 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> st
     return checked(op, e, "gtsv", xs, ins, ins, aliases={i: i for i in range(4)})[3]
 
 
-def _shifted(x: Any, by: int) -> Any:
-    """Elements of the last dimension, shifted by `by`; filled with zeros."""
-    config = (*[(0, 0, 0)] * (type_of(x).ndim - 1), (by, -by, 0))
-    return pad(x, lit(0, x), padding_config=config)
-
-
-def _rows(x: Any, by: int) -> Any:
-    config = (*[(0, 0, 0)] * (type_of(x).ndim - 2), (by, -by, 0), (0, 0, 0))
+def _shifted(x: Any, by: int, after: int = 0) -> Any:
+    """Elements shifted by `by` along the dimension before the last `after`; filled with zeros."""
+    none = (0, 0, 0)
+    config = (*[none] * (type_of(x).ndim - 1 - after), (by, -by, 0), *[none] * after)
     return pad(x, lit(0, x), padding_config=config)
 
 
@@ -68,7 +64,7 @@ def _product(lines: Any, x: Any) -> Any:
     total = None
     for line, by in zip(lines, (1, 0, -1), strict=True):
         if line is not None:
-            part = ew.mul(columns_of(line, count), _rows(x, by) if by else x)
+            part = ew.mul(columns_of(line, count), _shifted(x, by, 1) if by else x)
             total = part if total is None else ew.add(total, part)
     return total
 

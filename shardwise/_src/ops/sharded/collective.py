@@ -482,12 +482,8 @@ def _broadcast_transpose(
     return [where(eq(own, np.int32(source)), total, lit(0, ct))]
 
 
-def _broadcast_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, source: int, names: tuple, sizes: tuple
-) -> str:
-    if span(sizes) == 1:
-        return x
-    return e.via(_broadcast_gathered, ins, x, source=source, names=names, sizes=sizes)[0]
+def _broadcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, **p: Any) -> str:
+    return x if span(p["sizes"]) == 1 else e.via(_broadcast_gathered, ins, x, **p)[0]
 
 
 def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
