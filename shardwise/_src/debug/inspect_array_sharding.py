@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.ops.inspect_sharding import inspect_sharding
+from shardwise._src.ops.sink import inspect_sharding
 from shardwise._src.runtime.pytree import flatten
 
 

@@ -26,6 +26,7 @@ from shardwise._src.types.dtypes import finfo, is_float, max_value
 
 TWO_BITS = ("int2", "uint2")
 INT8 = np.dtype(np.int8)
+BOOL = np.dtype(bool)
 
 
 class Instructions:
@@ -113,7 +114,9 @@ class Instructions:
         )
 
     def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
-        """Converts an integer value to another integer dtype."""
+        """Converts a value to another dtype, with one `convert`."""
+        if t.dtype == dtype:
+            return x
         out = t.update(dtype=dtype)
         return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
@@ -231,6 +234,23 @@ class Instructions:
 
     # -- elements computed --
 
+    def apply(self, name: str, t: ArrayType, *xs: str) -> str:
+        """An instruction whose operands and result are of type `t`."""
+        return self.let(f"stablehlo.{name} {', '.join(xs)} : {self.ty(t)}")
+
+    def compare(self, kind: str, x: str, y: str, t: ArrayType, order: str = "") -> str:
+        """Compares operands of type `t`. order: `, TOTALORDER`, or the default one."""
+        ty, flags = self.ty(t), self.ty(array_type(t.shape, BOOL))
+        return self.let(f"stablehlo.compare {kind}, {x}, {y}{order} : ({ty}, {ty}) -> {flags}")
+
+    def select(self, which: str, x: str, y: str, t: ArrayType) -> str:
+        """The elements of `x` where `which` holds, else those of `y`; both are of type `t`."""
+        flags = self.ty(array_type(t.shape, BOOL))
+        return self.let(f"stablehlo.select {which}, {x}, {y} : {flags}, {self.ty(t)}")
+
+    def bitcast(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        return self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
+
     def convertible(self, x: str, t: ArrayType, dtype: Any) -> tuple[str, ArrayType]:
         """An operand for `convert` to a dtype of 16 bits or fewer, and its type.
 
@@ -248,8 +268,8 @@ class Instructions:
             return self.via(_multiple, (t,), x)[0], t
         if dtype.name.endswith("fnuz"):
             if t.dtype.itemsize == 2:
-                wide = t.update(dtype=np.dtype(np.float32))
-                x, t = self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(wide)}"), wide
+                wide = np.dtype(np.float32)
+                x, t = self.cast(x, t, wide), t.update(dtype=wide)
             least = float(finfo(dtype).smallest_subnormal) / 2
             return self.via(_above, (t,), x, least=least)[0], t
         return x, t
@@ -257,15 +277,12 @@ class Instructions:
     def log1p(self, x: str, t: ArrayType) -> str:
         """XLA error `log-of-half`: float64 near -0.4 on the CPU. There log(1 + x) is accurate
         enough, and is computed as well."""
-        ty, out = self.ty(t), self.let(f"stablehlo.log_plus_one {x} : {self.ty(t)}")
+        out = self.apply("log_plus_one", t, x)
         if t.dtype != np.float64 or self.platform != "cpu":
             return out
-        whole = self.let(f"stablehlo.add {x}, {self.constant(1, t)} : {ty}")
-        whole = self.let(f"stablehlo.log {whole} : {ty}")
-        flags = self.ty(array_type(t.shape, np.dtype(bool)))
-        least = self.constant(-0.29, t)
-        low = self.let(f"stablehlo.compare LT, {x}, {least} : ({ty}, {ty}) -> {flags}")
-        return self.let(f"stablehlo.select {low}, {whole}, {out} : {flags}, {ty}")
+        whole = self.apply("log", t, self.apply("add", t, x, self.constant(1, t)))
+        low = self.compare("LT", x, self.constant(-0.29, t), t)
+        return self.select(low, whole, out, t)
 
     # -- elements combined --
 
@@ -293,10 +310,7 @@ class Instructions:
         identities: host scalars, or names of scalars.
         """
         scalars = [array_type((), t.dtype) for t in ins]
-        inits = [
-            v if isinstance(v, str) else self.scalar(v, t.dtype)
-            for v, t in zip(identities, ins, strict=True)
-        ]
+        inits = self._initial(identities, ins)
         shape = tuple([n for d, n in enumerate(ins[0].shape) if d not in axes])
         region = self.binary_region(ins, body)
         types = ", ".join(map(self.ty, [*ins, *scalars]))
@@ -307,6 +321,10 @@ class Instructions:
             f"{region} : ({types}) -> ({outs})",
             len(ins),
         )
+
+    def _initial(self, identities: Sequence, ins: Sequence[ArrayType]) -> list[str]:
+        pairs = zip(identities, ins, strict=True)
+        return [v if isinstance(v, str) else self.scalar(v, t.dtype) for v, t in pairs]
 
     def reduce_window(
         self,
@@ -321,10 +339,7 @@ class Instructions:
         Positions outside of the operand are left out. XLA error `cut-windows`: negative padding,
         which is emitted as a slice first.
         """
-        inits = [
-            v if isinstance(v, str) else self.scalar(v, t.dtype)
-            for v, t in zip(identities, ins, strict=True)
-        ]
+        inits = self._initial(identities, ins)
         counts = window.counts(ins[0].shape)
         bounds, window = window.crop(ins[0].shape)
         if any(a >= b for a, b in bounds):
@@ -353,18 +368,12 @@ class Instructions:
         """`t` added at the largest, or smallest, element of each window of `x`."""
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
-            ty, direction = e.ty(types[0]), "GE" if largest else "LE"
-            first, odd = (
-                e.let(f"stablehlo.compare {kind}, {x}, {z} : ({ty}, {ty}) -> tensor<i1>")
-                for kind, z in ((direction, y), ("NE", x))
-            )
-            return [e.let(f"stablehlo.or {first}, {odd} : tensor<i1>")]
+            first = e.compare("GE" if largest else "LE", x, y, types[0])
+            return [e.apply("or", flag, first, e.compare("NE", x, x, types[0]))]
 
-        def added(e: Any, types: Any, x: str, y: str) -> list[str]:
-            return [e.let(f"stablehlo.add {x}, {y} : {e.ty(types[0])}")]
-
-        select = self.binary_region(ins[1:], chosen, [array_type((), np.dtype(bool))])
-        regions = f"{select[:-1]}, {self.binary_region(ins[:1], added)[1:]}"
+        flag = array_type((), BOOL)
+        select = self.binary_region(ins[1:], chosen, [flag])
+        regions = f"{select[:-1]}, {self.folding(ins[0], 'add')[1:]}"
         scalar = array_type((), ins[0].dtype)
         types = ", ".join([self.ty(k) for k in (ins[1], ins[0], scalar)])
         return self.let(
@@ -390,8 +399,8 @@ class Instructions:
         dims: Any,
         body: str,
         *,
-        indices_are_sorted: bool,
-        unique_indices: bool,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
     ) -> str:
         """xs:   the operand, the index vectors, which are along the last dimension, and the
               updates; `ins` are their types.
@@ -410,17 +419,21 @@ class Instructions:
             },
             ins[1].ndim - 1,
         )
-
-        def combine(e: Any, types: Any, old: str, new: str) -> list[str]:
-            return [e.let(f"stablehlo.{body} {old}, {new} : {e.ty(types[0])}") if body else new]
-
-        region = self.binary_region(ins[:1], combine)
+        region = self.folding(ins[0], body)
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f'"stablehlo.scatter"({", ".join(xs)}) <{{indices_are_sorted = '
             f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, unique_indices = "
             f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
         )
+
+    def folding(self, t: ArrayType, body: str) -> str:
+        """The region of a binary instruction; empty: it returns its second operand."""
+
+        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [e.apply(body, types[0], x, y) if body else y]
+
+        return self.binary_region((t,), fold)
 
     def binary_region(
         self, types: Sequence[ArrayType], body: Callable, outs: Sequence[ArrayType] | None = None

@@ -91,7 +91,8 @@ class Manual:
     let: Callable[[str], str]
     iota: Callable[[ArrayType, int], str]
     constant: Callable[[Any, ArrayType], str]
-    binary_region: Callable[..., str]
+    bitcast: Callable[[str, ArrayType, ArrayType], str]
+    folding: Callable[[ArrayType, str], str]
 
     def manually(
         self,
@@ -139,7 +140,9 @@ class Manual:
             size = mesh.shape[axis] if axis in axes else 1
             rows.append(
                 (
-                    self._numbers_to(size) if axis in axes else self._place(axis),
+                    self.iota(array_type((size,), _INT32.dtype), 0)
+                    if axis in axes
+                    else self._place(axis),
                     array_type((size,), _INT32.dtype),
                     whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
                     name,
@@ -222,9 +225,7 @@ class Manual:
         return self._computation(rows, outs, [whole] * len(outs), full, rest, inner.lines)
 
     def as_bits(self, x: str, t: ArrayType, other: ArrayType) -> str:
-        if t.dtype == other.dtype:
-            return x
-        return self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(other)}")
+        return x if t.dtype == other.dtype else self.bitcast(x, t, other)
 
     def none(self, t: ArrayType) -> str:
         """A value without elements, as a constant in device code: XLA would turn operands without
@@ -265,17 +266,11 @@ class Manual:
         ty = self.ty(t)
         return self.let(
             f'"stablehlo.all_reduce"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
-            f"use_global_device_ids}}> {self._folding(t, body)} : ({ty}) -> {ty}"
+            f"use_global_device_ids}}> {self.folding(t, body)} : ({ty}) -> {ty}"
         )
 
     def all_gather(
-        self,
-        x: str,
-        t: ArrayType,
-        out: ArrayType,
-        axis: int,
-        names: Sequence[Any],
-        parts: Groups = None,
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any], parts: Groups
     ) -> str:
         return self.let(
             f'"stablehlo.all_gather"({x}) <{{all_gather_dim = {axis} : i64, {_CHANNEL}, '
@@ -284,18 +279,12 @@ class Manual:
         )
 
     def reduce_scatter(
-        self,
-        x: str,
-        t: ArrayType,
-        out: ArrayType,
-        axis: int,
-        names: Sequence[Any],
-        parts: Groups = None,
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any], parts: Groups
     ) -> str:
         return self.let(
             f'"stablehlo.reduce_scatter"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
             f"scatter_dimension = {axis} : i64, use_global_device_ids}}> "
-            f"{self._folding(t, 'add')} : ({self.ty(t)}) -> {self.ty(out)}"
+            f"{self.folding(t, 'add')} : ({self.ty(t)}) -> {self.ty(out)}"
         )
 
     def all_to_all(
@@ -308,7 +297,7 @@ class Manual:
         names: Sequence[Any],
         parts: Groups = None,
     ) -> str:
-        groups = self._numbers(names, parts)
+        groups = self._axes().groups(names, parts)
         return self.let(
             f'"stablehlo.all_to_all"({x}) <{{{_CHANNEL}, concat_dimension = {concat} : i64, '
             f"{_dense('replica_groups', groups)}, split_count = {groups.shape[1]} : i64, "
@@ -319,7 +308,7 @@ class Manual:
         self, x: str, t: ArrayType, perm: Sequence[tuple[int, int]], names: Sequence[Any]
     ) -> str:
         """perm: pairs of positions along the names, source first. Non-destinations get zeros."""
-        rows = self._numbers(names, None)
+        rows = self._axes().rows(names)
         pairs = np.array([[row[a], row[b]] for row in rows for a, b in perm]).reshape(-1, 2)
         ty = self.ty(t)
         return self.let(
@@ -347,10 +336,6 @@ class Manual:
             f"({self.ty(table)}, tensor<ui32>) -> {self.ty(one)}"
         )
 
-    def _numbers_to(self, size: int) -> str:
-        t = array_type((size,), _INT32.dtype)
-        return self.iota(t, 0)
-
     def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
         """Whether a value of type `t` may differ along some of these axes, if they are manual.
 
@@ -376,17 +361,8 @@ class Manual:
             raise RuntimeError("a cross-device instruction is outside of every shard_map")
         return self.manual
 
-    def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
-        return self._axes().groups(names, parts)
-
     def _groups(self, names: Sequence[Any], parts: Groups) -> str:
-        return _dense("replica_groups", self._numbers(names, parts))
-
-    def _folding(self, t: ArrayType, body: str) -> str:
-        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
-            return [e.let(f"stablehlo.{body} {x}, {y} : {e.ty(types[0])}")]
-
-        return self.binary_region((t,), fold)
+        return _dense("replica_groups", self._axes().groups(names, parts))
 
 
 def _dense(what: str, numbers: np.ndarray) -> str:

@@ -70,7 +70,7 @@ class Meshes:
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
         axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))
-        symbol = self._symbol(axes, tuple(grid.ravel().tolist()))
+        symbol = self.mesh_of(axes, tuple(grid.ravel().tolist()))
         dims = ", ".join(f'{{"t{i}"}}' if grid.shape[i] > 1 else "{}" for i in range(ndim))
         return f"<@{symbol}, [{dims}]>"
 
@@ -107,17 +107,10 @@ class Meshes:
         return self._symbol_of(mesh, tuple(mesh.shape.items()), self.order(mesh))
 
     def _symbol_of(self, mesh: Any, axes: tuple, order: tuple[int, ...]) -> str:
-        symbol = self._symbol(axes, order)
+        symbol = self.mesh_of(axes, order)
         if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
             self._named[symbol] = mesh
         return symbol
-
-    def _symbol(self, axes: tuple, order: tuple[int, ...]) -> str:
-        key = (axes, order)
-        if key not in self._symbols:
-            number = len(self._symbols)
-            self._symbols[key] = f"mesh_{number}" if number else "mesh"
-        return self._symbols[key]
 
     def sharding(self, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
         """The sharding that splits dimensions over axes of the mesh with this symbol."""
@@ -147,12 +140,16 @@ class Meshes:
 
     def mesh_of(self, axes: tuple[tuple[str, int], ...], order: tuple[int, ...]) -> str:
         """The symbol of a mesh of these axes, as (name, size), over devices by number."""
-        return self._symbol(axes, order)
+        key = (axes, order)
+        if key not in self._symbols:
+            number = len(self._symbols)
+            self._symbols[key] = f"mesh_{number}" if number else "mesh"
+        return self._symbols[key]
 
     def leading(self) -> str:
         """The symbol of the first mesh; if no mesh was added yet, of a mesh over all devices."""
         if not self._symbols:
-            self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
+            self.mesh_of((("devices", len(self._devices)),), tuple(range(len(self._devices))))
         return next(iter(self._symbols.values()))
 
     def one_device(self, device: Any) -> str:

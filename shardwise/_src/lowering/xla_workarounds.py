@@ -285,9 +285,7 @@ class WithWorkarounds(Emitter):
         out: ArrayType,
         dims: Any,
         sizes: Sequence[int],
-        *,
-        indices_are_sorted: bool,
-        clip: bool,
+        **flags: bool,
     ) -> str:
         """XLA errors `narrow-indices`: 8-bit and 16-bit indices crash the process;
         and `uneven-indices`: in uneven shards, with windows of several dimensions, compilation may
@@ -297,13 +295,10 @@ class WithWorkarounds(Emitter):
             uneven = [d for d, n in enumerate(ins[1].shape[:-1]) if not self.divides(n)]
             indices = self.replicate_dims(indices, ins[1], uneven)
         if ins[1].dtype.itemsize < 4:
-            wide = ins[1].update(dtype=np.dtype("int32"))
-            types = f"({self.ty(ins[1])}) -> {self.ty(wide)}"
-            indices = self.let(f"stablehlo.convert {indices} : {types}")
-            ins = (ins[0], wide)
-        return super().gather(
-            x, indices, ins, out, dims, sizes, indices_are_sorted=indices_are_sorted, clip=clip
-        )
+            wide = np.dtype("int32")
+            indices = self.cast(indices, ins[1], wide)
+            ins = (ins[0], ins[1].update(dtype=wide))
+        return super().gather(x, indices, ins, out, dims, sizes, **flags)
 
     # -- elements combined --
 

@@ -45,10 +45,6 @@ def _transpose(op: Op, cts: Any, *xs: Any) -> list[Any]:
     return optimization_barrier(*given)
 
 
-def _batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
-    return optimization_barrier(*args), list(dims)
-
-
 optimization_barrier = Op(
     "optimization_barrier",
     multiple=True,
@@ -58,7 +54,7 @@ optimization_barrier = Op(
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
-    batch=_batch,
+    batch=lambda op, mapped, args, dims: (op(*args), list(dims)),
 )
 
 

@@ -6,6 +6,7 @@ They are written out in full, and so also show what an op record contains withou
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
@@ -49,16 +51,6 @@ def _broadcast_dims(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
     return Dims((given,), (out,), linear=((0,),))
 
 
-def _broadcast_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple
-) -> str:
-    return e.broadcast(x, ins[0], outs[0], dims)
-
-
-def _broadcast_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    return broadcast_in_dim(primals[0], **p), broadcast_in_dim(tangents[0], **p)
-
-
 def _broadcast_transpose(op: Op, ct: Any, x: Any, *, shape: tuple, dims: tuple) -> list[Any]:
     aval = x.aval
     repeated = {d for n, d in zip(aval.shape, dims, strict=True) if n != shape[d]}
@@ -80,8 +72,8 @@ broadcast_in_dim = Op(
     elements=Elements.MOVED,
     type_rule=_broadcast_type,
     dims=_broadcast_dims,
-    lower=_broadcast_lower,
-    jvp=_broadcast_jvp,
+    lower=lambda op, e, ins, outs, x, *, shape, dims: e.broadcast(x, ins[0], outs[0], dims),
+    jvp=linear_jvp,
     transpose=_broadcast_transpose,
     batch=_broadcast_batch,
 )
@@ -109,10 +101,6 @@ def _transpose_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, perm: tuple
     return e.let(f"stablehlo.transpose {x}, dims = {ints(perm)} : ({ty}) -> {out}")
 
 
-def _transpose_jvp(op: Op, primals: Any, tangents: Any, *, perm: tuple) -> tuple[Any, Any]:
-    return transpose(primals[0], perm=perm), transpose(tangents[0], perm=perm)
-
-
 def _transpose_transpose(op: Op, ct: Any, x: Any, *, perm: tuple) -> list[Any]:
     inverse = sorted(range(len(perm)), key=perm.__getitem__)
     return [transpose(ct, perm=tuple(inverse))]
@@ -130,7 +118,7 @@ transpose = Op(
     type_rule=_transpose_type,
     dims=_transpose_dims,
     lower=_transpose_lower,
-    jvp=_transpose_jvp,
+    jvp=linear_jvp,
     transpose=_transpose_transpose,
     batch=_transpose_batch,
 )
@@ -151,6 +139,36 @@ def batch_first(size: int, x: Any, dim: int | None) -> Any:
         return move_axis(x, dim, 0)
     shape = type_of(x).shape
     return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
+
+
+def batch_leading(op: Op, mapped: Any, args: Any, ds: Any, **params: Any) -> tuple[Any, Any]:
+    """The batch rule of an op whose leading dimensions are batch dimensions already."""
+    out = op(*[batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)], **params)
+    return out, [0] * len(out) if op.multiple else 0
+
+
+def batch_leading_with(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The batch rule of an op with a new leading dimension, which changes a parameter."""
+
+    def rule(op: Op, mapped: Any, args: Any, ds: Any, **params: Any) -> tuple[Any, Any]:
+        params[name] = change(params[name])
+        return batch_leading(op, mapped, args, ds, **params)
+
+    return rule
+
+
+def batch_dimension(name: str) -> Callable[..., Any]:
+    """The batch rule of an op along the dimensions of a parameter, which it keeps: an int or a
+    tuple.
+    """
+
+    def rule(op: Op, mapped: Any, args: Any, ds: Any, **params: Any) -> tuple[Any, Any]:
+        (d,), own = ds, params[name]
+        shifted = tuple(i + (i >= d) for i in own) if isinstance(own, tuple) else own + (own >= d)
+        out = op(*args, **params | {name: shifted})
+        return out, [d] * len(out) if op.multiple else d
+
+    return rule
 
 
 # -- reshape: the elements in row-major order, in another shape --
@@ -265,18 +283,6 @@ def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[t
     return None if axes else found
 
 
-def _reshape_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
-    return e.reshape(x, ins[0], outs[0])
-
-
-def _reshape_jvp(op: Op, primals: Any, tangents: Any, *, shape: tuple) -> tuple[Any, Any]:
-    return reshape(primals[0], shape=shape), reshape(tangents[0], shape=shape)
-
-
-def _reshape_transpose(op: Op, ct: Any, x: Any, *, shape: tuple) -> list[Any]:
-    return [reshape(ct, shape=x.aval.shape)]
-
-
 def _reshape_batch(op: Op, mapped: Any, args: Any, ds: Any, *, shape: tuple) -> tuple[Any, int]:
     return reshape(move_axis(args[0], ds[0], 0), shape=(mapped.size, *shape)), 0
 
@@ -286,9 +292,9 @@ reshape = Op(
     elements=Elements.MOVED,
     type_rule=_reshape_type,
     dims=_reshape_dims,
-    lower=_reshape_lower,
-    jvp=_reshape_jvp,
-    transpose=_reshape_transpose,
+    lower=lambda op, e, ins, outs, x, *, shape: e.reshape(x, ins[0], outs[0]),
+    jvp=linear_jvp,
+    transpose=lambda op, ct, x, *, shape: [op(ct, shape=x.aval.shape)],
     batch=_reshape_batch,
 )
 
@@ -332,14 +338,6 @@ def _sum_type(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
     return array_type(reduced(x, axes), x.dtype, x.weak_type)
 
 
-def _sum_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
-    return e.reduce(x, ins[0], axes, "add", 0)
-
-
-def _sum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
-    return reduce_sum(primals[0], axes=axes), reduce_sum(tangents[0], axes=axes)
-
-
 def _sum_transpose(op: Op, ct: Any, x: Any, *, axes: tuple) -> list[Any]:
     kept = tuple(i for i in range(x.aval.ndim) if i not in axes)
     return [broadcast_in_dim(ct, shape=x.aval.shape, dims=kept)]
@@ -349,8 +347,8 @@ reduce_sum = Op(
     "reduce_sum",
     type_rule=_sum_type,
     dims=reduce_dims("add"),
-    lower=_sum_lower,
-    jvp=_sum_jvp,
+    lower=lambda op, e, ins, outs, x, *, axes: e.reduce(x, ins[0], axes, "add", 0),
+    jvp=linear_jvp,
     transpose=_sum_transpose,
     batch=batch_axes,
 )

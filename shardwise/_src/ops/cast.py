@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import move_axis
+from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.families import FLOATING, check_domain, elementwise, linear_dims, unary
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_bool, is_complex, is_inexact
@@ -29,10 +30,8 @@ def _convert_lower(
         x = e.let(f"stablehlo.real {x} : ({e.ty(t)}) -> {e.ty(part)}")
         t = part
     if dtype.kind == "b":
-        zero = e.constant(0, t)
-        return e.let(f"stablehlo.compare NE, {x}, {zero} : ({e.ty(t)}, {e.ty(t)}) -> {e.ty(out)}")
-    x, t = e.convertible(x, t, dtype)
-    return e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(out)}")
+        return e.compare("NE", x, e.constant(0, t), t)
+    return e.cast(*e.convertible(x, t, dtype), dtype)
 
 
 def real_part_dtype(dtype: Any) -> Any:
@@ -105,17 +104,7 @@ def _bitcast_dims(op: Op, x: ArrayType, *, dtype: Any) -> Dims:
 
 
 def _bitcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any) -> str:
-    if ins[0].dtype == dtype:
-        return x
-    return e.let(f"stablehlo.bitcast_convert {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
-
-
-def _bitcast_jvp(op: Op, primals: Any, tangents: Any, *, dtype: Any) -> tuple[Any, Any]:
-    return bitcast_convert_type(primals[0], dtype=dtype), None
-
-
-def _bitcast_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dtype: Any) -> tuple[Any, int]:
-    return bitcast_convert_type(move_axis(args[0], ds[0], 0), dtype=dtype), 0
+    return x if ins[0].dtype == dtype else e.bitcast(x, ins[0], outs[0])
 
 
 bitcast_convert_type = Op(
@@ -124,8 +113,8 @@ bitcast_convert_type = Op(
     type_rule=_bitcast_type,
     dims=_bitcast_dims,
     lower=_bitcast_lower,
-    jvp=_bitcast_jvp,
-    batch=_bitcast_batch,
+    jvp=zero_jvp,
+    batch=batch_leading,
 )
 
 # -- reduce_precision: rounds as if the dtype had fewer bits --

@@ -88,11 +88,7 @@ class DotAlgorithmPreset(enum.Enum):
             if operand == "f8"
             else [operand, operand]
         )
-        return (
-            f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
-            f"accumulation_type = {total}, lhs_component_count = 1, rhs_component_count = 1, "
-            f"num_primitive_operations = {products}, allow_imprecise_accumulation = false>"
-        )
+        return _algorithm_text(*kinds, total, 1, 1, products, False)
 
     def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
         """Dtypes of operands and sums; the full dtype for an operand split into parts."""
@@ -122,17 +118,19 @@ class DotAlgorithm(NamedTuple):
     def text(self, ins: Any) -> str:
         """The algorithm in StableHLO's syntax."""
         kinds = [short_name(np.dtype(kind)).replace("_", "") for kind in self[:3]]
-        return (
-            f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
-            f"accumulation_type = {kinds[2]}, lhs_component_count = {self[3]}, "
-            f"rhs_component_count = {self[4]}, num_primitive_operations = {self[5]}, "
-            f"allow_imprecise_accumulation = {'true' if self[6] else 'false'}>"
-        )
+        return _algorithm_text(*kinds, *self[3:])
 
     def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
         """Dtypes of operands and of sums."""
         lhs, rhs, total = [np.dtype(kind) for kind in self[:3]]
         return lhs, rhs, total
+
+
+def _algorithm_text(*values: Any) -> str:
+    """The fields of a `DotAlgorithm` in StableHLO's syntax."""
+    texts = [str(v).lower() if isinstance(v, bool) else v for v in values]
+    fields = zip(DotAlgorithm._fields, texts, strict=True)
+    return f"algorithm = <{', '.join(f'{name} = {text}' for name, text in fields)}>"
 
 
 ALGORITHMS = DotAlgorithm, DotAlgorithmPreset
@@ -291,18 +289,9 @@ def dims_of_product(
 
 
 def _lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    y: str,
-    *,
-    dimension_numbers: DimensionNumbers,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, *, precision: Any = None, **p: Any
 ) -> str:
-    (lc, rc), (lb, rb) = dimension_numbers
+    (lc, rc), (lb, rb) = p["dimension_numbers"]
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
 
     def write(x: str, y: str, ins: Any, out: ArrayType) -> str:
@@ -328,19 +317,19 @@ def _by_algorithm(
             "or a Precision."
         )
     *kinds, total = algorithm.dtypes(ins)
-    x, y = [_as(e, v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]
+    x, y = [e.cast(v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]
     ins = [t.update(dtype=k) for t, k in zip(ins, kinds, strict=True)]
     sums = out.update(dtype=total)
-    return _as(e, write(x, y, ins, sums), sums, out.dtype)
+    return e.cast(write(x, y, ins, sums), sums, out.dtype)
 
 
 def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Callable) -> str:
     """A product in the dtypes that its instruction supports. write: `(x, y, types, out) → name`."""
     dtype = _compute_dtype(_common_dtype(*ins), out.dtype)
-    x, y = _as(e, x, ins[0], dtype), _as(e, y, ins[1], dtype)
+    x, y = e.cast(x, ins[0], dtype), e.cast(y, ins[1], dtype)
     ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
     direct = out if _is_direct(dtype, out.dtype) else out.update(dtype=dtype)
-    return _as(e, write(x, y, ins, direct), direct, out.dtype)
+    return e.cast(write(x, y, ins, direct), direct, out.dtype)
 
 
 def _compute_dtype(common: Any, out: Any) -> Any:
@@ -353,12 +342,6 @@ def _compute_dtype(common: Any, out: Any) -> Any:
 def _is_direct(dtype: Any, out: Any) -> bool:
     """Whether the product can directly return the result's dtype."""
     return is_float(dtype) == is_float(out) and out.itemsize >= dtype.itemsize
-
-
-def _as(e: Any, x: str, t: ArrayType, dtype: Any) -> str:
-    if t.dtype == dtype:
-        return x
-    return e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(t.update(dtype=dtype))}")
 
 
 # -- transforms --
@@ -423,8 +406,8 @@ def batch_product(
     """Two batched operands get a batch dimension; a single one keeps it as a free dimension."""
     (lc, rc), (lb, rb) = dimension_numbers
     ld, rd = ds
-    lc, lb = _shifted(lc, ld), _shifted(lb, ld)
-    rc, rb = _shifted(rc, rd), _shifted(rb, rd)
+    lc, lb = shifted_past(lc, ld), shifted_past(lb, ld)
+    rc, rb = shifted_past(rc, rd), shifted_past(rb, rd)
     if ld is not None and rd is not None:
         numbers = ((lc, rc), ((ld, *lb), (rd, *rb)))
         return op(*args, dimension_numbers=numbers, **params), 0
@@ -436,7 +419,8 @@ def batch_product(
     return out, len(lb) + len(left) + right.index(ds[1])
 
 
-def _shifted(dims: tuple, new: int | None) -> tuple:
+def shifted_past(dims: tuple, new: int | None) -> tuple:
+    """Dimension numbers after dimension `new` was inserted, if it was."""
     return dims if new is None else tuple(d + (d >= new) for d in dims)
 
 

@@ -87,22 +87,20 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         fail(f"the groups, {max(groups, parts)}, must divide the output features of rhs, {made}")
 
 
+def _spatial(p: dict[str, Any]) -> Any:
+    """Stride, padding and the dilations of both operands, for each spatial dimension."""
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
+    return zip(*[p[name] for name in names], strict=True)
+
+
 def _type(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> ArrayType:
     _check(op, lhs, rhs, p)
     left, right, to = p["dimension_numbers"]
-    rows = zip(
-        left[2:],
-        right[2:],
-        p["window_strides"],
-        p["padding"],
-        p["lhs_dilation"],
-        p["rhs_dilation"],
-        strict=True,
-    )
+    rows = zip(to[2:], left[2:], right[2:], _spatial(p), strict=True)
     shape = [0] * lhs.ndim
     shape[to[0]] = lhs.shape[left[0]] // p["batch_group_count"]
     shape[to[1]] = rhs.shape[right[0]]
-    for out, (d, k, stride, (low, high), hole, rhs_hole) in zip(to[2:], rows, strict=True):
+    for out, d, k, (stride, (low, high), hole, rhs_hole) in rows:
         n = dilated(lhs.shape[d], hole) + low + high
         if n < 0:
             raise ValueError(
@@ -261,17 +259,13 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
     """Strides become dilations, dilations become strides; the kernel is flipped."""
     left, right, to = p["dimension_numbers"]
     groups, parts = p["feature_group_count"], p["batch_group_count"]
-    shape, kernel, space = type_of(ct).shape, type_of(y).shape, range(len(left) - 2)
+    shape, kernel = type_of(ct).shape, type_of(y).shape
     padding = []
-    for i, (stride, (low, _), hole, rhs_hole) in zip(
-        space,
-        zip(p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True),
-        strict=True,
-    ):
-        window = dilated(kernel[right[2 + i]], rhs_hole)
+    for i, (stride, (low, _), hole, rhs_hole) in enumerate(_spatial(p), 2):
+        window = dilated(kernel[right[i]], rhs_hole)
         before = window - 1 - low
-        total = dilated(aval.shape[left[2 + i]], hole) - 1 + window
-        padding.append((before, total - before - dilated(shape[to[2 + i]], stride)))
+        total = dilated(aval.shape[left[i]], hole) - 1 + window
+        padding.append((before, total - before - dilated(shape[to[i]], stride)))
     together = max(groups, parts)
     if together > 1:  # groups move from one feature dimension of the kernel to the other
         y = unfolded(y, right[0], together)
@@ -299,17 +293,13 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
 def _of_rhs(op: Op, ct: Any, x: Any, aval: ArrayType, p: dict[str, Any]) -> Any:
     """The cotangent is the kernel, with strides as dilations; batch and features are swapped."""
     left, right, to = p["dimension_numbers"]
-    shape, ct_shape, space = type_of(x).shape, type_of(ct).shape, range(len(left) - 2)
+    shape, ct_shape = type_of(x).shape, type_of(ct).shape
     if 0 in ct_shape:
         return zeros(aval)
     padding = []
-    for i, (stride, (low, _), hole, rhs_hole) in zip(
-        space,
-        zip(p["window_strides"], p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True),
-        strict=True,
-    ):
-        reach = dilated(ct_shape[to[2 + i]], stride) + dilated(aval.shape[right[2 + i]], rhs_hole)
-        padding.append((low, reach - 1 - low - dilated(shape[left[2 + i]], hole)))
+    for i, (stride, (low, _), hole, rhs_hole) in enumerate(_spatial(p), 2):
+        reach = dilated(ct_shape[to[i]], stride) + dilated(aval.shape[right[i]], rhs_hole)
+        padding.append((low, reach - 1 - low - dilated(shape[left[i]], hole)))
     numbers = ConvDimensionNumbers(
         (left[1], left[0], *left[2:]), (to[1], to[0], *to[2:]), (right[1], right[0], *right[2:])
     )

@@ -26,21 +26,11 @@ def _iota_type(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> ArrayType
     return array_type(shape, dtype)
 
 
-def _iota_dims(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> Dims:
-    return Dims((), (letters(len(shape)),))
-
-
-def _iota_lower(
-    op: Op, e: Any, ins: Any, outs: Any, *, dtype: Any, shape: tuple, dimension: int
-) -> str:
-    return e.iota(outs[0], dimension)
-
-
 iota = Op(
     "iota",
     type_rule=_iota_type,
-    dims=_iota_dims,
-    lower=_iota_lower,
+    dims=lambda op, *, shape, **p: Dims((), (letters(len(shape)),)),
+    lower=lambda op, e, ins, outs, *, dimension, **p: e.iota(outs[0], dimension),
     elements=Elements.CONVERTED,  # integers, so never NaN
 )
 
@@ -48,15 +38,11 @@ iota = Op(
 # -- platform_number: which of several platforms a program is lowered for --
 
 
-def _platform_lower(op: Op, e: Any, ins: Any, outs: Any, *, numbers: tuple) -> str:
-    return e.constant(dict(numbers)[e.platform], outs[0])
-
-
 platform_number = Op(  # numbers: pairs of a platform, as reported by its devices, and a number
     "platform_number",
     type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
     dims=lambda op, numbers: Dims((), ((),)),
-    lower=_platform_lower,
+    lower=lambda op, e, ins, outs, *, numbers: e.constant(dict(numbers)[e.platform], outs[0]),
     elements=Elements.CONVERTED,
 )
 

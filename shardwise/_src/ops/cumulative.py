@@ -16,16 +16,8 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.families import (
-    BOOL,
-    FLOATING,
-    NUMERIC,
-    ORDERED,
-    Domain,
-    add,
-    check_domain,
-    lit,
-)
+from shardwise._src.ops.basis import batch_dimension
+from shardwise._src.ops.families import FLOATING, NUMERIC, ORDERED, Domain, add, check_domain, lit
 from shardwise._src.ops.pooling import Window
 from shardwise._src.ops.reduce import body_of
 from shardwise._src.ops.shape import along, concatenate, pad, rev, slice_in_dim
@@ -43,11 +35,6 @@ def _dims(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
 
 def _transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
     return [op(ct, axis=axis, reverse=not reverse)]
-
-
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False) -> tuple:
-    (d,) = ds
-    return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
 
 def cumulative(
@@ -98,7 +85,7 @@ def cumulative(
         lower=lower,
         jvp=jvp,
         transpose=_transpose if combine is None else None,
-        batch=_batch,
+        batch=batch_dimension("axis"),
     )
 
 
@@ -164,21 +151,14 @@ def _combined_by(op: Op) -> Callable:
 
 
 def _log_add_exp_body(e: Any, types: Any, x: str, y: str) -> list[str]:
-    t = types[0]
-    ty, flag = e.ty(t), e.ty(t.update(dtype=BOOL))
-
-    def unary(name: str, a: str) -> str:
-        return e.let(f"stablehlo.{name} {a} : {ty}")
-
-    def binary(name: str, a: str, b: str) -> str:
-        return e.let(f"stablehlo.{name} {a}, {b} : {ty}")
-
-    difference = binary("subtract", x, y)
-    away = unary("exponential", unary("negate", unary("abs", difference)))
-    out = binary("add", binary("maximum", x, y), unary("log_plus_one", away))
+    (t,) = types
+    difference = e.apply("subtract", t, x, y)
+    away = e.apply("exponential", t, e.apply("negate", t, e.apply("abs", t, difference)))
+    most = e.apply("maximum", t, x, y)
+    out = e.apply("add", t, most, e.apply("log_plus_one", t, away))
     # Equal infinities have no difference; the answer is their sum, as for a NaN.
-    unordered = e.let(f"stablehlo.compare NE, {difference}, {difference} : ({ty}, {ty}) -> {flag}")
-    return [e.let(f"stablehlo.select {unordered}, {binary('add', x, y)}, {out} : {flag}, {ty}")]
+    unordered = e.compare("NE", difference, difference, t)
+    return [e.select(unordered, e.apply("add", t, x, y), out, t)]
 
 
 def _log_add_exp(earlier: Pair, later: Pair) -> Pair:

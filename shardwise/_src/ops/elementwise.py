@@ -49,6 +49,7 @@ from shardwise._src.ops.logical import shift_left as shift_left
 from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic
 from shardwise._src.ops.logical import shift_right_logical as shift_right_logical
 from shardwise._src.ops.logical import where as where
+from shardwise._src.ops.rules import same_value
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import (
     complex_dtype,
@@ -107,7 +108,7 @@ rem = binary(  # the sign is that of x; x - y * trunc(x / y)
 square = unary(
     "square",
     NUMERIC,
-    lower=lambda op, e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
+    lower=lambda op, e, ins, outs, x: e.apply("multiply", ins[0], x, x),
     jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
 )
 one_minus_square = unary(
@@ -130,35 +131,36 @@ def _truncated(x: Any) -> Any:
 # A NaN counts as both. Complex numbers are ordered lexicographically; of two NaNs the first wins.
 
 
-def _extremum_text(hlo: str, direction: str) -> Any:
+def _extremum(name: str, hlo: str, direction: str) -> Op:
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
-        out = outs[0]
+        (out,) = outs
         x, y = operand(e, x, ins[0], out), operand(e, y, ins[1], out)
-        ty = e.ty(out)
         if not is_complex(out.dtype):
-            return e.let(f"stablehlo.{hlo} {x}, {y} : {ty}")
-        part, flags = e.ty(out.update(dtype=real_dtype(out.dtype))), e.ty(out.update(dtype=BOOL))
-
-        def compare(kind: str, a: str, b: str) -> str:
-            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({part}, {part}) -> {flags}")
-
+            return e.apply(hlo, out, x, y)
+        part, flags = out.update(dtype=real_dtype(out.dtype)), out.update(dtype=BOOL)
         (rx, ry), (ix, iy) = [
-            [e.let(f"stablehlo.{which} {z} : ({ty}) -> {part}") for z in (x, y)]
+            [e.let(f"stablehlo.{which} {z} : ({e.ty(out)}) -> {e.ty(part)}") for z in (x, y)]
             for which in ("real", "imag")
         ]
-        tie = compare("EQ", rx, ry)
-        by_imag, by_real = compare(direction, ix, iy), compare(direction, rx, ry)
-        pred = e.let(f"stablehlo.select {tie}, {by_imag}, {by_real} : {flags}, {flags}")
+        tie = e.compare("EQ", rx, ry, part)
+        by_imag, by_real = e.compare(direction, ix, iy, part), e.compare(direction, rx, ry, part)
+        pred = e.select(tie, by_imag, by_real, flags)
         x_nan, y_nan = [
-            e.let(f"stablehlo.or {compare('NE', re, re)}, {compare('NE', im, im)} : {flags}")
+            e.apply("or", flags, e.compare("NE", re, re, part), e.compare("NE", im, im, part))
             for re, im in ((rx, ix), (ry, iy))
         ]
-        beyond = e.let(f"stablehlo.not {y_nan} : {flags}")
-        pred = e.let(f"stablehlo.and {beyond}, {pred} : {flags}")
-        pred = e.let(f"stablehlo.or {x_nan}, {pred} : {flags}")
-        return e.let(f"stablehlo.select {pred}, {x}, {y} : {flags}, {ty}")
+        pred = e.apply("and", flags, e.apply("not", flags, y_nan), pred)
+        return e.select(e.apply("or", flags, x_nan, pred), x, y, out)
 
-    return lower
+    return binary(
+        name,
+        ANY,
+        lower=lower,
+        jvp=(
+            lambda t, x, y, out: mul(t, _share(x, y, out)),
+            lambda t, x, y, out: mul(t, _share(y, x, out)),
+        ),
+    )
 
 
 def _share(x: Any, y: Any, out: Any) -> Any:
@@ -167,33 +169,17 @@ def _share(x: Any, y: Any, out: Any) -> Any:
     return div(where(eq(x, out), one, lit(0, out)), where(eq(y, out), two, one))
 
 
-max = binary(
-    "max",
-    ANY,
-    lower=_extremum_text("maximum", "GT"),
-    jvp=(
-        lambda t, x, y, out: mul(t, _share(x, y, out)),
-        lambda t, x, y, out: mul(t, _share(y, x, out)),
-    ),
-)
-min = binary(
-    "min",
-    ANY,
-    lower=_extremum_text("minimum", "LT"),
-    jvp=(
-        lambda t, x, y, out: mul(t, _share(x, y, out)),
-        lambda t, x, y, out: mul(t, _share(y, x, out)),
-    ),
-)
+max = _extremum("max", "maximum", "GT")
+min = _extremum("min", "minimum", "LT")
 
 # -- sign, magnitude, neighbors --
 
 
 def _sign_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    ty = e.ty(ins[0])
-    if not is_unsigned(ins[0].dtype):
-        return e.let(f"stablehlo.sign {x} : {ty}")
-    return e.let(f"stablehlo.minimum {x}, {e.constant(1, ins[0])} : {ty}")
+    (t,) = ins
+    if is_unsigned(t.dtype):
+        return e.apply("minimum", t, x, e.constant(1, t))
+    return e.apply("sign", t, x)
 
 
 def _sign_tangent(t: Any, x: Any, out: Any) -> Any:
@@ -244,15 +230,14 @@ is_finite = unary("is_finite", FLOATING, dtype=lambda d: BOOL, jvp="zero")
 
 
 def _exp2_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    ty = e.ty(ins[0])
-    scaled = e.let(f"stablehlo.multiply {x}, {e.constant(math.log(2), ins[0])} : {ty}")
-    return e.let(f"stablehlo.exponential {scaled} : {ty}")
+    (t,) = ins
+    return e.apply("exponential", t, e.apply("multiply", t, x, e.constant(math.log(2), t)))
 
 
 def _logistic_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    ty, one = e.ty(ins[0]), e.constant(1, ins[0])
-    power = e.let(f"stablehlo.exponential {e.let(f'stablehlo.negate {x} : {ty}')} : {ty}")
-    return e.let(f"stablehlo.divide {one}, {e.let(f'stablehlo.add {one}, {power} : {ty}')} : {ty}")
+    (t,), one = ins, e.constant(1, ins[0])
+    power = e.apply("exponential", t, e.apply("negate", t, x))
+    return e.apply("divide", t, one, e.apply("add", t, one, power))
 
 
 exp = unary("exp", INEXACT, hlo="exponential", jvp=lambda t, x, out: mul(t, out))
@@ -297,11 +282,8 @@ def _pow_type(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
 
 def _pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     out, t = outs[0], ins[1]
-    if t.dtype != out.dtype:
-        new = t.update(dtype=out.dtype)
-        y, t = e.let(f"stablehlo.convert {y} : ({e.ty(t)}) -> {e.ty(new)}"), new
-    x, y = operand(e, x, ins[0], out), operand(e, y, t, out)
-    return e.let(f"stablehlo.power {x}, {y} : {e.ty(out)}")
+    y, t = e.cast(y, t, out.dtype), t.update(dtype=out.dtype)
+    return e.apply("power", out, operand(e, x, ins[0], out), operand(e, y, t, out))
 
 
 def _pow_tangent_base(t: Any, x: Any, y: Any, out: Any) -> Any:
@@ -337,17 +319,15 @@ def _integer_pow_type(op: Op, x: ArrayType, *, y: int) -> ArrayType:
 
 def _integer_pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, y: int) -> str:
     """By repeated squaring."""
-    ty, result, left = e.ty(ins[0]), "", -y if y < 0 else y
+    (t,), result, left = ins, "", -y if y < 0 else y
     while left:
         if left & 1:
-            result = e.let(f"stablehlo.multiply {result}, {x} : {ty}") if result else x
+            result = e.apply("multiply", t, result, x) if result else x
         left >>= 1
         if left:
-            x = e.let(f"stablehlo.multiply {x}, {x} : {ty}")
-    one = e.constant(1, ins[0])
-    if y < 0:
-        return e.let(f"stablehlo.divide {one}, {result} : {ty}")
-    return result or one
+            x = e.apply("multiply", t, x, x)
+    one = e.constant(1, t)
+    return e.apply("divide", t, one, result) if y < 0 else result or one
 
 
 def _integer_pow_tangent(t: Any, x: Any, out: Any, *, y: int) -> Any:
@@ -476,14 +456,22 @@ complex = binary(
 # -- identities --
 
 
-def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    return x
-
-
-stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED)
+stop_gradient = unary(
+    "stop_gradient", MOVABLE, lower=same_value, jvp="zero", elements=Elements.MOVED
+)
 todense = unary(  # marks where `sparsify` must return a dense array
-    "todense", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
+    "todense",
+    ANY,
+    lower=same_value,
+    jvp="linear",
+    transpose=lambda ct, x: ct,
+    elements=Elements.MOVED,
 )
 copy = unary(
-    "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
+    "copy",
+    MOVABLE,
+    lower=same_value,
+    jvp="linear",
+    transpose=lambda ct, x: ct,
+    elements=Elements.MOVED,
 )

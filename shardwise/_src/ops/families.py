@@ -8,7 +8,6 @@ Elementwise ops take operands of one shape, or scalars. They share all dimension
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +17,8 @@ from shardwise._src.base.caches import cached, exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
+from shardwise._src.ops.rules import elementwise_dims, linear_dims
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
-from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     ExtendedDType,
     canonicalize,
@@ -79,20 +78,6 @@ def common_dtype(name: str, types: Any) -> Any:
             "The functions of shardwise.numpy promote."
         )
     return dtype
-
-
-def elementwise_dims(op: Op, *types: ArrayType, **params: Any) -> Dims:
-    names = letters(max((t.ndim for t in types), default=0))
-    return Dims(tuple(names if t.ndim else () for t in types), (names,))
-
-
-def linear_dims(*linear: tuple[int, ...]) -> Callable[..., Dims]:
-    """The dims rule of an elementwise op that is linear in each of these groups of operands."""
-
-    def dims(op: Op, *types: ArrayType, **params: Any) -> Dims:
-        return dataclasses.replace(elementwise_dims(op, *types), linear=linear)
-
-    return dims if linear else elementwise_dims
 
 
 def elementwise_batch(
@@ -164,6 +149,17 @@ def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
     if t.shape == out.shape:
         return x
     return e.broadcast(x, t, out if t.dtype == out.dtype else out.update(dtype=t.dtype), ())
+
+
+def lowered_by(fun: Callable) -> Callable:
+    """The lower rule of an elementwise op by a function over ops."""
+
+    def rule(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> str:
+        t = array_type(outs[0].shape, outs[0].dtype)
+        args = [operand(e, x, i, t) for x, i in zip(xs, ins, strict=True)]
+        return e.via(fun, (t,) * len(args), *args, **params)[0]
+
+    return rule
 
 
 def fit_tangent(t: Any, out: Any) -> Any:
@@ -349,8 +345,7 @@ def comparison(name: str, direction: str, elements: Elements = Elements.COMPUTED
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
         wide = outs[0].update(dtype=ins[0].dtype)
         x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
-        ty = e.ty(wide)
-        return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
+        return e.compare(direction, x, y, wide)
 
     return elementwise(
         name,

@@ -21,10 +21,11 @@ from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, ints, move_axis
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, ints
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.ops.shape import along, pad
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
@@ -95,10 +96,6 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, length
     )
 
 
-def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    return op(primals[0], **p), op(tangents[0], **p)
-
-
 def _transpose(op: Op, ct: Any, x: Any, *, kind: FftType, lengths: Lengths) -> list[Any]:
     """Sums of x·w to sums of ct·w. Terms that also represent their conjugates count twice."""
     if kind in (FFT, IFFT):
@@ -122,17 +119,13 @@ def _transpose(op: Op, ct: Any, x: Any, *, kind: FftType, lengths: Lengths) -> l
     return [ew.mul(found, select_n(alone, twice, once))]
 
 
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
-    return op(move_axis(args[0], ds[0], 0), **p), 0
-
-
 fft = Op(
     "fft",
     is_expensive=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,
-    jvp=_jvp,
+    jvp=linear_jvp,
     transpose=_transpose,
-    batch=_batch,
+    batch=batch_leading,
 )

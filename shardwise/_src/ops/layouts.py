@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops.rules import elementwise_dims, linear_jvp
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.layout import Layout
 
 
 def _type(op: Op, x: ArrayType, *, layout: Layout) -> ArrayType:
     layout.for_rank(x.ndim)  # raises if it does not fit
     return x
-
-
-def _dims(op: Op, x: ArrayType, *, layout: Layout) -> Dims:
-    names = letters(x.ndim)
-    return Dims((names,), (names,))
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, layout: Layout) -> str:
@@ -43,9 +38,9 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, layout: Layout) -> tupl
 layout_constraint = Op(
     "layout_constraint",
     type_rule=_type,
-    dims=_dims,
+    dims=elementwise_dims,
     lower=_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), op(*tangents, **p)),
+    jvp=linear_jvp,
     transpose=lambda op, ct, x, **p: [op(ct, **p)],
     batch=_batch,
     eager=lambda op, args, params: args[0],

@@ -89,17 +89,13 @@ def _choose(
     """A tree of two-way selects; `cases[0]` is case number `first`."""
     if len(cases) == 1:
         return cases[0]
-    flags = index.update(dtype=BOOL)
     if index.dtype == BOOL:
-        return e.let(
-            f"stablehlo.select {which}, {cases[1]}, {cases[0]} : {e.ty(flags)}, {e.ty(out)}"
-        )
+        return e.select(which, cases[1], cases[0], out)
     half = len(cases) // 2
-    bound, ty = e.constant(first + half, index), e.ty(index)
-    pred = e.let(f"stablehlo.compare LT, {which}, {bound} : ({ty}, {ty}) -> {e.ty(flags)}")
+    pred = e.compare("LT", which, e.constant(first + half, index), index)
     low = _choose(e, index, out, which, cases[:half], first)
     high = _choose(e, index, out, which, cases[half:], first + half)
-    return e.let(f"stablehlo.select {pred}, {low}, {high} : {e.ty(flags)}, {e.ty(out)}")
+    return e.select(pred, low, high, out)
 
 
 def _select_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:

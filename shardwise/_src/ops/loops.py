@@ -25,6 +25,10 @@ STEPS = 2000  # far more than any element with a sensible result needs
 INT32 = np.dtype("int32")
 
 
+COUNTER = array_type((), INT32)
+FLAG = array_type((), BOOL)
+
+
 def iterate(
     e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str], **params: Any
 ) -> list[str]:
@@ -32,27 +36,16 @@ def iterate(
 
     params: static arguments of `body`.
     """
-    scalar = array_type((), INT32)
-    names = [e.fresh() for _ in range(len(state) + 1)]
-    start = [e.constant(0, scalar), *state]
-    pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
-    texts = ", ".join(e.ty(t) for t in (scalar, *types))
 
-    def condition() -> None:
-        axes = tuple(range(types[0].ndim))
-        some = e.reduce(names[1], types[0], axes, "or", False)
-        limit, ty = e.constant(STEPS, scalar), e.ty(scalar)
-        early = e.let(f"stablehlo.compare LT, {names[0]}, {limit} : ({ty}, {ty}) -> tensor<i1>")
-        more = e.let(f"stablehlo.and {some}, {early} : tensor<i1>")
-        e.lines.append(f"stablehlo.return {more} : tensor<i1>")
+    def more(count: str, active: str, *rest: str) -> str:
+        some = e.reduce(active, types[0], tuple(range(types[0].ndim)), "or", False)
+        early = e.compare("LT", count, e.constant(STEPS, COUNTER), COUNTER)
+        return e.apply("and", FLAG, some, early)
 
-    def step() -> None:
-        count = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {e.ty(scalar)}")
-        new = e.via(body, types, *names[1:], **params)
-        e.lines.append(f"stablehlo.return {', '.join([count, *new])} : {texts}")
+    def step(count: str, *state: str) -> list[str]:
+        return e.via(body, types, *state, **params)
 
-    regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"
-    return e.lets(f"stablehlo.while({pairs}) : {texts}\n{regions}", len(names))[1:]
+    return _counted(e, types, state, more, step)
 
 
 def repeat(
@@ -67,23 +60,35 @@ def repeat(
 
     params: static arguments of `body`.
     """
-    scalar = array_type((), INT32)
-    names = [e.fresh() for _ in range(len(state) + 1)]
-    start = [e.constant(0, scalar), *state]
+
+    def more(i: str, *state: str) -> str:
+        return e.compare("LT", i, e.constant(count, COUNTER), COUNTER)
+
+    def step(*names: str) -> list[str]:
+        return e.via(body, (COUNTER, *types), *names, **params)
+
+    return _counted(e, types, state, more, step)
+
+
+def _counted(
+    e: Any, types: Sequence[ArrayType], state: Sequence[str], more: Callable, step: Callable
+) -> list[str]:
+    """A loop over a counter and the state: `more` and `step` get both; `step` returns the state."""
+    types = (COUNTER, *types)
+    names = [e.fresh() for _ in types]
+    start = [e.constant(0, COUNTER), *state]
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
-    texts, ty = ", ".join(e.ty(t) for t in (scalar, *types)), e.ty(scalar)
+    texts = ", ".join(map(e.ty, types))
 
     def condition() -> None:
-        limit = e.constant(count, scalar)
-        more = e.let(f"stablehlo.compare LT, {names[0]}, {limit} : ({ty}, {ty}) -> tensor<i1>")
-        e.lines.append(f"stablehlo.return {more} : tensor<i1>")
+        e.lines.append(f"stablehlo.return {more(*names)} : tensor<i1>")
 
-    def step() -> None:
-        new = e.via(body, (scalar, *types), *names, **params)
-        following = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {ty}")
-        e.lines.append(f"stablehlo.return {', '.join([following, *new])} : {texts}")
+    def following() -> None:
+        new = step(*names)
+        count = e.apply("add", COUNTER, names[0], e.constant(1, COUNTER))
+        e.lines.append(f"stablehlo.return {', '.join([count, *new])} : {texts}")
 
-    regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"
+    regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(following)}\n}}"
     return e.lets(f"stablehlo.while({pairs}) : {texts}\n{regions}", len(names))[1:]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from shardwise._src.base.lazy import public
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops.rules import batch_in_place, elementwise_dims, linear_jvp, same_type
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import default_memory_kind, memory_kinds
-from shardwise._src.types.dims import Dims, letters
 
 
 @public("shardwise.memory")
@@ -58,30 +58,14 @@ def in_memory(e: Any, name: str, t: ArrayType, kind: str | None) -> str:
     )
 
 
-def _dims(op: Op, x: ArrayType, *, space: Space) -> Dims:
-    names = letters(x.ndim)
-    return Dims((names,), (names,))
-
-
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, space: Space) -> str:
     return in_memory(e, x, ins[0], space.wanted)
-
-
-def _jvp(op: Op, primals: Any, tangents: Any, *, space: Space) -> tuple[Any, Any]:
-    (x,), (t,) = primals, tangents
-    return to_memory(x, space=space), to_memory(t, space=space)
 
 
 def _transpose(op: Op, ct: Any, x: Any, *, space: Space) -> list[Any]:
     """Cotangents are transferred back."""
     back = Space.Host if space is Space.Device else Space.Device
     return [to_memory(ct, space=back)]
-
-
-def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, space: Space, **named: Any
-) -> tuple[Any, int]:
-    return to_memory(args[0], space=space), dims[0]
 
 
 def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -92,11 +76,11 @@ def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 to_memory = Op(
     "to_memory",
     elements=Elements.MOVED,
-    type_rule=lambda op, x, *, space: x,
-    dims=_dims,
+    type_rule=same_type,
+    dims=elementwise_dims,
     lower=_lower,
-    jvp=_jvp,
+    jvp=linear_jvp,
     transpose=_transpose,
-    batch=_batch,
+    batch=batch_in_place,
     eager=_eager,
 )

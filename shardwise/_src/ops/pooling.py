@@ -19,10 +19,11 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, move_axis, reshape, zeros
-from shardwise._src.ops.families import NUMERIC, ORDERED, Domain, add, check_domain, lit
+from shardwise._src.ops.basis import batch_leading_with, broadcast_in_dim, reshape, zeros
+from shardwise._src.ops.families import BOOL, NUMERIC, ORDERED, Domain, add, check_domain, lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import body_of
+from shardwise._src.ops.rules import linear_in_first, linear_jvp
 from shardwise._src.ops.shape import along, concatenate, dilated, pad, places, slice_, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
@@ -116,6 +117,9 @@ def wider(window: Window) -> Window:
     return Window(*[(one, *field) for field, one in fields])
 
 
+_batch = batch_leading_with("window", wider)
+
+
 def _fold(name: str, domain: Domain, combining: Op, identity: Callable, **rules: Any) -> Op:
     def type_rule(op: Op, x: ArrayType, *, window: Window) -> ArrayType:
         check_domain(name, domain, (x,))
@@ -133,16 +137,9 @@ def _fold(name: str, domain: Domain, combining: Op, identity: Callable, **rules:
             return e.constant(identity(t.dtype), outs[0])
         return e.reduce_window(body_of(combining), [x], ins, [identity(t.dtype)], window)[0]
 
-    def batch(op: Op, mapped: Any, args: Any, ds: Any, *, window: Window) -> tuple[Any, int]:
-        return op(move_axis(args[0], ds[0], 0), window=wider(window)), 0
-
     return Op(
-        name, is_expensive=True, type_rule=type_rule, dims=dims, lower=lower, batch=batch, **rules
+        name, is_expensive=True, type_rule=type_rule, dims=dims, lower=lower, batch=_batch, **rules
     )
-
-
-def _sum_jvp(op: Op, primals: Any, tangents: Any, *, window: Window) -> tuple[Any, Any]:
-    return op(primals[0], window=window), op(tangents[0], window=window)
 
 
 def _sum_transpose(op: Op, ct: Any, x: Any, *, window: Window) -> list[Any]:
@@ -160,7 +157,7 @@ def _sum_transpose(op: Op, ct: Any, x: Any, *, window: Window) -> list[Any]:
 
 
 reduce_window_sum = _fold(
-    "reduce_window_sum", NUMERIC, add, lambda d: 0, jvp=_sum_jvp, transpose=_sum_transpose
+    "reduce_window_sum", NUMERIC, add, lambda d: 0, jvp=linear_jvp, transpose=_sum_transpose
 )
 
 
@@ -179,7 +176,7 @@ reduce_window_min = _fold("reduce_window_min", ORDERED, ew.min, max_value, jvp=_
 # -- gather from, and scatter to, the element that a window selects --
 
 
-def _pair_type(op: Op, t: ArrayType, x: ArrayType, largest: bool, window: Window) -> ArrayType:
+def _pair_type(op: Op, t: ArrayType, x: ArrayType, *, largest: bool, window: Window) -> ArrayType:
     check_domain(op.name, ORDERED, (x,))
     check_window(op.name, x, window)
     counts = window.counts(x.shape)
@@ -195,19 +192,6 @@ def _pair_type(op: Op, t: ArrayType, x: ArrayType, largest: bool, window: Window
 def _pair_dims(op: Op, t: ArrayType, x: ArrayType, *, largest: bool, window: Window) -> Dims:
     names = along(x, windowed(window))
     return Dims((names, names), (names,), linear=((0,),), worked="kept")
-
-
-def _pair_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    """The position of the selected element is constant."""
-    (t, x), (tt, _) = primals, tangents
-    return op(t, x, **p), None if tt is None else op(tt, x, **p)
-
-
-def _pair_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, largest: bool, window: Window
-) -> tuple[Any, int]:
-    pair = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-    return op(*pair, largest=largest, window=wider(window)), 0
 
 
 def _pair_transpose(op: Op, ct: Any, t: Any, x: Any, **p: Any) -> list[Any]:
@@ -230,22 +214,18 @@ def _gather_lower(
 
     def body(e: Any, types: Any, *names: str) -> list[str]:
         (x, i, t), (y, j, u) = names[:3], names[3:]
-        value, place = e.ty(types[0]), e.ty(types[1])
-
-        def test(kind: str, a: str, b: str, ty: str = value) -> str:
-            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({ty}, {ty}) -> tensor<i1>")
+        value, place = types[:2]
 
         def both(kind: str, a: str, b: str) -> str:
-            return e.let(f"stablehlo.{kind} {a}, {b} : tensor<i1>")
+            return e.apply(kind, array_type((), BOOL), a, b)
 
-        odd, also = test("NE", x, x), test("NE", y, y)
-        first = both("or", test(direction, x, y), both("and", odd, test("EQ", y, y)))
-        equal = both("or", test("EQ", x, y), both("and", odd, also))
-        first = both("or", first, both("and", equal, test("LT", i, j, place)))
-        return [
-            e.let(f"stablehlo.select {first}, {a}, {b} : tensor<i1>, {e.ty(kind)}")
-            for a, b, kind in zip((x, i, t), (y, j, u), types, strict=True)
-        ]
+        odd, also = e.compare("NE", x, x, value), e.compare("NE", y, y, value)
+        wins = e.compare(direction, x, y, value)
+        first = both("or", wins, both("and", odd, e.compare("EQ", y, y, value)))
+        equal = both("or", e.compare("EQ", x, y, value), both("and", odd, also))
+        first = both("or", first, both("and", equal, e.compare("LT", i, j, place)))
+        pairs = zip((x, i, t), (y, j, u), types, strict=True)
+        return [e.select(first, a, b, kind) for a, b, kind in pairs]
 
     worst = (min_value if largest else max_value)(ins[1].dtype)
     inits = [worst, np.iinfo(dtype).max, 0]
@@ -326,10 +306,10 @@ def _paired(name: str, lower: Callable, needs_fusion: bool = False) -> Op:
         needs_fusion=needs_fusion,
         dims=_pair_dims,
         lower=lower,
-        jvp=_pair_jvp,
+        jvp=linear_in_first,
         transpose=_pair_transpose,
-        batch=_pair_batch,
-        type_rule=lambda op, t, x, *, largest, window: _pair_type(op, t, x, largest, window),
+        batch=_batch,
+        type_rule=_pair_type,
     )
 
 

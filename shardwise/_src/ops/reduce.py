@@ -38,6 +38,7 @@ from shardwise._src.ops.families import (
     check_domain,
     lit,
 )
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.ops.shape import along, pad, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
@@ -188,21 +189,14 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         return array_type(reduced(x, axes), index_dtype)
 
     def body(e: Any, types: Any, x: str, i: str, y: str, j: str) -> list[str]:
-        value, index = e.ty(types[0]), e.ty(types[1])
-
-        def test(kind: str, a: str, b: str, ty: str) -> str:
-            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({ty}, {ty}) -> tensor<i1>")
-
-        def either(kind: str, a: str, b: str) -> str:
-            return e.let(f"stablehlo.{kind} {a}, {b} : tensor<i1>")
-
-        first = either("or", test(direction, x, y, value), test("NE", x, x, value))
-        tie = either("and", test("EQ", x, y, value), test("LT", i, j, index))
-        earlier = either("or", first, tie)
-        return [
-            e.let(f"stablehlo.select {first}, {x}, {y} : tensor<i1>, {value}"),
-            e.let(f"stablehlo.select {earlier}, {i}, {j} : tensor<i1>, {index}"),
-        ]
+        value, index = types
+        flag = array_type((), BOOL)
+        wins = e.compare(direction, x, y, value)
+        first = e.apply("or", flag, wins, e.compare("NE", x, x, value))
+        tie = e.compare("EQ", x, y, value)
+        tie = e.apply("and", flag, tie, e.compare("LT", i, j, index))
+        earlier = e.apply("or", flag, first, tie)
+        return [e.select(first, x, y, value), e.select(earlier, i, j, index)]
 
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple, index_dtype: Any) -> str:
         t = ins[0]
@@ -216,14 +210,7 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         out = tuple(n for i, n in enumerate(names) if i not in axes)
         return Dims((names,), (out,), worked="dropped")
 
-    return Op(
-        name,
-        type_rule=type_rule,
-        dims=dims,
-        lower=lower,
-        jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-        batch=batch_axes,
-    )
+    return Op(name, type_rule=type_rule, dims=dims, lower=lower, jvp=zero_jvp, batch=batch_axes)
 
 
 argmax = _place("argmax", "GT", min_value)

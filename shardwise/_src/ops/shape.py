@@ -16,7 +16,9 @@ from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.ops.basis import (
+    batch_dimension,
     batch_first,
+    batch_leading_with,
     broadcast_in_dim,
     check_axes,
     ints,
@@ -27,6 +29,7 @@ from shardwise._src.ops.basis import (
 from shardwise._src.ops.elementwise import neg
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import where
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.symbolic import Symbolic
@@ -68,10 +71,6 @@ def _concatenate_dims(op: Op, *xs: ArrayType, dimension: int) -> Dims:
     return Dims((names,) * len(xs), (names,), linear=linear, worked="kept")
 
 
-def _concatenate_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
-    return e.concatenate(xs, ins, outs[0], dimension)
-
-
 def each_once(fun: Callable, xs: Sequence[Any]) -> list[Any]:
     """The results of `fun` for each of `xs`, computed once for repeated values."""
     found: dict[int, Any] = {}
@@ -100,22 +99,15 @@ def _concatenate_transpose(op: Op, ct: Any, *xs: Any, dimension: int) -> list[An
     return cts
 
 
-def _concatenate_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int
-) -> tuple[Any, int]:
-    xs = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-    return concatenate(*xs, dimension=dimension + 1), 0
-
-
 concatenate = Op(
     "concatenate",
     elements=Elements.MOVED,
     type_rule=_concatenate_type,
     dims=_concatenate_dims,
-    lower=_concatenate_lower,
+    lower=lambda op, e, ins, outs, *xs, dimension: e.concatenate(xs, ins, outs[0], dimension),
     jvp=_concatenate_jvp,
     transpose=_concatenate_transpose,
-    batch=_concatenate_batch,
+    batch=batch_leading_with("dimension", lambda d: d + 1),
 )
 
 
@@ -147,47 +139,14 @@ def _slice_type(
     return array_type(tuple(-((a - b) // s) for a, b, s in rows), x.dtype, x.weak_type)
 
 
-def _slice_dims(
-    op: Op,
-    x: ArrayType,
-    *,
-    start_indices: tuple,
-    limit_indices: tuple,
-    strides: tuple | None = None,
-) -> Dims:
-    t = _slice_type(
-        op, x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
-    )
+def _slice_dims(op: Op, x: ArrayType, **p: Any) -> Dims:
+    t = _slice_type(op, x, **p)
     names = along(x, [i for i in range(x.ndim) if t.shape[i] != x.shape[i]])
     return Dims((names,), (names,), linear=((0,),), worked="kept")
 
 
-def _slice_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    start_indices: tuple,
-    limit_indices: tuple,
-    strides: tuple | None = None,
-) -> str:
-    return e.slice(x, ins[0], start_indices, limit_indices, strides)
-
-
-def _slice_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    return slice_(primals[0], **p), slice_(tangents[0], **p)
-
-
 def _slice_transpose(
-    op: Op,
-    ct: Any,
-    x: Any,
-    *,
-    start_indices: tuple,
-    limit_indices: tuple,
-    strides: tuple | None = None,
+    op: Op, ct: Any, x: Any, *, start_indices: tuple, strides: tuple | None = None, **p: Any
 ) -> list[Any]:
     t = x.aval
     steps = strides if strides is not None else (1,) * t.ndim
@@ -197,27 +156,11 @@ def _slice_transpose(
     return [pad(ct, lit(0, ct), padding_config=tuple(config))]
 
 
-def _slice_batch(
-    op: Op,
-    mapped: Any,
-    args: Any,
-    ds: Any,
-    *,
-    start_indices: tuple,
-    limit_indices: tuple,
-    strides: tuple | None = None,
-) -> tuple[Any, int]:
+def _slice_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
     (d,) = ds
-
-    def widen(values: tuple, new: int) -> tuple:
-        return (*values[:d], new, *values[d:])
-
-    return slice_(
-        args[0],
-        start_indices=widen(start_indices, 0),
-        limit_indices=widen(limit_indices, mapped.size),
-        strides=None if strides is None else widen(strides, 1),
-    ), d
+    new = {"start_indices": 0, "limit_indices": mapped.size, "strides": 1}
+    wide = {name: v and (*v[:d], new[name], *v[d:]) for name, v in p.items()}
+    return op(args[0], **wide), d
 
 
 slice_ = Op(
@@ -225,8 +168,10 @@ slice_ = Op(
     elements=Elements.MOVED,
     type_rule=_slice_type,
     dims=_slice_dims,
-    lower=_slice_lower,
-    jvp=_slice_jvp,
+    lower=lambda op, e, ins, outs, x, *, start_indices, limit_indices, strides=None: e.slice(
+        x, ins[0], start_indices, limit_indices, strides
+    ),
+    jvp=linear_jvp,
     transpose=_slice_transpose,
     batch=_slice_batch,
 )
@@ -295,12 +240,6 @@ def _pad_dims(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) 
     return Dims((names, ()), (names,), linear=((0,),), worked="kept")
 
 
-def _pad_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple
-) -> str:
-    return e.pad(x, value, ins[0], padding_config)
-
-
 def _pad_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     t, tv = tangents
     out = pad(*primals, **p)
@@ -349,7 +288,9 @@ pad = Op(
     elements=Elements.MOVED,
     type_rule=_pad_type,
     dims=_pad_dims,
-    lower=_pad_lower,
+    lower=lambda op, e, ins, outs, x, value, *, padding_config: e.pad(
+        x, value, ins[0], padding_config
+    ),
     jvp=_pad_jvp,
     transpose=_pad_transpose,
     batch=_pad_batch,
@@ -373,28 +314,15 @@ def _rev_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple
     return e.let(f"stablehlo.reverse {x}, dims = {ints(dimensions)} : {e.ty(ins[0])}")
 
 
-def _rev_jvp(op: Op, primals: Any, tangents: Any, *, dimensions: tuple) -> tuple[Any, Any]:
-    return rev(primals[0], dimensions=dimensions), rev(tangents[0], dimensions=dimensions)
-
-
-def _rev_transpose(op: Op, ct: Any, x: Any, *, dimensions: tuple) -> list[Any]:
-    return [rev(ct, dimensions=dimensions)]
-
-
-def _rev_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimensions: tuple) -> tuple[Any, int]:
-    (d,) = ds
-    return rev(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d
-
-
 rev = Op(
     "rev",
     elements=Elements.MOVED,
     type_rule=_rev_type,
     dims=_rev_dims,
     lower=_rev_lower,
-    jvp=_rev_jvp,
-    transpose=_rev_transpose,
-    batch=_rev_batch,
+    jvp=linear_jvp,
+    transpose=lambda op, ct, x, **p: [op(ct, **p)],
+    batch=batch_dimension("dimensions"),
 )
 
 
@@ -424,11 +352,7 @@ def _split_lower(
         starts, limits = [0] * out.ndim, list(ins[0].shape)
         starts[axis], limits[axis] = start, start + n
         start += n
-        parts.append(
-            _slice_lower(
-                slice_, e, ins, (out,), x, start_indices=tuple(starts), limit_indices=tuple(limits)
-            )
-        )
+        parts.append(e.slice(x, ins[0], starts, limits))
     return parts
 
 
@@ -444,13 +368,6 @@ def _split_transpose(op: Op, cts: Any, x: Any, *, sizes: tuple, axis: int) -> li
     return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
 
 
-def _split_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, sizes: tuple, axis: int
-) -> tuple[Any, Any]:
-    (d,) = ds
-    return split(args[0], sizes=sizes, axis=axis + (axis >= d)), [d] * len(sizes)
-
-
 split = Op(
     "split",
     multiple=True,
@@ -460,7 +377,7 @@ split = Op(
     lower=_split_lower,
     jvp=_split_jvp,
     transpose=_split_transpose,
-    batch=_split_batch,
+    batch=batch_dimension("axis"),
 )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first, move_axis, reshape
+from shardwise._src.ops.basis import batch_leading, batch_leading_with, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
 from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
@@ -73,14 +73,7 @@ def _sort_dims(op: Op, *xs: ArrayType, dimension: int, **params: Any) -> Dims:
 
 
 def _sort_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    *xs: str,
-    dimension: int,
-    is_stable: bool = True,
-    num_keys: int = 1,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int, num_keys: int = 1, **p: Any
 ) -> list[str]:
     def body(names: list[str]) -> str:
         keys: list[Key] = []
@@ -88,7 +81,7 @@ def _sort_lower(
             keys += _parts(e, array_type((), ins[i].dtype), names[2 * i], names[2 * i + 1])
         return _precedes(e, keys)
 
-    return _sort_text(e, ins, list(xs), dimension, is_stable, body)
+    return _sort_text(e, ins, list(xs), dimension, p.get("is_stable", True), body)
 
 
 def _sort_text(
@@ -127,26 +120,24 @@ def _parts(e: Any, t: ArrayType, x: str, y: str) -> list[Key]:
 
 def _plain(e: Any, t: ArrayType, x: str) -> str:
     """`x` with a positive zero for any zero and one NaN for any NaN."""
-    ty, zero, nan = e.ty(t), e.constant(0, t), e.constant(np.nan, t)
-    is_zero = e.let(f"stablehlo.compare EQ, {x}, {zero} : ({ty}, {ty}) -> tensor<i1>")
-    is_nan = e.let(f"stablehlo.compare NE, {x}, {x} : ({ty}, {ty}) -> tensor<i1>")
-    x = e.let(f"stablehlo.select {is_zero}, {zero}, {x} : tensor<i1>, {ty}")
-    return e.let(f"stablehlo.select {is_nan}, {nan}, {x} : tensor<i1>, {ty}")
+    zero, nan = e.constant(0, t), e.constant(np.nan, t)
+    is_zero, is_nan = e.compare("EQ", x, zero, t), e.compare("NE", x, x, t)
+    x = e.select(is_zero, zero, x, t)
+    return e.select(is_nan, nan, x, t)
+
+
+def _order(t: ArrayType) -> str:
+    return ", TOTALORDER" if is_float(t.dtype) else ""
 
 
 def _precedes(e: Any, keys: list[Key]) -> str:
     """Whether the first element is less by the first key, or equal by it and less by the next."""
-    found = ""
+    found, flag = "", array_type((), BOOL)
     for t, x, y in reversed(keys):
-        ty, order = e.ty(t), ", TOTALORDER" if is_float(t.dtype) else ""
-
-        def test(kind: str, x=x, y=y, ty=ty, order=order) -> str:
-            return e.let(f"stablehlo.compare {kind}, {x}, {y}{order} : ({ty}, {ty}) -> tensor<i1>")
-
-        less = test("LT")
+        less = e.compare("LT", x, y, t, _order(t))
         if found:
-            both = e.let(f"stablehlo.and {test('EQ')}, {found} : tensor<i1>")
-            less = e.let(f"stablehlo.or {less}, {both} : tensor<i1>")
+            both = e.apply("and", flag, e.compare("EQ", x, y, t, _order(t)), found)
+            less = e.apply("or", flag, less, both)
         found = less
     return found
 
@@ -164,11 +155,6 @@ def _sort_jvp(
     return outs, moved
 
 
-def _sort_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int, **params: Any) -> tuple:
-    xs = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-    return sort(*xs, dimension=dimension + 1, **params), [0] * len(xs)
-
-
 sort = Op(
     "sort",
     multiple=True,
@@ -178,7 +164,7 @@ sort = Op(
     dims=_sort_dims,
     lower=_sort_lower,
     jvp=_sort_jvp,
-    batch=_sort_batch,
+    batch=batch_leading_with("dimension", lambda d: d + 1),
 )
 
 
@@ -205,12 +191,10 @@ def _top_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, k: int) -> list[s
     t, values = ins[0], outs[0]
     if t.dtype == BOOL:  # sorted as bytes
         t, values = t.update(dtype=np.dtype(np.uint8)), values.update(dtype=np.dtype(np.uint8))
-        x = e.let(f"stablehlo.convert {x} : ({e.ty(ins[0])}) -> {e.ty(t)}")
+        x = e.cast(x, ins[0], t.dtype)
     write = _top_text if e.devices == 1 else _top_by_sorting
     found, places = write(e, t, (values, outs[1]), x, k)
-    if values is not outs[0]:
-        found = e.let(f"stablehlo.convert {found} : ({e.ty(values)}) -> {e.ty(outs[0])}")
-    return [found, places]
+    return [e.cast(found, values, outs[0].dtype), places]
 
 
 def _top_text(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str]:
@@ -224,11 +208,10 @@ def _top_by_sorting(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str
     ins = (t, t.update(dtype=INT32, weak_type=False))
     places = e.iota(ins[1], axis)
 
-    def body(a: str, b: str) -> str:
-        scalar, order = e.ty(array_type((), t.dtype)), ", TOTALORDER" if is_float(t.dtype) else ""
-        return e.let(f"stablehlo.compare GT, {a}, {b}{order} : ({scalar}, {scalar}) -> tensor<i1>")
+    def body(names: list[str]) -> str:
+        return e.compare("GT", *names[:2], array_type((), t.dtype), _order(t))
 
-    found = _sort_text(e, ins, [x, places], axis, True, lambda names: body(*names[:2]))
+    found = _sort_text(e, ins, [x, places], axis, True, body)
     bounds = ", ".join(f"0:{k if i == axis else n}" for i, n in enumerate(t.shape))
     return [
         e.let(f"stablehlo.slice {y} [{bounds}] : ({e.ty(wide)}) -> {e.ty(out)}")
@@ -242,10 +225,6 @@ def _top_jvp(op: Op, primals: Any, tangents: Any, *, k: int) -> tuple[Any, Any]:
     return [values, places], [take_along(tangents[0], places, axis), None]
 
 
-def _top_batch(op: Op, mapped: Any, args: Any, ds: Any, *, k: int) -> tuple[Any, Any]:
-    return top_k(move_axis(args[0], ds[0], 0), k=k), [0, 0]
-
-
 top_k = Op(
     "top_k",
     multiple=True,
@@ -255,5 +234,5 @@ top_k = Op(
     dims=_top_dims,
     lower=_top_lower,
     jvp=_top_jvp,
-    batch=_top_batch,
+    batch=batch_leading,
 )

@@ -10,8 +10,8 @@ from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
 from shardwise._src.control.bodies import leaf
-from shardwise._src.ops.control_dep import control_dep as control_dep_op
 from shardwise._src.ops.layouts import layout_constraint
+from shardwise._src.ops.sink import control_dep as control_dep_op
 from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import ArrayLike

@@ -21,7 +21,7 @@ from shardwise._src.effects.callback import host_functions
 from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
-from shardwise._src.ops.inspect_sharding import INSPECT
+from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
 from shardwise._src.running.program_out_of_memory import program_exhausted

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import inlined
-from shardwise._src.ops.inspect_sharding import INSPECT
+from shardwise._src.ops.sink import INSPECT
 
 
 def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> None:

@@ -181,16 +181,8 @@ def fill_value_for(dtype: Any) -> Any:
     return min_value(dtype) if is_signed(dtype) else max_value(dtype)
 
 
-def gather_type(
-    op: Op,
-    x: ArrayType,
-    indices: ArrayType,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: tuple,
-    **_: Any,
-) -> ArrayType:
-    dims = dimension_numbers
+def gather_type(op: Op, x: ArrayType, indices: ArrayType, **p: Any) -> ArrayType:
+    dims, slice_sizes = p["dimension_numbers"], p["slice_sizes"]
     _check_gather(x, indices, dims, slice_sizes)
     gone = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
     window = iter([n for i, n in enumerate(slice_sizes) if i not in gone])
@@ -275,16 +267,8 @@ def placed(windows: list, batch: tuple, places: tuple, rank: int) -> tuple:
     return tuple(next(w if i in places else b) for i in range(rank))
 
 
-def gather_dims(
-    op: Op,
-    x: ArrayType,
-    indices: ArrayType,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: tuple,
-    **_: Any,
-) -> Dims:
-    dims = dimension_numbers
+def gather_dims(op: Op, x: ArrayType, indices: ArrayType, **p: Any) -> Dims:
+    dims, slice_sizes = p["dimension_numbers"], p["slice_sizes"]
     paired = dict(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
     operand, batch, windows = window_factors(
         x, indices, dims.collapsed_slice_dims, dims.start_index_map, paired, slice_sizes
@@ -302,15 +286,9 @@ def shifted(dims: tuple) -> tuple:
 
 
 def scatter_type(
-    op: Op,
-    x: ArrayType,
-    indices: ArrayType,
-    updates: ArrayType,
-    *,
-    dimension_numbers: Any,
-    **_: Any,
+    op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, **p: Any
 ) -> ArrayType:
-    dims = dimension_numbers
+    dims = p["dimension_numbers"]
     what = _misfit(x, indices, updates, dims)
     if what:
         raise TypeError(f"[{op.name}] {what}; got {join_types((x, indices, updates))} and {dims}.")
@@ -346,16 +324,8 @@ def _misfit(x: ArrayType, indices: ArrayType, updates: ArrayType, dims: Any) -> 
     return ""
 
 
-def scatter_dims(
-    op: Op,
-    x: ArrayType,
-    indices: ArrayType,
-    updates: ArrayType,
-    *,
-    dimension_numbers: Any,
-    **_: Any,
-) -> Dims:
-    dims = dimension_numbers
+def scatter_dims(op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, **p: Any) -> Dims:
+    dims = p["dimension_numbers"]
     paired = dict(zip(dims.operand_batching_dims, dims.scatter_indices_batching_dims, strict=True))
     operand, batch, windows = window_factors(
         x,
@@ -378,34 +348,15 @@ def scatter_lower(body: str) -> Callable:
     """The lowered text of a scatter. body: the name of the combiner; empty to replace."""
 
     def rule(
-        op: Op,
-        e: Any,
-        ins: Any,
-        outs: Any,
-        x: str,
-        indices: str,
-        updates: str,
-        *,
-        dimension_numbers: Any,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str = "fill",
+        op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension_numbers: Any, **p: Any
     ) -> str:
-        dims = dimension_numbers
+        (x, indices, updates), dims, mode = xs, dimension_numbers, p.pop("mode", "fill")
         if mode == "clip":
             sizes = window_sizes(ins[0], ins[2], dims)
             axes = dims.scatter_dims_to_operand_dims
             limits = tuple(ins[0].shape[d] - sizes[d] for d in axes)
             indices = e.via(clamped, (ins[1],), indices, limits=limits)[0]
-        xs = (x, indices, updates)
-        return e.scatter(
-            xs,
-            ins,
-            dims,
-            body,
-            indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices,
-        )
+        return e.scatter((x, indices, updates), ins, dims, body, **p)
 
     return rule
 

@@ -51,24 +51,10 @@ from shardwise._src.ops.indexing.index_windows import (
     windows_inside,
 )
 from shardwise._src.ops.logical import eq, where
+from shardwise._src.ops.rules import linear_in_first
 from shardwise._src.types.array_type import array_type
 
 # -- dynamic_slice: the window of slice_sizes at the start indices, shifted into the operand --
-
-
-def _dynamic_slice_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *starts: str, slice_sizes: tuple
-) -> str:
-    return e.dynamic_slice(x, starts, ins, slice_sizes)
-
-
-def _dynamic_slice_jvp(
-    op: Op, primals: Any, tangents: Any, *, slice_sizes: tuple
-) -> tuple[Any, Any]:
-    out = dynamic_slice(*primals, slice_sizes=slice_sizes)
-    if tangents[0] is None:
-        return out, None
-    return out, dynamic_slice(tangents[0], *primals[1:], slice_sizes=slice_sizes)
 
 
 def _dynamic_slice_transpose(
@@ -107,18 +93,16 @@ dynamic_slice = Op(
     windows=slice_windows,
     type_rule=dynamic_slice_type,
     dims=dynamic_slice_dims,
-    lower=_dynamic_slice_lower,
-    jvp=_dynamic_slice_jvp,
+    lower=lambda op, e, ins, outs, x, *starts, slice_sizes: e.dynamic_slice(
+        x, starts, ins, slice_sizes
+    ),
+    jvp=linear_in_first,
     transpose=_dynamic_slice_transpose,
     batch=_dynamic_slice_batch,
 )
 
 
 # -- dynamic_update_slice: the operand with the window at the start indices replaced --
-
-
-def _update_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, update: str, *starts: str) -> str:
-    return e.dynamic_update_slice(x, update, starts, ins)
 
 
 def _update_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -151,15 +135,8 @@ def _update_batch(op: Op, mapped: Any, args: Any, ds: Any) -> tuple[Any, int]:
         return dynamic_update_slice(x, update, zero, *starts), 0
     window = tuple(range(1, len(starts) + 1))
     numbers = ScatterDimensionNumbers(window, (), window, (0,), (0,))
-    out = scatter(
-        x,
-        stacked(mapped.size, starts, ds[2:]),
-        update,
-        dimension_numbers=numbers,
-        unique_indices=True,
-        mode="clip",
-    )
-    return out, 0
+    how = {"dimension_numbers": numbers, "unique_indices": True, "mode": "clip"}
+    return scatter(x, stacked(mapped.size, starts, ds[2:]), update, **how), 0
 
 
 dynamic_update_slice = Op(
@@ -168,7 +145,9 @@ dynamic_update_slice = Op(
     windows=update_windows,
     type_rule=update_type,
     dims=update_dims,
-    lower=_update_lower,
+    lower=lambda op, e, ins, outs, x, update, *starts: e.dynamic_update_slice(
+        x, update, starts, ins
+    ),
     jvp=_update_jvp,
     transpose=_update_transpose,
     batch=_update_batch,
@@ -179,67 +158,22 @@ dynamic_update_slice = Op(
 
 
 def _gather_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    indices: str,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: tuple,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str = "fill",
-    fill_value: Any = None,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, indices: str, *, mode: str = "fill", **p: Any
 ) -> str:
     if 0 in outs[0].shape:  # the operand may be smaller than the unread windows
         return e.constant(0, outs[0])
     if mode == "fill":
-        return e.via(
-            _filled,
-            ins,
-            x,
-            indices,
-            dimension_numbers=dimension_numbers,
-            slice_sizes=slice_sizes,
-            indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices,
-            fill_value=fill_value,
-        )[0]
-    return e.gather(
-        x,
-        indices,
-        ins,
-        outs[0],
-        dimension_numbers,
-        slice_sizes,
-        indices_are_sorted=indices_are_sorted,
-        clip=mode == "clip",
-    )
+        return e.via(_filled, ins, x, indices, **p)[0]
+    how = {"indices_are_sorted": p.get("indices_are_sorted", False), "clip": mode == "clip"}
+    return e.gather(x, indices, ins, outs[0], p["dimension_numbers"], p["slice_sizes"], **how)
 
 
-def _filled(
-    x: Any,
-    indices: Any,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: tuple,
-    fill_value: Any,
-    **params: Any,
-) -> Any:
+def _filled(x: Any, indices: Any, *, fill_value: Any = None, **p: Any) -> Any:
     """Gathers within bounds, then overwrites the windows that are partly out of bounds."""
-    dims = dimension_numbers
-    out = gather(
-        x,
-        indices,
-        dimension_numbers=dims,
-        slice_sizes=slice_sizes,
-        mode="promise_in_bounds",
-        **params,
-    )
+    dims = p["dimension_numbers"]
+    out = gather(x, indices, mode="promise_in_bounds", **p)
     t = type_of(out)
-    inside = windows_inside(x, indices, dims.start_index_map, slice_sizes)
+    inside = windows_inside(x, indices, dims.start_index_map, p["slice_sizes"])
     if inside is None:
         return out
     kept = tuple(i for i in range(t.ndim) if i not in dims.offset_dims)
@@ -257,20 +191,11 @@ def _gather_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any
     return out, gather(tangents[0], indices, **p)
 
 
-def _gather_transpose(
-    op: Op,
-    ct: Any,
-    x: Any,
-    indices: Any,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: tuple,
-    fill_value: Any = None,
-    **p: Any,
-) -> list[Any]:
+def _gather_transpose(op: Op, ct: Any, x: Any, indices: Any, **p: Any) -> list[Any]:
     empty = zeros(x.aval.update(dtype=type_of(ct).dtype, weak_type=False))
-    numbers = as_scatter(dimension_numbers)
-    return [scatter_add(empty, indices, ct, dimension_numbers=numbers, **p), None]
+    how = {k: v for k, v in p.items() if k not in ("slice_sizes", "fill_value")}
+    how["dimension_numbers"] = as_scatter(p["dimension_numbers"])
+    return [scatter_add(empty, indices, ct, **how), None]
 
 
 def _gather_batch(
@@ -347,8 +272,9 @@ def _scatter_batch(
     return op(x, indices, updates, dimension_numbers=new, **p), 0
 
 
-def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any = 0) -> Any:
+def _read_back(x: Any, indices: Any, updates: Any, p: dict) -> Any:
     """The elements of `x` in the windows of a scatter, in the shape of the updates."""
+    dims = p["dimension_numbers"]
     return gather(
         x,
         indices,
@@ -357,7 +283,7 @@ def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any 
         indices_are_sorted=p.get("indices_are_sorted", False),
         unique_indices=p.get("unique_indices", False),
         mode=p.get("mode", "fill"),
-        fill_value=fill,
+        fill_value=0,
     )
 
 
@@ -395,12 +321,10 @@ def _sum_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
 def _sum_transpose(sign: Callable) -> Callable:
     """sign: applied to the cotangent of the updates."""
 
-    def rule(
-        op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
-    ) -> list[Any]:
+    def rule(op: Op, ct: Any, x: Any, indices: Any, updates: Any, **p: Any) -> list[Any]:
         ct_updates = None
         if is_linear(updates):
-            ct_updates = sign(read_back(ct, indices, updates, dimension_numbers, p))
+            ct_updates = sign(_read_back(ct, indices, updates, p))
         return [ct if is_linear(x) else None, None, ct_updates]
 
     return rule
@@ -439,7 +363,7 @@ def _winners(x: Any, indices: Any, updates: Any, p: dict) -> Any:
     ids = broadcast_in_dim(numbers, shape=t.shape, dims=batch)
     board = zeros(array_type(type_of(x).shape, np.dtype(np.int32)))
     board = scatter(board, indices, ids, **p)
-    return eq(read_back(board, indices, ids, dims, p), ids)
+    return eq(_read_back(board, indices, ids, p), ids)
 
 
 def _replace(x: Any, indices: Any, updates: Any, stays: Any, p: dict) -> Any:
@@ -447,17 +371,15 @@ def _replace(x: Any, indices: Any, updates: Any, stays: Any, p: dict) -> Any:
     return scatter_add(cleared, indices, where(stays, updates, lit(0, updates)), **p)
 
 
-def _scatter_transpose(
-    op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
-) -> list[Any]:
+def _scatter_transpose(op: Op, ct: Any, x: Any, indices: Any, updates: Any, **p: Any) -> list[Any]:
     """Linear scatters come from the jvp rule: with unique indices, or with zero updates."""
     ct_x = ct_updates = None
     t = type_of(updates)
     if is_linear(x):
         empty = zeros(t.update(dtype=type_of(ct).dtype, weak_type=False))
-        ct_x = scatter(ct, indices, empty, dimension_numbers=dimension_numbers, **p)
+        ct_x = scatter(ct, indices, empty, **p)
     if is_linear(updates):
-        ct_updates = read_back(ct, indices, updates, dimension_numbers, p)
+        ct_updates = _read_back(ct, indices, updates, p)
     return [ct_x, None, ct_updates]
 
 
@@ -467,19 +389,16 @@ scatter = _scatter_op("scatter", "", _scatter_jvp, _scatter_transpose, elements=
 # -- scatter_mul: linear in the operand; in the updates unless two overlap --
 
 
-def _mul_jvp(
-    op: Op, primals: Any, tangents: Any, *, dimension_numbers: Any, **p: Any
-) -> tuple[Any, Any]:
+def _mul_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     x, indices, updates = primals
     t, _, tu = tangents
-    numbers = {"dimension_numbers": dimension_numbers}
-    out = scatter_mul(*primals, **numbers, **p)
-    total = None if t is None else scatter_mul(t, indices, updates, **numbers, **p)
+    out = scatter_mul(*primals, **p)
+    total = None if t is None else scatter_mul(t, indices, updates, **p)
     if tu is not None:
         _require_unique(p)
-        old = read_back(x, indices, updates, dimension_numbers, p)
+        old = _read_back(x, indices, updates, p)
         empty = zeros(type_of(x).strong())
-        part = scatter_add(empty, indices, mul(tu, old), **numbers, **p)
+        part = scatter_add(empty, indices, mul(tu, old), **p)
         total = part if total is None else add(total, part)
     return out, total
 
@@ -492,14 +411,11 @@ def _require_unique(p: dict) -> None:
         )
 
 
-def _mul_transpose(
-    op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
-) -> list[Any]:
+def _mul_transpose(op: Op, ct: Any, x: Any, indices: Any, updates: Any, **p: Any) -> list[Any]:
     if is_linear(updates):
         _require_unique(p)
-        return [None, None, read_back(mul(ct, x), indices, updates, dimension_numbers, p)]
-    numbers = {"dimension_numbers": dimension_numbers}
-    return [scatter_mul(ct, indices, updates, **numbers, **p), None, None]
+        return [None, None, _read_back(mul(ct, x), indices, updates, p)]
+    return [scatter_mul(ct, indices, updates, **p), None, None]
 
 
 scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose)
@@ -508,22 +424,19 @@ scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose)
 # -- scatter_min, scatter_max: ties share the tangent --
 
 
-def _extremal_jvp(
-    op: Op, primals: Any, tangents: Any, *, dimension_numbers: Any, **p: Any
-) -> tuple[Any, Any]:
+def _extremal_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     x, indices, updates = primals
     t, _, tu = tangents
-    numbers = {"dimension_numbers": dimension_numbers}
-    out = op(*primals, **numbers, **p)
+    out = op(*primals, **p)
     if t is None and tu is None:
         return out, None
-    best = read_back(out, indices, updates, dimension_numbers, p)
+    best = _read_back(out, indices, updates, p)
     from_x = convert_element_type(eq(x, out), dtype=type_of(x).dtype)
     from_updates = convert_element_type(eq(updates, best), dtype=type_of(x).dtype)
-    ties = scatter_add(from_x, indices, from_updates, **numbers, **p)
+    ties = scatter_add(from_x, indices, from_updates, **p)
     total = zeros(type_of(x).strong()) if t is None else mul(t, from_x)
     if tu is not None:
-        total = scatter_add(total, indices, mul(tu, from_updates), **numbers, **p)
+        total = scatter_add(total, indices, mul(tu, from_updates), **p)
     return out, div(total, ties)
 
 

@@ -45,15 +45,6 @@ from shardwise._src.types.dtypes import is_complex, real_dtype
 # -- det --
 
 
-def _det_results(x: ArrayType) -> list:
-    return [((), x.dtype)]
-
-
-def _det_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    on_cpu(op, e)
-    return e.via(_product_of_pivots, ins, x)[0]
-
-
 def _product_of_pivots(x: Any) -> Any:
     found, pivots, _ = lu(x)
     last = type_of(x).ndim - 2
@@ -78,21 +69,18 @@ def _det_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 det = matrix_op(
-    "det", (2,), results=_det_results, lower=_det_lower, square=True, multiple=False, jvp=_det_jvp
+    "det",
+    (2,),
+    results=lambda x: [((), x.dtype)],
+    body=_product_of_pivots,
+    square=True,
+    multiple=False,
+    jvp=_det_jvp,
 )
 
 # -- adjugate: the adjugate of a product is the reversed product of adjugates. So for x = u s vᴴ
 #    it is the adjugate of s, a diagonal of products of all singular values but one, between
 #    det(vᴴ) v and det(u) uᴴ --
-
-
-def _adjugate_results(x: ArrayType) -> list:
-    return [(x.shape, x.dtype)]
-
-
-def _adjugate_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    on_cpu(op, e)
-    return e.via(_by_singular_values, ins, x)[0]
 
 
 def _by_singular_values(x: Any) -> Any:
@@ -157,8 +145,8 @@ def _exclusive(x: Any, axis: int, reverse: bool) -> Any:
 adjugate = matrix_op(
     "adjugate",
     (2,),
-    results=_adjugate_results,
-    lower=_adjugate_lower,
+    results=lambda x: [(x.shape, x.dtype)],
+    body=_by_singular_values,
     square=True,
     multiple=False,
     jvp=_adjugate_jvp,

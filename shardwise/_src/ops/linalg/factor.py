@@ -22,17 +22,13 @@ def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     (t,) = ins
     if e.platform != "cpu":
         full = e.let(f"stablehlo.cholesky {x}, lower = true : {e.ty(t)}")
-        return e.via(_lower_triangle, (t,), full)[0]
+        return e.via(triangle, (t,), full, lower=True)[0]
     batch = t.ndim - 2
     info = array_type(t.shape[:-2], INT32)
     found = e.lapack(
         "potrf", [x], ins, (t, info), batch=batch, config={"uplo": "L"}, aliases={0: 0}
     )
     return e.via(_checked_triangle, (t, info), *found)[0]
-
-
-def _lower_triangle(x: Any) -> Any:
-    return triangle(x, True)
 
 
 def _checked_triangle(x: Any, info: Any) -> Any:

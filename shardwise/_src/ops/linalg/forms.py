@@ -39,19 +39,9 @@ def _schur_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) 
     values = (w,) if is_complex(t.dtype) else (w, w)
     chosen = array_type(t.shape[:-2], np.dtype(np.int32))
     config = {"mode": "V" if vectors else "N", "sort": "N"}
-    found = checked(
-        op,
-        e,
-        "gees",
-        [x],
-        ins,
-        (t, t, *values, chosen),
-        t.ndim - 2,
-        config=config,
-        aliases={0: 0},
-        finite=identity,
-    )
-    return found[: len(outs)]
+    results = (t, t, *values, chosen)
+    how = {"config": config, "aliases": {0: 0}, "finite": identity}
+    return checked(op, e, "gees", [x], ins, results, **how)[: len(outs)]
 
 
 schur = matrix_op("schur", (2,), results=_schur_results, lower=_schur_lower, square=True)
@@ -70,7 +60,7 @@ def _hessenberg_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     if n < 2:
         return [x, e.constant(0, outs[1])]
     config = {"low": np.int32(1), "high": np.int32(n)}
-    return checked(op, e, "gehrd", [x], ins, outs, t.ndim - 2, config=config, aliases={0: 0})
+    return checked(op, e, "gehrd", [x], ins, outs, config=config, aliases={0: 0})
 
 
 hessenberg = matrix_op(
@@ -93,17 +83,8 @@ def _tridiagonal_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bo
         values = e.via(_real_diagonal, ins, x)[0]
         return [x, values, e.constant(0, outs[2]), e.constant(0, outs[3])]
     name = prefix(t.dtype, "sytrd", "hetrd")
-    return checked(
-        op,
-        e,
-        name,
-        [x],
-        ins,
-        outs,
-        t.ndim - 2,
-        aliases={0: 0},
-        config={"uplo": "L" if lower else "U"},
-    )
+    config = {"uplo": "L" if lower else "U"}
+    return checked(op, e, name, [x], ins, outs, aliases={0: 0}, config=config)
 
 
 def _real_diagonal(x: Any) -> Any:

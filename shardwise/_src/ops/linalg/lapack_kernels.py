@@ -16,13 +16,14 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reduce_sum
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.triangular import INT32, adjoint, check_matrices, left_to_partitioner
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex, is_inexact
@@ -34,11 +35,12 @@ def matrix_op(
     name: str,
     ranks: tuple[int, ...],
     results: Results,
-    lower: Callable,
+    lower: Callable | None = None,
     *,
+    body: Callable | None = None,
     square: bool = False,
     multiple: bool = True,
-    batch: Callable | None = None,
+    batch: Callable = batch_leading,
     divided: str | Callable[..., str] = "",
     jvp: Any = None,
     **rules: Any,
@@ -47,6 +49,7 @@ def matrix_op(
 
     ranks:   the number of dimensions of each operand in addition to the batch.
     results: shape and dtype of each result, by the types of the operands, all without a batch.
+    body:    a function over ops by which it is lowered, on CPU only, if it has no rule `lower`.
     square:  whether the first operand must be square.
     divided: dimension factors without a batch, if matrices may then be sharded, such as
              "ab -> ab, -" (- marks an unsharded dimension); or a function of types and parameters.
@@ -82,26 +85,22 @@ def matrix_op(
             tuple([(*names, *[None] * len(shape)) for shape, _ in found]),
         )
 
+    def by_body(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> Any:
+        on_cpu(op, e)
+        found = e.via(body, ins, *xs, **p)
+        return found if multiple else found[0]
+
     return Op(
         name,
         multiple=multiple,
         is_expensive=True,
         type_rule=type_rule,
         dims=dims,
-        lower=lower,
-        batch=batch or (_batch_several if multiple else _batch),
+        lower=lower or by_body,
+        batch=batch,
         jvp=jvp and (left_to_partitioner(jvp) if divided else jvp),
         **rules,
     )
-
-
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    return op(*[batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)], **p), 0
-
-
-def _batch_several(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    outs, _ = _batch(op, mapped, args, ds, **p)
-    return outs, [0] * len(outs)
 
 
 # -- the Hermitian part; a sharded matrix needs one exchange --
@@ -126,7 +125,7 @@ hermitian_part = matrix_op(
     square=True,
     multiple=False,
     divided="ab -> ab",
-    jvp=lambda op, primals, tangents: (op(*primals), op(*tangents)),
+    jvp=linear_jvp,
     transpose=lambda op, ct, x: [op(ct)],
 )
 
@@ -150,17 +149,19 @@ def checked(
     xs: Sequence[str],
     ins: Sequence[ArrayType],
     outs: Sequence[ArrayType],
-    batch: int,
     *,
     finite: Callable | None = None,
     **more: Any,
 ) -> list[str]:
     """The results of a kernel whose last result reports failure: the others become NaN then.
 
+    The last operand is a matrix.
+
     finite: returns the part of the operand that the kernel reads. Results are also NaN if it is
             not finite: iterative kernels might never terminate then, so they get zeros.
     """
     on_cpu(op, e)
+    batch = ins[-1].ndim - 2
     info = array_type(ins[0].shape[:batch], INT32)
     types, bad = (*outs, info), ""
     if finite is not None:

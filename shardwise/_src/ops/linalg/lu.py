@@ -18,7 +18,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape
+from shardwise._src.ops.basis import batch_leading, reduce_sum, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
@@ -36,6 +36,7 @@ from shardwise._src.ops.linalg.triangular import (
 )
 from shardwise._src.ops.logical import select_n, where
 from shardwise._src.ops.loops import repeat
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.ops.shape import pad, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sort import sort
@@ -87,18 +88,14 @@ def _exchange(i: Any, pivots: Any, order: Any) -> list[Any]:
     return [pivots, where(here, its, where(there, mine, order))]
 
 
-def _permutation_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    return op(move_axis(args[0], ds[0], 0), **p), 0
-
-
 lu_pivots_to_permutation = Op(
     "lu_pivots_to_permutation",
     is_expensive=True,
     type_rule=_permutation_type,
     dims=_permutation_dims,
     lower=_permutation_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-    batch=_permutation_batch,
+    jvp=zero_jvp,
+    batch=batch_leading,
 )
 
 # -- lu --
@@ -255,8 +252,7 @@ def _solve_transpose(
 def _solve_batch(op: Op, mapped: Any, args: Any, ds: Any, *, form: str) -> tuple[Any, Any]:
     *matrices, b = args
     if any(d is not None for d in ds[:3]):
-        moved = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-        return op(*moved, form=form), 0
+        return batch_leading(op, mapped, args, ds, form=form)
     at = type_of(b).ndim - 1
     return for_one_matrix(lambda b: op(*matrices, b, form=form), b, ds[3], at)
 

@@ -90,13 +90,9 @@ def _product_lower(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> st
     on_cpu(op, e)
     t = ins[0]
     if 0 in ins[1].shape[-1:]:
-        return e.via(_eye, (), shape=t.shape, dtype=t.dtype)[0]
+        return e.via(eye, (), shape=t.shape, dtype=t.dtype)[0]
     name = prefix(t.dtype, "orgqr", "ungqr")
     return e.lapack(name, [a, taus], ins, outs, batch=t.ndim - 2, aliases={0: 0})[0]
-
-
-def _eye(shape: tuple, dtype: Any) -> Any:
-    return eye(shape, dtype)
 
 
 householder_product = matrix_op(
@@ -143,13 +139,6 @@ def _qr_results(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> list:
     k = m if full_matrices else min(m, n)
     order = [((n,), INT32)] if pivoting else []
     return [((m, k), x.dtype), ((k, n), x.dtype), *order]
-
-
-def _qr_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, full_matrices: bool, pivoting: bool
-) -> list[str]:
-    on_cpu(op, e)
-    return e.via(_factors, ins, x, full_matrices=full_matrices, pivoting=pivoting)
 
 
 def _factors(x: Any, full_matrices: bool, pivoting: bool) -> list[Any]:
@@ -233,4 +222,4 @@ def _divided(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> str:
     return f"ab -> {q}, {r}{', -' if pivoting else ''}"
 
 
-qr = matrix_op("qr", (2,), results=_qr_results, lower=_qr_lower, jvp=_qr_jvp, divided=_divided)
+qr = matrix_op("qr", (2,), results=_qr_results, body=_factors, jvp=_qr_jvp, divided=_divided)

@@ -62,18 +62,8 @@ def _eigh_lower(
 ) -> list[str]:
     t, name = ins[0], prefix(ins[0].dtype, "syevd", "heevd")
     config = {"mode": "V" if vectors else "N", "uplo": "L" if lower else "U"}
-    found = checked(
-        op,
-        e,
-        name,
-        [x],
-        ins,
-        (t, outs[-1]),
-        t.ndim - 2,
-        config=config,
-        aliases={0: 0},
-        finite=_lower if lower else _upper,
-    )
+    how = {"config": config, "aliases": {0: 0}, "finite": _lower if lower else _upper}
+    found = checked(op, e, name, [x], ins, (t, outs[-1]), **how)
     return found if vectors else found[1:]
 
 
@@ -130,46 +120,24 @@ def _svd_results(
 
 
 def _svd_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    full_matrices: bool,
-    vectors: bool,
-    algorithm: str = "gesdd",
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, algorithm: str = "gesdd", **p: Any
 ) -> list[str]:
     on_cpu(op, e)
     (t,) = ins
-    (m, n), batch = t.shape[-2:], t.ndim - 2
+    (m, n), full_matrices, vectors = t.shape[-2:], p["full_matrices"], p["vectors"]
     if full_matrices and vectors and 0 in (m, n):
         return [
             e.constant(0, outs[0]),
-            *[e.via(_eye, (), shape=out.shape, dtype=out.dtype)[0] for out in outs[1:]],
+            *[e.via(eye, (), shape=out.shape, dtype=out.dtype)[0] for out in outs[1:]],
         ]
-    k, leading = min(m, n), t.shape[:batch]
+    k, leading = min(m, n), t.shape[:-2]
     s, *rest = outs
     if not vectors:
         rest = [array_type((*leading, *own), t.dtype) for own in ((m, k), (k, n))]
     mode = "N" if not vectors else "A" if full_matrices else "S"
-    found = checked(
-        op,
-        e,
-        algorithm,
-        [x],
-        ins,
-        (t, s, *rest),
-        batch,
-        config={"mode": mode},
-        aliases={0: 0},
-        finite=identity,
-    )
+    how = {"config": {"mode": mode}, "aliases": {0: 0}, "finite": identity}
+    found = checked(op, e, algorithm, [x], ins, (t, s, *rest), **how)
     return found[1 : len(outs) + 1]
-
-
-def _eye(shape: tuple, dtype: Any) -> Any:
-    return eye(shape, dtype)
 
 
 def _svd_jvp(
@@ -242,25 +210,11 @@ def _eig_lower(
     vectors = array_type(t.shape, outs[0].dtype)
     values = (w,) if is_complex(t.dtype) else (w, w)
     config = {"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"}
-    found = checked(
-        op,
-        e,
-        "geev",
-        [x],
-        ins,
-        (*values, vectors, vectors),
-        t.ndim - 2,
-        config=config,
-        finite=identity,
-    )
-    *parts, vl, vr = found
+    results = (*values, vectors, vectors)
+    *parts, vl, vr = checked(op, e, "geev", [x], ins, results, config=config, finite=identity)
     if len(parts) == 2:
-        parts = e.via(_complex, values, *parts)
+        parts = e.via(ew.complex, values, *parts)
     return [parts[0], *([vl] if left else []), *([vr] if right else [])]
-
-
-def _complex(x: Any, y: Any) -> Any:
-    return ew.complex(x, y)
 
 
 def _eig_jvp(

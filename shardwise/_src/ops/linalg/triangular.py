@@ -17,7 +17,7 @@ import numpy as np
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, move_axis, reshape, transpose
+from shardwise._src.ops.basis import batch_leading, move_axis, reshape, transpose
 from shardwise._src.ops.contract import Precision, dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
@@ -138,36 +138,18 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
     return Dims(ins, ins[1:])
 
 
-def _lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    a: str,
-    b: str,
-    *,
-    left_side: bool,
-    lower: bool,
-    form: str,
-    unit_diagonal: bool,
-) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
     if e.platform == "cpu":
         config = {
-            "side": "L" if left_side else "R",
-            "uplo": "L" if lower else "U",
+            "side": "L" if p["left_side"] else "R",
+            "uplo": "L" if p["lower"] else "U",
             "trans_x": form,
-            "diag": "U" if unit_diagonal else "N",
+            "diag": "U" if p["unit_diagonal"] else "N",
         }
         batch = ins[0].ndim - 2
         return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
-    flags = ", ".join(
-        f"{name} = {'true' if value else 'false'}"
-        for name, value in (
-            ("left_side", left_side),
-            ("lower", lower),
-            ("unit_diagonal", unit_diagonal),
-        )
-    )
+    names = ("left_side", "lower", "unit_diagonal")
+    flags = ", ".join(f"{name} = {'true' if p[name] else 'false'}" for name in names)
     kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[form]
     return e.let(
         f'"stablehlo.triangular_solve"({a}, {b}) <{{{flags}, '
@@ -204,8 +186,7 @@ def _transpose(op: Op, ct: Any, a: Any, b: Any, *, form: str, **p: Any) -> list[
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, left_side: bool, **p: Any) -> tuple:
     (a, b), (da, db) = args, ds
     if da is not None:
-        pair = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-        return op(*pair, left_side=left_side, **p), 0
+        return batch_leading(op, mapped, args, ds, left_side=left_side, **p)
     at = type_of(b).ndim - (1 if left_side else 2)  # after the columns, or the rows
     return for_one_matrix(lambda b: op(a, b, left_side=left_side, **p), b, db, at)
 

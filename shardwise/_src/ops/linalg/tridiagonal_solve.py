@@ -13,7 +13,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.lapack_kernels import checked, columns_of, on_cpu
 from shardwise._src.ops.linalg.triangular import KERNEL_DTYPES, for_one_matrix
@@ -45,20 +45,16 @@ def _dims(op: Op, *types: ArrayType, **_: Any) -> Dims:
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> str:
     on_cpu(op, e)
-    batch = ins[0].ndim - 1
     if perturbed:
-        return e.lapack("tridiagonal_solve_perturbed_ffi", xs, ins, outs, batch=batch)[0]
-    return checked(op, e, "gtsv", xs, ins, ins, batch, aliases={i: i for i in range(4)})[3]
+        kernel = "tridiagonal_solve_perturbed_ffi"
+        return e.lapack(kernel, xs, ins, outs, batch=ins[0].ndim - 1)[0]
+    return checked(op, e, "gtsv", xs, ins, ins, aliases={i: i for i in range(4)})[3]
 
 
-def _shifted(x: Any, by: int) -> Any:
-    """Elements of the last dimension, shifted by `by`; filled with zeros."""
-    config = (*[(0, 0, 0)] * (type_of(x).ndim - 1), (by, -by, 0))
-    return pad(x, lit(0, x), padding_config=config)
-
-
-def _rows(x: Any, by: int) -> Any:
-    config = (*[(0, 0, 0)] * (type_of(x).ndim - 2), (by, -by, 0), (0, 0, 0))
+def _shifted(x: Any, by: int, after: int = 0) -> Any:
+    """Elements shifted by `by` along the dimension before the last `after`; filled with zeros."""
+    none = (0, 0, 0)
+    config = (*[none] * (type_of(x).ndim - 1 - after), (by, -by, 0), *[none] * after)
     return pad(x, lit(0, x), padding_config=config)
 
 
@@ -68,7 +64,7 @@ def _product(lines: Any, x: Any) -> Any:
     total = None
     for line, by in zip(lines, (1, 0, -1), strict=True):
         if line is not None:
-            part = ew.mul(columns_of(line, count), _rows(x, by) if by else x)
+            part = ew.mul(columns_of(line, count), _shifted(x, by, 1) if by else x)
             total = part if total is None else ew.add(total, part)
     return total
 
@@ -91,8 +87,7 @@ def _transpose(op: Op, ct: Any, dl: Any, d: Any, du: Any, b: Any, **p: Any) -> l
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
     *lines, b = args
     if any(d is not None for d in ds[:3]):
-        moved = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
-        return op(*moved, **p), 0
+        return batch_leading(op, mapped, args, ds, **p)
     return for_one_matrix(lambda b: op(*lines, b, **p), b, ds[3], type_of(b).ndim - 1)
 
 

@@ -22,13 +22,14 @@ import numpy as np
 from shardwise._src.base.config import default_prng_impl, enable_x64, threefry_partitionable
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import move_axis, reshape
+from shardwise._src.ops.basis import batch_leading, move_axis, reshape
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import sub
 from shardwise._src.ops.families import elementwise_dims
 from shardwise._src.ops.logical import bitwise_or, shift_right_logical
 from shardwise._src.ops.random import rng, threefry
-from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4, Counters
+from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4
+from shardwise._src.ops.rules import batch_in_place, same_value
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
@@ -55,34 +56,31 @@ class Generator:
     each: bool = True
 
 
-def _of_counters(name: str, functions: Counters) -> Generator:
-    return Generator(
-        name, (functions.key,), functions.seed, functions.split, functions.fold_in, functions.bits
-    )
+def _of(name: str, functions: Any, key_shape: tuple[int, ...], **others: Any) -> Generator:
+    """The generator of the functions of a module, or of `Counters`. others: fields that differ."""
+    own = {
+        "seed": functions.seed,
+        "split": functions.split,
+        "fold_in": functions.fold_in,
+        "bits": functions.bits,
+    }
+    return Generator(name, key_shape, **own | others)
 
 
 GENERATORS = {
     found.name: found
     for found in (
-        Generator(
-            "threefry2x32",
-            threefry.KEY_SHAPE,
-            threefry.seed,
-            threefry.split,
-            threefry.fold_in,
-            threefry.bits,
-        ),
-        _of_counters("threefry4x32", THREEFRY4),
-        _of_counters("philox2x32", PHILOX2),
-        _of_counters("philox4x32", PHILOX4),
-        Generator("rbg", rng.KEY_SHAPE, rng.seed, rng.split, rng.fold_in, rng.bits, each=False),
-        Generator(
+        _of("threefry2x32", threefry, threefry.KEY_SHAPE),
+        _of("threefry4x32", THREEFRY4, (THREEFRY4.key,)),
+        _of("philox2x32", PHILOX2, (PHILOX2.key,)),
+        _of("philox4x32", PHILOX4, (PHILOX4.key,)),
+        _of("rbg", rng, rng.KEY_SHAPE, each=False),
+        _of(
             "unsafe_rbg",
+            rng,
             rng.KEY_SHAPE,
-            rng.seed,
-            rng.unsafe_split,
-            rng.unsafe_fold_in,
-            rng.bits,
+            split=rng.unsafe_split,
+            fold_in=rng.unsafe_fold_in,
             each=False,
         ),
     )
@@ -114,6 +112,11 @@ def _check_shape(name: str, shape: tuple) -> None:
         raise ValueError(f"[{name}] sizes must not be negative; got shape {shape}.")
 
 
+def _key_op(name: str, **fields: Any) -> Op:
+    """An op on keys."""
+    return Op(name, elements=Elements.KNOWN, is_expensive=True, **fields)
+
+
 # -- random_wrap, random_unwrap: keys from their integers and back --
 
 
@@ -132,23 +135,18 @@ def _wrap_dims(op: Op, x: ArrayType, *, dtype: KeyDType) -> Dims:
     return Dims(((*names, *[None] * len(dtype.physical_shape)),), (names,))
 
 
-def _wrap_batch(op: Op, mapped: Any, args: Any, dims: Any, *, dtype: KeyDType) -> tuple[Any, int]:
-    return random_wrap(move_axis(args[0], dims[0], 0), dtype=dtype), 0
-
-
-random_wrap = Op(
-    "random_wrap",
-    elements=Elements.KNOWN,
-    is_expensive=True,
-    type_rule=_wrap_type,
-    dims=_wrap_dims,
-    lower=lambda op, e, ins, outs, x, *, dtype: x,
-    batch=_wrap_batch,
+random_wrap = _key_op(
+    "random_wrap", type_rule=_wrap_type, dims=_wrap_dims, lower=same_value, batch=batch_leading
 )
 
 
 def _unwrap_type(op: Op, keys: ArrayType) -> ArrayType:
     _check_keys("random_unwrap", keys)
+    return words_of(keys)
+
+
+def words_of(keys: ArrayType) -> ArrayType:
+    """The type of the integers of keys."""
     return array_type(keys.shape + keys.dtype.physical_shape, keys.dtype.physical_dtype)
 
 
@@ -157,14 +155,12 @@ def _unwrap_dims(op: Op, keys: ArrayType) -> Dims:
     return Dims((names,), ((*names, *[None] * len(keys.dtype.physical_shape)),))
 
 
-random_unwrap = Op(
+random_unwrap = _key_op(
     "random_unwrap",
-    elements=Elements.KNOWN,
-    is_expensive=True,
     type_rule=_unwrap_type,
     dims=_unwrap_dims,
-    lower=lambda op, e, ins, outs, keys: keys,
-    batch=lambda op, mapped, args, dims: (op(args[0]), dims[0]),
+    lower=same_value,
+    batch=batch_in_place,
 )
 
 
@@ -181,14 +177,12 @@ def _seed_lower(op: Op, e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDT
     return e.via(generator(dtype).seed, ins, seeds)[0]
 
 
-random_seed = Op(
+random_seed = _key_op(
     "random_seed",
-    elements=Elements.KNOWN,
-    is_expensive=True,
     type_rule=_seed_type,
     dims=elementwise_dims,
     lower=_seed_lower,
-    batch=lambda op, mapped, args, dims, *, dtype: (op(args[0], dtype=dtype), dims[0]),
+    batch=batch_in_place,
 )
 
 
@@ -222,8 +216,7 @@ def _fold_dims(op: Op, keys: ArrayType, data: ArrayType) -> Dims:
 
 
 def _fold_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, data: str) -> str:
-    buffer = _unwrap_type(random_unwrap, ins[0])
-    return e.via(generator(ins[0].dtype).fold_in, (buffer, ins[1]), keys, data)[0]
+    return e.via(generator(ins[0].dtype).fold_in, (words_of(ins[0]), ins[1]), keys, data)[0]
 
 
 def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
@@ -247,14 +240,8 @@ def _leading(x: Any, shape: tuple, dim: int | None, rank: int) -> Any:
     return reshape(x, shape=(shape[dim],) + (1,) * (rank - 1)) if len(shape) == 1 < rank else x
 
 
-random_fold_in = Op(
-    "random_fold_in",
-    elements=Elements.KNOWN,
-    is_expensive=True,
-    type_rule=_fold_type,
-    dims=_fold_dims,
-    lower=_fold_lower,
-    batch=_fold_batch,
+random_fold_in = _key_op(
+    "random_fold_in", type_rule=_fold_type, dims=_fold_dims, lower=_fold_lower, batch=_fold_batch
 )
 
 
@@ -272,23 +259,18 @@ def _split_type(op: Op, keys: ArrayType, *, shape: tuple, partitionable: bool = 
     return array_type(keys.shape + shape, keys.dtype)
 
 
-def _split_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, partitionable: bool = True
-) -> str:
-    fun = generator(ins[0].dtype).split
-    words = _unwrap_type(random_unwrap, ins[0])
-    return e.via(fun, (words,), keys, shape=shape, partitionable=partitionable)[0]
+def _split_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, **p: Any) -> str:
+    how = {"partitionable": True, **p}
+    return e.via(generator(ins[0].dtype).split, (words_of(ins[0]),), keys, **how)[0]
 
 
-random_split = Op(
+random_split = _key_op(
     "random_split",
-    elements=Elements.KNOWN,
     consumes_key=True,
-    is_expensive=True,
     type_rule=_split_type,
     dims=_fanned_dims,
     lower=_split_lower,
-    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
+    batch=batch_in_place,
 )
 
 
@@ -302,37 +284,18 @@ def _bits_type(
     return array_type(keys.shape + shape, threefry.UNSIGNED[bit_width])
 
 
-def _bits_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    keys: str,
-    *,
-    shape: tuple,
-    bit_width: int,
-    partitionable: bool = True,
-) -> str:
-    fun = generator(ins[0].dtype).bits
-    return e.via(
-        fun,
-        (_unwrap_type(random_unwrap, ins[0]),),
-        keys,
-        shape=shape,
-        width=bit_width,
-        partitionable=partitionable,
-    )[0]
+def _bits_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, *, bit_width: int, **p: Any) -> str:
+    how = {"partitionable": True, **p, "width": bit_width}
+    return e.via(generator(ins[0].dtype).bits, (words_of(ins[0]),), keys, **how)[0]
 
 
-random_bits = Op(
+random_bits = _key_op(
     "random_bits",
-    elements=Elements.KNOWN,
     consumes_key=True,
-    is_expensive=True,
     type_rule=_bits_type,
     dims=_fanned_dims,
     lower=_bits_lower,
-    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
+    batch=batch_in_place,
 )
 
 

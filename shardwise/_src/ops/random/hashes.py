@@ -32,7 +32,7 @@ class _Writer:
 
     def __init__(self, e: Any, out: ArrayType):
         self.e, self.out = e, out
-        self.ty, self.wide = e.ty(out), e.ty(out.update(dtype=U64))
+        self.wide = out.update(dtype=U64)
         self.numbers: dict[int, str] = {}
 
     def number(self, n: int) -> str:
@@ -41,7 +41,7 @@ class _Writer:
         return self.numbers[n]
 
     def do(self, name: str, a: str, b: str) -> str:
-        return self.e.let(f"stablehlo.{name} {a}, {b} : {self.ty}")
+        return self.e.apply(name, self.out, a, b)
 
     def xor(self, first: str, *others: str) -> str:
         for x in others:
@@ -58,13 +58,9 @@ class _Writer:
     def product(self, a: str, factor: int) -> tuple[str, str]:
         """The upper and lower halves of a product of 64 bits."""
         e, wide = self.e, self.wide
-        x = e.let(f"stablehlo.convert {a} : ({self.ty}) -> {wide}")
-        by = e.constant(factor, self.out.update(dtype=U64))
-        x = e.let(f"stablehlo.multiply {x}, {by} : {wide}")
-        places = e.constant(32, self.out.update(dtype=U64))
-        x = e.let(f"stablehlo.shift_right_logical {x}, {places} : {wide}")
-        upper = e.let(f"stablehlo.convert {x} : ({wide}) -> {self.ty}")
-        return upper, self.do("multiply", a, self.number(factor))
+        x = e.apply("multiply", wide, e.cast(a, self.out, U64), e.constant(factor, wide))
+        x = e.apply("shift_right_logical", wide, x, e.constant(32, wide))
+        return e.cast(x, wide, U32), self.do("multiply", a, self.number(factor))
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reshape
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import (
     add,
@@ -36,8 +36,8 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwise_dims, lit
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
 from shardwise._src.ops.loops import iterate, repeat
-from shardwise._src.ops.random.bits import is_key, random_wrap
-from shardwise._src.ops.random.rejection import Source, keys_type
+from shardwise._src.ops.random.bits import is_key, random_wrap, words_of
+from shardwise._src.ops.random.rejection import Source
 from shardwise._src.ops.special.incomplete import random_gamma_grad
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import KeyDType, finfo
@@ -120,18 +120,11 @@ def _gamma_end(keys: Any, a: Any, cube: Any, *, source: Source, log_space: bool)
 
 
 def _gamma_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    keys: str,
-    a: str,
-    *,
-    log_space: bool,
-    partitionable: bool = True,
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, a: str, *, log_space: bool, **p: Any
 ) -> str:
+    partitionable = p.get("partitionable", True)
     source = Source(ins[0].dtype, partitionable)
-    k, t = keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
+    k, t = words_of(ins[0]), array_type(ins[1].shape, ins[1].dtype)
     if t.ndim and not source.generator.each:
         zero, params = e.constant(0, t), {"log_space": log_space, "partitionable": partitionable}
         return repeat(
@@ -172,11 +165,6 @@ def _gamma_jvp(
     return out, mul(tangents[1], div(random_gamma_grad(a, sample), sample))
 
 
-def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    keys, a = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
-    return random_gamma(keys, a, **p), 0
-
-
 random_gamma = Op(
     "random_gamma",
     elements=Elements.KNOWN,
@@ -186,5 +174,5 @@ random_gamma = Op(
     dims=elementwise_dims,
     lower=_gamma_lower,
     jvp=_gamma_jvp,
-    batch=_gamma_batch,
+    batch=batch_leading,
 )

@@ -10,6 +10,7 @@ The draws are those of `jax.random` for the same keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.barrier import kept as once
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import (
@@ -46,8 +47,16 @@ from shardwise._src.ops.elementwise import (
 )
 from shardwise._src.ops.families import BOOL, FLOATING, check_domain, lit
 from shardwise._src.ops.loops import iterate
-from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bits, unit_floats
+from shardwise._src.ops.random.bits import (
+    Generator,
+    generator,
+    is_key,
+    unit_bits,
+    unit_floats,
+    words_of,
+)
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.rules import zero_jvp
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special.special_functions import erf_inv, lgamma
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
@@ -98,10 +107,6 @@ def _larger(x: Any, y: Any) -> Any:
     return where(gt(x, y), x, y)
 
 
-def keys_type(t: ArrayType) -> ArrayType:
-    return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
-
-
 # -- ops that draw, for each key, an array --
 
 
@@ -124,10 +129,6 @@ def _rates_dims(op: Op, keys: ArrayType, *rates: ArrayType, **params: Any) -> Di
     return Dims((names[: keys.ndim], *[names] * len(rates)), (names,))
 
 
-def _batch_rates(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    return op(*[batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)], **p), 0
-
-
 def _rest(keys: Any, rates: Any) -> tuple[int, ...]:
     """The dimensions of the parameters that the keys do not have; keys are integers here."""
     return type_of(rates).shape[type_of(keys).ndim - 1 :]
@@ -142,6 +143,31 @@ def _drawing(active: Any, keys: Any) -> Any:
     own = type_of(keys).ndim - 1
     some = reduce_or(active, axes=tuple(range(own, len(shape))))
     return broadcast_in_dim(some, shape=shape, dims=tuple(range(own)))
+
+
+def _drawn(
+    e: Any, start: Callable, step: Callable, ins: Any, xs: Sequence[str], source: Source
+) -> list[str]:
+    """The state after a loop: a mask, the keys as integers, then arrays of the parameters' type."""
+    k, t = words_of(ins[0]), array_type(ins[1].shape, ins[1].dtype)
+    state = e.via(start, (k, *[t] * (len(ins) - 1)), *xs)
+    types = (t.update(dtype=BOOL), k, *[t] * (len(state) - 2))
+    return iterate(e, step, types, state, source=source)
+
+
+def _drawing_op(name: str, type_rule: Callable, lower: Callable) -> Op:
+    """An op that draws an array for each key, without a derivative."""
+    return Op(
+        name,
+        elements=Elements.KNOWN,
+        consumes_key=True,
+        is_expensive=True,
+        type_rule=type_rule,
+        dims=_rates_dims,
+        lower=lower,
+        jvp=zero_jvp,
+        batch=batch_leading,
+    )
 
 
 # -- random_poisson: for rates in float32 --
@@ -219,37 +245,16 @@ def _poisson_end(rate: Any, knuth: Any, hormann: Any, *, dtype: Any) -> Any:
 
 
 def _poisson_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    keys: str,
-    rate: str,
-    *,
-    dtype: Any,
-    partitionable: bool = True,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, dtype: Any, partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
-    k, t = keys_type(ins[0]), array_type(ins[1].shape, FLOAT32)
-    flags = t.update(dtype=BOOL)
-    state = e.via(_knuth_start, (k, t), keys, rate)
-    knuth = iterate(e, _knuth_step, (flags, k, t, t, t), state, source=source)[3]
-    state = e.via(_hormann_start, (k, t), keys, rate)
-    hormann = iterate(e, _hormann_step, (flags, k, t, t), state, source=source)[3]
-    return e.via(_poisson_end, (t, t, t), rate, knuth, hormann, dtype=dtype)[0]
+    knuth = _drawn(e, _knuth_start, _knuth_step, ins, xs, source)[3]
+    hormann = _drawn(e, _hormann_start, _hormann_step, ins, xs, source)[3]
+    t = array_type(ins[1].shape, FLOAT32)
+    return e.via(_poisson_end, (t, t, t), xs[1], knuth, hormann, dtype=dtype)[0]
 
 
-random_poisson = Op(
-    "random_poisson",
-    elements=Elements.KNOWN,
-    consumes_key=True,
-    is_expensive=True,
-    type_rule=_poisson_type,
-    dims=_rates_dims,
-    lower=_poisson_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-    batch=_batch_rates,
-)
+random_poisson = _drawing_op("random_poisson", _poisson_type, _poisson_lower)
 
 
 # -- random_binomial: successes among `count` trials of probability `p` up to 1/2 --
@@ -369,34 +374,13 @@ def _binomial_end(count: Any, p: Any, waiting: Any, btrs: Any) -> Any:
 
 
 def _binomial_lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    keys: str,
-    count: str,
-    p: str,
-    *,
-    partitionable: bool = True,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
-    k, t = keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
-    flags = t.update(dtype=BOOL)
-    state = e.via(_waiting_start, (k, t, t), keys, count, p)
-    waiting = iterate(e, _waiting_step, (flags, k, t, t, t, t), state, source=source)[4]
-    state = e.via(_btrs_start, (k, t, t), keys, count, p)
-    btrs = iterate(e, _btrs_step, (flags, k, t, t, t), state, source=source)[4]
-    return e.via(_binomial_end, (t, t, t, t), count, p, waiting, btrs)[0]
+    waiting = _drawn(e, _waiting_start, _waiting_step, ins, xs, source)[4]
+    btrs = _drawn(e, _btrs_start, _btrs_step, ins, xs, source)[4]
+    t = array_type(ins[1].shape, ins[1].dtype)
+    return e.via(_binomial_end, (t, t, t, t), *xs[1:], waiting, btrs)[0]
 
 
-random_binomial = Op(
-    "random_binomial",
-    elements=Elements.KNOWN,
-    consumes_key=True,
-    is_expensive=True,
-    type_rule=_binomial_type,
-    dims=_rates_dims,
-    lower=_binomial_lower,
-    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
-    batch=_batch_rates,
-)
+random_binomial = _drawing_op("random_binomial", _binomial_type, _binomial_lower)

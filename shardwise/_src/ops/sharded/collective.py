@@ -36,13 +36,14 @@ from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
 from shardwise._src.ops.indexing.rows import rows
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
+from shardwise._src.ops.rules import linear_dims, linear_jvp
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharded import exchange
 from shardwise._src.ops.sharded.exchange import Groups, is_even, span
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
-from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dims import Dims
 
 INT32 = np.dtype("int32")
 
@@ -69,16 +70,12 @@ def collective(
     fields = {
         "type_rule": type_rule,
         "dims": dims,
-        "jvp": _linear_jvp,
+        "jvp": linear_jvp,
         "batch": _batch(alone, tuple(positions)),
         "elements": Elements.MOVED,
         "is_expensive": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
-
-
-def _linear_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    return op(primals[0], **p), op(tangents[0], **p)
 
 
 def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
@@ -146,10 +143,6 @@ def _shape_kept(op: Op, x: ArrayType, **p: Any) -> ArrayType:
     return array_type(x.shape, x.dtype, x.weak_type)
 
 
-def _each_alone(op: Op, x: ArrayType, **p: Any) -> Dims:
-    return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
-
-
 # -- psum, pmax, pmin: reductions of all values, replicated --
 
 
@@ -186,7 +179,7 @@ def _reduction(
     taken_apart = _batch(alone, ())
     fields = {
         "type_rule": type_rule,
-        "dims": _each_alone,
+        "dims": linear_dims((0,)),
         "alone": alone,
         "batch": batch,
         "varies": _the_same,
@@ -273,15 +266,7 @@ def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
 
 
 def _gather_alone(
-    x: Any,
-    d: int,
-    size: int,
-    before: Any,
-    after: Any,
-    *,
-    axis: int,
-    invariant: bool,
-    groups: None = None,
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool, **_: Any
 ) -> tuple[Any, None]:
     x = move_axis(x, d, 0)
     if after:
@@ -387,15 +372,7 @@ def _exchange_dims(op: Op, x: ArrayType, *, split: int, concat: int, **p: Any) -
 
 
 def _exchange_alone(
-    x: Any,
-    d: int,
-    size: int,
-    before: Any,
-    after: Any,
-    *,
-    split: int,
-    concat: int,
-    groups: None = None,
+    x: Any, d: int, size: int, before: Any, after: Any, *, split: int, concat: int, **_: Any
 ) -> tuple[Any, int]:
     """Splits the dimension `split` into [before, own, rest]. Own is swapped with the batch
     dimension, which goes before `concat`; then come the exchanges over the other axes.
@@ -478,7 +455,7 @@ def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> lis
 ppermute = collective(
     "ppermute",
     type_rule=_shape_kept,
-    dims=_each_alone,
+    dims=linear_dims((0,)),
     alone=_permute_alone,
     transpose=_permute_transpose,
     lower=exchange.permute,
@@ -505,12 +482,8 @@ def _broadcast_transpose(
     return [where(eq(own, np.int32(source)), total, lit(0, ct))]
 
 
-def _broadcast_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, source: int, names: tuple, sizes: tuple
-) -> str:
-    if span(sizes) == 1:
-        return x
-    return e.via(_broadcast_gathered, ins, x, source=source, names=names, sizes=sizes)[0]
+def _broadcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, **p: Any) -> str:
+    return x if span(p["sizes"]) == 1 else e.via(_broadcast_gathered, ins, x, **p)[0]
 
 
 def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
@@ -521,7 +494,7 @@ def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
 pbroadcast = collective(
     "pbroadcast",
     type_rule=_shape_kept,
-    dims=_each_alone,
+    dims=linear_dims((0,)),
     alone=_broadcast_alone,
     transpose=_broadcast_transpose,
     lower=_broadcast_lower,

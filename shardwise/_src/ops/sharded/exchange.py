@@ -65,53 +65,18 @@ def folding(body: str, gathered: Callable[..., Any]) -> Lower:
 
 
 @_over_axes
-def all_gather(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    names: tuple,
-    sizes: tuple,
-    groups: Groups,
-    axis: int,
-    **p: Any,
-) -> str:
-    return e.all_gather(x, ins[0], outs[0], axis, names, groups)
+def all_gather(op: Op, e: Any, ins: Any, outs: Any, x: str, **p: Any) -> str:
+    return e.all_gather(x, ins[0], outs[0], p["axis"], p["names"], p["groups"])
 
 
 @_over_axes
-def reduce_scatter(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    names: tuple,
-    sizes: tuple,
-    groups: Groups,
-    axis: int,
-) -> str:
-    return e.reduce_scatter(x, ins[0], outs[0], axis, names, groups)
+def reduce_scatter(op: Op, e: Any, ins: Any, outs: Any, x: str, **p: Any) -> str:
+    return e.reduce_scatter(x, ins[0], outs[0], p["axis"], p["names"], p["groups"])
 
 
 @_over_axes
-def all_to_all(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    x: str,
-    *,
-    names: tuple,
-    sizes: tuple,
-    groups: Groups,
-    split: int,
-    concat: int,
-) -> str:
-    return e.all_to_all(x, ins[0], outs[0], split, concat, names, groups)
+def all_to_all(op: Op, e: Any, ins: Any, outs: Any, x: str, **p: Any) -> str:
+    return e.all_to_all(x, ins[0], outs[0], p["split"], p["concat"], p["names"], p["groups"])
 
 
 def permute(

@@ -21,6 +21,7 @@ from shardwise._src.ops.contract import (
     dims_of_product,
     dot_general,
     jvp_of_product,
+    shifted_past,
     transpose_product,
     type_of_product,
 )
@@ -49,10 +50,6 @@ def _apart(x: Any, y: Any, names: tuple, sizes: tuple, **p: Any) -> Any:
     return psum(dot_general(x, y, **p), names=names, sizes=sizes, groups=None)
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str:
-    return e.via(_apart, ins, x, y, **p)[0]
-
-
 def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, **p: Any) -> Any:
     """The transpose of the sum, then of the products."""
     given = x if is_linear(x) else y
@@ -61,28 +58,18 @@ def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, *
     return transpose_product(dot_general, ct, x, y, **p)
 
 
-def _batch(
-    op: Op,
-    mapped: Any,
-    args: Any,
-    ds: Any,
-    *,
-    names: tuple,
-    sizes: tuple,
-    dimension_numbers: Any,
-    **p: Any,
-) -> tuple[Any, int | None]:
+def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
     name = mapped.axis.name
-    if name is None or name not in names:
-        how = {"names": names, "sizes": sizes, "dimension_numbers": dimension_numbers, **p}
-        return batch_product(op, mapped, args, ds, **how)
+    if name is None or name not in p["names"]:
+        return batch_product(op, mapped, args, ds, **p)
+    names, sizes, dimension_numbers = [p.pop(k) for k in ("names", "sizes", "dimension_numbers")]
     at = names.index(name)
     left = {"names": names[:at] + names[at + 1 :], "sizes": sizes[:at] + sizes[at + 1 :]}
     (x, y), (dx, dy) = args, ds
     (xc, yc), (xb, yb) = dimension_numbers
     if dx is not None and dy is not None:
-        xc, xb = (dx, *_after(xc, dx)), _after(xb, dx)
-        yc, yb = (dy, *_after(yc, dy)), _after(yb, dy)
+        xc, xb = (dx, *shifted_past(xc, dx)), shifted_past(xb, dx)
+        yc, yb = (dy, *shifted_past(yc, dy)), shifted_past(yb, dy)
     elif dx is not None:
         x = reduce_sum(x, axes=(dx,))
     elif dy is not None:
@@ -95,16 +82,12 @@ def _batch(
     return (mul(out, lit(mapped.size, out)) if dx is None and dy is None else out), None
 
 
-def _after(dims: tuple, new: int) -> tuple:
-    return tuple([d + (d >= new) for d in dims])
-
-
 pdot = Op(
     "pdot",
     type_rule=_type,
     dims=_dims,
     varies=_varies,
-    lower=_lower,
+    lower=lambda op, e, ins, outs, *xs, **p: e.via(_apart, ins, *xs, **p)[0],
     jvp=jvp_of_product,
     transpose=_transpose,
     batch=_batch,

@@ -20,9 +20,9 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.memory_kinds import in_memory, kind_of
+from shardwise._src.ops.rules import elementwise_dims, linear_jvp, same_value
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
-from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -35,12 +35,6 @@ def _type(op: Op, x: ArrayType, *, sharding: Any) -> ArrayType:
     return with_sharding(x, sharding)
 
 
-def _dims(op: Op, x: ArrayType, *, sharding: Any) -> Dims:
-    """Shared by both ops. Their type rules set the sharding of the result."""
-    names = letters(x.ndim)
-    return Dims((names,), (names,))
-
-
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
     kind = kind_of(sharding)
     if kind is not None:
@@ -49,15 +43,6 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str
         return x
     held = e.sharding(sharding, ins[0].ndim)
     return e.constraint(x, held, ins[0])
-
-
-def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
-    constrain = sharding_constraint
-    return constrain(primals[0], sharding=sharding), constrain(tangents[0], sharding=sharding)
-
-
-def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any) -> list[Any]:
-    return [sharding_constraint(ct, sharding=sharding)]
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
@@ -85,10 +70,10 @@ sharding_constraint = Op(
     shardings=("sharding",),
     elements=Elements.MOVED,
     type_rule=_type,
-    dims=_dims,
+    dims=elementwise_dims,
     lower=_lower,
-    jvp=_jvp,
-    transpose=_transpose,
+    jvp=linear_jvp,
+    transpose=lambda op, ct, x, **p: [op(ct, **p)],
     batch=_batch,
 )
 
@@ -114,14 +99,6 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
 
 
 # -- reshard: to `sharding`, a NamedSharding; None if the result's type has no mesh --
-
-
-def _reshard_type(op: Op, x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
-    return with_sharding(x, sharding)
-
-
-def _reshard_jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
-    return reshard(primals[0], sharding=sharding), reshard(tangents[0], sharding=sharding)
 
 
 def _reshard_batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
@@ -178,10 +155,10 @@ def _compiled_reshard(x: Any, sharding: Any) -> Any:
 
 reshard = Op(
     "reshard",
-    type_rule=_reshard_type,
-    dims=_dims,
-    lower=lambda op, e, ins, outs, x, **params: x,  # the result's type adds its own constraint
-    jvp=_reshard_jvp,
+    type_rule=lambda op, x, *, sharding: with_sharding(x, sharding),
+    dims=elementwise_dims,
+    lower=same_value,  # the result's type adds its own constraint
+    jvp=linear_jvp,
     transpose=lambda op, ct, x, **params: [reshard_like(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
     eager=_reshard_eager,

@@ -17,39 +17,17 @@ from functools import partial
 from typing import Any, NoReturn
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.basis import batch_leading
+from shardwise._src.ops.rules import linear_dims, linear_in_first, same_value
 from shardwise._src.ops.sharded.collective import psum
-from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dims import Dims, letters
-
-
-def _type(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> ArrayType:
-    return x
-
-
-def _dims(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> Dims:
-    kept = letters(x.ndim)
-    return Dims((kept, kept), (kept,), linear=((0,),))
-
-
-def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    (x, primal), (moving, _) = primals, tangents
-    return op(x, primal, **p), None if moving is None else op(moving, primal, **p)
 
 
 def _batch(
-    op: Op,
-    mapped: Any,
-    args: Any,
-    dims: Any,
-    *,
-    sums: bool,
-    names: tuple,
-    sizes: tuple,
-    units: tuple,
+    op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, **p: Any
 ) -> tuple[Any, int | None]:
     """sums: whether to sum over the axis if `primal` does not vary along it."""
     (x, primal), (d, held), name = args, dims, mapped.axis.name
+    names, sizes, units = p["names"], p["sizes"], p["units"]
     if name is not None and name in names:
         unit = units[names.index(name)]
         own = [i for i, u in enumerate(units) if u == unit]
@@ -57,13 +35,12 @@ def _batch(
             along = {"names": _at(names, own), "sizes": _at(sizes, own), "groups": None}
             x, d = psum.batch(psum, mapped, (x,), (d,), **along)  # type: ignore[misc]
         rest = [i for i in range(len(names)) if i not in own]
-        names, sizes, units = [_at(row, rest) for row in (names, sizes, units)]
-        if not names:
+        if not rest:
             return x, d
+        p = {key: _at(row, rest) for key, row in p.items()}
     if d is None and held is None:
-        return op(x, primal, names=names, sizes=sizes, units=units), None
-    pair = [batch_first(mapped.size, a, at) for a, at in ((x, d), (primal, held))]
-    return op(*pair, names=names, sizes=sizes, units=units), 0
+        return op(x, primal, **p), None
+    return batch_leading(op, mapped, (x, primal), (d, held), **p)
 
 
 def _at(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
@@ -85,10 +62,10 @@ def _unknown(
 
 share = Op(
     "share",
-    type_rule=_type,
-    dims=_dims,
-    lower=lambda op, e, ins, outs, x, primal, **p: x,
-    jvp=_jvp,
+    type_rule=lambda op, x, primal, **p: x,
+    dims=linear_dims((0,)),
+    lower=same_value,
+    jvp=linear_in_first,
     transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
     batch=partial(_batch, sums=False),
     elements=Elements.MOVED,
@@ -96,10 +73,10 @@ share = Op(
 )
 shared_sum = Op(
     "shared_sum",
-    type_rule=_type,
-    dims=_dims,
+    type_rule=lambda op, x, primal, **p: x,
+    dims=linear_dims((0,)),
     lower=_unknown,
-    jvp=_jvp,
+    jvp=linear_in_first,
     transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
     batch=partial(_batch, sums=True),
     named_axes=("names", "sizes"),

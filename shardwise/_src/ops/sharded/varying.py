@@ -14,34 +14,22 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops.rules import batch_in_place, linear_dims, linear_jvp, same_value
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dims import Dims, letters
 
 
 def _type(op: Op, x: ArrayType, *, names: tuple) -> ArrayType:
     return x.update(varying=x.varying.union(names))
 
 
-def _dims(op: Op, x: ArrayType, **p: Any) -> Dims:
-    return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
-
-
-def _jvp(op: Op, primals: Any, tangents: Any, *, names: tuple) -> tuple[Any, Any]:
-    return op(primals[0], names=names), op(tangents[0], names=names)
-
-
-def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple) -> tuple[Any, int]:
-    return op(args[0], names=names), dims[0]
-
-
 pcast = Op(
     "pcast",
     type_rule=_type,
-    dims=_dims,
-    lower=lambda op, e, ins, outs, x, **p: x,
-    jvp=_jvp,
+    dims=linear_dims((0,)),
+    lower=same_value,
+    jvp=linear_jvp,
     transpose=lambda op, ct, x, **p: [ct],  # summed when cotangents are accumulated: `_of_all`
-    batch=_batch,
+    batch=batch_in_place,
     elements=Elements.MOVED,
     pointwise=True,
 )

@@ -95,9 +95,8 @@ def widened(lower: Callable) -> Callable:
         if out.dtype.itemsize >= 4:
             return lower(e, array_type(out.shape, out.dtype), *args)
         wide = array_type(out.shape, FLOAT32)
-        cast = f"({e.ty(out)}) -> {e.ty(wide)}"
-        result = lower(e, wide, *[e.let(f"stablehlo.convert {x} : {cast}") for x in args])
-        return e.let(f"stablehlo.convert {result} : ({e.ty(wide)}) -> {e.ty(out)}")
+        result = lower(e, wide, *[e.cast(x, out, FLOAT32) for x in args])
+        return e.cast(result, wide, out.dtype)
 
     return rule
 

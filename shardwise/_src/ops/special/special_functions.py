@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import (
     abs,
@@ -38,8 +37,7 @@ from shardwise._src.ops.elementwise import (
     sub,
     where,
 )
-from shardwise._src.ops.families import FLOATING, INEXACT, binary, check_domain, lit, operand, unary
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.ops.families import FLOATING, INEXACT, binary, lit, lowered_by, unary
 from shardwise._src.types.dtypes import is_complex
 
 FLOAT32 = np.dtype("float32")
@@ -131,12 +129,6 @@ def _principal(z: Any) -> Any:
     return complex(real(z), where(gt(wrapped, half), sub(wrapped, turn), wrapped))
 
 
-def _logaddexp_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
-    t = array_type(outs[0].shape, outs[0].dtype)
-    args = [operand(e, a, i, t) for a, i in zip((x, y), ins, strict=True)]
-    return e.via(_logaddexp, (t, t), *args)[0]
-
-
 def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
     """exp(x - out), and one half each if both operands are infinite."""
     share = exp(sub(x, out))
@@ -146,7 +138,7 @@ def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
 logaddexp = binary(
     "logaddexp",
     INEXACT,
-    lower=_logaddexp_lower,
+    lower=lowered_by(_logaddexp),
     jvp=(
         lambda t, x, y, out: _share_of_sum(t, x, out),
         lambda t, x, y, out: _share_of_sum(t, y, out),
@@ -154,15 +146,6 @@ logaddexp = binary(
 )
 
 # -- sinc_derivative: the derivative of the given order of sin(x) / x --
-
-
-def _sinc_type(op: Op, x: ArrayType, *, order: int) -> ArrayType:
-    check_domain(op.name, INEXACT, (x,))
-    return x
-
-
-def _sinc_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, order: int) -> str:
-    return e.via(_sinc, ins, x, order=order)[0]
 
 
 def _sinc(x: Any, *, order: int) -> Any:
@@ -181,8 +164,7 @@ def _sinc(x: Any, *, order: int) -> Any:
 sinc_derivative = unary(
     "sinc_derivative",
     INEXACT,
-    type_rule=_sinc_type,
-    lower=_sinc_lower,
+    lower=lowered_by(_sinc),
     jvp=lambda t, x, out, *, order: mul(t, sinc_derivative(x, order=order + 1)),
 )
 
@@ -270,10 +252,6 @@ def _i0e(x: Any) -> Any:
     return where(le(x, lit(8, x)), near, far)
 
 
-def _i0e_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
-    return e.via(_i0e, ins, x)[0]
-
-
 def _i1e_tangent(t: Any, x: Any, out: Any) -> Any:
     """i0e - out · (sign x + 1 / x), which tends to 1/2 at 0."""
     flat = eq(x, lit(0, x))
@@ -285,7 +263,7 @@ def _i1e_tangent(t: Any, x: Any, out: Any) -> Any:
 bessel_i0e = unary(
     "bessel_i0e",
     FLOATING,
-    lower=_i0e_lower,
+    lower=lowered_by(_i0e),
     jvp=lambda t, x, out: mul(t, sub(bessel_i1e(x), mul(sign(x), out))),
 )
 bessel_i1e = unary("bessel_i1e", FLOATING, hlo="chlo.bessel_i1e", jvp=_i1e_tangent)
