@@ -1,6 +1,8 @@
 """Placeholders for gradients that `vjp` does not return as values; see `VJP.with_refs`.
 
-back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
+For example:
+
+    back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
 """
 
 from typing import TYPE_CHECKING

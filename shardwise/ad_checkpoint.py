@@ -1,11 +1,13 @@
 """Which residuals reverse mode saves and which it recomputes: names, policies, and inspection.
 
-@partial(checkpoint, policy=checkpoint_policies.save_only_these_names("hidden"))
-def layer(w, x):
-    hidden = checkpoint_name(x @ w, "hidden")
-    return tanh(hidden)
+For example:
 
-print_saved_residuals(layer, w, x)
+    @partial(checkpoint, policy=checkpoint_policies.save_only_these_names("hidden"))
+    def layer(w, x):
+        hidden = checkpoint_name(x @ w, "hidden")
+        return tanh(hidden)
+
+    print_saved_residuals(layer, w, x)
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,9 @@
 """Exchanges arrays with other libraries by DLPack, without a copy where possible.
 
-x = shardwise.dlpack.from_dlpack(torch.ones(8))
-torch.from_dlpack(x)
+For example:
+
+    x = shardwise.dlpack.from_dlpack(torch.ones(8))
+    torch.from_dlpack(x)
 """
 
 from typing import TYPE_CHECKING

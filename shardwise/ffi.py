@@ -1,7 +1,9 @@
 """Foreign functions: kernels in C++ (or CUDA) as functions of arrays.
 
-library = shardwise.ffi.build_and_load("rms_norm.cc", {"rms_norm": "RmsNorm"})
-y = shardwise.ffi.ffi_call("rms_norm", ShapeDtypeStruct(x.shape, x.dtype))(x, eps=1e-5)
+For example:
+
+    library = shardwise.ffi.build_and_load("rms_norm.cc", {"rms_norm": "RmsNorm"})
+    y = shardwise.ffi.ffi_call("rms_norm", ShapeDtypeStruct(x.shape, x.dtype))(x, eps=1e-5)
 """
 
 from typing import TYPE_CHECKING

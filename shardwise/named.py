@@ -1,14 +1,16 @@
 """Logical axes: functions name their dimensions; one table of rules maps the names to mesh axes.
 
-Stream = Annotated[Array, "batch seq embed"]
+For example:
 
-@named.checked
-def mlp(x: Stream, up: Annotated[Array, "embed mlp"], down: Annotated[Array, "mlp embed"]) -> Stream:
-    return einsum("batch seq mlp, mlp embed -> batch seq embed", nn.gelu(
-        einsum("batch seq embed, embed mlp -> batch seq mlp", x, up)), down)
+    Stream = Annotated[Array, "batch seq embed"]
 
-with named.rules({"batch": "data", "mlp": "model", "seq": None, "embed": None}, mesh):
-    ...
+    @named.checked
+    def mlp(x: Stream, up: Annotated[Array, "embed mlp"], down: Annotated[Array, "mlp embed"]) -> Stream:
+        return einsum("batch seq mlp, mlp embed -> batch seq embed", nn.gelu(
+            einsum("batch seq embed, embed mlp -> batch seq mlp", x, up)), down)
+
+    with named.rules({"batch": "data", "mlp": "model", "seq": None, "embed": None}, mesh):
+        ...
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,9 @@
 """Profiles of device and host activity, for Perfetto and XProf, and of device memory.
 
-with shardwise.profiler.trace("profile", create_perfetto_trace=True):
-    step(state).block_until_ready()
+For example:
+
+    with shardwise.profiler.trace("profile", create_perfetto_trace=True):
+        step(state).block_until_ready()
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,10 @@
 """Mutable references: `new_ref`, `freeze`, and reading and writing as functions.
 
-r = new_ref(x)
-set(r, 0, 1.0)      # r[0] = 1.0
-get(r, slice(2))    # r[:2]
+For example:
+
+    r = new_ref(x)
+    set(r, 0, 1.0)      # r[0] = 1.0
+    get(r, slice(2))    # r[:2]
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,9 @@
 """Meshes, specs and shardings: which device stores which shard of a global array.
 
-mesh = Mesh(np.array(devices()).reshape(4, 2), ("data", "model"))
-NamedSharding(mesh, PartitionSpec("data", None))
+For example:
+
+    mesh = Mesh(np.array(devices()).reshape(4, 2), ("data", "model"))
+    NamedSharding(mesh, PartitionSpec("data", None))
 """
 
 from typing import TYPE_CHECKING

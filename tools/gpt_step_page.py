@@ -1,6 +1,8 @@
 """Writes docs/gpt_step.md: a report of the demo's training step on eight devices.
 
-python tools/gpt_step_page.py
+For example:
+
+    python tools/gpt_step_page.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """A program for a cluster: it is the same for one process and for many.
 
-srun python train.py          # slurm.sh
-mpirun -n 4 python train.py   # mpirun.md
+For example:
+
+    srun python train.py          # slurm.sh
+    mpirun -n 4 python train.py   # mpirun.md
 """
 
 import numpy as np

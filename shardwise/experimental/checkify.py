@@ -1,7 +1,9 @@
 """Errors as values: functions that return an error in addition to their result.
 
-error, y = checkify(jit(f))(x)
-error.throw()
+For example:
+
+    error, y = checkify(jit(f))(x)
+    error.throw()
 """
 
 from typing import TYPE_CHECKING

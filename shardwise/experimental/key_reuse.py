@@ -1,8 +1,10 @@
 """Checks that no random key is used twice: the flag `debug_key_reuse`.
 
-with debug_key_reuse(True):
-    random.normal(key)
-    random.normal(key)      # KeyReuseError
+For example:
+
+    with debug_key_reuse(True):
+        random.normal(key)
+        random.normal(key)      # KeyReuseError
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,9 @@
 """Programs that join each other with `initialize`, each in a separate process, concurrently.
 
-results = run(HEAD + "attempt('127.0.0.1:1', 2, 0)", HEAD + "attempt('127.0.0.1:1', 2, 1)")
-assert lines(results[0]) == ["joined"]
+For example:
+
+    results = run(HEAD + "attempt('127.0.0.1:1', 2, 0)", HEAD + "attempt('127.0.0.1:1', 2, 1)")
+    assert lines(results[0]) == ["joined"]
 """
 
 from __future__ import annotations

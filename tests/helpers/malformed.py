@@ -1,7 +1,9 @@
 """Malformed protocol messages, from fixed seeds.
 
-for line in malformed(VALID, seed=1, count=40):
-    sock.sendall(line)
+For example:
+
+    for line in malformed(VALID, seed=1, count=40):
+        sock.sendall(line)
 """
 
 import json

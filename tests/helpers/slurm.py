@@ -1,7 +1,9 @@
 """A private Slurm of one node, with its MUNGE, in a separate folder and on separate ports.
 
-with running(folder) as env:
-    subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
+For example:
+
+    with running(folder) as env:
+        subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Writes every message of mistakes.py beside the one that JAX raises, for review.
 
-python -m tests.messages.beside_jax    # → build/mistakes.txt
+For example:
+
+    python -m tests.messages.beside_jax    # → build/mistakes.txt
 """
 
 from __future__ import annotations

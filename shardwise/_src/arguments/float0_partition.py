@@ -1,7 +1,9 @@
 """Values of dtype `float0`, the tangents of integers: programs cannot contain them, pytrees can.
 
-apart(leaves, tree)  ->  the other leaves, and a pytree that contains the trivial ones as zeros
-places(tree)         ->  the positions of the other leaves, in such a pytree
+The functions:
+
+    apart(leaves, tree)  ->  the other leaves, and a pytree that contains the trivial ones as zeros
+    places(tree)         ->  the positions of the other leaves, in such a pytree
 """
 
 from __future__ import annotations

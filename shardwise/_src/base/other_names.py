@@ -1,7 +1,9 @@
 """Suggestions for names of NumPy, PyTorch, or earlier versions of JAX that this library lacks.
 
-jnp.cat      # … has no attribute 'cat'. Use `shardwise.numpy.concatenate`.
-jnp.softmax  # … has no attribute 'softmax'. Use `shardwise.nn.softmax`.
+For example:
+
+    jnp.cat      # … has no attribute 'cat'. Use `shardwise.numpy.concatenate`.
+    jnp.softmax  # … has no attribute 'softmax'. Use `shardwise.nn.softmax`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Warnings that point at the user's line, regardless of the number of library frames.
 
-warn("... is narrowed to float32.")
+For example:
+
+    warn("... is narrowed to float32.")
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Errors as values: `checkify` makes a function also return which check failed in it.
 
-def f(x):
-    checkify.check(x > 0, "x must be positive, is {}", x)
-    return numpy.log(x)
+For example:
 
-error, y = jit(checkify.checkify(f))(-1.0)
-error.get()      # 'x must be positive, is -1.0 (`check` failed)'
-error.throw()    # raises it
+    def f(x):
+        checkify.check(x > 0, "x must be positive, is {}", x)
+        return numpy.log(x)
+
+    error, y = jit(checkify.checkify(f))(-1.0)
+    error.get()      # 'x must be positive, is -1.0 (`check` failed)'
+    error.throw()    # raises it
 """
 
 from __future__ import annotations

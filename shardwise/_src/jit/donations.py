@@ -1,9 +1,11 @@
 """Reports donated arguments of `jit` whose memory no result could reuse, with advice.
 
-jit of step: no result could reuse the memory of 12 donated arguments. params['w'] of type
-f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass `out_shardings` with
-the argument's sharding. A result can reuse the memory of an argument with the same shape, dtype
-and sharding.
+For example:
+
+    jit of step: no result could reuse the memory of 12 donated arguments. params['w'] of type
+    f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass `out_shardings` with
+    the argument's sharding. A result can reuse the memory of an argument with the same shape, dtype
+    and sharding.
 """
 
 from __future__ import annotations

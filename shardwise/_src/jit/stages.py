@@ -1,8 +1,10 @@
 """The stages of a jitted function: traced, lowered, compiled. Each prints as text.
 
-Traced    a program with the call's and `jit`'s information on arguments and results
-Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
-Compiled  the same with an `Executable`: the loaded module, with everything a call needs
+They are:
+
+    Traced    a program with the call's and `jit`'s information on arguments and results
+    Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
+    Compiled  the same with an `Executable`: the loaded module, with everything a call needs
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Functions staged once for each signature of arguments: shared by `jit`, `checkify` and others.
 
-function = Stageable(fun, options)
-call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
-staged = function.staged(call)              # a program, cached for calls like this one
+For example:
+
+    function = Stageable(fun, options)
+    call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
+    staged = function.staged(call)              # a program, cached for calls like this one
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The local side of any launcher: the processes on its machine, and their events.
 
-here.start(0, share, "10.0.0.1:4711")     # a generation
-event = here.events.next()                # a process has ended, another launcher sent a message
-here.stop()
+For example:
+
+    here.start(0, share, "10.0.0.1:4711")     # a generation
+    event = here.events.next()                # a process has ended, another launcher sent a message
+    here.stop()
 """
 
 from __future__ import annotations

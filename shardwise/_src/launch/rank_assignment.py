@@ -1,8 +1,10 @@
 """How many processes of a generation run on each machine: `Shares`, and which these are: `Share`.
 
-shares = Shares(4, nodes=1, least=2)
-shares.lose([3, 1])          # two processes were killed
-shares.of(0)                 # Share(first=0, count=2, total=2)
+For example:
+
+    shares = Shares(4, nodes=1, least=2)
+    shares.lose([3, 1])          # two processes were killed
+    shares.of(0)                 # Share(first=0, count=2, total=2)
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Resources for the axes of an `xmap`: the axes of the mesh in scope, and serial loops.
 
-with Mesh(devices, ("x",)), serial_loop("l", 4):
-    xmap(f, ..., axis_resources={"batch": ("x", "l")})(xs)
+For example:
+
+    with Mesh(devices, ("x",)), serial_loop("l", 4):
+        xmap(f, ..., axis_resources={"batch": ("x", "l")})(xs)
 """
 
 from __future__ import annotations

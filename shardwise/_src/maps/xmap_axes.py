@@ -1,8 +1,10 @@
 """Named dimensions of a value: the entries of `in_axes` and `out_axes` of `xmap`.
 
-{0: "batch"}          dimension 0 is the axis "batch"
-["batch", None, ...]  the same, for values with at least two dimensions
-["batch", None]       for values with exactly two
+The forms:
+
+    {0: "batch"}          dimension 0 is the axis "batch"
+    ["batch", None, ...]  the same, for values with at least two dimensions
+    ["batch", None]       for values with exactly two
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Names of arguments in errors: by parameter, and by path into a pytree.
 
-params['w']     a leaf of a call's argument
-args[3]         an argument beyond the known parameters
+For example:
+
+    params['w']     a leaf of a call's argument
+    args[3]         an argument beyond the known parameters
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Calls of user functions with arguments that they do not accept.
 
-scan: step() takes 1 positional argument but 2 were given. It was called with carry and x.
+For example:
+
+    scan: step() takes 1 positional argument but 2 were given. It was called with carry and x.
 """
 
 from __future__ import annotations

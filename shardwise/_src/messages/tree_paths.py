@@ -1,6 +1,8 @@
 """Pytrees in messages: paths of leaves, and descriptions of how two pytrees differ.
 
-carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
+For example:
+
+    carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
 """
 
 from __future__ import annotations

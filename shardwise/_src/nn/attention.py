@@ -68,9 +68,11 @@ def dot_product_attention(
         window = (window, window)
     optional = (bias, mask, query_seq_lengths, key_value_seq_lengths)
     given = tuple(x is not None for x in optional)
-    arrays = [x for x in (query, key, value, *optional) if x is not None]
     return _attention(
-        *arrays,
+        query,
+        key,
+        value,
+        *[x for x in optional if x is not None],
         given=given,
         scale=scale,
         is_causal=bool(is_causal),

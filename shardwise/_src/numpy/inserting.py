@@ -1,7 +1,9 @@
 """Removing and inserting elements: delete, insert, trim_zeros.
 
-insert([1, 4], 1, [2, 3])            # [1, 2, 3, 4]
-delete(x, 0, axis=1)
+For example:
+
+    insert([1, 4], 1, [2, 3])            # [1, 2, 3, 4]
+    delete(x, 0, axis=1)
 """
 
 from __future__ import annotations

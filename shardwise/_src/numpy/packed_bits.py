@@ -1,7 +1,9 @@
 """Bits as elements: packbits, unpackbits.
 
-packbits([1, 0, 1])                  # [160]: eight to a byte, the first one highest
-unpackbits(packbits(x), count=n)     # the original
+For example:
+
+    packbits([1, 0, 1])                  # [160]: eight to a byte, the first one highest
+    unpackbits(packbits(x), count=n)     # the original
 """
 
 from __future__ import annotations

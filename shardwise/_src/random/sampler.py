@@ -52,12 +52,12 @@ class Sampler:
 
     def draw(self, out_sharding: Any, key: Any, *args: Any, **options: Any) -> Any:
         """The samples for a user's arguments: parameters, shape and dtype; by one program."""
-        *params, shape, dtype = args
-        key, shape = (keyed if self.sizes is None else optionally_keyed)(self.name, key, shape)
-        options |= {"shape": shape, "dtype": self.dtype_of(self.name, dtype)}
+        name, params = self.name, args[:-2]
+        key, shape = (keyed if self.sizes is None else optionally_keyed)(name, key, args[-2])
+        dtype = self.dtype_of(name, args[-1])
         if out_sharding is None:
-            return self.program(key, *params, **options)
-        return placed(self.program, out_sharding, key, *params, **options)
+            return self.program(key, *params, shape=shape, dtype=dtype, **options)
+        return placed(self.program, out_sharding, key, *params, shape=shape, dtype=dtype, **options)
 
 
 def sampler(

@@ -1,7 +1,9 @@
 """Refs as arguments: converts functions of refs to functions of their values.
 
-with lent(refs, "jit of f", names) as values:      # no other code may use the refs in here
-    result, last = functional(f, "jit of f", at)(*values)
+For example:
+
+    with lent(refs, "jit of f", names) as values:      # no other code may use the refs in here
+        result, last = functional(f, "jit of f", at)(*values)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room, register
 from shardwise._src.base.context import current, update_root
-from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
+from shardwise._src.core.fused import VARIADIC, Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, as_arraylike, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import BoundOp, Op
@@ -285,6 +285,8 @@ class Eager(Interpreter, Indexing):
         try:
             form = form_of(fused, rest, static) if rest or static else fused
         except TypeError:
+            if fused.arrays < VARIADIC and len(args) > fused.fun.__code__.co_argcount:
+                return fused.fun(*args, **static)  # raises
             for v in (*rest, *static.values()):
                 if isinstance(v, Tracer):
                     raise escaped(v) from None

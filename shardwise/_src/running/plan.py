@@ -1,7 +1,9 @@
 """Plans: all decisions about a program before compilation, and the text of its module.
 
-plan = plan_module(program, signatures)    # devices, shardings, layouts, donation; text
-executable = plan.load()                   # compiled, or from the cache, and ready to run
+For example:
+
+    plan = plan_module(program, signatures)    # devices, shardings, layouts, donation; text
+    executable = plan.load()                   # compiled, or from the cache, and ready to run
 """
 
 from __future__ import annotations

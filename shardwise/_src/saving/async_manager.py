@@ -1,9 +1,11 @@
 """Checkpoints that are written in the background.
 
-manager = GlobalAsyncCheckpointManager()
-manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # copies the values
-...                                                                      # arrays may be donated
-manager.wait_until_finished()
+For example:
+
+    manager = GlobalAsyncCheckpointManager()
+    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # copies the values
+    ...                                                                      # arrays may be donated
+    manager.wait_until_finished()
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Convolutions, correlations and trends under SciPy's names.
 
-convolve(image, kernel, mode="same")
-fftconvolve(x, y, axes=0)
+For example:
+
+    convolve(image, kernel, mode="same")
+    fftconvolve(x, y, axes=0)
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Polynomials as vectors of coefficients, with the highest power first.
 
-polyval([1, 0, 2], x)       # of asarray: x² + 2
+For example:
+
+    polyval([1, 0, 2], x)       # of asarray: x² + 2
 """
 
 from __future__ import annotations

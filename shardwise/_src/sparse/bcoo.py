@@ -1,7 +1,9 @@
 """`BCOO`: batched sparse arrays in coordinate format, with operators and methods.
 
-m = BCOO.fromdense(jnp.array([[0, 2.0], [3.0, 0]]))       # nse=2
-m @ v, m.T, m * 2, m + m, m[0], m.sum(0), m.todense()
+For example:
+
+    m = BCOO.fromdense(jnp.array([[0, 2.0], [3.0, 0]]))       # nse=2
+    m @ v, m.T, m * 2, m + m, m[0], m.sum(0), m.todense()
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """`ds(start, size)`: an index that is a slice of static size with a start that may be traced.
 
-x[ds(i, 4)]              # x[i : i + 4], moved to stay in bounds
-ref[0, ds(i, 4)] = y
+For example:
+
+    x[ds(i, 4)]              # x[i : i + 4], moved to stay in bounds
+    ref[0, ds(i, 4)] = y
 """
 
 from __future__ import annotations

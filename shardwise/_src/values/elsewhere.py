@@ -1,6 +1,8 @@
 """Attributes of other libraries' arrays that arrays here lack: the error names a replacement.
 
-x.permute(1, 0)    # 'Array' object has no attribute 'permute'. Use `x.transpose(axes)`.
+For example:
+
+    x.permute(1, 0)    # 'Array' object has no attribute 'permute'. Use `x.transpose(axes)`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The NumPy functions that methods and operators call; `running.eager` registers them here.
 
-modules.reductions.sum(x)     # imports `numpy.statistics.reductions` when it is first used
+For example:
+
+    modules.reductions.sum(x)     # imports `numpy.statistics.reductions` when it is first used
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Random programs under every sharding, from the command line.
 
-python -m tests.values.programs 0 100            # seeds 0 to 99: counts and failures
-python -m tests.values.programs 17               # one, with its text
-python -m tests.values.programs 17 --shrink      # the smallest program that is still wrong
+For example:
+
+    python -m tests.values.programs 0 100            # seeds 0 to 99: counts and failures
+    python -m tests.values.programs 17               # one, with its text
+    python -m tests.values.programs 17 --shrink      # the smallest program that is still wrong
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """`reduce` and `accumulate` of universal functions that have no equivalent NumPy function.
 
-all_bits(x, axis=0)          # bitwise_and.reduce
-running_max(x, 0, None)      # maximum.accumulate
+For example:
+
+    all_bits(x, axis=0)          # bitwise_and.reduce
+    running_max(x, 0, None)      # maximum.accumulate
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Determinants and pseudo-inverses, with derivatives even where those of factors do not exist.
 
-det(x)                     # f32[*, n, n] → f32[*]
-adjugate(x)                # det(x) x⁻¹, and its limit if x is singular
-slogdet(x, method="lu")    # [sign, logarithm of the absolute value]
-pinv(x, rtol)              # singular values below rtol times the largest are treated as zero
+For example:
+
+    det(x)                     # f32[*, n, n] → f32[*]
+    adjugate(x)                # det(x) x⁻¹, and its limit if x is singular
+    slogdet(x, method="lu")    # [sign, logarithm of the absolute value]
+    pinv(x, rtol)              # singular values below rtol times the largest are treated as zero
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """`random_gamma`: gamma numbers, drawn by rejection as in `rejection.py`.
 
-random_gamma(keys, a, log_space=True)      # one key for each element of a
+For example:
+
+    random_gamma(keys, a, log_space=True)      # one key for each element of a
 """
 
 from __future__ import annotations

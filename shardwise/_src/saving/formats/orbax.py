@@ -1,6 +1,8 @@
 """Reads Orbax checkpoints: `load_orbax`. The files are read by TensorStore, the pytree from JSON.
 
-load_orbax("/ckpt/100/default", shardings)
+For example:
+
+    load_orbax("/ckpt/100/default", shardings)
 """
 
 from __future__ import annotations
