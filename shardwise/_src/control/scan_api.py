@@ -29,6 +29,7 @@ from shardwise._src.control.bodies import (
     widest,
     with_types,
 )
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
 from shardwise._src.core.eval_context import eval_trace
@@ -192,16 +193,10 @@ class _Call:
         body, wider = widest(carry, lambda types: self._staged_once([*types, *slices]))
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
         program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
-        params = {
-            "body": shared(program),
-            "num_consts": len(body.outside),
-            "num_carry": count + len(body.refs),
-            "length": self.length,
-            "reverse": self.reverse,
-            "unroll": self.unroll,
-        }
-        casts = casts_of(carry, wider)
-        loop = Loop(BoundOp(scan_op, params), body.outside, casts, body.tree, body.refs, count)
+        counts = len(body.outside), count + len(body.refs)
+        params = ScanParams(shared(program), *counts, self.length, self.reverse, self.unroll)
+        op, casts = BoundOp(scan_op, params._asdict()), casts_of(carry, wider)
+        loop = Loop(op, body.outside, casts, body.tree, body.refs, count)
         return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
