@@ -1,6 +1,7 @@
 """The `jit` op: a call of a nested program, as nested `jit` stages it.
 
-`calling` creates ops that share its rules and call their program in another way.
+`calling` creates ops that share its rules and call their program in another way; `opaque_call`
+creates ops whose meaning other programs do not share.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
     return program.out_types
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
+def lower_call(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any
+) -> list[str]:
     return e.call(program, *xs)
 
 
@@ -110,14 +113,36 @@ def _lower_marked(
     return e.under_marks(marked(dict(attributes)), program, *xs)
 
 
-call = calling("jit", _lower, partial_eval_call, is_call=True)
+call = calling("jit", lower_call, partial_eval_call, is_call=True)
 
 
-def enter_as_call(
-    op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
-) -> tuple[list[Any], list[Any]]:
-    """For ops whose other parameters only apply to the original program."""
-    return enter_call(call, inside, state, args, program=program)
+def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of `call` for ops whose other parameters only apply to the original program."""
+
+    def applied(op: Op, *args: Any, program: Program, **p: Any) -> Any:
+        return rule(call, *args, program=program)
+
+    return applied
+
+
+batch_as_call, _transpose_as_call = _by_call(_batch), _by_call(_transpose)
+
+
+def opaque_call(name: str, **rules: Any) -> Op:
+    """An op that calls its parameter `program`; its other parameters only apply to this program, so
+    that `jit` calls those derived from it, except where `rules` has another rule.
+    """
+    common: dict[str, Any] = {
+        "type_rule": _type,
+        "lower": lower_call,
+        "transpose": _transpose_as_call,
+        "batch": batch_as_call,
+        "enter": _by_call(enter_call),
+        "eval": eval_call,
+        "multiple": True,
+        "programs": ("program",),
+    }
+    return Op(name, **common | rules)
 
 
 # Calls by an instruction with attributes, pairs of strings.

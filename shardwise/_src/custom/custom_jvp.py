@@ -19,22 +19,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program
 from shardwise._src.custom.custom_calls import (
     BatchedRule,
     CallRule,
     CustomFunction,
     as_array,
-    as_function_gives,
     check_own_tree,
     checked_tangent,
-    explained,
     filled,
     map_flat,
     op_of_calls,
     pair_of,
-    reject_outside,
 )
 from shardwise._src.messages.tree_paths import tree_difference
 from shardwise._src.ops.families import add
@@ -83,19 +78,9 @@ class BatchedJvp(BatchedRule):
         return results[: len(marks)], [next(moving) if m else None for m in marks]
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    rule: Any,
-    program: Program | None = None,
-    num_consts: int = 0,
-) -> tuple[list, list]:
-    reject_outside(rule, tangents[:num_consts])
-    with explained(rule, num_consts):
-        outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
-    return as_function_gives(outs, None if program is None else program.out_types, rule), moved
+def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list, list]:
+    outs, moved = rule.jvp(primals, tangents)
+    return typed(outs), moved
 
 
 custom_jvp_call = op_of_calls("custom_jvp_call", _jvp, BatchedJvp)

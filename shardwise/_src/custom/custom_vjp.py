@@ -28,7 +28,6 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.program import Program
 from shardwise._src.custom.custom_calls import (
     BatchedRule,
     CallRule,
@@ -36,14 +35,11 @@ from shardwise._src.custom.custom_calls import (
     Rule,
     SymbolicZero,
     as_array,
-    as_function_gives,
     check_own_tree,
     checked_tangent,
-    explained,
     filled,
     op_of_calls,
     pair_of,
-    reject_outside,
 )
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
@@ -219,21 +215,10 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
 # -- the call --
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    rule: Any,
-    program: Program | None = None,
-    num_consts: int = 0,
-) -> tuple[list, list]:
-    reject_outside(rule, tangents[:num_consts])
-    tangents = tangents[num_consts:]
+def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list, list]:
     moving = tuple([t is not None for t in tangents])
-    with explained(rule, num_consts):
-        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
-    outs = as_function_gives(outs, None if program is None else program.out_types, rule)
+    outs, residuals, backward = rule.fwd(primals, moving)
+    outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
     moved = iter(
@@ -256,7 +241,7 @@ custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
 # -- the linear part: only its transpose exists --
 
 
-def _reject(backward: Backward) -> NoReturn:
+def _reject(op: Op, *given: Any, backward: Backward, **p: Any) -> NoReturn:
     raise TypeError(
         f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
         "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
@@ -264,30 +249,8 @@ def _reject(backward: Backward) -> NoReturn:
     )
 
 
-def _linear_type(
-    op: Op,
-    *types: ArrayType,
-    backward: Backward,
-    num_residuals: int,
-    moving: tuple,
-    out_types: tuple,
-    smooth: tuple,
-) -> tuple[ArrayType, ...]:
+def _linear_type(op: Op, *types: ArrayType, out_types: tuple, smooth: tuple, **p: Any) -> tuple:
     return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
-
-
-def _linear_lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any
-) -> NoReturn:
-    _reject(backward)
-
-
-def _linear_jvp(op: Op, primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
-    _reject(backward)
-
-
-def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
-    _reject(params["backward"])
 
 
 def _linear_transpose(
@@ -298,7 +261,7 @@ def _linear_transpose(
     num_residuals: int,
     moving: tuple,
     smooth: tuple,
-    out_types: tuple,
+    **p: Any,
 ) -> list[Any]:
     given = iter(cts)
     all_cts = [next(given) if s else None for s in smooth]
@@ -314,12 +277,11 @@ def _linear_batch(
     *,
     backward: Backward,
     num_residuals: int,
-    moving: tuple,
     out_types: tuple,
-    smooth: tuple,
+    **p: Any,
 ) -> tuple[list, list]:
     wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
-    in_dims = tuple([0 if m else None for m in moving])
+    in_dims = tuple([0 if m else None for m in p["moving"]])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
     outs = custom_vjp_linear(
@@ -327,9 +289,8 @@ def _linear_batch(
         *wide,
         backward=new,
         num_residuals=num_residuals,
-        moving=moving,
         out_types=types,
-        smooth=smooth,
+        **p,
     )
     return outs, [0] * len(outs)
 
@@ -339,11 +300,11 @@ custom_vjp_linear = Op(
     user_code=True,
     elements=Elements.KNOWN,
     type_rule=_linear_type,
-    lower=_linear_lower,
-    jvp=_linear_jvp,
+    lower=_reject,
+    jvp=_reject,
     transpose=_linear_transpose,
     batch=_linear_batch,
-    eager=_linear_eager,
+    eager=lambda op, args, params: _reject(op, **params),
     multiple=True,
 )
 

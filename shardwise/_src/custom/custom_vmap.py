@@ -20,8 +20,7 @@ from typing import Any
 
 from shardwise._src.base.context import current
 from shardwise._src.control.bodies import staged
-from shardwise._src.control.call import call, enter_as_call
-from shardwise._src.control.entering_rules import eval_call
+from shardwise._src.control.call import batch_as_call, call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -165,14 +164,6 @@ def sequential_vmap(f: Callable) -> custom_vmap:
 # -- the op: (captured values…, values…) → results --
 
 
-def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
-    return program.out_types
-
-
-def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
-    return e.call(program, *xs)
-
-
 def _batch(
     op: Op,
     mapped: MappedAxis,
@@ -185,8 +176,7 @@ def _batch(
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
     if not any(marks):  # mapped only because of a collective
-        batch: Any = call.batch
-        return batch(call, mapped, args, dims, program=program)
+        return batch_as_call(op, mapped, args, dims, program=program)
     if any(marks[:num_consts]):
         raise TypeError(
             f"custom_vmap function {rule.name} uses a mapped value from outside, which its "
@@ -268,27 +258,14 @@ def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """The linear part of a derivative is an ordinary linear function."""
-    split: Any = call.partial_eval
-    return split(call, interpreter, args, {"program": params["program"]})
+    return partial_eval_call(call, interpreter, args, {"program": params["program"]})
 
 
-def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
-    transpose: Any = call.transpose
-    return transpose(call, cts, *args, program=program)
-
-
-custom_vmap_call = Op(
+custom_vmap_call = opaque_call(
     "custom_vmap_call",
     user_code=True,
-    enter=enter_as_call,
-    eval=eval_call,
-    type_rule=_type,
-    lower=_lower,
     jvp=_jvp,
-    transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    multiple=True,
-    programs=("program",),
     aliases={"call": "program"},
 )
