@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.base.marks import apart, given, spread, woven
 from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
@@ -34,38 +35,34 @@ def lower_call(
 def _jvp(op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any) -> tuple[list, list]:
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
-    args = [*primals, *[t for t in tangents if t is not None]]
+    args = [*primals, *given(tangents)]
     results = op(*map(reshard_like, args, both.in_types), program=both, **p)
     count = len(program.outvars)
-    moving = iter(results[count:])
-    return results[:count], [next(moving) if m else None for m in marks]
+    return results[:count], spread(results[count:], marks)
 
 
 def partial_eval_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is staged with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
-    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    known_args, rest_args = apart(args, unknown)
     outs = interpreter.known(op, known_args, params | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
-    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
     left = params | {"program": parts.rest}
-    rest = iter(interpreter.record(op, (*residuals, *rest_args), left))
-    known = iter(outs[:count])
-    return [next(rest) if u else next(known) for u in parts.unknown_out]
+    rest = interpreter.record(op, (*residuals, *rest_args), left)
+    return woven(parts.unknown_out, rest, outs[:count])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
     linear = tuple(is_linear(a) for a in args)
     ordered = known_first(program, linear)
-    known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
+    known, _ = apart(args, linear)
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
-    given = [*known, *[ct for ct in cts if ct is not None]]
-    results = iter(op(*map(reshard_like, given, backward.in_types), program=backward, **p))
-    grads = iter([next(results) if m else None for m in marks])
-    return [next(grads) if is_lin else None for is_lin in linear]
+    values = [*known, *given(cts)]
+    results = op(*map(reshard_like, values, backward.in_types), program=backward, **p)
+    return spread(spread(results, marks), linear)
 
 
 @derived
@@ -73,10 +70,8 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     """The program with its linear arguments last."""
     if list(linear) == sorted(linear):
         return program
-    pairs = list(zip(program.invars, linear, strict=True))
-    ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
-    inputs = [*program.constvars, *ordered]
-    return program.replace(inputs=inputs)
+    known, last = apart(program.invars, linear)
+    return program.replace(inputs=[*program.constvars, *known, *last])
 
 
 def _batch(

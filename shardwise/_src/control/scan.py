@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.base.marks import given, picked, spread, woven
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_scan, eval_scan
 from shardwise._src.control.programs import Extension, ScanParams, fit, parts
@@ -31,16 +32,6 @@ from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType, in_parens
 
 Marks = tuple[bool, ...]
-
-
-def picked(values: Sequence[Any], marks: Sequence[bool]) -> list[Any]:
-    """The values that are marked."""
-    return [v for v, m in zip(values, marks, strict=True) if m]
-
-
-def given(values: Sequence[Any]) -> list[Any]:
-    """The values that are not None."""
-    return [v for v in values if v is not None]
 
 
 def either(a: Sequence[bool], b: Sequence[bool]) -> Marks:
@@ -109,15 +100,13 @@ def jvp_body(
             break
         carry = grown
     count, results = len(body.invars), len(body.outvars)
-    tangents = iter(both.invars[count:])
-    found = [next(tangents) if m else None for m in (*consts, *carry, *xs)]
+    found = spread(both.invars[count:], (*consts, *carry, *xs))
     ins = zip(
         parts(both.invars[:count], num_consts, num_carry),
         parts(found, num_consts, num_carry),
         strict=True,
     )
-    moving = iter(both.outvars[results:])
-    outs = [next(moving) if m else None for m in marks]
+    outs = spread(both.outvars[results:], marks)
     new = Extension(both.eqns)
     carried = []
     for var, tangent, has in zip(body.invars[num_consts:], outs, carry, strict=False):
@@ -152,12 +141,9 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list, list
     args = [*consts, *const_ts, *carry, *started, *xs, *xs_ts]
     counts = num_consts + len(const_ts), num_carry + len(started)
     outs = _bind(args, own, both, *counts)
-    ys = outs[num_carry + len(started) :]
-    carry_out = iter(outs[num_carry : num_carry + len(started)])
-    y_out = iter(ys[len(y_marks) :])
-    moving = [next(carry_out) if m else None for m in carry_marks]
-    moving += [next(y_out) if m else None for m in y_marks]
-    return [*outs[:num_carry], *ys[: len(y_marks)]], moving
+    carry_out, moved, ys = parts(outs, num_carry, len(started))
+    moving = spread([*moved, *ys[len(y_marks) :]], (*carry_marks, *y_marks))
+    return [*carry_out, *ys[: len(y_marks)]], moving
 
 
 # -- partial evaluation --
@@ -168,8 +154,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
     known, rest_args, rest = plan.run(interpreter.known, scan, args, params)
-    found, known_outs = iter(interpreter.record(scan, tuple(rest_args), rest)), iter(known)
-    return [next(found) if u else next(known_outs) for u in plan.unknown_out]
+    return woven(plan.unknown_out, interpreter.record(scan, tuple(rest_args), rest), known)
 
 
 # -- transpose --
@@ -193,8 +178,7 @@ def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[An
 
     _, rest_args, rest = plan.run(now, scan, args, params)
     results = _transpose(scan, picked(cts, plan.unknown_out), *rest_args, **rest)
-    found = iter([results[i] for i in plan.rest_positions])
-    return [next(found) if u else None for u in plan.unknown_in]
+    return spread([results[i] for i in plan.rest_positions], plan.unknown_in)
 
 
 @derived

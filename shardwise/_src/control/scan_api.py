@@ -17,8 +17,8 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.bodies import (
     Body,
     Loop,
-    body_cache_of,
     body_caches,
+    cached_body,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -176,12 +176,7 @@ class _Call:
         types = [type_of(x) for x in self.init + self.xs]
         length, unroll = self.given
         key = _key(self.tree, length, self.reverse, unroll, types)
-        cache, key = body_cache_of((self.f,), key)
-        loop = cache.bodies.get(key)
-        if loop is None:
-            loop, may_keep = self.staged(types)
-            if may_keep:
-                cache.keep(key, loop)
+        loop = cached_body((self.f,), key, lambda: self.staged(types))
         return loop(self.init + self.xs)
 
     # -- staging --

@@ -7,6 +7,7 @@ A loop with known bounds is a scan, which supports reverse mode; any other is a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shardwise._src.control.bodies import (
     Loop,
     body_cache_of,
     body_caches,
+    cached_body,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -153,12 +155,7 @@ class _While(_Carried):
     def run(self) -> Any:
         types = [type_of(x) for x in self.leaves]
         key = ("while", CURRENT.get().key, self.tree, *types)
-        cache, key = body_cache_of((self.body_fun, self.cond_fun), key)
-        loop = cache.bodies.get(key)
-        if loop is None:
-            loop, may_keep = self.staged(types)
-            if may_keep:
-                cache.keep(key, loop)
+        loop = cached_body((self.body_fun, self.cond_fun), key, lambda: self.staged(types))
         return loop(self.leaves)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
@@ -230,8 +227,7 @@ def _asking(test: Body) -> Body:
                 f"while_loop: {p.name}, which decides whether to continue, writes to {ref.short}. "
                 "It may only read refs: write in the body."
             )
-    new = p.replace(outvars=p.outvars[:-count])
-    return Body(new, test.outside, test.tree, test.captures)
+    return replace(test, program=p.replace(outvars=p.outvars[:-count]), refs=())
 
 
 @hides_frames

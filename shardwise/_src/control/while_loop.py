@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.marks import apart, given, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_ordered
 from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import WhileParams, fit, parts
-from shardwise._src.control.scan import batched_body, given, jvp_body
+from shardwise._src.control.scan import batched_body, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var
@@ -173,8 +174,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list, list
     body_args = [*consts, *given(const_ts), *carry, *started]
     new = WhileParams(new_test, both, own.num_test, own.num_body + len(given(const_ts)))
     outs = while_loop(*test_consts, *map(fit, body_args, both.in_types), **new._asdict())
-    moving = iter(outs[len(carry) :])
-    return outs[: len(carry)], [next(moving) if m else None for m in marks]
+    return outs[: len(carry)], spread(outs[len(carry) :], marks)
 
 
 # -- partial evaluation --
@@ -190,7 +190,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
     known_body, known_test, *rest = _known_part(body, test, body_marks, test_marks, carry)
-    held = [a for a, u in zip(args, (*test_marks, *body_marks, *carry), strict=True) if not u]
+    held, _ = apart(args, (*test_marks, *body_marks, *carry))
     known = WhileParams(known_test, known_body, test_marks.count(False), body_marks.count(False))
     outs = iter(interpreter.known(while_loop, held, known._asdict()))
     rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.marks import given, picked, spread
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Elements, Op
@@ -80,10 +81,10 @@ class CallVjp(CallRule):
     __slots__ = ()
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
-        function, given = self.function, list(map(as_array, primals))
+        function, values = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
-            given = [CustomVJPPrimal(x, m) for x, m in zip(given, moving, strict=True)]
-        result = function.fwd(*self.arguments(given))
+            values = [CustomVJPPrimal(x, m) for x, m in zip(values, moving, strict=True)]
+        result = function.fwd(*self.arguments(values))
         outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
         trees = self.in_tree, self.tree, residual_tree
         types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
@@ -132,13 +133,11 @@ class CallBackward(Backward):
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         function, (tree, out_tree, residual_tree) = self.function, self.trees
         pairs = zip(cts, self.types[1], strict=True)
-        given = out_tree.unflatten(
-            [as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs]
-        )
+        ct = out_tree.unflatten([as_array(filled(x, t, function.symbolic_zeros)) for x, t in pairs])
         arrays = map(as_array, residuals)
         kept = residual_tree.unflatten(join(self.places, self.numbers, arrays))
         try:
-            result = function.bwd(*self.fixed, kept, given)
+            result = function.bwd(*self.fixed, kept, ct)
         except TypeError as error:
             who = f"the bwd rule of custom_vjp function {function.name}"
             reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
@@ -188,17 +187,15 @@ class BatchedBackward(Backward):
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         marks: list[bool] = []
-        given = [ct for ct in cts if ct is not None]
+        nonzero, count = [ct is not None for ct in cts], len(residuals)
 
         def flat(*values: Any) -> list[Any]:
-            ts = iter(values[len(residuals) :])
-            all_cts = [None if ct is None else next(ts) for ct in cts]
-            found = self.inner.run(values[: len(residuals)], all_cts)
+            found = self.inner.run(values[:count], spread(values[count:], nonzero))
             marks[:] = [ct is not None for ct in found]
-            return [ct for ct in found if ct is not None]
+            return given(found)
 
-        in_dims = [*self.residual_dims, *[0] * len(given)]
-        args, size = [*residuals, *given], self.mapped.size
+        in_dims = [*self.residual_dims, *[0] * sum(nonzero)]
+        args, size = [*residuals, *given(cts)], self.mapped.size
         found = run_batched(self.mapped.over_current(), flat, args, in_dims)
         pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
         return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
@@ -221,18 +218,16 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = iter(
-        custom_vjp_linear(
-            *residuals,
-            *[t for t in tangents if t is not None],
-            backward=backward,
-            num_residuals=len(residuals),
-            moving=moving,
-            out_types=types,
-            smooth=smooth,
-        )
+    moved = custom_vjp_linear(
+        *residuals,
+        *given(tangents),
+        backward=backward,
+        num_residuals=len(residuals),
+        moving=moving,
+        out_types=types,
+        smooth=smooth,
     )
-    return outs, [next(moved) if s else None for s in smooth]
+    return outs, spread(moved, smooth)
 
 
 custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
@@ -263,10 +258,8 @@ def _linear_transpose(
     smooth: tuple,
     **p: Any,
 ) -> list[Any]:
-    given = iter(cts)
-    all_cts = [next(given) if s else None for s in smooth]
-    found = backward.run(args[:num_residuals], all_cts)
-    return [None] * num_residuals + [ct for ct, m in zip(found, moving, strict=True) if m]
+    found = backward.run(args[:num_residuals], spread(cts, smooth))
+    return [None] * num_residuals + picked(found, moving)
 
 
 def _linear_batch(

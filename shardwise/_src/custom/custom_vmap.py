@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import apart, given, spread, woven
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import batch_as_call, call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import with_results
@@ -146,13 +147,11 @@ def sequential_vmap(f: Callable) -> custom_vmap:
     def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         leaves, tree = flatten(args)
         marks = flatten(in_batched)[0]
+        same, moving = apart(leaves, marks)
 
         def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-            rows = iter(xs)
-            given = [next(rows) if m else x for x, m in zip(leaves, marks, strict=True)]
-            return carry, f(*tree.unflatten(given))
+            return carry, f(*tree.unflatten(woven(marks, xs, same)))
 
-        moving = [x for x, m in zip(leaves, marks, strict=True) if m]
         outs = scan(step, None, moving, length=axis_size)[1]
         out_leaves, out_tree = flatten(outs)
         return outs, out_tree.unflatten([True] * len(out_leaves))
@@ -198,15 +197,13 @@ def _jvp(
     outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
     nonzero = tuple([t is not None for t in tangents])
     moving, smooth = derivative(program, nonzero)
-    given = [t for t in tangents if t is not None]
-    args = map(reshard_like, [*primals, *given], moving.in_types)
+    args = map(reshard_like, [*primals, *given(tangents)], moving.in_types)
     if any(nonzero[:num_consts]):  # w.r.t. captured values, unknown to the rule
         found = call(*args, program=moving)
     else:
         new = _moving_rule(rule, nonzero[num_consts:], smooth)
         found = custom_vmap_call(*args, rule=new, program=moving, num_consts=num_consts)
-    results = iter(found)
-    return outs, [next(results) if s else None for s in smooth]
+    return outs, spread(found, smooth)
 
 
 @derived
@@ -226,8 +223,7 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
     def batched(
         size: int, marks: Sequence[bool], values: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
-        places = iter(range(count, len(values)))
-        pairs = [(i, next(places) if has else None) for i, has in enumerate(nonzero)]
+        pairs = list(enumerate(spread(range(count, len(values)), nonzero)))
         wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
 
         def placed(i: int | None, mark: bool) -> Any:

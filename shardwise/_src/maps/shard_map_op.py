@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.marks import apart, given, picked, spread, woven
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
@@ -188,17 +189,12 @@ def _stacked(program: Program, count: int) -> Program:
 @derived
 def _unstacked(program: Program, marks: tuple[bool, ...]) -> Program:
     """The program that takes some of its first arguments with a new leading dimension."""
-    types = list(program.in_types)
-    for i, stacked in enumerate(marks):
-        if stacked:
-            types[i] = _with_one(types[i])
+    every = (*marks, *[False] * (len(program.invars) - len(marks)))
+    types = [_with_one(t) if m else t for t, m in zip(program.in_types, every, strict=True)]
 
     def fun(*args: Any) -> list[Any]:
-        given = list(args)
-        for i, stacked in enumerate(marks):
-            if stacked:
-                given[i] = reshape(given[i], shape=type_of(given[i]).shape[1:])
-        return program(*given)
+        pairs = zip(args, every, strict=True)
+        return program(*[reshape(x, shape=type_of(x).shape[1:]) if m else x for x, m in pairs])
 
     return program_of(fun, types, program.name, "linearize")
 
@@ -218,16 +214,14 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list[Any],
     nonzero = tuple([t is not None for t in tangents])
     with own.inside():
         both, marks = jvp_program(own.program, nonzero)
-    ins = (*own.in_specs, *_picked(own.in_specs, nonzero))
-    outs = (*own.out_specs, *_picked(own.out_specs, marks))
-    args = [*primals, *[t for t in tangents if t is not None]]
-    results, count = own.bind(both, args, ins, outs), len(own.out_specs)
-    found = iter(results[count:])
-    return results[:count], [next(found) if m else None for m in marks]
+    ins = (*own.in_specs, *_specs(own.in_specs, nonzero))
+    outs = (*own.out_specs, *_specs(own.out_specs, marks))
+    results, count = own.bind(both, [*primals, *given(tangents)], ins, outs), len(own.out_specs)
+    return results[:count], spread(results[count:], marks)
 
 
-def _picked(rows: Sequence[Any], marks: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple([row for row, mark in zip(rows, marks, strict=True) if mark])
+def _specs(specs: Specs, marks: Sequence[bool]) -> Specs:
+    return tuple(picked(specs, marks))
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
@@ -243,22 +237,20 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
         stacks = tuple(map(own.kept_spec, parts.known.out_types[count:]))
         known = _stacked(parts.known, count)
         rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
-    known_in = _picked(in_specs, [not u for u in unknown])
+    known_in = _specs(in_specs, [not u for u in unknown])
     marks = parts.unknown_out
-    known_out = (*_picked(out_specs, [not m for m in marks]), *stacks)
-    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    known_out = (*_specs(out_specs, [not m for m in marks]), *stacks)
+    known_args, rest_args = apart(args, unknown)
     first = own._replace(program=known, in_specs=known_in, out_specs=known_out)
     outs = interpreter.known(op, known_args, first._asdict())
     computed = iter(zip(outs[count:], stacks, strict=True))
     residuals = [
         next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
     ]
-    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
-    rest_in = (*[s for _, s in residuals], *_picked(in_specs, unknown))
-    left = own._replace(program=rest, in_specs=rest_in, out_specs=_picked(out_specs, marks))
+    rest_in = (*[s for _, s in residuals], *_specs(in_specs, unknown))
+    left = own._replace(program=rest, in_specs=rest_in, out_specs=_specs(out_specs, marks))
     found = interpreter.record(op, (*[r for r, _ in residuals], *rest_args), left._asdict())
-    rest_outs, known_outs = iter(found), iter(outs[:count])
-    return [next(rest_outs) if u else next(known_outs) for u in marks]
+    return woven(marks, found, outs[:count])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
@@ -266,22 +258,19 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
     program, in_specs, out_specs = own.program, own.in_specs, own.out_specs
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
-    known_specs = _picked(in_specs, [not is_lin for is_lin in linear])
-    linear_specs, ct_specs = _picked(in_specs, linear), _picked(out_specs, nonzero)
+    known_specs = _specs(in_specs, [not is_lin for is_lin in linear])
+    linear_specs, ct_specs = _specs(in_specs, linear), _specs(out_specs, nonzero)
     with own.inside():
         if own.tracked:
             program = _varied(program, tuple([spec.axes for spec in out_specs]))
         backward, marks = transpose_program(known_first(program, linear), len(known_specs), nonzero)
         if not own.tracked:
             sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes])
-            rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _picked(linear_specs, marks))]
+            rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
             backward = _shared(backward, len(known_specs), *rows)
-    known = [a for a in args if not is_linear(a)]
-    given = [*known, *[ct for ct in cts if ct is not None]]
-    ins, outs = (*known_specs, *ct_specs), _picked(linear_specs, marks)
-    found = iter(own.bind(backward, given, ins, outs))
-    grads = iter([next(found) if m else None for m in marks])
-    return [next(grads) if is_lin else None for is_lin in linear]
+    ins, outs = (*known_specs, *ct_specs), _specs(linear_specs, marks)
+    found = own.bind(backward, [*apart(args, linear)[0], *given(cts)], ins, outs)
+    return spread(spread(found, marks), linear)
 
 
 @derived
@@ -311,11 +300,11 @@ def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
     """
 
     def fun(*args: Any) -> list[Any]:
-        given = list(args)
+        values = list(args)
         for i, axes in enumerate(ins, first):
             if (count := math.prod([n for _, n in axes])) > 1:
-                given[i] = div(given[i], lit(count, given[i]))
-        found = program(*given)
+                values[i] = div(values[i], lit(count, values[i]))
+        found = program(*values)
         return [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
 
     return program_of(fun, program.in_types, program.name, "transpose")
