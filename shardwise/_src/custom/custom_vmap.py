@@ -227,7 +227,9 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
         wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
 
         def placed(i: int | None, mark: bool) -> Any:
-            return None if i is None else _widened(values[i], marks[i], mark, size)
+            if i is None:
+                return None
+            return to_dim(values[i], 0 if marks[i] else None, 0 if mark else None, size)
 
         primals = [placed(i, m) for (i, _), m in zip(pairs, wide, strict=True)]
         tangents = [placed(k, m) for (_, k), m in zip(pairs, wide, strict=True)]
@@ -246,10 +248,6 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
         return [x for x, _ in rows], [m for _, m in rows]
 
     return VmapRule(rule.name, (rule, nonzero, smooth), batched)
-
-
-def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
-    return to_dim(x, 0 if has else None, 0 if wanted else None, size)
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
