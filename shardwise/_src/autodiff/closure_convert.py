@@ -8,6 +8,7 @@ Each is a container of these arrays, so that a jitted function can take it and r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise._src.autodiff.ref_gradients import check_like
@@ -20,14 +21,12 @@ from shardwise._src.types.dtypes import float0, is_inexact
 Refs = tuple[tuple[int, str, ArrayType], ...]  # number, path and type of leaves that are refs
 
 
+@dataclass(slots=True, eq=False)
 class Closure:
     """`run(values, *args)` as a function of `args`."""
 
-    __slots__ = ("run", "values")
-
-    def __init__(self, run: Callable[..., Any], values: Sequence[Any]):
-        self.run = run
-        self.values = values
+    run: Callable[..., Any]
+    values: Sequence[Any]
 
     def __call__(self, *args: Any) -> Any:
         return self.run(self.values, *args)
@@ -36,41 +35,32 @@ class Closure:
         return f"<{self.run.__name__} with {len(self.values)} arrays>"
 
 
-class NotNeeded:
+class _Marker:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class NotNeeded(_Marker):
     """Marks an argument in `VJP.args_res` that the derivative does not need."""
 
-    def __repr__(self) -> str:
-        return "NotNeeded()"
 
-
-class GradRef:
+class GradRef(_Marker):
     """Marks a cotangent that was added to a ref; see `VJP.with_refs`."""
 
-    def __repr__(self) -> str:
-        return "GradRef()"
 
-
-class GradValue:
+class GradValue(_Marker):
     """Requests a cotangent as a value from `VJP.with_refs`."""
 
-    def __repr__(self) -> str:
-        return "GradValue()"
 
-
-class DontWant:
+class DontWant(_Marker):
     """Requests no cotangent from `VJP.with_refs`."""
 
-    def __repr__(self) -> str:
-        return "DontWant()"
 
-
-class DidntWant:
+class DidntWant(_Marker):
     """Marks a cotangent that was not requested; see `VJP.with_refs`."""
 
-    def __repr__(self) -> str:
-        return "DidntWant()"
 
-
+@dataclass(slots=True, eq=False)
 class VJP:
     """The function that pulls cotangents back, as returned by `vjp`.
 
@@ -81,33 +71,15 @@ class VJP:
     opaque_residuals: the other arrays that are needed.
     """
 
-    __slots__ = (
-        "fun",
-        "in_tree",
-        "out_tree",
-        "opaque_residuals",
-        "_kept",
-        "_args",
-        "_places",
-        "_refs",
-    )
-
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        in_tree: Any,
-        out_tree: Any,
-        kept: list[Any],
-        opaque_residuals: list[Any],
-        places: tuple[tuple[bool, int], ...],
-        refs: Refs,
-    ):
-        self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
-        self.opaque_residuals = opaque_residuals
-        self._kept = kept  # leaves of `args_res`, which is created on first access
-        self._args: list[Any] | None = None
-        self._places = places  # of each residual: whether it is a primal's leaf, and which one
-        self._refs = refs  # the leaves of the primals that are refs
+    fun: Callable[..., Any]
+    in_tree: Any
+    out_tree: Any
+    _kept: list[Any]  # leaves of `args_res`, which is created on first access
+    opaque_residuals: list[Any]
+    # Of each residual: whether it is a primal's leaf, and which one.
+    _places: tuple[tuple[bool, int], ...]
+    _refs: Refs  # the leaves of the primals that are refs
+    _args: list[Any] | None = field(default=None, init=False)
 
     @property
     def args_res(self) -> list[Any]:
@@ -225,9 +197,8 @@ def vjp_of(
 
 
 register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
-register_node(NotNeeded, lambda _: ((), None), lambda _, children: NotNeeded())
-register_node(GradRef, lambda _: ((), None), lambda _, children: GradRef())
-register_node(DidntWant, lambda _: ((), None), lambda _, children: DidntWant())
+for marker in (NotNeeded, GradRef, DidntWant):
+    register_node(marker, lambda _: ((), None), lambda _, children, made=marker: made())
 
 
 def _parts(v: VJP) -> tuple[Any, Any]:

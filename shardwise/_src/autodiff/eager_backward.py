@@ -12,6 +12,7 @@ from typing import Any
 
 from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import given, spread
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import structure_of
 from shardwise._src.running.eager import EAGER
@@ -41,9 +42,8 @@ def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
             _transposed.put((*own, structure), found)
         program.derived[own] = found
     back, marks = found
-    given = [ct for ct in cotangents if ct is not None]
-    results = iter(EAGER.run(back, [*linear.captured, *given]) if any(marks) else ())
-    return [next(results) if mark else None for mark in marks]
+    values = [*linear.captured, *given(cotangents)]
+    return spread(EAGER.run(back, values) if any(marks) else (), marks)
 
 
 def _is_short(program: Program) -> bool:

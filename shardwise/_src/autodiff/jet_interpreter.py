@@ -19,6 +19,7 @@ from typing import Any
 
 from shardwise._src.base.caches import Table
 from shardwise._src.base.context import CURRENT, current
+from shardwise._src.base.marks import given, spread
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -170,8 +171,7 @@ class Jet(Interpreter):
                 if not any(pattern):
                     return [None] * count
                 program, marks, _ = tangent_program(op, types, pattern, params)
-                found = iter(program(*values, *[t for t in terms if t is not None]))
-                done[k] = [next(found) if m else None for m in marks]
+                done[k] = spread(program(*values, *given(terms)), marks)
             return done[k]
 
         return [lambda k, i=i: at(k)[i] for i in range(count)]
@@ -221,13 +221,12 @@ class Jet(Interpreter):
 
     def _tangents(self, program: Program, marks: Pattern, args: tuple) -> list[Any]:
         """The series of derivatives of the results of an op."""
-        given = [*args, *[self._derivative(a) for a in args if self._owns(a)]]
+        values = [*args, *[self._derivative(a) for a in args if self._owns(a)]]
         self.depth += 1
         try:
-            found = iter(eval_program(program, given, self._bind))
+            return spread(eval_program(program, values, self._bind), marks)
         finally:
             self.depth -= 1
-        return [next(found) if m else None for m in marks]
 
     def _by_rule(self, op: Op, args: tuple, params: dict[str, Any], order: int) -> list[Any]:
         """Results of an op with a user rule or with nested programs."""

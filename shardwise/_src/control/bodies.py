@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.base.caches import Table, make_room, register
@@ -33,6 +34,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
+from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.promotion import lattice_join
@@ -82,6 +84,17 @@ def body_cache_of(funs: Sequence[Callable], key: tuple) -> tuple[BodyCache, tupl
     return first, (*others, *key)
 
 
+def cached_body(funs: Sequence[Callable], key: tuple, stage: Callable[[], tuple[T, bool]]) -> T:
+    """The cached body of some functions; `stage` returns a new one, and whether to cache it."""
+    cache, key = body_cache_of(funs, key)
+    found = cache.bodies.get(key)
+    if found is None:
+        found, may_keep = stage()
+        if may_keep:
+            cache.keep(key, found)
+    return found
+
+
 def _current_body_cache(fun: Callable) -> BodyCache:
     """The cache for a function's current fingerprint; a separate one if it has none."""
     try:
@@ -116,30 +129,22 @@ def _body_cache_by(fingerprint: Any) -> BodyCache:
 # -- staging --
 
 
+@dataclass(slots=True, eq=False)
 class Body:
     """A staged function.
 
     program: takes the captured values, then leaves; it has no constants.
     outside: the captured values: constants, and values of outer traces.
     tree:    the pytree of its result.
+    captures: whether it uses values of outer traces, so that it must not be cached.
     refs:    captured refs that it accesses: their values are its last arguments and results.
     """
 
-    __slots__ = ("program", "outside", "tree", "captures", "refs")
-
-    def __init__(
-        self,
-        program: Program,
-        outside: list[Any],
-        tree: Any,
-        captures: bool,
-        refs: Sequence[Ref] = (),
-    ):
-        self.program = program
-        self.outside = outside
-        self.tree = tree
-        self.captures = captures  # values of outer traces: must not be cached
-        self.refs = refs
+    program: Program
+    outside: list[Any]
+    tree: Any
+    captures: bool
+    refs: Sequence[Ref] = ()
 
     @property
     def out_types(self) -> tuple[ArrayType, ...]:
@@ -224,7 +229,7 @@ def threading(body: Body, refs: Sequence[Ref]) -> Body:
     starts = [held.get(r) or Var(r.type) for r in refs]
     ends = [last.get(r) or start for r, start in zip(refs, starts, strict=True)]
     new = p.replace(inputs=[*inputs, *starts], outvars=[*outputs, *ends])
-    return Body(new, body.outside, body.tree, body.captures, refs)
+    return replace(body, program=new, refs=refs)
 
 
 # -- carries --
@@ -362,6 +367,7 @@ def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Loop:
     """A loop over a staged body, with everything that a call needs.
 
@@ -373,23 +379,12 @@ class Loop:
     at:     how many leaves, and results, precede those values.
     """
 
-    __slots__ = ("op", "consts", "casts", "tree", "refs", "at")
-
-    def __init__(
-        self,
-        op: BoundOp,
-        consts: list[Any],
-        casts: list[tuple],
-        tree: Any,
-        refs: Sequence[Ref] = (),
-        at: int = 0,
-    ):
-        self.op = op
-        self.consts = consts
-        self.casts = casts
-        self.tree = tree
-        self.refs = refs
-        self.at = at
+    op: BoundOp
+    consts: list[Any]
+    casts: list[tuple]
+    tree: Any
+    refs: Sequence[Ref] = ()
+    at: int = 0
 
     def fit(self, leaves: list[Any]) -> None:
         """Converts leaves to the types that the body requires."""

@@ -1,6 +1,7 @@
 """The `jit` op: a call of a nested program, as nested `jit` stages it.
 
-`calling` creates ops that share its rules and call their program in another way.
+`calling` creates ops that share its rules and call their program in another way; `opaque_call`
+creates ops whose meaning other programs do not share.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.base.marks import apart, given, spread, woven
 from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
@@ -24,45 +26,43 @@ def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
     return program.out_types
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
+def lower_call(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any
+) -> list[str]:
     return e.call(program, *xs)
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any) -> tuple[list, list]:
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
-    args = [*primals, *[t for t in tangents if t is not None]]
+    args = [*primals, *given(tangents)]
     results = op(*map(reshard_like, args, both.in_types), program=both, **p)
     count = len(program.outvars)
-    moving = iter(results[count:])
-    return results[:count], [next(moving) if m else None for m in marks]
+    return results[:count], spread(results[count:], marks)
 
 
 def partial_eval_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is staged with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
-    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    known_args, rest_args = apart(args, unknown)
     outs = interpreter.known(op, known_args, params | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
-    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
     left = params | {"program": parts.rest}
-    rest = iter(interpreter.record(op, (*residuals, *rest_args), left))
-    known = iter(outs[:count])
-    return [next(rest) if u else next(known) for u in parts.unknown_out]
+    rest = interpreter.record(op, (*residuals, *rest_args), left)
+    return woven(parts.unknown_out, rest, outs[:count])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
     linear = tuple(is_linear(a) for a in args)
     ordered = known_first(program, linear)
-    known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
+    known, _ = apart(args, linear)
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
-    given = [*known, *[ct for ct in cts if ct is not None]]
-    results = iter(op(*map(reshard_like, given, backward.in_types), program=backward, **p))
-    grads = iter([next(results) if m else None for m in marks])
-    return [next(grads) if is_lin else None for is_lin in linear]
+    values = [*known, *given(cts)]
+    results = op(*map(reshard_like, values, backward.in_types), program=backward, **p)
+    return spread(spread(results, marks), linear)
 
 
 @derived
@@ -70,10 +70,8 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     """The program with its linear arguments last."""
     if list(linear) == sorted(linear):
         return program
-    pairs = list(zip(program.invars, linear, strict=True))
-    ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
-    inputs = [*program.constvars, *ordered]
-    return program.replace(inputs=inputs)
+    known, last = apart(program.invars, linear)
+    return program.replace(inputs=[*program.constvars, *known, *last])
 
 
 def _batch(
@@ -110,14 +108,36 @@ def _lower_marked(
     return e.under_marks(marked(dict(attributes)), program, *xs)
 
 
-call = calling("jit", _lower, partial_eval_call, is_call=True)
+call = calling("jit", lower_call, partial_eval_call, is_call=True)
 
 
-def enter_as_call(
-    op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
-) -> tuple[list[Any], list[Any]]:
-    """For ops whose other parameters only apply to the original program."""
-    return enter_call(call, inside, state, args, program=program)
+def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of `call` for ops whose other parameters only apply to the original program."""
+
+    def applied(op: Op, *args: Any, program: Program, **p: Any) -> Any:
+        return rule(call, *args, program=program)
+
+    return applied
+
+
+batch_as_call, _transpose_as_call = _by_call(_batch), _by_call(_transpose)
+
+
+def opaque_call(name: str, **rules: Any) -> Op:
+    """An op that calls its parameter `program`; its other parameters only apply to this program, so
+    that `jit` calls those derived from it, except where `rules` has another rule.
+    """
+    common: dict[str, Any] = {
+        "type_rule": _type,
+        "lower": lower_call,
+        "transpose": _transpose_as_call,
+        "batch": batch_as_call,
+        "enter": _by_call(enter_call),
+        "eval": eval_call,
+        "multiple": True,
+        "programs": ("program",),
+    }
+    return Op(name, **common | rules)
 
 
 def enter_by_inlining(
@@ -129,7 +149,7 @@ def enter_by_inlining(
             f"[{op.name}] does not support ordered effects in its function. Pass ordered=False, or "
             "call the host outside of it."
         )
-    return enter_as_call(op, inside, state, args, program=program)
+    return enter_call(call, inside, state, args, program=program)
 
 
 # Calls by an instruction with attributes, pairs of strings.

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import call, enter_by_inlining
-from shardwise._src.control.entering_rules import eval_call
+from shardwise._src.control.call import enter_by_inlining, opaque_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
-from shardwise._src.transforms.batch import MappedAxis
-
-
-def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
-    return program.out_types
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
@@ -31,22 +25,6 @@ def _no_derivative(op: Op, *given: Any, name: str, **p: Any) -> NoReturn:
     )
 
 
-def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, program: Program, **p: Any
-) -> tuple[list, list]:
-    assert call.batch is not None
-    return call.batch(call, mapped, args, dims, program=program)
-
-
-composite_op = Op(
-    "composite",
-    type_rule=_type,
-    lower=_lower,
-    jvp=_no_derivative,
-    transpose=_no_derivative,
-    batch=_batch,
-    enter=enter_by_inlining,
-    eval=eval_call,
-    multiple=True,
-    programs=("program",),
+composite_op = opaque_call(
+    "composite", lower=_lower, jvp=_no_derivative, transpose=_no_derivative, enter=enter_by_inlining
 )

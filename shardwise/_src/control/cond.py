@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.marks import apart, given, picked, spread, woven
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
-from shardwise._src.control.scan import picked
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Equation, Program, Var
@@ -127,11 +127,10 @@ def _jvp_branches(first: Program, branches: Branches, nonzero: Marks) -> tuple[B
 def _jvp(op: Op, primals: Any, tangents: Any, *, branches: Branches) -> tuple[list, list]:
     nonzero = tuple([t is not None for t in tangents[1:]])
     both, marks = _jvp_branches(branches[0], branches, nonzero)
-    which, *args = [*primals, *[t for t in tangents if t is not None]]
+    which, *args = [*primals, *given(tangents)]
     results = cond(which, *map(fit, args, both[0].in_types), branches=both)
     count = len(branches[0].outvars)
-    moving = iter(results[count:])
-    return results[:count], [next(moving) if m else None for m in marks]
+    return results[:count], spread(results[count:], marks)
 
 
 # -- partial evaluation --
@@ -153,7 +152,7 @@ class CondSplit:
         self.unknown_out = any_of([s.unknown_out for s in split])
         parts = [_with_unknown(s, self.unknown_out) for s in split]
         self.passed = sorted({i for p in parts for i in p.forwarded if i is not None})
-        known_types = [t for t, u in zip(first.in_types, unknown, strict=True) if not u]
+        known_types, _ = apart(first.in_types, unknown)
         self._passed_types = [known_types[i] for i in self.passed]
         self._places: list[ArrayType] = []  # types of the residuals that are computed
         taken = [self._take(p) for p in parts]
@@ -215,7 +214,7 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
         else:
             moved.append(atom)
             outputs.append(Var(atom.aval))
-    extra = [a for a, u in zip(outputs, _among(part.unknown_out, wanted), strict=True) if not u]
+    extra, _ = apart(outputs, picked(part.unknown_out, wanted))
     n = len(rest.consts) + len(part.forwarded)
     inputs = [*rest.inputs[:n], *extra, *rest.inputs[n:]]
     return Split(
@@ -224,10 +223,6 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
         wanted,
         (*part.forwarded, *[None] * len(moved)),
     )
-
-
-def _among(marks: Marks, wanted: Marks) -> list[bool]:
-    return [m for m, w in zip(marks, wanted, strict=True) if w]
 
 
 split_branches = derived(CondSplit)
@@ -243,16 +238,14 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     if any(map(axes_in, branches)):
         return _split_whole(interpreter, args, branches, unknown)
     plan = split_branches(branches[0], branches, unknown)
-    known_args = [a for a, u in zip(operands, unknown, strict=True) if not u]
+    known_args, rest_args = apart(operands, unknown)
     outs = []
     if plan.known[0].outvars or any(b.effects for b in plan.known):
         outs = interpreter.known(cond, [which, *known_args], {"branches": plan.known})
     count = plan.unknown_out.count(False)
     residuals = [*[known_args[i] for i in plan.passed], *outs[count:]]
-    rest_args = [a for a, u in zip(operands, unknown, strict=True) if u]
-    rest = iter(interpreter.record(cond, (which, *residuals, *rest_args), {"branches": plan.rest}))
-    found = iter(outs[:count])
-    return [next(rest) if u else next(found) for u in plan.unknown_out]
+    rest = interpreter.record(cond, (which, *residuals, *rest_args), {"branches": plan.rest})
+    return woven(plan.unknown_out, rest, outs[:count])
 
 
 def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks) -> list[Any]:
@@ -284,7 +277,7 @@ def _transposed_branches(
     first: Program, branches: Branches, linear: Marks, nonzero: Marks
 ) -> tuple[Branches, Marks]:
     known = linear.count(False)
-    types = [cotangent_type(t) for t, m in zip(first.in_types, linear, strict=True) if m]
+    types = [cotangent_type(t) for t in picked(first.in_types, linear)]
     pairs = [
         (_transposed_rest if axes_in(b) else transpose_program)(
             known_first(b, linear), known, nonzero
@@ -305,9 +298,9 @@ def _transposed_rest(program: Program, known: int, nonzero: Marks) -> tuple[Prog
     moving = picked(unknown, nonzero)
 
     def fun(*args: Any) -> list[Any]:
-        given, cts = args[:known], args[known:]
-        found = parts.known(*given)[unknown.count(False) :]
-        residuals = parts.residuals(given, found)
+        values, cts = args[:known], args[known:]
+        found = parts.known(*values)[unknown.count(False) :]
+        residuals = parts.residuals(values, found)
         return back(*residuals, *picked(cts, moving))
 
     types = [*program.in_types[:known], *map(cotangent_type, picked(program.out_types, nonzero))]
@@ -328,8 +321,8 @@ def _summed(
     for number, branch in enumerate(backward):
         own = select_n(which, *[np.bool_(i == number) for i in numbers])
         masked = [select_n(own, lit(0, ct), ct) for ct in cts]
-        given = map(fit, [*args, *masked], branch.in_types)
-        found = cond(pmax(own, **p), *given, branches=(_zeros(branch), branch))
+        values = map(fit, [*args, *masked], branch.in_types)
+        found = cond(pmax(own, **p), *values, branches=(_zeros(branch), branch))
         total = [add(a, b) for a, b in zip(total, found, strict=True)] if total else found
     return total
 
@@ -343,14 +336,13 @@ def _transpose(op: Op, cts: Any, which: Any, *args: Any, branches: Branches) -> 
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
-    known, given = [a for a in args if not is_linear(a)], [ct for ct in cts if ct is not None]
+    (known, _), moving = apart(args, linear), given(cts)
     if axes := {n: size for b in backward for n, size in axes_in(b).items()}:
-        results = iter(_summed(which, known, given, backward, axes))
+        results = _summed(which, known, moving, backward, axes)
     else:
-        given = map(fit, [*known, *given], backward[0].in_types)
-        results = iter(cond(which, *given, branches=backward))
-    grads = iter([next(results) if m else None for m in marks])
-    return [None, *[next(grads) if is_lin else None for is_lin in linear]]
+        values = map(fit, [*known, *moving], backward[0].in_types)
+        results = cond(which, *values, branches=backward)
+    return [None, *spread(spread(results, marks), linear)]
 
 
 # -- batching --

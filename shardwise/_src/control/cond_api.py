@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import (
     Body,
-    body_cache_of,
     body_caches,
+    cached_body,
     check_function,
     differing,
     leaf,
@@ -51,16 +52,14 @@ _NUMBER = array_type((), np.dtype("int32"))
 _NONE: Any = object()
 
 
+@dataclass(slots=True, eq=False)
 class Choice:
     """Staged branches with everything that a call needs. refs: captured refs that they access."""
 
-    __slots__ = ("op", "outside", "tree", "refs")
-
-    def __init__(self, op: BoundOp, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
-        self.op = op
-        self.outside = outside
-        self.tree = tree
-        self.refs = refs
+    op: BoundOp
+    outside: list[Any]
+    tree: Any
+    refs: Sequence[Ref]
 
     def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
         if not self.refs:
@@ -100,9 +99,7 @@ def cond(
       TypeError: if `pred` is not a scalar, or the results differ in structure or types.
     """
     if operand is not _NONE:
-        if operands:
-            raise TypeError("cond: pass operands by position or as `operand`, not both.")
-        operands = (operand,)
+        operands = _only("cond", operand, operands)
     if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     leaves, tree = flatten(operands)
@@ -123,6 +120,12 @@ def cond(
         call = _Call("cond", (true_fun, false_fun), labels, leaves, tree)
         return call.run(_predicate(pred))
     return choice(pred, leaves)
+
+
+def _only(who: str, operand: Any, operands: tuple[Any, ...]) -> tuple[Any]:
+    if operands:
+        raise TypeError(f"{who}: pass operands by position or as `operand`, not both.")
+    return (operand,)
 
 
 def _with_operands_of_their_own(pred: Any, x: Any, true_fun: Callable, y: Any, g: Callable) -> Any:
@@ -152,9 +155,7 @@ def switch(
       ValueError: if there are no branches.
     """
     if operand is not _NONE:
-        if operands:
-            raise TypeError("switch: pass operands by position or as `operand`, not both.")
-        operands = (operand,)
+        operands = _only("switch", operand, operands)
     branches = tuple(branches)
     if not branches:
         raise ValueError("switch: branches must not be empty.")
@@ -241,13 +242,8 @@ class _Call:
             which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
             return self.funs[which](*self.tree.unflatten(self.leaves))
         types = [type_of(x) for x in self.leaves]
-        cache, key = body_cache_of(self.funs, (self.who, CURRENT.get().key, self.tree, *types))
-        choice = cache.bodies.get(key)
-        if choice is None:
-            choice, may_keep = self.staged(types)
-            if may_keep:
-                cache.keep(key, choice)
-        return choice(which, self.leaves)
+        key = (self.who, CURRENT.get().key, self.tree, *types)
+        return cached_body(self.funs, key, lambda: self.staged(types))(which, self.leaves)
 
     def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
         """The staged branches, and whether they may be cached."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.control.programs import parts
+from shardwise._src.control.programs import ScanParams, WhileParams, parts
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
@@ -42,86 +42,45 @@ def eval_call(
 # -- scan --
 
 
-def enter_scan(
-    op: Op,
-    inside: Inside,
-    state: list[Any],
-    args: list[Any],
-    *,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    **p: Any,
-) -> Entered:
+def enter_scan(op: Op, inside: Inside, state: list[Any], args: list[Any], **params: Any) -> Entered:
     """The state is carried first."""
-    consts, rest = args[:num_consts], args[num_consts:]
-    count, new = len(state), inside.program(body, num_consts)
-    outs = op(
-        *consts, *state, *rest, body=new, num_consts=num_consts, num_carry=num_carry + count, **p
-    )
+    own, count = ScanParams(**params), len(state)
+    consts, carry, xs = own.parts(args)
+    body = inside.program(own.body, own.num_consts)
+    new = own._replace(body=body, num_carry=own.num_carry + count)
+    outs = op(*consts, *state, *carry, *xs, **new._asdict())
     return outs[count:], outs[:count]
 
 
-def eval_scan(
-    op: Op,
-    run: Callable[..., Any],
-    args: list[Any],
-    *,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    length: int,
-    reverse: bool,
-    **p: Any,
-) -> None:
-    consts, carry, xs = parts(args, num_consts, num_carry)
-    for i in reversed(range(length)) if reverse else range(length):
+def eval_scan(op: Op, run: Callable[..., Any], args: list[Any], **params: Any) -> None:
+    own = ScanParams(**params)
+    consts, carry, xs = own.parts(args)
+    steps = range(own.length)
+    for i in reversed(steps) if own.reverse else steps:
         slices = [x[i] for x in eval_trace().arrays(xs)]
-        carry = run(body, [*consts, *carry, *slices])[:num_carry]
+        carry = run(own.body, [*consts, *carry, *slices])[: own.num_carry]
 
 
 # -- while --
 
 
 def enter_while(
-    op: Op,
-    inside: Inside,
-    state: list[Any],
-    args: list[Any],
-    *,
-    test: Program,
-    body: Program,
-    num_test: int,
-    num_body: int,
+    op: Op, inside: Inside, state: list[Any], args: list[Any], **params: Any
 ) -> Entered:
     """The state is carried first. A test that changes it runs before the loop, and in the body."""
-    tests, bodies, carry = parts(args, num_test, num_body)
-    count, types = len(state), inside.types_here()
-    if not inside.has(test):
-        outs = op(
-            *tests,
-            *bodies,
-            *state,
-            *carry,
-            test=ignoring(test, types, num_test),
-            body=inside.program(body, num_body),
-            num_test=num_test,
-            num_body=num_body,
-        )
+    own, count = WhileParams(**params), len(state)
+    tests, bodies, carry = own.parts(args)
+    body = inside.program(own.body, own.num_body)
+    if not inside.has(own.test):
+        test = ignoring(own.test, inside.types_here(), own.num_test)
+        new = own._replace(test=test, body=body)
+        outs = op(*tests, *bodies, *state, *carry, **new._asdict())
         return outs[count:], outs[:count]
-    tested = inside.program(test, num_test, 1)
-    go_on, turn = _tested_in_body(tested, inside.program(body, num_body), num_test, num_body, count)
+    tested = inside.program(own.test, own.num_test, 1)
+    go_on, turn = _tested_in_body(tested, body, own.num_test, own.num_body, count)
     first = tested(*tests, *state, *carry)
-    outs = op(
-        *tests,
-        *bodies,
-        *first,
-        *carry,
-        test=go_on,
-        body=turn,
-        num_test=0,
-        num_body=num_test + num_body,
-    )
+    new = WhileParams(go_on, turn, 0, own.num_test + own.num_body)
+    outs = op(*tests, *bodies, *first, *carry, **new._asdict())
     return outs[1 + count :], outs[1 : 1 + count]
 
 
@@ -149,19 +108,11 @@ def _tested_in_body(
     )
 
 
-def eval_while(
-    op: Op,
-    run: Callable[..., Any],
-    args: list[Any],
-    *,
-    test: Program,
-    body: Program,
-    num_test: int,
-    num_body: int,
-) -> None:
-    tests, bodies, carry = parts(args, num_test, num_body)
-    while bool(run(test, [*tests, *carry])[0]):
-        carry = run(body, [*bodies, *carry])
+def eval_while(op: Op, run: Callable[..., Any], args: list[Any], **params: Any) -> None:
+    own = WhileParams(**params)
+    tests, bodies, carry = own.parts(args)
+    while bool(run(own.test, [*tests, *carry])[0]):
+        carry = run(own.body, [*bodies, *carry])
 
 
 # -- cond --

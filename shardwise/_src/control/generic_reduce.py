@@ -26,9 +26,9 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce as ops
 from shardwise._src.ops.basis import (
+    batch_first,
     broadcast_in_dim,
     check_axes,
-    move_axis,
     reduce_sum,
     reduced,
     reshape,
@@ -50,22 +50,28 @@ from shardwise._src.types.dtypes import max_value, min_value
 
 
 def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...]:
+    check_axes("reduce", types[0], axes)
+    xs, weak = check_fold(op, types, body)
+    return tuple([array_type(reduced(t, axes), t.dtype, w) for t, w in zip(xs, weak, strict=True)])
+
+
+def check_fold(
+    op: Op, types: Sequence[ArrayType], body: Program
+) -> tuple[Sequence[ArrayType], list[bool]]:
+    """The types of the operands, and which results are weak; raises if any does not fit."""
     half = len(types) // 2
     xs, inits = types[:half], types[half:]
-    check_axes("reduce", xs[0], axes)
     if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
-        shown = in_row(types)
         raise TypeError(
-            "[reduce] takes operands of one shape and a scalar initial value for each; "
-            f"got {shown}."
+            f"[{op.name}] takes operands of one shape and a scalar initial value for each; got "
+            f"{in_row(types)}."
         )
     scalars = [array_type((), t.dtype) for t in xs]
     if [t.strong() for t in body.out_types] != scalars:
-        shown = in_row(body.out_types)
-        wanted = in_row(scalars)
-        raise TypeError(f"[reduce] the function must return {wanted}; got {shown}.")
-    weak = [t.weak_type and i.weak_type for t, i in zip(xs, inits, strict=True)]
-    return tuple([array_type(reduced(t, axes), t.dtype, w) for t, w in zip(xs, weak, strict=True)])
+        raise TypeError(
+            f"[{op.name}] the function must return {in_row(scalars)}; got {in_row(body.out_types)}."
+        )
+    return xs, [t.weak_type and i.weak_type for t, i in zip(xs, inits, strict=True)]
 
 
 def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
@@ -77,23 +83,17 @@ def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:
     half = len(ins) // 2
+    return e.reduce_by(combining(body), xs[:half], ins[:half], xs[half:], axes)
 
-    def combine(e: Any, types: Any, *names: str) -> list[str]:
-        return e.inline(body, *names)
 
-    return e.reduce_by(combine, xs[:half], ins[:half], xs[half:], axes)
+def combining(body: Program) -> Callable[..., list[str]]:
+    """The function, for the emitter's methods that fold."""
+    return lambda e, types, *names: e.inline(body, *names)
 
 
 def _batch(op: Op, mapped: MappedAxis, args: Any, ds: Any, *, body: Program, axes: tuple) -> tuple:
     half = len(args) // 2
-    xs = [
-        broadcast_in_dim(
-            x, shape=(mapped.size, *type_of(x).shape), dims=tuple(range(1, type_of(x).ndim + 1))
-        )
-        if d is None
-        else move_axis(x, d, 0)
-        for x, d in zip(args[:half], ds[:half], strict=True)
-    ]
+    xs = [batch_first(mapped.size, x, d) for x, d in zip(args[:half], ds[:half], strict=True)]
     shifted = tuple(a + 1 for a in axes)
     if all(d is None for d in ds[half:]):
         return reduce_op(*xs, *args[half:], body=body, axes=shifted), [0] * half
@@ -140,14 +140,22 @@ def elementwise(body: Program, low: list, high: list) -> list:
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, *, body: Program, axes: tuple) -> tuple[list, list]:
+    def tree(xs: list, inits: list) -> list:
+        return folded(xs, inits, [None] * len(inits), body, axes)
+
+    return op(*primals, body=body, axes=axes), tangents_by_tree(op, tree, primals, tangents)
+
+
+def tangents_by_tree(
+    op: Op, tree: Callable[[list, list], list], primals: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
+    """The tangents of a fold, from the same fold of operands and initial values by a tree."""
     half = len(primals) // 2
-    outs = reduce_op(*primals, body=body, axes=axes)
 
-    def tree(*values: Any) -> list:
-        return folded(list(values[:half]), values[half:], [None] * half, body, axes)
+    def flat(*values: Any) -> list:
+        return tree(list(values[:half]), list(values[half:]))
 
-    _, moved = push_forward(tree, primals, tangents, current().interpreter, "jvp", "reduce")
-    return outs, moved
+    return push_forward(flat, primals, tangents, current().interpreter, "jvp", op.name)[1]
 
 
 reduce_op = Op(
@@ -211,13 +219,7 @@ def reduce(
     Raises:
       TypeError: if pytrees, shapes or dtypes do not fit.
     """
-    xs, tree = flatten(operands)
-    inits, init_tree = flatten(init_values)
-    if tree != init_tree:
-        raise TypeError(
-            f"reduce: operands and init_values must have the same pytree structure; got {tree} and "
-            f"{init_tree}."
-        )
+    xs, inits, tree = alike("reduce: operands and init_values", operands, init_values)
     if out_sharding is not None:
         if len(xs) != 1:
             raise ValueError(
@@ -236,6 +238,15 @@ def reduce(
     if known is not None:
         return tree.unflatten([_reduced_by(known, xs[0], inits[0], starts[0], axes)])
     return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
+
+
+def alike(what: str, operands: Any, init_values: Any) -> tuple[list[Any], list[Any], Any]:
+    """The leaves of both pytrees, and their structure."""
+    xs, tree = flatten(operands)
+    inits, init_tree = flatten(init_values)
+    if tree != init_tree:
+        raise TypeError(f"{what} must have the same pytree structure; got {tree} and {init_tree}.")
+    return xs, inits, tree
 
 
 def staged_fold(
@@ -312,9 +323,14 @@ def _reduced_by(op: Op, x: Any, init: Any, start: Any, axes: tuple) -> Any:
     """The reduction by a known op. The initial value counts once, even if not the identity."""
     reduction, identity = KNOWN[op]
     out = reduction(x, axes=axes)
-    dtype = type_of(x).dtype
-    if not hasattr(init, "aval"):
-        neutral = np.asarray(identity(dtype)).astype(dtype)
-        if np.asarray(init).astype(dtype) == neutral:
-            return out
+    if is_identity(init, identity, type_of(x).dtype):
+        return out
     return op(broadcast_in_dim(start, shape=type_of(out).shape, dims=()), out)
+
+
+def is_identity(init: Any, identity: Callable[[Any], Any], dtype: Any) -> bool:
+    """Whether an initial value is a number that is known to be the identity of a fold."""
+    if hasattr(init, "aval"):
+        return False
+    neutral = np.asarray(identity(dtype)).astype(dtype)
+    return bool(np.asarray(init).astype(dtype) == neutral)

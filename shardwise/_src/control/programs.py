@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,3 +77,31 @@ def parts(values: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any
     """Splits a sequence in three: the constants, carry and xs of a loop."""
     end = first + second
     return values[:first], values[first:end], values[end:]
+
+
+class ScanParams(NamedTuple):
+    """The parameters of the op `scan`."""
+
+    body: Program
+    num_consts: int
+    num_carry: int
+    length: int
+    reverse: bool
+    unroll: int
+
+    def parts(self, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Those of the constants, of the carry, and of the xs."""
+        return parts(values, self.num_consts, self.num_carry)
+
+
+class WhileParams(NamedTuple):
+    """The parameters of the op `while_loop`."""
+
+    test: Program
+    body: Program
+    num_test: int
+    num_body: int
+
+    def parts(self, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Those of the constants of the test, of the constants of the body, and of the carry."""
+        return parts(values, self.num_test, self.num_body)

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.context import current
 from shardwise._src.control.generic_reduce import (
+    alike,
+    check_fold,
+    combining,
     elementwise,
     folded,
+    is_identity,
     known_fold,
     staged_fold,
     start_of,
+    tangents_by_tree,
 )
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
@@ -28,10 +32,8 @@ from shardwise._src.ops.families import NUMERIC, ORDERED, add, lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.pooling import Window, check_window, patches, wider, windowed
 from shardwise._src.ops.shape import along
-from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis
-from shardwise._src.transforms.jvp import push_forward
-from shardwise._src.types.array_type import ArrayType, array_type, in_row
+from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
 
@@ -39,23 +41,10 @@ from shardwise._src.types.dtypes import max_value, min_value
 
 
 def _type(op: Op, *types: ArrayType, body: Program, window: Window) -> tuple[ArrayType, ...]:
-    half = len(types) // 2
-    xs, inits = types[:half], types[half:]
-    if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
-        raise TypeError(
-            "[reduce_window] takes operands of one shape and a scalar initial value for each; got "
-            f"{in_row(types)}."
-        )
+    xs, weak = check_fold(op, types, body)
     check_window("reduce_window", xs[0], window)
-    scalars = [array_type((), t.dtype) for t in xs]
-    if [t.strong() for t in body.out_types] != scalars:
-        raise TypeError(
-            f"[reduce_window] the function must return {in_row(scalars)}; got "
-            f"{in_row(body.out_types)}."
-        )
     counts = window.counts(xs[0].shape)
-    pairs = zip(xs, inits, strict=True)
-    return tuple([array_type(counts, t.dtype, t.weak_type and i.weak_type) for t, i in pairs])
+    return tuple([array_type(counts, t.dtype, w) for t, w in zip(xs, weak, strict=True)])
 
 
 def _dims(op: Op, *types: ArrayType, body: Program, window: Window) -> Dims:
@@ -71,11 +60,7 @@ def _lower(
     if 0 in (ins[0].size, outs[0].size):
         rows = zip(xs[half:], ins[half:], outs, strict=True)
         return [e.broadcast(x, t, out, ()) for x, t, out in rows]
-
-    def combine(e: Any, types: Any, *names: str) -> list[str]:
-        return e.inline(body, *names)
-
-    return e.reduce_window(combine, xs[:half], ins[:half], xs[half:], window)
+    return e.reduce_window(combining(body), xs[:half], ins[:half], xs[half:], window)
 
 
 def _by_patches(xs: list, inits: list, body: Program, window: Window) -> list:
@@ -117,14 +102,10 @@ def _batch(
 def _jvp(
     op: Op, primals: Any, tangents: Any, *, body: Program, window: Window
 ) -> tuple[list, list]:
-    half = len(primals) // 2
-    outs = op(*primals, body=body, window=window)
+    def tree(xs: list, inits: list) -> list:
+        return _by_patches(xs, inits, body, window)
 
-    def tree(*values: Any) -> list:
-        return _by_patches(list(values[:half]), list(values[half:]), body, window)
-
-    _, moved = push_forward(tree, primals, tangents, current().interpreter, "jvp", op.name)
-    return outs, moved
+    return op(*primals, body=body, window=window), tangents_by_tree(op, tree, primals, tangents)
 
 
 reduce_window_op = Op(
@@ -149,13 +130,7 @@ _KNOWN = {
 
 def folded_windows(operands: Any, init_values: Any, computation: Any, window: Window) -> Any:
     """`lax.reduce_window`: a known fold, or a fold by the function itself."""
-    xs, tree = flatten(operands)
-    inits, init_tree = flatten(init_values)
-    if tree != init_tree:
-        raise TypeError(
-            "reduce_window: operand and init_value must have the same pytree structure; got "
-            f"{tree} and {init_tree}."
-        )
+    xs, inits, tree = alike("reduce_window: operand and init_value", operands, init_values)
     scalars = [array_type((), type_of(x).dtype) for x in xs]
     starts = [start_of(v, t, "reduce_window") for v, t in zip(inits, scalars, strict=True)]
     body = staged_fold(computation, tree, scalars, "reduce_window")
@@ -163,8 +138,6 @@ def folded_windows(operands: Any, init_values: Any, computation: Any, window: Wi
     if known in _KNOWN:
         op, identity, (_, takes) = _KNOWN[known]
         dtype = scalars[0].dtype
-        if not hasattr(inits[0], "aval") and takes(dtype):
-            neutral = np.asarray(identity(dtype)).astype(dtype)
-            if np.asarray(inits[0]).astype(dtype) == neutral:
-                return tree.unflatten([op(xs[0], window=window)])
+        if takes(dtype) and is_identity(inits[0], identity, dtype):
+            return tree.unflatten([op(xs[0], window=window)])
     return tree.unflatten(reduce_window_op(*xs, *starts, body=shared(body), window=window))

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.base.marks import given, picked, spread, woven
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_scan, eval_scan
-from shardwise._src.control.programs import Extension, fit, parts
+from shardwise._src.control.programs import Extension, ScanParams, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
@@ -33,24 +34,8 @@ from shardwise._src.types.array_type import ArrayType, in_parens
 Marks = tuple[bool, ...]
 
 
-def picked(values: Sequence[Any], marks: Sequence[bool]) -> list[Any]:
-    """The values that are marked."""
-    return [v for v, m in zip(values, marks, strict=True) if m]
-
-
-def given(values: Sequence[Any]) -> list[Any]:
-    """The values that are not None."""
-    return [v for v in values if v is not None]
-
-
 def either(a: Sequence[bool], b: Sequence[bool]) -> Marks:
     return tuple([x or y for x, y in zip(a, b, strict=True)])
-
-
-def with_counts(params: dict, body: Program, num_consts: int, num_carry: int) -> dict:
-    """The parameters of a scan with another body."""
-    rest = {name: params[name] for name in ("length", "reverse", "unroll")}
-    return {"body": body, "num_consts": num_consts, "num_carry": num_carry, **rest}
 
 
 # -- types --
@@ -77,10 +62,10 @@ def sliced_type(aval: ArrayType) -> ArrayType:
     return aval.update(shape=aval.shape[1:], spec=spec)
 
 
-def _type(
-    op: Op, *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, **p: Any
-) -> tuple[ArrayType, ...]:
-    consts, carry, xs = parts(types, num_consts, num_carry)
+def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    own = ScanParams(**params)
+    body, num_carry, length = own.body, own.num_carry, own.length
+    consts, carry, xs = own.parts(types)
     for x in xs:
         if not x.shape or x.shape[0] != length:
             raise TypeError(f"[scan] of length {length} got xs of type {x.str_short(True)}.")
@@ -115,15 +100,13 @@ def jvp_body(
             break
         carry = grown
     count, results = len(body.invars), len(body.outvars)
-    tangents = iter(both.invars[count:])
-    found = [next(tangents) if m else None for m in (*consts, *carry, *xs)]
+    found = spread(both.invars[count:], (*consts, *carry, *xs))
     ins = zip(
         parts(both.invars[:count], num_consts, num_carry),
         parts(found, num_consts, num_carry),
         strict=True,
     )
-    moving = iter(both.outvars[results:])
-    outs = [next(moving) if m else None for m in marks]
+    outs = spread(both.outvars[results:], marks)
     new = Extension(both.eqns)
     carried = []
     for var, tangent, has in zip(body.invars[num_consts:], outs, carry, strict=False):
@@ -143,28 +126,24 @@ def jvp_body(
     return program, carry, marks[num_carry:]
 
 
-def _jvp(
-    op: Op, primals: Any, tangents: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
-) -> tuple[list, list]:
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list, list]:
+    own = ScanParams(**params)
+    body, num_consts, num_carry = own.body, own.num_consts, own.num_carry
     nonzero = tuple([t is not None for t in tangents])
     both, carry_marks, y_marks = jvp_body(body, num_consts, num_carry, nonzero)
-    consts, carry, xs = parts(primals, num_consts, num_carry)
-    const_ts, carry_ts, xs_ts = parts(tangents, num_consts, num_carry)
+    consts, carry, xs = own.parts(primals)
+    const_ts, carry_ts, xs_ts = own.parts(tangents)
     started = [
         zeros(v.aval.strong()) if m and t is None else t
         for v, t, m in zip(body.invars[num_consts:], carry_ts, carry_marks, strict=False)
     ]
     const_ts, started, xs_ts = given(const_ts), given(started), given(xs_ts)
-    p = with_counts(p, both, num_consts + len(const_ts), num_carry + len(started))
     args = [*consts, *const_ts, *carry, *started, *xs, *xs_ts]
-    whole = p["num_consts"] + p["num_carry"]
-    outs = scan(*as_body_takes(both, args, whole, p["length"]), **p)
-    ys = outs[num_carry + len(started) :]
-    carry_out = iter(outs[num_carry : num_carry + len(started)])
-    y_out = iter(ys[len(y_marks) :])
-    moving = [next(carry_out) if m else None for m in carry_marks]
-    moving += [next(y_out) if m else None for m in y_marks]
-    return [*outs[:num_carry], *ys[: len(y_marks)]], moving
+    counts = num_consts + len(const_ts), num_carry + len(started)
+    outs = _bind(args, own, both, *counts)
+    carry_out, moved, ys = parts(outs, num_carry, len(started))
+    moving = spread([*moved, *ys[len(y_marks) :]], (*carry_marks, *y_marks))
+    return [*carry_out, *ys[: len(y_marks)]], moving
 
 
 # -- partial evaluation --
@@ -175,8 +154,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
     known, rest_args, rest = plan.run(interpreter.known, scan, args, params)
-    found, known_outs = iter(interpreter.record(scan, tuple(rest_args), rest)), iter(known)
-    return [next(found) if u else next(known_outs) for u in plan.unknown_out]
+    return woven(plan.unknown_out, interpreter.record(scan, tuple(rest_args), rest), known)
 
 
 # -- transpose --
@@ -188,7 +166,7 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
     carry = parts(linear, *counts)[1]
     if not all(carry) and not all(unknown_carries(params["body"], *counts, linear)):
         return _transpose_rest(cts, args, linear, params)
-    return _transpose_linear(cts, args, linear, **params)
+    return _transpose_linear(cts, args, linear, ScanParams(**params))
 
 
 def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[Any]:
@@ -200,8 +178,7 @@ def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[An
 
     _, rest_args, rest = plan.run(now, scan, args, params)
     results = _transpose(scan, picked(cts, plan.unknown_out), *rest_args, **rest)
-    found = iter([results[i] for i in plan.rest_positions])
-    return [next(found) if u else None for u in plan.unknown_in]
+    return spread([results[i] for i in plan.rest_positions], plan.unknown_in)
 
 
 @derived
@@ -252,14 +229,13 @@ def transposed_body(
     return program, const_marks, carry, x_marks
 
 
-def _transpose_linear(
-    cts: Any, args: Any, linear: Marks, *, body: Program, num_consts: int, num_carry: int, **p: Any
-) -> list[Any]:
+def _transpose_linear(cts: Any, args: Any, linear: Marks, own: ScanParams) -> list[Any]:
     nonzero = tuple([ct is not None for ct in cts])
+    num_consts, num_carry = own.num_consts, own.num_carry
     back, const_marks, carry_marks, x_marks = transposed_body(
-        body, num_consts, num_carry, linear, nonzero
+        own.body, num_consts, num_carry, linear, nonzero
     )
-    consts, _, xs = parts(args, num_consts, num_carry)
+    consts, _, xs = own.parts(args)
     known_consts = [a for a in consts if not is_linear(a)]
     known_xs = [a for a in xs if not is_linear(a)]
     state = back.in_types[len(known_consts) :]
@@ -270,12 +246,9 @@ def _transpose_linear(
         if m:
             aval = next(types)
             carry.append(zeros(aval) if ct is None else ct)
-    p = p | {"reverse": not p["reverse"]}
-    p = with_counts(p, back, len(known_consts), len(sums) + len(carry))
-    ct_ys = given(cts[num_carry:])
-    args = [*known_consts, *sums, *carry, *known_xs, *ct_ys]
-    whole = p["num_consts"] + p["num_carry"]
-    outs = iter(scan(*as_body_takes(back, args, whole, p["length"]), **p))
+    backwards = own._replace(reverse=not own.reverse)
+    args = [*known_consts, *sums, *carry, *known_xs, *given(cts[num_carry:])]
+    outs = iter(_bind(args, backwards, back, len(known_consts), len(sums) + len(carry)))
     marks = iter([*const_marks, *carry_marks, *x_marks])
     found = []
     for i, is_lin in enumerate(linear):
@@ -285,10 +258,14 @@ def _transpose_linear(
     return found
 
 
-def as_body_takes(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
-    """Arguments of a scan split like those of its body; the first `whole` are not sliced."""
-    types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
-    return [fit(a, t) for a, t in zip(args, types, strict=True)]
+def _bind(
+    args: Sequence[Any], own: ScanParams, body: Program, num_consts: int, num_carry: int
+) -> list[Any]:
+    """The results of the scan with another body, for arguments of its types."""
+    whole, types = num_consts + num_carry, body.in_types
+    types = [*types[:whole], *[stacked_type(t, own.length) for t in types[whole:]]]
+    new = own._replace(body=body, num_consts=num_consts, num_carry=num_carry)
+    return scan(*[fit(a, t) for a, t in zip(args, types, strict=True)], **new._asdict())
 
 
 # -- batching --
@@ -308,26 +285,17 @@ def batched_body(
         carry = either(carry, marks[:num_carry])
 
 
-def _batch(
-    op: Op,
-    mapped: MappedAxis,
-    args: Any,
-    dims: Any,
-    *,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    **p: Any,
-) -> tuple[list, list]:
+def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> tuple[list, list]:
+    own = ScanParams(**params)
+    num_consts, num_carry = own.num_consts, own.num_carry
     batched = tuple([d is not None for d in dims])
     axis = mapped.of(args, dims)
-    new, carry_marks, y_marks = batched_body(body, axis, num_consts, num_carry, batched)
+    new, carry_marks, y_marks = batched_body(own.body, axis, num_consts, num_carry, batched)
     wanted = [0 if b else None for b in batched[:num_consts]]
     wanted += [0 if m else None for m in carry_marks]
     wanted += [1 if b else None for b in batched[num_consts + num_carry :]]
     moved = [to_dim(a, d, w, mapped.size) for a, d, w in zip(args, dims, wanted, strict=True)]
-    moved = as_body_takes(new, moved, num_consts + num_carry, p["length"])
-    outs = scan(*moved, **with_counts(p, new, num_consts, num_carry))
+    outs = _bind(moved, own, new, num_consts, num_carry)
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
@@ -348,26 +316,17 @@ def _divide(
     )
 
 
-def _keys(
-    op: Op,
-    flow: Any,
-    args: Any,
-    *,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    length: int,
-    **p: Any,
-) -> list[Any]:
+def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""
-    consts, carry, xs = parts(args, num_consts, num_carry)
+    own = ScanParams(**params)
+    consts, carry, xs = own.parts(args)
     ys: Any = ()
-    for i in range(min(length, 2)):
-        outs = flow.through(body, [*consts, *carry, *[flow.row(x, i) for x in xs]])
-        carry, ys = outs[:num_carry], outs[num_carry:]
+    for i in range(min(own.length, 2)):
+        outs = flow.through(own.body, [*consts, *carry, *[flow.row(x, i) for x in xs]])
+        carry, ys = outs[: own.num_carry], outs[own.num_carry :]
     for x in xs:
         flow.as_first(x)
-    return [*carry, *[flow.stacked(y, length) for y in ys]]
+    return [*carry, *[flow.stacked(y, own.length) for y in ys]]
 
 
 scan = Op(

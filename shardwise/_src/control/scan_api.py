@@ -17,8 +17,8 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.bodies import (
     Body,
     Loop,
-    body_cache_of,
     body_caches,
+    cached_body,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -29,6 +29,7 @@ from shardwise._src.control.bodies import (
     widest,
     with_types,
 )
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
 from shardwise._src.core.eval_context import eval_trace
@@ -175,12 +176,7 @@ class _Call:
         types = [type_of(x) for x in self.init + self.xs]
         length, unroll = self.given
         key = _key(self.tree, length, self.reverse, unroll, types)
-        cache, key = body_cache_of((self.f,), key)
-        loop = cache.bodies.get(key)
-        if loop is None:
-            loop, may_keep = self.staged(types)
-            if may_keep:
-                cache.keep(key, loop)
+        loop = cached_body((self.f,), key, lambda: self.staged(types))
         return loop(self.init + self.xs)
 
     # -- staging --
@@ -192,16 +188,10 @@ class _Call:
         body, wider = widest(carry, lambda types: self._staged_once([*types, *slices]))
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
         program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
-        params = {
-            "body": shared(program),
-            "num_consts": len(body.outside),
-            "num_carry": count + len(body.refs),
-            "length": self.length,
-            "reverse": self.reverse,
-            "unroll": self.unroll,
-        }
-        casts = casts_of(carry, wider)
-        loop = Loop(BoundOp(scan_op, params), body.outside, casts, body.tree, body.refs, count)
+        counts = len(body.outside), count + len(body.refs)
+        params = ScanParams(shared(program), *counts, self.length, self.reverse, self.unroll)
+        op, casts = BoundOp(scan_op, params._asdict()), casts_of(carry, wider)
+        loop = Loop(op, body.outside, casts, body.tree, body.refs, count)
         return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.symbolic import Symbolic
@@ -22,37 +22,16 @@ INDEX = np.dtype("int32")
 _INDEX_TYPE = array_type((), INDEX)
 
 
-def lower_scan(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    *xs: str,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    length: int,
-    reverse: bool,
-    unroll: int,
-) -> list[str]:
-    end = num_consts + num_carry
-    writer = _Writer(
-        e,
-        body,
-        xs[:num_consts],
-        list(zip(xs[end:], ins[end:], strict=True)),
-        outs[num_carry:],
-        num_carry,
-        length,
-        reverse,
-        unroll,
-    )
-    carry = list(xs[num_consts:end])
-    if isinstance(length, Symbolic):
-        return writer.loop(carry, outs[:num_carry], 1)
-    if length <= unroll:
-        return writer.unrolled(carry)
-    return writer.loop(carry, outs[:num_carry], unroll)
+def lower_scan(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list[str]:
+    own = ScanParams(**params)
+    consts, carry, stacked = own.parts(xs)
+    pairs = list(zip(stacked, own.parts(ins)[2], strict=True))
+    writer = _Writer(e, own, consts, pairs, outs[own.num_carry :])
+    if isinstance(own.length, Symbolic):
+        return writer.loop(list(carry), outs[: own.num_carry], 1)
+    if own.length <= own.unroll:
+        return writer.unrolled(list(carry))
+    return writer.loop(list(carry), outs[: own.num_carry], own.unroll)
 
 
 def physical(aval: ArrayType) -> ArrayType:
@@ -66,22 +45,11 @@ def physical(aval: ArrayType) -> ArrayType:
 class _Writer:
     """Writes the steps of one scan."""
 
-    def __init__(
-        self,
-        e: Any,
-        body: Program,
-        consts: Sequence[str],
-        xs: list,
-        y_types: Sequence,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ):
-        self.e, self.body, self.consts, self.num_carry = e, body, consts, num_carry
+    def __init__(self, e: Any, own: ScanParams, consts: Sequence[str], xs: list, y_types: Sequence):
+        self.e, self.body, self.consts, self.num_carry = e, own.body, consts, own.num_carry
         self.xs = [(name, physical(t)) for name, t in xs]
         self.ys = [physical(t) for t in y_types]
-        self.length, self.reverse, self.unroll = length, reverse, unroll
+        self.length, self.reverse, self.unroll = own.length, own.reverse, own.unroll
 
     def step(self, carry: Sequence[str], slices: Sequence[str]) -> tuple[list[str], list[str]]:
         """The carry and the ys after one application of the body."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.marks import apart
 from shardwise._src.control.call import call
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
@@ -176,7 +178,8 @@ class SplitPlan:
 
         bind: `(op, args, params) → results`, for known values.
         """
-        known = [a for a, u in zip(args, self.unknown_in, strict=True) if not u]
+        own = ScanParams(**params)
+        known, rest_args = apart(args, self.unknown_in)
         consts, changing = known[: self.known_consts], known[self.known_consts :]
         computed = _run(bind, self.before, consts)
         count = len(self.results) - sum(self.inner.unknown_out)
@@ -185,13 +188,10 @@ class SplitPlan:
         stacked: list[Any] = []
         carried: list[Any] = []
         if self.loop.outvars:
-            p = {
-                **params,
-                "body": self.loop,
-                "num_consts": self.loop_consts,
-                "num_carry": self.known_carry,
-            }
-            outs = bind(scan, [*held, *changing], p)
+            first = own._replace(
+                body=self.loop, num_consts=self.loop_consts, num_carry=self.known_carry
+            )
+            outs = bind(scan, [*held, *changing], first._asdict())
             carried, stacked = outs[: self.known_carry], outs[self.known_carry :]
         values = {
             "before": computed,
@@ -199,19 +199,11 @@ class SplitPlan:
             "stacked": stacked,
             "xs": changing[self.known_carry :],
         }
-        rest_args = iter([a for a, u in zip(args, self.unknown_in, strict=True) if u])
-        own = self.rest_counts[0] - len(self.fixed) + self.rest_counts[1]
-        ordered = [values[kind][i] for kind, i in self.fixed]
-        ordered += [next(rest_args) for _ in range(own)]
-        ordered += [values[kind][i] for kind, i in self.moving]
-        ordered += rest_args
-        p = {
-            **params,
-            "body": self.rest,
-            "num_consts": self.rest_counts[0],
-            "num_carry": self.rest_counts[1],
-        }
-        return [*carried, *[stacked[i] for i in self.y_places]], ordered, p
+        count = self.rest_counts[0] - len(self.fixed) + self.rest_counts[1]
+        fixed, moving = [[values[kind][i] for kind, i in s] for s in (self.fixed, self.moving)]
+        ordered = [*fixed, *rest_args[:count], *moving, *rest_args[count:]]
+        last = ScanParams(self.rest, *self.rest_counts, own.length, own.reverse, own.unroll)
+        return [*carried, *[stacked[i] for i in self.y_places]], ordered, last._asdict()
 
 
 def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ A loop with known bounds is a scan, which supports reverse mode; any other is a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shardwise._src.control.bodies import (
     Loop,
     body_cache_of,
     body_caches,
+    cached_body,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -32,6 +34,7 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.call import call
+from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.while_loop import flag_programs
 from shardwise._src.control.while_loop import while_loop as while_op
@@ -152,12 +155,7 @@ class _While(_Carried):
     def run(self) -> Any:
         types = [type_of(x) for x in self.leaves]
         key = ("while", CURRENT.get().key, self.tree, *types)
-        cache, key = body_cache_of((self.body_fun, self.cond_fun), key)
-        loop = cache.bodies.get(key)
-        if loop is None:
-            loop, may_keep = self.staged(types)
-            if may_keep:
-                cache.keep(key, loop)
+        loop = cached_body((self.body_fun, self.cond_fun), key, lambda: self.staged(types))
         return loop(self.leaves)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
@@ -174,11 +172,11 @@ class _While(_Carried):
             carry = _varying(carry, names)
         refs = list(dict.fromkeys([*body.refs, *test.refs]))
         test, body = _asking(threading(test, refs)), threading(body, refs)
-        programs = {"test": shared(test.program), "body": shared(body.program)}
-        counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
+        programs = shared(test.program), shared(body.program)
+        params = WhileParams(*programs, len(test.outside), len(body.outside))
         consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
         kind = _Flagged if test.program.effects else Loop
-        op = BoundOp(while_op, programs | counts)
+        op = BoundOp(while_op, params._asdict())
         loop = kind(op, consts, casts, self.tree, refs, self.count)
         return loop, not (test.captures or body.captures)
 
@@ -208,20 +206,12 @@ class _Flagged(Loop):
 
     def __call__(self, leaves: list[Any]) -> Any:
         self.fit(leaves)
-        p = self.op.params
-        count = p["num_test"]
+        own = WhileParams(**self.op.params)
         leaves = [*leaves, *values_of(self.refs)]
-        (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
-        asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
-        _, *outs = while_op(
-            *self.consts,
-            go_on,
-            *leaves,
-            test=asked,
-            body=body,
-            num_test=0,
-            num_body=len(self.consts),
-        )
+        (go_on,) = call(*self.consts[: own.num_test], *leaves, program=own.test)
+        asked, body = flag_programs(own.body, own.test, own.num_test, own.num_body)
+        new = WhileParams(asked, body, 0, len(self.consts))
+        _, *outs = while_op(*self.consts, go_on, *leaves, **new._asdict())
         write_back(self.refs, outs[self.at :])
         return self.tree.unflatten(outs[: self.at])
 
@@ -237,8 +227,7 @@ def _asking(test: Body) -> Body:
                 f"while_loop: {p.name}, which decides whether to continue, writes to {ref.short}. "
                 "It may only read refs: write in the body."
             )
-    new = p.replace(outvars=p.outvars[:-count])
-    return Body(new, test.outside, test.tree, test.captures)
+    return replace(test, program=p.replace(outvars=p.outvars[:-count]), refs=())
 
 
 @hides_frames
@@ -344,15 +333,9 @@ class _Fori(_Carried):
         """The loop with this many iterations; it takes the first number, and the leaves."""
         body, casts, cache = self._body(type_of(0))
         turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
-        params = {
-            "body": body.program,
-            "num_consts": len(body.outside),
-            "num_carry": self.count + len(body.refs),
-            "length": max(length, 0),
-            "reverse": False,
-            "unroll": turns,
-        }
-        loop = self._loop(BoundOp(scan_op, params), body, casts, body.outside)
+        counts = len(body.outside), self.count + len(body.refs)
+        params = ScanParams(body.program, *counts, max(length, 0), False, turns)
+        loop = self._loop(BoundOp(scan_op, params._asdict()), body, casts, body.outside)
         if not body.captures:
             types = [type_of(x) for x in self.leaves]
             cache.keep(_key_of_counted(length, unroll, self.tree, types), loop)
@@ -368,8 +351,8 @@ class _Fori(_Carried):
             return [lt(i, upper)]
 
         test = shared(program_of(is_below, [t, *carry], body.program.name))
-        params = {"test": test, "body": body.program, "num_test": 1, "num_body": len(body.outside)}
-        return self._loop(BoundOp(while_op, params), body, casts, [upper, *body.outside])
+        params = WhileParams(test, body.program, 1, len(body.outside))
+        return self._loop(BoundOp(while_op, params._asdict()), body, casts, [upper, *body.outside])
 
     def _loop(self, op: BoundOp, body: Body, casts: list, consts: list[Any]) -> Loop:
         return Loop(op, consts, casts, body.tree, body.refs, self.count)

@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.marks import apart, given, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_ordered
 from shardwise._src.control.entering_rules import enter_while, eval_while
-from shardwise._src.control.programs import fit, parts
-from shardwise._src.control.scan import batched_body, given, jvp_body
+from shardwise._src.control.programs import WhileParams, fit, parts
+from shardwise._src.control.scan import batched_body, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var
@@ -40,10 +41,10 @@ Marks = tuple[bool, ...]
 FLAG = array_type((), np.dtype(bool))
 
 
-def _type(
-    op: Op, *types: ArrayType, test: Program, body: Program, num_test: int, num_body: int
-) -> tuple[ArrayType, ...]:
-    test_types, body_types, carry = parts(types, num_test, num_body)
+def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    own = WhileParams(**params)
+    test, body = own.test, own.body
+    test_types, body_types, carry = own.parts(types)
     if test.in_types != (*test_types, *carry):
         raise TypeError(
             f"[while_loop] the test takes {in_parens(test.in_types)}; got "
@@ -77,32 +78,22 @@ def _flag_like(t: ArrayType) -> ArrayType:
     return FLAG.update(spec=t.spec, mesh=t.mesh, varying=t.varying)
 
 
-def _lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    *xs: str,
-    test: Program,
-    body: Program,
-    num_test: int,
-    num_body: int,
-) -> list[str]:
-    axes = axes_in(test) | axes_in(body)
-    if e.may_differ(axes, test.out_types[0]):
-        own = tuple([(name, size) for name, size in axes.items() if name in e.manual.manual])
-        some, turn = _together(body, test, num_test, num_body, own)
-        count = num_test + num_body
-        first = e.inline(test, *xs[:num_test], *xs[count:])
-        types = [*test.out_types, *ins[count:]]
-        return _lower_alike(e, types, [*xs[:count], *first, *xs[count:]], some, turn, 0, count)[1:]
-    return _lower_alike(e, outs, xs, test, body, num_test, num_body)
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list[str]:
+    own = WhileParams(**params)
+    axes = axes_in(own.test) | axes_in(own.body)
+    if e.may_differ(axes, own.test.out_types[0]):
+        manual = tuple([(name, size) for name, size in axes.items() if name in e.manual.manual])
+        some, turn = _together(own.body, own.test, own.num_test, own.num_body, manual)
+        count = own.num_test + own.num_body
+        first = e.inline(own.test, *xs[: own.num_test], *xs[count:])
+        types = [*own.test.out_types, *ins[count:]]
+        flagged = WhileParams(some, turn, 0, count)
+        return _lower_alike(e, types, [*xs[:count], *first, *xs[count:]], flagged)[1:]
+    return _lower_alike(e, outs, xs, own)
 
 
-def _lower_alike(
-    e: Any, outs: Any, xs: Sequence[str], test: Program, body: Program, num_test: int, num_body: int
-) -> list[str]:
-    test_consts, body_consts, carry = parts(xs, num_test, num_body)
+def _lower_alike(e: Any, outs: Any, xs: Sequence[str], own: WhileParams) -> list[str]:
+    test_consts, body_consts, carry = own.parts(xs)
     names = [e.fresh() for _ in carry]
     types = ", ".join(map(e.ty, outs))
 
@@ -116,8 +107,8 @@ def _lower_alike(
         return e.region(write)
 
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
-    condition = region(test, test_consts, e.ty(FLAG))
-    turn = region(body, body_consts, types)
+    condition = region(own.test, test_consts, e.ty(FLAG))
+    turn = region(own.body, body_consts, types)
     if not names:  # the short form cannot be parsed then
         text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
         return e.lets(text, 0)
@@ -169,33 +160,21 @@ def _jvp_programs(
     return both, _with_more(test, both.in_types[len(both.in_types) - sum(marks) :]), marks
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    test: Program,
-    body: Program,
-    num_test: int,
-    num_body: int,
-) -> tuple[list, list]:
-    nonzero = tuple([t is not None for t in tangents[num_test:]])
-    both, new_test, marks = _jvp_programs(body, test, num_body, nonzero)
-    test_consts, consts, carry = parts(primals, num_test, num_body)
-    _, const_ts, carry_ts = parts(tangents, num_test, num_body)
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list, list]:
+    own = WhileParams(**params)
+    nonzero = tuple([t is not None for t in tangents[own.num_test :]])
+    both, new_test, marks = _jvp_programs(own.body, own.test, own.num_body, nonzero)
+    test_consts, consts, carry = own.parts(primals)
+    _, const_ts, carry_ts = own.parts(tangents)
     started = [
         zeros(v.aval.strong()) if t is None else t
-        for v, t, m in zip(body.invars[num_body:], carry_ts, marks, strict=True)
+        for v, t, m in zip(own.body.invars[own.num_body :], carry_ts, marks, strict=True)
         if m
     ]
     body_args = [*consts, *given(const_ts), *carry, *started]
-    held = len(consts) + len(given(const_ts))
-    body_args = map(fit, body_args, both.in_types)
-    outs = while_loop(
-        *test_consts, *body_args, test=new_test, body=both, num_test=num_test, num_body=held
-    )
-    moving = iter(outs[len(carry) :])
-    return outs[: len(carry)], [next(moving) if m else None for m in marks]
+    new = WhileParams(new_test, both, own.num_test, own.num_body + len(given(const_ts)))
+    outs = while_loop(*test_consts, *map(fit, body_args, both.in_types), **new._asdict())
+    return outs[: len(carry)], spread(outs[len(carry) :], marks)
 
 
 # -- partial evaluation --
@@ -203,30 +182,17 @@ def _jvp(
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Carries that depend on nothing unknown are computed now; the rest repeats the entire loop."""
-    num_test, num_body = params["num_test"], params["num_body"]
-    unknown = [interpreter.is_unknown(a) for a in args]
-    test_marks, body_marks, carry_marks = parts(unknown, num_test, num_body)
-    test, body = params["test"], params["body"]
-    count = len(body.outvars)
-    carry = unknown_carries(body, num_body, count, (*body_marks, *carry_marks))
+    own = WhileParams(**params)
+    unknown = tuple([interpreter.is_unknown(a) for a in args])
+    test_marks, body_marks, carry_marks = own.parts(unknown)
+    test, body = own.test, own.body
+    carry = unknown_carries(body, own.num_body, len(body.outvars), (*body_marks, *carry_marks))
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
-    known_body, known_test, *rest = _known_part(
-        body, test, tuple(body_marks), tuple(test_marks), carry
-    )
-    held = [a for a, u in zip(args, [*test_marks, *body_marks, *carry], strict=True) if not u]
-    outs = iter(
-        interpreter.known(
-            while_loop,
-            held,
-            {
-                "test": known_test,
-                "body": known_body,
-                "num_test": test_marks.count(False),
-                "num_body": body_marks.count(False),
-            },
-        )
-    )
+    known_body, known_test, *rest = _known_part(body, test, body_marks, test_marks, carry)
+    held, _ = apart(args, (*test_marks, *body_marks, *carry))
+    known = WhileParams(known_test, known_body, test_marks.count(False), body_marks.count(False))
+    outs = iter(interpreter.known(while_loop, held, known._asdict()))
     rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})
     return [row if u else next(outs) for row, u in zip(rows, carry, strict=True)]
 
@@ -273,19 +239,10 @@ def _transpose(op: Op, cts: Any, *args: Any, test: Program, body: Program, **p: 
 # -- batching --
 
 
-def _batch(
-    op: Op,
-    mapped: MappedAxis,
-    args: Any,
-    dims: Any,
-    *,
-    test: Program,
-    body: Program,
-    num_test: int,
-    num_body: int,
-) -> tuple[list, list]:
-    axis = mapped.of(args, dims)
-    test_marks, body_marks, carry = parts([d is not None for d in dims], num_test, num_body)
+def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> tuple[list, list]:
+    own, axis = WhileParams(**params), mapped.of(args, dims)
+    test, body, num_test, num_body = own
+    test_marks, body_marks, carry = own.parts([d is not None for d in dims])
     count = len(body.outvars)
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
@@ -301,24 +258,23 @@ def _batch(
     moved = [to_dim(a, d, 0 if w else None, mapped.size) for a, d, w in rows]
     types = [*new_test.in_types[:num_test], *new.in_types]
     moved = [reshard_like(a, t) for a, t in zip(moved, types, strict=True)]
+    wide = own._replace(test=new_test, body=new)
     if by_row:
-        return _by_row(moved, new_test, new, num_test, num_body), [0] * count
-    outs = while_loop(*moved, test=new_test, body=new, num_test=num_test, num_body=num_body)
+        return _by_row(moved, wide), [0] * count
+    outs = while_loop(*moved, **wide._asdict())
     return outs, [0 if m else None for m in carry]
 
 
-def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: int) -> list:
+def _by_row(args: list, own: WhileParams) -> list:
     """The loop over rows with separate tests, whose results are carried too."""
-    test_consts, _, carry = parts(args, num_test, num_body)
-    (go_on,) = call(*test_consts, *carry, program=test)
-    any_test, turn = _row_programs(body, test, num_test, num_body)
-    consts = args[: num_test + num_body]
+    test_consts, body_consts, carry = own.parts(args)
+    (go_on,) = call(*test_consts, *carry, program=own.test)
+    any_test, turn = _row_programs(own.body, own.test, own.num_test, own.num_body)
+    consts = [*test_consts, *body_consts]
     go_on = reshard_like(go_on, any_test.in_types[0])
     carry = [fit(x, t) for x, t in zip(carry, any_test.in_types[1:], strict=True)]
-    outs = while_loop(
-        *consts, go_on, *carry, test=any_test, body=turn, num_test=0, num_body=num_test + num_body
-    )
-    return outs[1:]
+    new = WhileParams(any_test, turn, 0, len(consts))
+    return while_loop(*consts, go_on, *carry, **new._asdict())[1:]
 
 
 @derived
@@ -368,14 +324,13 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
     return program_of(turn, [*consts, flag, *carry], body.name)
 
 
-def _keys(
-    op: Op, flow: Any, args: Any, *, test: Program, body: Program, num_test: int, num_body: int
-) -> list[Any]:
+def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""
-    test_consts, body_consts, carry = parts(args, num_test, num_body)
+    own = WhileParams(**params)
+    test_consts, body_consts, carry = own.parts(args)
     for _ in range(2):
-        flow.through(test, [*test_consts, *carry])
-        carry = flow.through(body, [*body_consts, *carry])
+        flow.through(own.test, [*test_consts, *carry])
+        carry = flow.through(own.body, [*body_consts, *carry])
     return carry
 
 

@@ -18,8 +18,7 @@ import numpy as np
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
-from shardwise._src.control.call import call, enter_as_call
-from shardwise._src.control.entering_rules import eval_call
+from shardwise._src.control.call import call, opaque_call
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -383,7 +382,7 @@ def _as_type(x: Any, t: ArrayType, i: int, rule: Rule) -> Any:
 # -- the ops' common rules --
 
 
-def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
+def _stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
     """Traces the function; captured values become leading arguments."""
     if op.is_staged(params):
         return args, params
@@ -402,32 +401,33 @@ def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> t
     return (*outside, *args), new
 
 
-def type_rule(
-    op: Op, *types: ArrayType, rule: Rule, program: Program, num_consts: int
-) -> tuple[ArrayType, ...]:
-    return program.out_types
-
-
-def lower_program(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, rule: Rule, program: Program, num_consts: int
-) -> list[str]:
-    return e.call(program, *xs)
-
-
-def run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
+def _run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
     if not op.is_staged(params):
         return params["rule"].fun(*args)
     return call(*args, program=params["program"])
 
 
-def transpose_program_rule(
-    op: Op, cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
-) -> list[Any]:
-    transpose: Any = call.transpose
-    return transpose(call, cts, *args, program=program)
+def _jvp_rule(
+    differentiated: Callable[..., tuple[list, list]],
+    op: Op,
+    primals: Any,
+    tangents: Any,
+    *,
+    rule: Rule,
+    program: Program | None = None,
+    num_consts: int = 0,
+) -> tuple[list, list]:
+    """The user's rule, for the arguments after the captured values."""
+    _reject_outside(rule, tangents[:num_consts])
+
+    def typed(outs: list[Any]) -> list[Any]:
+        return as_function_gives(outs, None if program is None else program.out_types, rule)
+
+    with explained(rule, num_consts):
+        return differentiated(rule, primals[num_consts:], tangents[num_consts:], typed)
 
 
-def batch_rule(
+def _batch_rule(
     batched: type[BatchedRule],
     op: Op,
     mapped: MappedAxis,
@@ -450,22 +450,19 @@ def batch_rule(
     return outs, [0] * len(outs)
 
 
-def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
-    """The op for calls of functions with a derivative rule. batched: the class of its rules."""
-    return Op(
+def op_of_calls(name: str, differentiated: Callable, batched: type[BatchedRule]) -> Op:
+    """The op for calls of functions with a derivative rule.
+
+    differentiated: `(rule, primals, tangents, typed) → (results, tangents)`; `typed` returns
+        results in the types of the function's. batched: the class of the rules of batches.
+    """
+    return opaque_call(
         name,
         user_code=True,
-        enter=enter_as_call,
-        eval=eval_call,
-        type_rule=type_rule,
-        lower=lower_program,
-        jvp=jvp,
-        transpose=transpose_program_rule,
-        batch=functools.partial(batch_rule, batched),
-        stage=stage_rule,
-        eager=run_eagerly,
-        multiple=True,
-        programs=("program",),
+        jvp=functools.partial(_jvp_rule, differentiated),
+        batch=functools.partial(_batch_rule, batched),
+        stage=_stage_rule,
+        eager=_run_eagerly,
         aliases={"call_jaxpr": "program", "fun_jaxpr": "program"},
     )
 
@@ -486,7 +483,7 @@ def explained(rule: Rule, num_consts: int) -> Iterator[None]:
         ) from error
 
 
-def reject_outside(rule: Rule, tangents: Sequence[Any]) -> None:
+def _reject_outside(rule: Rule, tangents: Sequence[Any]) -> None:
     """Rejects derivatives with respect to captured values."""
     if any(t is not None for t in tangents):
         raise TypeError(

@@ -18,23 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.marks import given, picked, spread
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program
 from shardwise._src.custom.custom_calls import (
     BatchedRule,
     CallRule,
     CustomFunction,
     as_array,
-    as_function_gives,
     check_own_tree,
     checked_tangent,
-    explained,
     filled,
     map_flat,
     op_of_calls,
     pair_of,
-    reject_outside,
 )
 from shardwise._src.messages.tree_paths import tree_difference
 from shardwise._src.ops.families import add
@@ -53,9 +49,9 @@ class CallJvp(CallRule):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         function, pairs = self.function, zip(primals, tangents, strict=True)
-        given = [as_array(filled(t, type_of(x), function.symbolic_zeros)) for x, t in pairs]
+        ts = [as_array(filled(t, type_of(x), function.symbolic_zeros)) for x, t in pairs]
         tree, values = self.in_tree, list(map(as_array, primals))
-        result = function.jvp(*self.fixed, tree.unflatten(values), tree.unflatten(given))
+        result = function.jvp(*self.fixed, tree.unflatten(values), tree.unflatten(ts))
         outs, moved, self.tree = _checked(function.name, result, self.tree)
         return outs, moved
 
@@ -67,35 +63,22 @@ class BatchedJvp(BatchedRule):
     __slots__ = ()
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
-        given = [t for t in tangents if t is not None]
-        dims = [d for d, t in zip(self.dims, tangents, strict=True) if t is not None]
+        nonzero, count = [t is not None for t in tangents], len(primals)
+        dims = [*self.dims, *picked(self.dims, nonzero)]
         marks: list[bool] = []
 
         def flat(*values: Any) -> list[Any]:
-            ts = iter(values[len(primals) :])
-            all_ts = [None if t is None else next(ts) for t in tangents]
-            outs, moved = self.inner.jvp(values[: len(primals)], all_ts)
+            outs, moved = self.inner.jvp(values[:count], spread(values[count:], nonzero))
             marks[:] = [t is not None for t in moved]
-            return [*outs, *[t for t in moved if t is not None]]
+            return [*outs, *given(moved)]
 
-        results = map_flat(self.mapped, flat, [*primals, *given], [*self.dims, *dims])
-        moving = iter(results[len(marks) :])
-        return results[: len(marks)], [next(moving) if m else None for m in marks]
+        results = map_flat(self.mapped, flat, [*primals, *given(tangents)], dims)
+        return results[: len(marks)], spread(results[len(marks) :], marks)
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    rule: Any,
-    program: Program | None = None,
-    num_consts: int = 0,
-) -> tuple[list, list]:
-    reject_outside(rule, tangents[:num_consts])
-    with explained(rule, num_consts):
-        outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
-    return as_function_gives(outs, None if program is None else program.out_types, rule), moved
+def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list, list]:
+    outs, moved = rule.jvp(primals, tangents)
+    return typed(outs), moved
 
 
 custom_jvp_call = op_of_calls("custom_jvp_call", _jvp, BatchedJvp)

@@ -25,10 +25,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.marks import given, picked, spread
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.program import Program
 from shardwise._src.custom.custom_calls import (
     BatchedRule,
     CallRule,
@@ -36,14 +36,11 @@ from shardwise._src.custom.custom_calls import (
     Rule,
     SymbolicZero,
     as_array,
-    as_function_gives,
     check_own_tree,
     checked_tangent,
-    explained,
     filled,
     op_of_calls,
     pair_of,
-    reject_outside,
 )
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
@@ -84,10 +81,10 @@ class CallVjp(CallRule):
     __slots__ = ()
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
-        function, given = self.function, list(map(as_array, primals))
+        function, values = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
-            given = [CustomVJPPrimal(x, m) for x, m in zip(given, moving, strict=True)]
-        result = function.fwd(*self.arguments(given))
+            values = [CustomVJPPrimal(x, m) for x, m in zip(values, moving, strict=True)]
+        result = function.fwd(*self.arguments(values))
         outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
         trees = self.in_tree, self.tree, residual_tree
         types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
@@ -136,13 +133,11 @@ class CallBackward(Backward):
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         function, (tree, out_tree, residual_tree) = self.function, self.trees
         pairs = zip(cts, self.types[1], strict=True)
-        given = out_tree.unflatten(
-            [as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs]
-        )
+        ct = out_tree.unflatten([as_array(filled(x, t, function.symbolic_zeros)) for x, t in pairs])
         arrays = map(as_array, residuals)
         kept = residual_tree.unflatten(join(self.places, self.numbers, arrays))
         try:
-            result = function.bwd(*self.fixed, kept, given)
+            result = function.bwd(*self.fixed, kept, ct)
         except TypeError as error:
             who = f"the bwd rule of custom_vjp function {function.name}"
             reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
@@ -192,17 +187,15 @@ class BatchedBackward(Backward):
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         marks: list[bool] = []
-        given = [ct for ct in cts if ct is not None]
+        nonzero, count = [ct is not None for ct in cts], len(residuals)
 
         def flat(*values: Any) -> list[Any]:
-            ts = iter(values[len(residuals) :])
-            all_cts = [None if ct is None else next(ts) for ct in cts]
-            found = self.inner.run(values[: len(residuals)], all_cts)
+            found = self.inner.run(values[:count], spread(values[count:], nonzero))
             marks[:] = [ct is not None for ct in found]
-            return [ct for ct in found if ct is not None]
+            return given(found)
 
-        in_dims = [*self.residual_dims, *[0] * len(given)]
-        args, size = [*residuals, *given], self.mapped.size
+        in_dims = [*self.residual_dims, *[0] * sum(nonzero)]
+        args, size = [*residuals, *given(cts)], self.mapped.size
         found = run_batched(self.mapped.over_current(), flat, args, in_dims)
         pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
         return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
@@ -219,35 +212,22 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
 # -- the call --
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    rule: Any,
-    program: Program | None = None,
-    num_consts: int = 0,
-) -> tuple[list, list]:
-    reject_outside(rule, tangents[:num_consts])
-    tangents = tangents[num_consts:]
+def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list, list]:
     moving = tuple([t is not None for t in tangents])
-    with explained(rule, num_consts):
-        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
-    outs = as_function_gives(outs, None if program is None else program.out_types, rule)
+    outs, residuals, backward = rule.fwd(primals, moving)
+    outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = iter(
-        custom_vjp_linear(
-            *residuals,
-            *[t for t in tangents if t is not None],
-            backward=backward,
-            num_residuals=len(residuals),
-            moving=moving,
-            out_types=types,
-            smooth=smooth,
-        )
+    moved = custom_vjp_linear(
+        *residuals,
+        *given(tangents),
+        backward=backward,
+        num_residuals=len(residuals),
+        moving=moving,
+        out_types=types,
+        smooth=smooth,
     )
-    return outs, [next(moved) if s else None for s in smooth]
+    return outs, spread(moved, smooth)
 
 
 custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
@@ -256,7 +236,7 @@ custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
 # -- the linear part: only its transpose exists --
 
 
-def _reject(backward: Backward) -> NoReturn:
+def _reject(op: Op, *given: Any, backward: Backward, **p: Any) -> NoReturn:
     raise TypeError(
         f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
         "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
@@ -264,30 +244,8 @@ def _reject(backward: Backward) -> NoReturn:
     )
 
 
-def _linear_type(
-    op: Op,
-    *types: ArrayType,
-    backward: Backward,
-    num_residuals: int,
-    moving: tuple,
-    out_types: tuple,
-    smooth: tuple,
-) -> tuple[ArrayType, ...]:
+def _linear_type(op: Op, *types: ArrayType, out_types: tuple, smooth: tuple, **p: Any) -> tuple:
     return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
-
-
-def _linear_lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any
-) -> NoReturn:
-    _reject(backward)
-
-
-def _linear_jvp(op: Op, primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
-    _reject(backward)
-
-
-def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
-    _reject(params["backward"])
 
 
 def _linear_transpose(
@@ -298,12 +256,10 @@ def _linear_transpose(
     num_residuals: int,
     moving: tuple,
     smooth: tuple,
-    out_types: tuple,
+    **p: Any,
 ) -> list[Any]:
-    given = iter(cts)
-    all_cts = [next(given) if s else None for s in smooth]
-    found = backward.run(args[:num_residuals], all_cts)
-    return [None] * num_residuals + [ct for ct, m in zip(found, moving, strict=True) if m]
+    found = backward.run(args[:num_residuals], spread(cts, smooth))
+    return [None] * num_residuals + picked(found, moving)
 
 
 def _linear_batch(
@@ -314,12 +270,11 @@ def _linear_batch(
     *,
     backward: Backward,
     num_residuals: int,
-    moving: tuple,
     out_types: tuple,
-    smooth: tuple,
+    **p: Any,
 ) -> tuple[list, list]:
     wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
-    in_dims = tuple([0 if m else None for m in moving])
+    in_dims = tuple([0 if m else None for m in p["moving"]])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
     outs = custom_vjp_linear(
@@ -327,9 +282,8 @@ def _linear_batch(
         *wide,
         backward=new,
         num_residuals=num_residuals,
-        moving=moving,
         out_types=types,
-        smooth=smooth,
+        **p,
     )
     return outs, [0] * len(outs)
 
@@ -339,11 +293,11 @@ custom_vjp_linear = Op(
     user_code=True,
     elements=Elements.KNOWN,
     type_rule=_linear_type,
-    lower=_linear_lower,
-    jvp=_linear_jvp,
+    lower=_reject,
+    jvp=_reject,
     transpose=_linear_transpose,
     batch=_linear_batch,
-    eager=_linear_eager,
+    eager=lambda op, args, params: _reject(op, **params),
     multiple=True,
 )
 

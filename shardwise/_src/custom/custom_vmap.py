@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import apart, given, spread, woven
 from shardwise._src.control.bodies import staged
-from shardwise._src.control.call import call, enter_as_call
-from shardwise._src.control.entering_rules import eval_call
+from shardwise._src.control.call import batch_as_call, call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -147,13 +147,11 @@ def sequential_vmap(f: Callable) -> custom_vmap:
     def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         leaves, tree = flatten(args)
         marks = flatten(in_batched)[0]
+        same, moving = apart(leaves, marks)
 
         def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-            rows = iter(xs)
-            given = [next(rows) if m else x for x, m in zip(leaves, marks, strict=True)]
-            return carry, f(*tree.unflatten(given))
+            return carry, f(*tree.unflatten(woven(marks, xs, same)))
 
-        moving = [x for x, m in zip(leaves, marks, strict=True) if m]
         outs = scan(step, None, moving, length=axis_size)[1]
         out_leaves, out_tree = flatten(outs)
         return outs, out_tree.unflatten([True] * len(out_leaves))
@@ -163,14 +161,6 @@ def sequential_vmap(f: Callable) -> custom_vmap:
 
 
 # -- the op: (captured values…, values…) → results --
-
-
-def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
-    return program.out_types
-
-
-def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
-    return e.call(program, *xs)
 
 
 def _batch(
@@ -185,8 +175,7 @@ def _batch(
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
     if not any(marks):  # mapped only because of a collective
-        batch: Any = call.batch
-        return batch(call, mapped, args, dims, program=program)
+        return batch_as_call(op, mapped, args, dims, program=program)
     if any(marks[:num_consts]):
         raise TypeError(
             f"custom_vmap function {rule.name} uses a mapped value from outside, which its "
@@ -208,15 +197,13 @@ def _jvp(
     outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
     nonzero = tuple([t is not None for t in tangents])
     moving, smooth = derivative(program, nonzero)
-    given = [t for t in tangents if t is not None]
-    args = map(reshard_like, [*primals, *given], moving.in_types)
+    args = map(reshard_like, [*primals, *given(tangents)], moving.in_types)
     if any(nonzero[:num_consts]):  # w.r.t. captured values, unknown to the rule
         found = call(*args, program=moving)
     else:
         new = _moving_rule(rule, nonzero[num_consts:], smooth)
         found = custom_vmap_call(*args, rule=new, program=moving, num_consts=num_consts)
-    results = iter(found)
-    return outs, [next(results) if s else None for s in smooth]
+    return outs, spread(found, smooth)
 
 
 @derived
@@ -236,12 +223,13 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
     def batched(
         size: int, marks: Sequence[bool], values: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
-        places = iter(range(count, len(values)))
-        pairs = [(i, next(places) if has else None) for i, has in enumerate(nonzero)]
+        pairs = list(enumerate(spread(range(count, len(values)), nonzero)))
         wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
 
         def placed(i: int | None, mark: bool) -> Any:
-            return None if i is None else _widened(values[i], marks[i], mark, size)
+            if i is None:
+                return None
+            return to_dim(values[i], 0 if marks[i] else None, 0 if mark else None, size)
 
         primals = [placed(i, m) for (i, _), m in zip(pairs, wide, strict=True)]
         tangents = [placed(k, m) for (_, k), m in zip(pairs, wide, strict=True)]
@@ -262,33 +250,16 @@ def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
     return VmapRule(rule.name, (rule, nonzero, smooth), batched)
 
 
-def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
-    return to_dim(x, 0 if has else None, 0 if wanted else None, size)
-
-
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """The linear part of a derivative is an ordinary linear function."""
-    split: Any = call.partial_eval
-    return split(call, interpreter, args, {"program": params["program"]})
+    return partial_eval_call(call, interpreter, args, {"program": params["program"]})
 
 
-def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
-    transpose: Any = call.transpose
-    return transpose(call, cts, *args, program=program)
-
-
-custom_vmap_call = Op(
+custom_vmap_call = opaque_call(
     "custom_vmap_call",
     user_code=True,
-    enter=enter_as_call,
-    eval=eval_call,
-    type_rule=_type,
-    lower=_lower,
     jvp=_jvp,
-    transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    multiple=True,
-    programs=("program",),
     aliases={"call": "program"},
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from shardwise._src.base.context import CURRENT
+from shardwise._src.base.marks import given, spread
 from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
 from shardwise._src.control.call import call
 from shardwise._src.control.programs import fit, with_results
@@ -47,7 +48,7 @@ Marks = tuple[bool, ...]
 # counts:   the number of constants of each.
 
 
-def _groups(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+def groups_of(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     """The constants of each program, then the rest."""
     found, start = [], 0
     for count in counts:
@@ -63,7 +64,7 @@ def _type(op: Op, *types: ArrayType, programs: tuple, counts: tuple) -> tuple[Ar
 def _lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: tuple, counts: tuple
 ) -> list[str]:
-    groups = _groups(xs, counts)
+    groups = groups_of(xs, counts)
     return e.call(programs[1], *groups[1], *groups[-1])
 
 
@@ -72,7 +73,7 @@ def _jvp(
 ) -> tuple[list, list]:
     """d(A x) = db, so A dx = db - dA x."""
     outs = linear_solve(*primals, programs=programs, counts=counts)
-    consts, moving = _groups(primals, counts), _groups(tangents, counts)
+    consts, moving = groups_of(primals, counts), groups_of(tangents, counts)
     rhs = list(moving[-1])
     x = outs[: len(rhs)]
     if any(t is not None for t in moving[0]):
@@ -81,9 +82,9 @@ def _jvp(
     if all(t is None for t in rhs):
         return outs, [None] * len(outs)
     types = [type_of(b) for b in consts[-1]]
-    given = [zeros(t) if v is None else fit(v, t) for v, t in zip(rhs, types, strict=True)]
+    rhs = [zeros(t) if v is None else fit(v, t) for v, t in zip(rhs, types, strict=True)]
     known = primals[: sum(counts)]
-    dx = linear_solve(*known, *given, programs=programs, counts=counts)[: len(x)]
+    dx = linear_solve(*known, *rhs, programs=programs, counts=counts)[: len(x)]
     return outs, [*dx, *[None] * (len(outs) - len(x))]
 
 
@@ -96,10 +97,8 @@ def _difference(a: Any, b: Any) -> Any:
 def tangents_of(program: Program, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """Tangents of a program's results; None for zero."""
     both, marks = jvp_program(program, tuple([t is not None for t in tangents]))
-    args = [*primals, *[t for t in tangents if t is not None]]
-    outs = call(*map(fit, args, both.in_types), program=both)
-    moving = iter(outs[len(program.outvars) :])
-    return [next(moving) if m else None for m in marks]
+    outs = call(*map(fit, [*primals, *given(tangents)], both.in_types), program=both)
+    return spread(outs[len(program.outvars) :], marks)
 
 
 def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any]:
@@ -117,7 +116,7 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> 
         )
     types = [a.aval.strong() for a in args[known:]]
     cts = [zeros(t) if ct is None else fit(ct, t) for ct, t in zip(cts, types, strict=False)]
-    groups = _groups(args, counts)
+    groups = groups_of(args, counts)
     swapped = [*groups[2], *groups[3], *groups[0], *groups[1]]
     found = linear_solve(
         *swapped, *cts, programs=(*programs[2:], *programs[:2]), counts=(*counts[2:], *counts[:2])
@@ -139,7 +138,7 @@ def _batch(
     op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: tuple, counts: tuple
 ) -> tuple:
     axis = mapped.of(args, dims)
-    *marks, _ = _groups([d is not None for d in dims], counts)
+    *marks, _ = groups_of([d is not None for d in dims], counts)
     found = [
         _batched(p, axis, tuple(m), n) for p, m, n in zip(programs, marks, counts, strict=True)
     ]
@@ -162,7 +161,7 @@ def _expand(op: Op, types: Sequence[ArrayType], p: dict[str, Any], platform: str
         return None
 
     def run(*args: Any) -> list[Any]:
-        groups = _groups(args, counts)
+        groups = groups_of(args, counts)
         return solver(*groups[1], *groups[-1])
 
     return program_of(run, types, op.name)
@@ -239,23 +238,16 @@ def custom_linear_solve(
         functions["transpose_solve"] = transpose_solve
     for what, f in functions.items():
         check_function(who, what, f)
-    given, tree = flatten(b)
-    leaves = [strip_weak_type(leaf(x, who, "b", tree, i)) for i, x in enumerate(given)]
-    system = _System(who, "b", tree, [type_of(x) for x in leaves], has_aux)
+    system = _System(who, "b", b, has_aux)
     if CURRENT.get().interpreter.eager:
-        return system.eagerly(solve, matvec, leaves)
+        return system.eagerly(solve, matvec)
     bodies = [system.staged(matvec), system.staged_solver(solve, matvec)]
     if transpose_solve is not None:
         back = bodies[0] if symmetric else system.transposed(bodies[0])
         vecmat = matvec if symmetric else system.function(back)
         bodies += [back, system.staged_solver(transpose_solve, vecmat)]
-    consts = [x for body in bodies for x in body.outside]
-    outs = linear_solve(
-        *consts,
-        *leaves,
-        programs=tuple([shared(body.program) for body in bodies]),
-        counts=tuple([len(body.outside) for body in bodies]),
-    )
+    consts, programs, counts = as_params(bodies)
+    outs = linear_solve(*consts, *system.leaves, programs=programs, counts=counts)
     return bodies[1].tree.unflatten(outs)
 
 
@@ -304,23 +296,16 @@ def custom_root(
     who = "custom_root"
     for what, fun in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
         check_function(who, what, fun)
-    given, tree = flatten(initial_guess)
-    leaves = [strip_weak_type(leaf(x, who, "initial_guess", tree, i)) for i, x in enumerate(given)]
-    system = _System(who, "initial_guess", tree, [type_of(x) for x in leaves], has_aux)
+    system = _System(who, "initial_guess", initial_guess, has_aux)
     if CURRENT.get().interpreter.eager:
-        return system.eagerly(solve, f, leaves)
+        return system.eagerly(solve, f)
     bodies = [
         system.staged(f),
         system.staged_solver(solve, f),
         system.staged_tangent(f, tangent_solve),
     ]
-    consts = [x for body in bodies for x in body.outside]
-    rule = _RootRule(
-        name_of(f),
-        tuple([shared(body.program) for body in bodies]),
-        tuple([len(body.outside) for body in bodies]),
-    )
-    outs = custom_jvp_call(*consts, *leaves, rule=rule)
+    consts, *params = as_params(bodies)
+    outs = custom_jvp_call(*consts, *system.leaves, rule=_RootRule(name_of(f), *params))
     return bodies[1].tree.unflatten(outs)
 
 
@@ -335,17 +320,17 @@ class _RootRule(Rule):
         self.programs, self.counts = programs, counts
 
     def fun(self, *values: Any) -> list[Any]:
-        groups = _groups(values, self.counts)
+        groups = groups_of(values, self.counts)
         return call(*groups[1], *groups[3], program=self.programs[1])
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         """f(x; p) = 0, so (df/dx) dx = -(df/dp) dp."""
         f, _, tangent_solver = self.programs
         outs = custom_jvp_call(*primals, rule=self)  # its derivatives do not use the solver
-        groups = _groups(primals, self.counts)
+        groups = groups_of(primals, self.counts)
         x = outs[: len(groups[3])]
         none = [None] * len(outs)
-        moving = _groups(tangents, self.counts)[0]
+        moving = groups_of(tangents, self.counts)[0]
         if all(t is None for t in moving):
             return outs, none
         change = tangents_of(f, [*groups[0], *x], [*moving, *none[: len(x)]])
@@ -357,40 +342,43 @@ class _RootRule(Rule):
         return outs, [*found, *none[len(x) :]]
 
 
+def as_params(bodies: Sequence[Body]) -> tuple[list[Any], tuple[Program, ...], tuple[int, ...]]:
+    """The captured values of all bodies, their programs, and how many values each captures."""
+    consts = [x for body in bodies for x in body.outside]
+    programs = tuple([shared(body.program) for body in bodies])
+    return consts, programs, tuple([len(body.outside) for body in bodies])
+
+
 class _System:
     """Functions between pytrees of one structure, with the same types.
 
-    what: the argument that defines structure and types, for messages.
+    what, value: the argument that defines structure and types.
     """
 
-    def __init__(self, who: str, what: str, tree: Any, types: list[ArrayType], has_aux: bool):
-        self.who, self.what, self.tree, self.types = who, what, tree, types
-        self.has_aux = has_aux
+    def __init__(self, who: str, what: str, value: Any, has_aux: bool):
+        self.who, self.what, self.has_aux = who, what, has_aux
+        found, self.tree = flatten(value)
+        found = [leaf(x, who, what, self.tree, i) for i, x in enumerate(found)]
+        self.leaves = list(map(strip_weak_type, found))
+        self.types = list(map(type_of, self.leaves))
 
     def staged(self, fun: Callable) -> Body:
         """Traces a function of one pytree."""
         name = name_of(fun)
-        body = staged(
-            lambda *xs: flatten(self._tree_checked(name, fun(self.tree.unflatten(xs)))),
-            self.types,
-            self.who,
-            name,
-            paths_in("x", self.tree),
-            lambda found: found,
-        )
-        return self._typed(body, name)
+
+        def checked(*xs: Any) -> Any:
+            return self._tree_checked(name, fun(self.tree.unflatten(xs)))
+
+        return self._staged(checked, name, "x")
 
     def staged_solver(self, solve: Callable, fun: Callable) -> Body:
         """Traces a solver of a function."""
         name = name_of(solve)
-        body = staged(
-            lambda *xs: self.checked(name, solve(fun, self.tree.unflatten(xs))),
-            self.types,
-            self.who,
-            name,
-            paths_in(self.what, self.tree),
-        )
-        return self._typed(body, name)
+
+        def solved(*xs: Any) -> Any:
+            return self.checked(name, solve(fun, self.tree.unflatten(xs)))
+
+        return self._staged(solved, name, self.what)
 
     def staged_tangent(self, f: Callable, tangent_solve: Callable) -> Body:
         """From a root and a right-hand side to the solution of the linearized system."""
@@ -410,14 +398,20 @@ class _System:
             result = tangent_solve(g, self.tree.unflatten(xs[count:]))
             return self._tree_checked(name, result)
 
-        names = [*paths_in("x", self.tree), *paths_in("y", self.tree)]
-        body = staged(solved, [*self.types, *self.types], self.who, name, names)
-        return self._typed(body, name)
+        return self._staged(solved, name, "x", "y")
 
-    def eagerly(self, solve: Callable, fun: Callable, leaves: Sequence[Any]) -> Any:
+    def _staged(self, flat: Callable, name: str, *arguments: str) -> Body:
+        """Traces a function of the leaves of pytrees, the arguments of these names."""
+        names = [path for argument in arguments for path in paths_in(argument, self.tree)]
+        body = staged(flat, self.types * len(arguments), self.who, name, names)
+        self._check_types(body.out_types, name)
+        body.program = with_types(body.program, self.types)
+        return body
+
+    def eagerly(self, solve: Callable, fun: Callable) -> Any:
         """Runs a solver eagerly; the function is traced only to check its types."""
         self.staged(fun)
-        given = [fit(x, t) for x, t in zip(leaves, self.types, strict=True)]
+        given = [fit(x, t) for x, t in zip(self.leaves, self.types, strict=True)]
         name = name_of(solve)
         result = self.checked(name, solve(fun, self.tree.unflatten(given)))
         found = flatten(result[0] if self.has_aux else result)[0]
@@ -465,11 +459,6 @@ class _System:
                 f"{self.who}: {name} must return a pytree like {self.what}; {differences}."
             )
         return result
-
-    def _typed(self, body: Body, name: str) -> Body:
-        self._check_types(body.out_types, name)
-        body.program = with_types(body.program, self.types)
-        return body
 
     def _check_types(self, found: Sequence[ArrayType], name: str) -> None:
         rows = [

@@ -15,8 +15,7 @@ from shardwise._src.control.bodies import Body, check_function, leaf, staged
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
-from shardwise._src.core.structure import shared
-from shardwise._src.custom.implicit import tangents_of
+from shardwise._src.custom.implicit import as_params, groups_of, tangents_of
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import zeros
@@ -36,17 +35,6 @@ Programs = tuple[Program, Program]
 # counts:   the number of constants of each, and of residuals.
 
 
-def _groups(values: Sequence[Any], counts: tuple[int, int, int]) -> list[Sequence[Any]]:
-    """The captured values of fun and of its transpose, the residuals, x."""
-    ends = counts[0], counts[0] + counts[1], sum(counts)
-    return [
-        values[: ends[0]],
-        values[ends[0] : ends[1]],
-        values[ends[1] : ends[2]],
-        values[ends[2] :],
-    ]
-
-
 def _type(op: Op, *types: ArrayType, programs: Programs, counts: tuple) -> tuple[ArrayType, ...]:
     return programs[0].out_types
 
@@ -54,7 +42,7 @@ def _type(op: Op, *types: ArrayType, programs: Programs, counts: tuple) -> tuple
 def _lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: Programs, counts: tuple
 ) -> list[str]:
-    consts, _, residuals, given = _groups(xs, counts)
+    consts, _, residuals, given = groups_of(xs, counts)
     return e.call(programs[0], *consts, *residuals, *given)
 
 
@@ -65,7 +53,7 @@ def _jvp(
     outs = linear_call_op(*primals, programs=programs, counts=counts)
     known = primals[: sum(counts)]
     moved: list[Any] = [None] * len(outs)
-    consts, _, residuals, given = _groups(tangents, counts)
+    consts, _, residuals, given = groups_of(tangents, counts)
     if any(t is not None for t in given):
         ts = [
             zeros(type_of(x).strong()) if t is None else t
@@ -73,7 +61,7 @@ def _jvp(
         ]
         moved = linear_call_op(*known, *ts, programs=programs, counts=counts)
     if any(t is not None for t in (*consts, *residuals)):
-        own, _, values, xs = _groups(primals, counts)
+        own, _, values, xs = groups_of(primals, counts)
         still = [None] * len(xs)
         found = tangents_of(programs[0], [*own, *values, *xs], [*consts, *residuals, *still])
         moved = [
@@ -91,7 +79,7 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) 
         )
     types = programs[0].out_types
     cts = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, types, strict=True)]
-    own, other, residuals, _ = _groups(args, counts)
+    own, other, residuals, _ = groups_of(args, counts)
     swapped = counts[1], counts[0], counts[2]
     found = linear_call_op(*other, *own, *residuals, *cts, programs=programs[::-1], counts=swapped)
     return [None] * sum(counts) + list(found)
@@ -102,7 +90,7 @@ def _batch(
 ) -> tuple[list, list]:
     """Both programs over values with batch dimensions, except for the residuals."""
     axis = mapped.of(args, dims)
-    own, other, residuals, given = _groups([d is not None for d in dims], counts)
+    own, other, residuals, given = groups_of([d is not None for d in dims], counts)
     new = []
     for program, marks in zip(programs, (own, other), strict=True):
         every = [True] * (len(program.invars) - len(marks) - len(residuals))
@@ -166,13 +154,9 @@ def linear_call(
     types = [t.strong() for t in body.out_types]
     back = _body(fun_transpose, residuals, residual_tree, types, body.tree)
     _check_transpose(name_of(fun_transpose), back, tree, [type_of(x) for x in given])
+    consts, programs, counts = as_params((body, back))
     outs = linear_call_op(
-        *body.outside,
-        *back.outside,
-        *residuals,
-        *given,
-        programs=(shared(body.program), shared(back.program)),
-        counts=(len(body.outside), len(back.outside), len(residuals)),
+        *consts, *residuals, *given, programs=programs, counts=(*counts, len(residuals))
     )
     return body.tree.unflatten(outs)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import CURRENT, current
-from shardwise._src.control.call import calling, partial_eval_call
+from shardwise._src.control.call import calling, lower_call, partial_eval_call
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -262,7 +262,7 @@ class CallPrimitive(Primitive):
     @property
     def op(self) -> Op:
         if self._op is None:
-            self._op = calling(self.name, _lower, partial_eval_call, is_call=True, foreign=self)
+            self._op = calling(self.name, lower_call, partial_eval_call, is_call=True, foreign=self)
         return self._op
 
     def bind(self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any) -> list[Any]:
@@ -284,9 +284,3 @@ class CallPrimitive(Primitive):
         """The keyword arguments of `bind`: the function of an equation's program, and the rest."""
         rest = {k: v for k, v in params.items() if k != "program"}
         return {**rest, "subfuns": (wrap_init(jaxpr_as_fun(params["program"])),)}
-
-
-def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, program: Program, **params: Any
-) -> list[str]:
-    return e.call(program, *xs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,9 +107,6 @@ def pmap(
         axis_size,
         numbers(f"{what}: donate_argnums", donate_argnums),
         global_arg_shapes,
-        {},
-        {},
-        [],
     )
     check_apart(own)
 
@@ -239,9 +237,7 @@ def _of_all(call: Call) -> Call:
     everyone = tuple(runtime.devices(own.backend))
     if not own.of_all:
         size = None if own.axis_size is None else len(everyone)
-        own.of_all.append(
-            own._replace(devices=everyone, axis_size=size, runs={}, ready={}, of_all=[])
-        )
+        own.of_all.append(replace(own, devices=everyone, axis_size=size))
     rows = zip(call.leaves, call.dims, strict=True)
     leaves = [x if d is None else joined(x, d, mine, everyone) for x, d in rows]
     return call._replace(own=own.of_all[0], leaves=leaves, size=len(everyone))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 
 
-class Options(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Options:
     """The arguments of `pmap`. static, donated: numbers, which may count from the end.
 
     runs:  the jitted functions, for each form of arguments.
@@ -38,9 +40,9 @@ class Options(NamedTuple):
     axis_size: int | None
     donated: tuple[int, ...]
     global_arg_shapes: Any
-    runs: dict[Any, Any]
-    ready: dict[Any, tuple[Any, Any]]
-    of_all: list[Options]
+    runs: dict[Any, Any] = field(default_factory=dict, init=False)
+    ready: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False)
+    of_all: list[Options] = field(default_factory=list, init=False)
 
     def numbers(self, args: Sequence[Any]) -> tuple[int, ...]:
         """The static arguments of a call, in order."""

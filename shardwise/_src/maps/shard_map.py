@@ -19,7 +19,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.maps.shard_map_op import in_types, inside, shard_type
+from shardwise._src.maps.shard_map_op import ShardMapParams, in_types, inside, shard_type
 from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
 from shardwise._src.messages.argument_names import argument_names, name_of, names_of
 from shardwise._src.messages.formatting import join, pluralize, short_repr
@@ -249,15 +249,9 @@ def over_parts(
                 program, out_specs = _with_result(program), [PartitionSpec()]
         given = [*constants, *captured, *given, *values_of(closed)]
         whole = [PartitionSpec()] * (len(constants) + len(captured))
-        params: dict[str, Any] = {
-            "program": program,
-            "place": place,
-            "in_specs": (*whole, *specs, *[PartitionSpec()] * len(closed)),
-            "out_specs": tuple(out_specs),
-            "axes": axes,
-            "tracked": tracked,
-        }
-        outs = shard_map_op(*_placed(given, params), **params)[: len(outputs)]
+        in_specs = (*whole, *specs, *[PartitionSpec()] * len(closed))
+        params = ShardMapParams(program, place, in_specs, tuple(out_specs), axes, tracked)
+        outs = shard_map_op(*_placed(given, params), **params._asdict())[: len(outputs)]
     write_back([*passed, *closed], outs[count:])
     return outs[:count]
 
@@ -469,13 +463,11 @@ def _out_specs(
     return tuple(specs)
 
 
-def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+def _placed(given: Sequence[Any], own: ShardMapParams) -> list[Any]:
     """The operands transferred to where the op takes them."""
-    place, interpreter = params["place"], current().interpreter
-    if interpreter.eager and isinstance(place.mesh, Mesh):
-        return [
-            eval_trace().place(x, place.with_spec(spec))
-            for x, spec in zip(given, params["in_specs"], strict=True)
-        ]
-    types = in_types(params["program"], place, params["in_specs"], params["axes"])
+    place = own.place
+    if current().interpreter.eager and isinstance(place.mesh, Mesh):
+        pairs = zip(given, own.in_specs, strict=True)
+        return [eval_trace().place(x, place.with_spec(spec)) for x, spec in pairs]
+    types = in_types(own.program, place, own.in_specs, own.axes)
     return [reshard_like(x, t) for x, t in zip(given, types, strict=True)]

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.marks import apart, given, picked, spread, woven
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
@@ -47,6 +48,38 @@ from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
 Specs = tuple[PartitionSpec, ...]
+
+
+class ShardMapParams(NamedTuple):
+    """The parameters of the op."""
+
+    program: Program
+    place: NamedSharding
+    in_specs: Specs
+    out_specs: Specs
+    axes: tuple[Any, ...]
+    tracked: bool
+
+    def inside(self) -> AbstractContextManager[None]:
+        """The context of the program."""
+        return inside(self.place, self.axes, self.tracked)
+
+    def bind(
+        self, program: Program, args: Sequence[Any], in_specs: Specs, out_specs: Specs
+    ) -> list[Any]:
+        """The results of another program on these devices."""
+        types = in_types(program, self.place, in_specs, self.axes)
+        new = self._replace(program=program, in_specs=in_specs, out_specs=out_specs)
+        return shard_map(*map(reshard_like, args, types), **new._asdict())
+
+    def kept_spec(self, t: ArrayType) -> PartitionSpec:
+        """The spec of a per-device value as it leaves the program, with a new first dimension."""
+        names = [
+            a
+            for a in self.place.mesh.axis_names
+            if a in self.axes and (not self.tracked or a in t.varying)
+        ]
+        return PartitionSpec(tuple(names) or None)
 
 
 # -- types --
@@ -94,17 +127,10 @@ def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: A
     return t.update(**fields)
 
 
-def _type(
-    op: Op,
-    *types: ArrayType,
-    program: Program,
-    place: NamedSharding,
-    out_specs: Specs,
-    axes: Any,
-    **p: Any,
-) -> tuple[ArrayType, ...]:
-    pairs = zip(program.out_types, out_specs, strict=True)
-    return tuple([global_type(t, place, spec, axes) for t, spec in pairs])
+def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    own = ShardMapParams(**params)
+    pairs = zip(own.program.out_types, own.out_specs, strict=True)
+    return tuple([global_type(t, own.place, spec, own.axes) for t, spec in pairs])
 
 
 def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any) -> list[ArrayType]:
@@ -140,40 +166,13 @@ def inside(place: NamedSharding, axes: Sequence[Any], tracked: bool) -> Iterator
         yield
 
 
-def _bind(
-    program: Program, args: Sequence[Any], in_specs: Specs, out_specs: Specs, **p: Any
-) -> list[Any]:
-    types = in_types(program, p["place"], in_specs, p["axes"])
-    given = map(reshard_like, args, types)
-    return shard_map(*given, program=program, in_specs=in_specs, out_specs=out_specs, **p)
-
-
-def _lower(
-    op: Op,
-    e: Any,
-    ins: Any,
-    outs: Any,
-    *xs: str,
-    program: Program,
-    place: NamedSharding,
-    in_specs: Specs,
-    out_specs: Specs,
-    axes: Any,
-    tracked: bool,
-) -> list[str]:
-    places = [list(map(place.with_spec, specs)) for specs in (in_specs, out_specs)]
-    return e.manually(program, xs, ins, outs, place.mesh, places, axes, tracked)
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list[str]:
+    own = ShardMapParams(**params)
+    places = [list(map(own.place.with_spec, specs)) for specs in (own.in_specs, own.out_specs)]
+    return e.manually(own.program, xs, ins, outs, own.place.mesh, places, own.axes, own.tracked)
 
 
 # -- residuals, and other per-device results --
-
-
-def _kept_spec(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> PartitionSpec:
-    """The spec of a per-device value, with a new leading dimension, as it leaves the program."""
-    names = tuple(
-        [a for a in place.mesh.axis_names if a in axes and (not tracked or a in t.varying)]
-    )
-    return PartitionSpec(names or None)
 
 
 @derived
@@ -190,17 +189,12 @@ def _stacked(program: Program, count: int) -> Program:
 @derived
 def _unstacked(program: Program, marks: tuple[bool, ...]) -> Program:
     """The program that takes some of its first arguments with a new leading dimension."""
-    types = list(program.in_types)
-    for i, stacked in enumerate(marks):
-        if stacked:
-            types[i] = _with_one(types[i])
+    every = (*marks, *[False] * (len(program.invars) - len(marks)))
+    types = [_with_one(t) if m else t for t, m in zip(program.in_types, every, strict=True)]
 
     def fun(*args: Any) -> list[Any]:
-        given = list(args)
-        for i, stacked in enumerate(marks):
-            if stacked:
-                given[i] = reshape(given[i], shape=type_of(given[i]).shape[1:])
-        return program(*given)
+        pairs = zip(args, every, strict=True)
+        return program(*[reshape(x, shape=type_of(x).shape[1:]) if m else x for x, m in pairs])
 
     return program_of(fun, types, program.name, "linearize")
 
@@ -215,33 +209,19 @@ def _with_one(t: ArrayType) -> ArrayType:
 # -- derivatives --
 
 
-def _jvp(
-    op: Op,
-    primals: Any,
-    tangents: Any,
-    *,
-    program: Program,
-    in_specs: Specs,
-    out_specs: Specs,
-    **p: Any,
-) -> tuple[list[Any], list[Any]]:
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    own = ShardMapParams(**params)
     nonzero = tuple([t is not None for t in tangents])
-    with _inside(p):
-        both, marks = jvp_program(program, nonzero)
-    moving = _picked(in_specs, nonzero)
-    args = [*primals, *[t for t in tangents if t is not None]]
-    results = _bind(both, args, (*in_specs, *moving), (*out_specs, *_picked(out_specs, marks)), **p)
-    count = len(out_specs)
-    found = iter(results[count:])
-    return results[:count], [next(found) if m else None for m in marks]
+    with own.inside():
+        both, marks = jvp_program(own.program, nonzero)
+    ins = (*own.in_specs, *_specs(own.in_specs, nonzero))
+    outs = (*own.out_specs, *_specs(own.out_specs, marks))
+    results, count = own.bind(both, [*primals, *given(tangents)], ins, outs), len(own.out_specs)
+    return results[:count], spread(results[count:], marks)
 
 
-def _inside(p: dict[str, Any]) -> Any:
-    return inside(p["place"], p["axes"], p["tracked"])
-
-
-def _picked(rows: Sequence[Any], marks: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple([row for row, mark in zip(rows, marks, strict=True) if mark])
+def _specs(specs: Specs, marks: Sequence[bool]) -> Specs:
+    return tuple(picked(specs, marks))
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
@@ -249,62 +229,48 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     axes along which they vary.
     """
     unknown = tuple([interpreter.is_unknown(a) for a in args])
-    program, p = params["program"], {k: params[k] for k in ("place", "axes", "tracked")}
-    in_specs, out_specs = params["in_specs"], params["out_specs"]
-    with _inside(p):
-        parts = split_program(program, unknown)
+    own = ShardMapParams(**params)
+    in_specs, out_specs = own.in_specs, own.out_specs
+    with own.inside():
+        parts = split_program(own.program, unknown)
         count = len(parts.unknown_out) - sum(parts.unknown_out)
-        stacks = tuple([_kept_spec(t, **p) for t in parts.known.out_types[count:]])
+        stacks = tuple(map(own.kept_spec, parts.known.out_types[count:]))
         known = _stacked(parts.known, count)
         rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
-    known_in = _picked(in_specs, [not u for u in unknown])
+    known_in = _specs(in_specs, [not u for u in unknown])
     marks = parts.unknown_out
-    known_out = (*_picked(out_specs, [not m for m in marks]), *stacks)
-    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
-    outs = interpreter.known(
-        op, known_args, {"program": known, "in_specs": known_in, "out_specs": known_out, **p}
-    )
+    known_out = (*_specs(out_specs, [not m for m in marks]), *stacks)
+    known_args, rest_args = apart(args, unknown)
+    first = own._replace(program=known, in_specs=known_in, out_specs=known_out)
+    outs = interpreter.known(op, known_args, first._asdict())
     computed = iter(zip(outs[count:], stacks, strict=True))
     residuals = [
         next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
     ]
-    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
-    found = interpreter.record(
-        op,
-        (*[r for r, _ in residuals], *rest_args),
-        {
-            "program": rest,
-            "in_specs": (*[s for _, s in residuals], *_picked(in_specs, unknown)),
-            "out_specs": _picked(out_specs, marks),
-            **p,
-        },
-    )
-    rest_outs, known_outs = iter(found), iter(outs[:count])
-    return [next(rest_outs) if u else next(known_outs) for u in marks]
+    rest_in = (*[s for _, s in residuals], *_specs(in_specs, unknown))
+    left = own._replace(program=rest, in_specs=rest_in, out_specs=_specs(out_specs, marks))
+    found = interpreter.record(op, (*[r for r, _ in residuals], *rest_args), left._asdict())
+    return woven(marks, found, outs[:count])
 
 
-def _transpose(
-    op: Op, cts: Any, *args: Any, program: Program, in_specs: Specs, out_specs: Specs, **p: Any
-) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
+    own = ShardMapParams(**params)
+    program, in_specs, out_specs = own.program, own.in_specs, own.out_specs
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
-    known_specs = _picked(in_specs, [not is_lin for is_lin in linear])
-    linear_specs, ct_specs = _picked(in_specs, linear), _picked(out_specs, nonzero)
-    with _inside(p):
-        if p["tracked"]:
+    known_specs = _specs(in_specs, [not is_lin for is_lin in linear])
+    linear_specs, ct_specs = _specs(in_specs, linear), _specs(out_specs, nonzero)
+    with own.inside():
+        if own.tracked:
             program = _varied(program, tuple([spec.axes for spec in out_specs]))
         backward, marks = transpose_program(known_first(program, linear), len(known_specs), nonzero)
-        if not p["tracked"]:
-            sizes = tuple([(a, p["place"].mesh.shape[a]) for a in p["axes"]])
-            rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _picked(linear_specs, marks))]
+        if not own.tracked:
+            sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes])
+            rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
             backward = _shared(backward, len(known_specs), *rows)
-    known = [a for a in args if not is_linear(a)]
-    given = [*known, *[ct for ct in cts if ct is not None]]
-    found = iter(
-        _bind(backward, given, (*known_specs, *ct_specs), _picked(linear_specs, marks), **p)
-    )
-    grads = iter([next(found) if m else None for m in marks])
-    return [next(grads) if is_lin else None for is_lin in linear]
+    ins, outs = (*known_specs, *ct_specs), _specs(linear_specs, marks)
+    found = own.bind(backward, [*apart(args, linear)[0], *given(cts)], ins, outs)
+    return spread(spread(found, marks), linear)
 
 
 @derived
@@ -334,11 +300,11 @@ def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
     """
 
     def fun(*args: Any) -> list[Any]:
-        given = list(args)
+        values = list(args)
         for i, axes in enumerate(ins, first):
             if (count := math.prod([n for _, n in axes])) > 1:
-                given[i] = div(given[i], lit(count, given[i]))
-        found = program(*given)
+                values[i] = div(values[i], lit(count, values[i]))
+        found = program(*values)
         return [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
 
     return program_of(fun, program.in_types, program.name, "transpose")
@@ -356,10 +322,9 @@ def _summed(x: Any, axes: tuple) -> Any:
 
 def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
     """Values saved in the program leave it like residuals."""
-    params = eqn.params
-    p = {k: params[k] for k in ("place", "axes", "tracked")}
-    with _inside(params):
-        parts, program = inside_of(params["program"])
+    own = ShardMapParams(**eqn.params)
+    with own.inside():
+        parts, program = inside_of(own.program)
         if not parts.saved:
             return eqn, [], eqn
         count = len(program.outvars)
@@ -367,40 +332,31 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
         again = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.again)
         marks = (False,) * len(program.invars) + (True,) * len(parts.saved)
         first, again = _stacked(first, count), _unstacked(again, marks)
-        specs = tuple([_kept_spec(v.aval, **p) for v in parts.saved])
-        types = first.out_types[count:]
-    wholes = [global_type(t, p["place"], s, p["axes"]) for t, s in zip(types, specs, strict=True)]
-    held = [Var(t) for t in wholes]
-    leaving = {**params, "program": first, "out_specs": (*params["out_specs"], *specs)}
-    coming = {**params, "program": again, "in_specs": (*params["in_specs"], *specs)}
+        specs = tuple([own.kept_spec(v.aval) for v in parts.saved])
+        pairs = zip(first.out_types[count:], specs, strict=True)
+    held = [Var(global_type(t, own.place, s, own.axes)) for t, s in pairs]
+    leaving = own._replace(program=first, out_specs=(*own.out_specs, *specs))
+    coming = own._replace(program=again, in_specs=(*own.in_specs, *specs))
     return (
-        eqn.replace(params=leaving, outvars=[*eqn.outvars, *held]),
+        eqn.replace(params=leaving._asdict(), outvars=[*eqn.outvars, *held]),
         held,
-        eqn.replace(params=coming, invars=[*eqn.invars, *held]),
+        eqn.replace(params=coming._asdict(), invars=[*eqn.invars, *held]),
     )
 
 
 def _enter(
-    op: Op,
-    inside_of: Inside,
-    state: list[Any],
-    args: list[Any],
-    *,
-    program: Program,
-    in_specs: Specs,
-    out_specs: Specs,
-    **p: Any,
+    op: Op, inside_of: Inside, state: list[Any], args: list[Any], **params: Any
 ) -> tuple[list[Any], list[Any]]:
     """Each device starts with a state of its own."""
-    count = len(out_specs)
-    with _inside(p):
-        if not inside_of.has(program):
-            outs = op(*args, program=program, in_specs=in_specs, out_specs=out_specs, **p)
-            return outs, state
-        new = inside_of.fresh(op, program)
-        stacks = tuple([_kept_spec(t, **p) for t in new.out_types[count:]])
+    own = ShardMapParams(**params)
+    count = len(own.out_specs)
+    with own.inside():
+        if not inside_of.has(own.program):
+            return op(*args, **params), state
+        new = inside_of.fresh(op, own.program)
+        stacks = tuple(map(own.kept_spec, new.out_types[count:]))
         new = _stacked(new, count)
-    outs = _bind(new, args, in_specs, (*out_specs, *stacks), **p)
+    outs = own.bind(new, args, own.in_specs, (*own.out_specs, *stacks))
     states = [drop_sharding(x) for x in outs[count:]]
     return outs[:count], list(inside_of.join(state, states))
 
@@ -408,30 +364,23 @@ def _enter(
 # -- op by op, for `debug_nans` --
 
 
-def _replay(
-    op: Op,
-    run: Any,
-    args: list[Any],
-    *,
-    program: Program,
-    in_specs: Specs,
-    out_specs: Specs,
-    **p: Any,
-) -> Equation | None:
+def _replay(op: Op, run: Any, args: list[Any], **params: Any) -> Equation | None:
     """Each equation runs on all devices, one after another. Values leave like residuals."""
-    program, constants = consts_to_args(inlined(program, lambda eqn: eqn.called))
-    args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + in_specs
-    own = [eqn for eqn in program.eqns if eqn.op is not reshape]
-    if len(own) == 1:
-        return _replay_one(op, run, args, own[0], program, in_specs, p)
+    own = ShardMapParams(**params)
+    program, constants = consts_to_args(inlined(own.program, lambda eqn: eqn.called))
+    args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + own.in_specs
+    own = own._replace(program=program, in_specs=in_specs)
+    equations = [eqn for eqn in program.eqns if eqn.op is not reshape]
+    if len(equations) == 1:
+        return _replay_one(op, run, args, equations[0], own)
     env: dict[Any, Any] = {}
 
     def step(some: Program, wanted: Sequence[Any], given: Sequence[Any], specs: Specs) -> None:
-        with _inside(p):
-            stacked, kept = _stacked(some, 0), [_kept_spec(v.aval, **p) for v in wanted]
-        whole = {"program": stacked, "in_specs": specs, "out_specs": tuple(kept), **p}
-        types = in_types(stacked, p["place"], specs, p["axes"])
-        calling = program_of(lambda *xs: op(*xs, **whole), types, program.name)
+        with own.inside():
+            stacked, kept = _stacked(some, 0), tuple([own.kept_spec(v.aval) for v in wanted])
+        whole = own._replace(program=stacked, in_specs=specs, out_specs=kept)
+        types = in_types(stacked, own.place, specs, own.axes)
+        calling = program_of(lambda *xs: op(*xs, **whole._asdict()), types, program.name)
         env.update(zip(wanted, run(calling, given), strict=True))
 
     arguments = program.invars
@@ -439,9 +388,9 @@ def _replay(
     for eqn in program.eqns:
         taken = _taken(eqn)
         one = Program(taken, eqn.outvars, [eqn], (), program.name)
-        with _inside(p):
+        with own.inside():
             one = _unstacked(one, (True,) * len(taken))
-            specs = tuple([_kept_spec(v.aval, **p) for v in taken])
+            specs = tuple([own.kept_spec(v.aval) for v in taken])
         step(one, eqn.outvars, [env[v] for v in taken], specs)
     return None
 
@@ -450,29 +399,21 @@ def _taken(eqn: Equation) -> list[Var]:
     return [v for v in dict.fromkeys(eqn.invars) if isinstance(v, Var)]
 
 
-def _replay_one(
-    op: Op,
-    run: Any,
-    args: list[Any],
-    eqn: Equation,
-    program: Program,
-    in_specs: Specs,
-    p: dict[str, Any],
-) -> Equation:
+def _replay_one(op: Op, run: Any, args: list[Any], eqn: Equation, own: ShardMapParams) -> Equation:
     """The one equation that does more than reshape: on one device after the other, if it needs no
     other device.
     """
-    taken = _taken(eqn)
+    taken, program = _taken(eqn), own.program
     if axes_in(program) or not taken:
         return eqn
     before = program.eqns[: program.eqns.index(eqn)]
-    with _inside(p):
+    with own.inside():
         stacked = _stacked(program.replace(outvars=taken, eqns=before), 0)
-        specs = tuple([_kept_spec(v.aval, **p) for v in taken])
-    found = op(*args, program=stacked, in_specs=in_specs, out_specs=specs, **p)
-    one, sizes = Program(taken, eqn.outvars, [eqn], (), program.name), p["place"].mesh.shape
-    for at in np.ndindex(*[sizes[a] for a in p["axes"]]):
-        here = dict(zip(p["axes"], at, strict=True))
+        specs = tuple([own.kept_spec(v.aval) for v in taken])
+    found = op(*args, **own._replace(program=stacked, out_specs=specs)._asdict())
+    one, sizes = Program(taken, eqn.outvars, [eqn], (), program.name), own.place.mesh.shape
+    for at in np.ndindex(*[sizes[a] for a in own.axes]):
+        here = dict(zip(own.axes, at, strict=True))
         parts = []
         for x, v, spec in zip(found, taken, specs, strict=True):
             number = 0
@@ -487,40 +428,30 @@ def _replay_one(
 
 
 def _batch(
-    op: Op,
-    mapped: MappedAxis,
-    args: Any,
-    dims: Any,
-    *,
-    program: Program,
-    in_specs: Specs,
-    out_specs: Specs,
-    **p: Any,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any
 ) -> tuple[list[Any], list[int | None]]:
-    axis, over = mapped.of(args, dims), mapped.split_over
-    names = _manual_names(over, p["axes"])
-    parts = math.prod([p["place"].mesh.shape[a] for a in names])
+    own, axis = ShardMapParams(**params), mapped.of(args, dims)
+    names = _manual_names(mapped.split_over, own.axes)
+    parts = math.prod([own.place.mesh.shape[a] for a in names])
     kept = None if names else axis.batch_sharding
     inner = replace(axis, size=axis.size // parts, batch_sharding=kept)
     batched = tuple([d is not None for d in dims])
-    with _inside(p):
-        new, marks = batch_program(program, inner, batched)
-    batch_axes = names or None
-    pairs = zip(in_specs, dims, strict=True)
-    ins = [_with_batch_dim(s, d is not None, batch_axes) for s, d in pairs]
-    outs = [_with_batch_dim(s, m, batch_axes) for s, m in zip(out_specs, marks, strict=True)]
+    with own.inside():
+        new, marks = batch_program(own.program, inner, batched)
+    ins, outs = [
+        tuple([s.update(partitions=[names or None, *s]) if m else s for s, m in pairs])
+        for pairs in (
+            zip(own.in_specs, batched, strict=True),
+            zip(own.out_specs, marks, strict=True),
+        )
+    ]
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    found = _bind(new, moved, tuple(ins), tuple(outs), **p)
-    return found, [0 if m else None for m in marks]
+    return own.bind(new, moved, ins, outs), [0 if m else None for m in marks]
 
 
 def _manual_names(over: Any, axes: Any) -> tuple[Any, ...]:
     given = over if isinstance(over, tuple | list) else () if over is None else (over,)
     return tuple([a for a in given if a in axes])
-
-
-def _with_batch_dim(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpec:
-    return spec.update(partitions=[names, *spec]) if batched else spec
 
 
 shard_map = Op(

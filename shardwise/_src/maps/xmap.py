@@ -158,6 +158,8 @@ class _Call:
         for name, dims in zip(self.names, self.dims, strict=True):
             self._check_apart(name, dims.dims)
         self.serial = [way for way in self.ways if way.loops]
+        # The named dimensions of the values, and of the indices along axes that run in loops.
+        self.rows = [*[d.dims for d in self.dims], *[{way.name: 0} for way in self.serial]]
         self.loops = tuple(dict.fromkeys(loop for way in self.ways for loop in way.loops))
         self.axes: list[NamedAxis] = []
         self.out_tree: Any = None
@@ -233,12 +235,12 @@ class _Call:
     def _on_device(self, *parts: Any) -> list[Any]:
         """The results for one device's shards of the arguments."""
         indices = [self._indices(way) for way in self.serial]
-        rows = [*[dims.dims for dims in self.dims], *[{way.name: 0} for way in self.serial]]
         given = [*parts, *indices]
-        layouts = [Layout(r, self.ways, type_of(x).ndim) for r, x in zip(rows, given, strict=True)]
+        pairs = zip(self.rows, given, strict=True)
+        layouts = [Layout(row, self.ways, type_of(x).ndim) for row, x in pairs]
         xs = [layout.apart(x) for layout, x in zip(layouts, given, strict=True)]
         inside = [layout.loops for layout in layouts]
-        found, _ = serially(self.loops, inside, xs, functools.partial(self._at_once, rows))
+        found, _ = serially(self.loops, inside, xs, self._at_once)
         outs = []
         for x, dims in zip(found, self.out_dims, strict=True):
             loops = {key for way in self.ways if way.name in dims.dims for key, _ in way.loops}
@@ -255,19 +257,18 @@ class _Call:
         first = mul(number(names, sizes), np.int32(way.on_each))
         return add(own, broadcast_in_dim(first, shape=(way.on_each,), dims=()))
 
-    def _at_once(
-        self, rows: Sequence[dict[Any, int]], xs: Sequence[Any]
-    ) -> tuple[list[Any], list[Sequence[Any]]]:
+    def _at_once(self, xs: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]]]:
         """The results when all indices are vectorized; their dimensions are first in `xs`."""
         types = []
-        for x, dims in zip(xs, rows, strict=True):
+        for x, dims in zip(xs, self.rows, strict=True):
             t = type_of(x)
             for _ in dims:
                 t = without_dim(t, 0)
             types.append(t)
         self._check_inside(types)
         program, captured = self._staged(types)
-        marks = [[way.name in dims for way in self.ways] for dims in [{}] * len(captured) + [*rows]]
+        every = [*[{}] * len(captured), *self.rows]
+        marks = [[way.name in dims for way in self.ways] for dims in every]
         for i, way in reversed([*enumerate(self.ways)]):
             wanted = tuple([way.name in dims.dims for dims in self.out_dims])
             whole = None if way.op_name == way.name else self.axes[i]
@@ -344,10 +345,8 @@ class _Call:
         resources = [r for way in self.ways for r, _ in way.mesh_axes + way.loops]
         if len({*resources}) == len(resources):
             return
-        rows = [*[dims.dims for dims in self.dims], *[{way.name: 0} for way in self.serial]]
-        varying = [
-            t.update(varying=t.varying.union(dims)) for t, dims in zip(types, rows, strict=True)
-        ]
+        pairs = zip(types, self.rows, strict=True)
+        varying = [t.update(varying=t.varying.union(dims)) for t, dims in pairs]
         axes = [NamedAxis(way.name, way.size, True) for way in self.ways]
         with self._scope().with_axes("xmap", *axes).entered():
             count = len(self.values)

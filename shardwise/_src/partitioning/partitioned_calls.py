@@ -10,6 +10,7 @@ results, `rule.decide` determines the per-device code, emitted as a module for o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,22 +82,18 @@ def _callback_name(
     return held[0]
 
 
+@dataclass(eq=False)
 class PartitionerCallback:
     """A call, as the partitioner callback needs it."""
 
-    def __init__(
-        self,
-        rule: PartitioningRule,
-        mesh: Any,
-        emitter: Callable[[], Any],
-        platform: str,
-        ins: Sequence[ArrayType],
-        outs: Sequence[ArrayType],
-        context: Context,
-    ):
-        self.rule, self.mesh, self.emitter, self.platform = rule, mesh, emitter, platform
-        self.ins, self.outs, self.context = ins, outs, context
-        self.failure: BaseException | None = None
+    rule: PartitioningRule
+    mesh: Any
+    emitter: Callable[[], Any]
+    platform: str
+    ins: Sequence[ArrayType]
+    outs: Sequence[ArrayType]
+    context: Context
+    failure: BaseException | None = None
 
     def answer(
         self, ins: Sequence[Tiles], outs: Sequence[Tiles]

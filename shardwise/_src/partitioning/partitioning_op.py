@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import enter_by_inlining
-from shardwise._src.control.entering_rules import eval_call
+from shardwise._src.control.call import enter_by_inlining, opaque_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
@@ -19,12 +18,6 @@ from shardwise._src.partitioning.partitioning_rule import MappedRule, Partitioni
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
-
-
-def _type(
-    op: Op, *types: ArrayType, program: Program, rule: PartitioningRule
-) -> tuple[ArrayType, ...]:
-    return program.out_types
 
 
 def _dims(op: Op, *types: ArrayType, program: Program, rule: PartitioningRule) -> Dims:
@@ -65,18 +58,14 @@ def _batch(
     return outs, [0] * len(outs)
 
 
-custom_partitioning_call = Op(
+custom_partitioning_call = opaque_call(
     "custom_partitioning",
-    type_rule=_type,
     dims=_dims,
     lower=_lower,
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
     enter=enter_by_inlining,
-    eval=eval_call,
-    multiple=True,
-    programs=("program",),
     has_partitioner_callback=True,
     aliases={"call": "program"},
 )

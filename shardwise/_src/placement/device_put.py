@@ -39,7 +39,6 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisType
-from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.values.value import Value
 
 MANY = 4  # arrays of a pytree, from which on progress is reported
@@ -246,10 +245,6 @@ def _is_switch(x: Any) -> bool:
     return isinstance(x, bool | np.bool_)
 
 
-def _default() -> SingleDeviceSharding:
-    return transfer.default_place()
-
-
 def _named(error: Exception, name: str, x: Any, request: _Request) -> Exception:
     """The error for a leaf, with its name."""
     if isinstance(error, UnexpectedTracerError):
@@ -258,7 +253,7 @@ def _named(error: Exception, name: str, x: Any, request: _Request) -> Exception:
         return type(error)(f"device_put: {name}: {error}")
     if not is_disallowed(error):
         return error
-    there = _default() if request.target is None else request.target
+    there = transfer.default_place() if request.target is None else request.target
     here = x.sharding if x.__class__ is Array else None
     return disallowed(error, type_of(x), here, there, f"{name} of device_put")
 
@@ -273,12 +268,12 @@ def _placed(x: Any, request: _Request) -> Any:
         if isinstance(x, Tracer):
             return _traced(x, target, request.src)
     if target.__class__ is Space:
-        target = target.over(x.sharding if x.__class__ is Array else _default())
+        target = target.over(x.sharding if x.__class__ is Array else transfer.default_place())
     if x.__class__ is Array:
         result = _moved(x, target, request if x is given else request._replace(donate=False))
     else:
         committed = target is not None
-        there = placed_over(target, None) if committed else _default()
+        there = placed_over(target, None) if committed else transfer.default_place()
         if request.may_alias or x.__class__ is not np.ndarray:
             result = _from_host(x, there, committed, request.may_alias)
         else:

@@ -8,6 +8,7 @@ pieces and shard briefly exist at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,13 @@ def by_pieces(x: Array, target: Any) -> Array:
         _joined([next(arrived) for _ in cuts], region, tile, sig, place)
         for cuts, region, place in zip(plan, wanted, places, strict=True)
     ]
+    return of_shards(sig, [part._live() for part in parts])
+
+
+def of_shards(sig: Signature, raws: Sequence[Any]) -> Array:
+    """The array of these buffers, one for each device of this process."""
     if len(sig.devices) == 1:
-        return wrap(buffers.rewrap(parts[0]._live(), sig.physical, sig.placement), sig)
-    raws = [part._live() for part in parts]
+        return wrap(buffers.rewrap(raws[0], sig.physical, sig.placement), sig)
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 

@@ -26,6 +26,7 @@ from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.ops.basis import reshape
 from shardwise._src.runtime import buffers
+from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.regions import holders, within_processes
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.devices import is_addressable
@@ -119,9 +120,7 @@ def _sent(x: Array, there: Any, move: Move) -> Array:
     if not on:
         return handle(sig)
     raws = [_reshaped(tiles[d] if d in tiles else _zeros(tile, d), shape)._live() for d in on]
-    if len(sig.devices) == 1:
-        return wrap(buffers.rewrap(raws[0], sig.physical, sig.placement), sig)
-    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
+    return of_shards(sig, raws)
 
 
 def both_sides(sig: Signature, there: Any) -> list[Any]:

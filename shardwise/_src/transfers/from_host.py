@@ -16,6 +16,7 @@ from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.layouts_and_memory import stated_kind
 from shardwise._src.runtime import buffers, guards, host, host_memory
+from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.regions import holders, regions
 from shardwise._src.transfers.transfer_guards import copy_between_devices, is_host_operand
 from shardwise._src.types.array_type import array_type
@@ -113,9 +114,7 @@ def _adopted(
         there = SingleDeviceSharding(device, sig.sharding.memory_kind)
         one = signature(array_type(full, sig.stored.dtype), there, True)
         parts.append(host.from_view(one.physical, one.placement, tiles[i], device))
-    if len(sig.devices) == 1:
-        return wrap(buffers.rewrap(parts[0], sig.physical, sig.placement), sig)
-    return wrap(buffers.assemble(sig.physical, sig.placement, parts), sig)
+    return of_shards(sig, parts)
 
 
 def _put_together(

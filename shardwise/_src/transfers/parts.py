@@ -24,6 +24,7 @@ from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import buffers, host_memory
 from shardwise._src.runtime.host import from_view
 from shardwise._src.transfers import transfer
+from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.from_host import is_large
 from shardwise._src.transfers.transfer_guards import guarded
 from shardwise._src.types.array_type import array_type
@@ -168,9 +169,7 @@ def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
         for device in part.devices:
             one = _shard_signature(t.shape, t.dtype, sharding, device)
             raws[device] = from_view(one.physical, one.placement, view, device)
-    if len(sig.devices) == 1:
-        return wrap(buffers.rewrap(raws[devices[0]], sig.physical, sig.placement), sig)
-    return wrap(buffers.assemble(sig.physical, sig.placement, [raws[d] for d in devices]), sig)
+    return of_shards(sig, [raws[d] for d in devices])
 
 
 def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> Array:

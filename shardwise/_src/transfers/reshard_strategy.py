@@ -74,7 +74,7 @@ def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool
     if same_platform and same_tiles(sig, target):
         return "copy"
     if here.is_fully_addressable and not target.is_fully_addressable:
-        if sig.committed and _processes(here).isdisjoint(_processes(target)):
+        if sig.committed and processes_of(here).isdisjoint(processes_of(target)):
             return "between"
         return "host"  # each process has the value, like a host value
     if not within_processes(here, target, sig.stored.shape):
@@ -157,5 +157,5 @@ def is_subbyte(sig: Signature) -> bool:
     return sig.physical.dtype.name in SUBBYTE
 
 
-def _processes(sharding: Any) -> set[int]:
+def processes_of(sharding: Any) -> set[int]:
     return {d.process_index for d in sharding.devices}

@@ -6,7 +6,7 @@ Host values are split into shards and put in one call. For arrays there are seve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ from shardwise._src.transfers.between_processes import between_processes, handle
 from shardwise._src.transfers.from_host import by_host, from_host, is_large
 from shardwise._src.transfers.from_host import put_parts as put_parts
 from shardwise._src.transfers.replicas import agreed
+from shardwise._src.transfers.reshard_strategy import ReshardStep, processes_of, reshard_steps
 from shardwise._src.transfers.reshard_strategy import aligned as aligned
-from shardwise._src.transfers.reshard_strategy import reshard_steps
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, float0, too_large
@@ -218,12 +218,16 @@ def move(x: Any, target: Any) -> Array:
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
     try:
-        for leg in reshard_steps(sig, target, x._is_on_cpu(), x.is_ready):
-            x = EXECUTORS[leg.act](x, leg.to)
+        return _in_steps(x, reshard_steps(sig, target, x._is_on_cpu(), x.is_ready))
     except RuntimeFailure as error:
         if is_disallowed(error):
             raise disallowed(error, sig.type, sig.sharding, target) from None
         raise
+
+
+def _in_steps(x: Array, steps: Iterable[ReshardStep]) -> Array:
+    for step in steps:
+        x = EXECUTORS[step.act](x, step.to)
     return x
 
 
@@ -258,9 +262,7 @@ def relayout(x: Array, layout: Any) -> Array:
 
 
 def _on_same_devices(x: Array, target: Any) -> Array:
-    for leg in reshard_strategy.on_same_devices(x._sig, target):
-        x = EXECUTORS[leg.act](x, leg.to)
-    return x
+    return _in_steps(x, reshard_strategy.on_same_devices(x._sig, target))
 
 
 def _relabelled(x: Array, target: Any) -> Array:
@@ -331,9 +333,7 @@ def _copied_here(x: Array, sig: Signature) -> Array:
 
 
 def _by_pieces(x: Array, target: Any) -> Array:
-    for leg in reshard_strategy.by_pieces(x._sig, target):
-        x = EXECUTORS[leg.act](x, leg.to)
-    return x
+    return _in_steps(x, reshard_strategy.by_pieces(x._sig, target))
 
 
 def _by_host(x: Array, target: Any) -> Array:
@@ -356,7 +356,7 @@ def _or_handle(way: Callable[[Array, Any], Array]) -> Callable[[Array, Any], Arr
 
 
 def _between(x: Array, target: Any) -> Array:
-    theirs, ours = _processes(x.sharding), _processes(target)
+    theirs, ours = processes_of(x.sharding), processes_of(target)
     if len(theirs) == 1 and not x.sharding.addressable_positions and theirs < ours:
         (owner,) = theirs
         raise RuntimeError(
@@ -373,10 +373,6 @@ def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
         return handle(signature(array_type(x.shape, dtype), x.sharding, True))
     with eval_context():
         return convert_element_type(x, dtype=dtype)
-
-
-def _processes(sharding: Any) -> set[int]:
-    return {d.process_index for d in sharding.devices}
 
 
 STRATEGIES: dict[str, Callable[[Array, Any], Array]] = {
