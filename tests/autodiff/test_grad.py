@@ -31,6 +31,9 @@ def both(fun):
     same(lambda lib, n: lambda: fun(lib, n))
 
 
+# ----------------------------------------------------------------------------------- gradients
+
+
 FUNCTIONS = {
     "polynomial": lambda n, x: (x**3 - 2 * x).sum(),
     "elementary": lambda n, x: (n.sin(x) * n.exp(-x) + n.tanh(x)).mean(),
@@ -48,14 +51,89 @@ FUNCTIONS = {
 }
 
 
-def test_conventions_and_gradients():
+def test_gradients():
     def of(lib, n):
         functions = {k: functools.partial(fun, n) for k, fun in FUNCTIONS.items()}
         return lib.jit(lambda x: {k: lib.value_and_grad(f)(x) for k, f in functions.items()})
 
     same(of, X)
 
-    # Complex conventions.
+
+@pytest.mark.parametrize(
+    "name", everyday(["polynomial", "select", "softmax", "constant", "untouched"], 2)
+)
+def test_eager_gradients(name):
+    same(lambda lib, n: lib.value_and_grad(functools.partial(FUNCTIONS[name], n)), V)
+
+
+@pytest.mark.sweep
+def test_second_and_third_derivatives():
+    def f(n):
+        return lambda x: n.sin(x) * x**2
+
+    for value in (0.7, np.float32(-1.2)):
+        same(lambda lib, n: lib.grad(lib.grad(f(n))), value)
+        same(lambda lib, n: lib.grad(lib.grad(lib.grad(f(n)))), value)
+
+
+def test_python_scalars_stay_weak():
+    assert sw.grad(lambda x: x * x)(3.0).weak_type
+    assert not sw.grad(lambda x: x * x)(np.float32(3)).weak_type
+
+
+def test_trees_and_argnums():
+    def loss(n):
+        return lambda p, x, q: n.sum(x @ p["w"] + p["b"][0]) ** 2 * q[1]
+
+    params = {"w": X.T.copy(), "b": (V[0], None)}
+    args = (params, X, (1.0, 2.0))
+    same(lambda lib, n: lib.grad(loss(n)), *args)
+    same(lambda lib, n: lib.grad(loss(n), argnums=(0, 2)), *args)
+    same(lambda lib, n: lib.grad(loss(n), argnums=-1), *args)
+    same(lambda lib, n: lib.value_and_grad(loss(n), (2, 0)), *args)
+    assert sw.grad(loss(jnp))(*args)["b"][1] is None
+
+
+def test_named_arguments_pass_through():
+    grad = sw.grad(lambda x, *, scale, power=2: (scale * x**power).sum())
+    np.testing.assert_allclose(np.asarray(grad(V, scale=3.0)), 6 * V, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(grad(V, scale=1.0, power=3)), 3 * V**2, rtol=1e-6)
+
+
+def test_aux_is_anything():
+    def f(x):
+        return (x * x).sum(), {"double": x * 2, "text": "label", "none": None, "shape": x.shape}
+
+    gradient, aux = sw.grad(f, has_aux=True)(V)
+    np.testing.assert_allclose(np.asarray(gradient), 2 * V)
+    assert aux["text"] == "label" and aux["none"] is None and aux["shape"] == (3,)
+    np.testing.assert_allclose(np.asarray(aux["double"]), 2 * V)
+    assert type(aux["double"]) is sw.Array
+    (value, aux), gradient = sw.value_and_grad(f, has_aux=True)(V)
+    assert float(value) == pytest.approx(5.25) and aux["text"] == "label"
+
+
+def test_gradients_by_integers_are_float0():
+    def of(lib, n):
+        return lib.grad(lambda t: t["x"].sum() * t["i"], allow_int=True)
+
+    got = same(of, {"x": V, "i": np.int32(3)})
+    assert got["i"].dtype == FLOAT0 and type(got["i"]) is np.ndarray
+    assert same(of, {"x": V, "i": np.array([True])[0]})["i"].shape == ()
+
+
+def test_control_flow_on_concrete_values():
+    def f(x):
+        return x * x if x > 0 else -x
+
+    assert float(sw.grad(f)(3.0)) == 6 and float(sw.grad(f)(-3.0)) == -1
+    assert float(sw.grad(sw.grad(f))(3.0)) == 2
+
+
+# ------------------------------------------------------------------------- complex conventions
+
+
+def test_complex_conventions():
     def real_of(n):
         return lambda z: n.real(z * z * (2 + 1j)).sum() + n.imag(z).sum()
 
@@ -76,95 +154,23 @@ def test_conventions_and_gradients():
     same(lambda lib, n: lib.jacrev(lambda z: z * z, holomorphic=True), Z)
 
 
-@pytest.mark.parametrize(
-    "name", everyday(["polynomial", "select", "softmax", "constant", "untouched"], 2)
-)
-def test_eager_gradients(name):
-    same(lambda lib, n: lib.value_and_grad(functools.partial(FUNCTIONS[name], n)), V)
-
-
-@pytest.mark.sweep
-def test_second_and_third_derivatives():
-    def f(n):
-        return lambda x: n.sin(x) * x**2
-
-    for value in (0.7, np.float32(-1.2)):
-        same(lambda lib, n: lib.grad(lib.grad(f(n))), value)
-        same(lambda lib, n: lib.grad(lib.grad(lib.grad(f(n)))), value)
-
-
-def test_arguments_and_aux():
-    def loss(n):
-        return lambda p, x, q: n.sum(x @ p["w"] + p["b"][0]) ** 2 * q[1]
-
-    params = {"w": X.T.copy(), "b": (V[0], None)}
-    args = (params, X, (1.0, 2.0))
-    same(lambda lib, n: lib.grad(loss(n)), *args)
-    same(lambda lib, n: lib.grad(loss(n), argnums=(0, 2)), *args)
-    same(lambda lib, n: lib.grad(loss(n), argnums=-1), *args)
-    same(lambda lib, n: lib.value_and_grad(loss(n), (2, 0)), *args)
-    assert sw.grad(loss(jnp))(*args)["b"][1] is None
-    grad = sw.grad(lambda x, *, scale, power=2: (scale * x**power).sum())
-    np.testing.assert_allclose(np.asarray(grad(V, scale=3.0)), 6 * V, rtol=1e-6)
-    np.testing.assert_allclose(np.asarray(grad(V, scale=1.0, power=3)), 3 * V**2, rtol=1e-6)
-
-    # Aux is anything.
-    def f(x):
-        return (x * x).sum(), {"double": x * 2, "text": "label", "none": None, "shape": x.shape}
-
-    gradient, aux = sw.grad(f, has_aux=True)(V)
-    np.testing.assert_allclose(np.asarray(gradient), 2 * V)
-    assert aux["text"] == "label" and aux["none"] is None and aux["shape"] == (3,)
-    np.testing.assert_allclose(np.asarray(aux["double"]), 2 * V)
-    assert type(aux["double"]) is sw.Array
-    (value, aux), gradient = sw.value_and_grad(f, has_aux=True)(V)
-    assert float(value) == pytest.approx(5.25) and aux["text"] == "label"
-    assert sw.grad(lambda x: x * x)(3.0).weak_type
-    assert not sw.grad(lambda x: x * x)(np.float32(3)).weak_type
-    same(
-        lambda lib, n: (
-            lambda x: (
-                lib.grad(lambda a, b: (a * b * b).sum(), np.int64(1))(x, x),
-                lib.jacrev(lambda a, b: a * b, np.int64(-1))(x, x),
-            )
-        ),
-        V,
-    )
-
-
-def test_gradients_by_integers_and_control_flow():
-    def of(lib, n):
-        return lib.grad(lambda t: t["x"].sum() * t["i"], allow_int=True)
-
-    got = same(of, {"x": V, "i": np.int32(3)})
-    assert got["i"].dtype == FLOAT0 and type(got["i"]) is np.ndarray
-    assert same(of, {"x": V, "i": np.array([True])[0]})["i"].shape == ()
-
-    def f(x):
-        return x * x if x > 0 else -x
-
-    assert float(sw.grad(f)(3.0)) == 6 and float(sw.grad(f)(-3.0)) == -1
-    assert float(sw.grad(sw.grad(f))(3.0)) == 2
-    found = sw.jacfwd(lambda x: {"i": jnp.floor(x).astype(int), "x": x * x})(V)
-    assert found["i"].dtype == sw.float0 and found["i"].shape == (3, 3)
-    np.testing.assert_allclose(found["x"], np.diag(2 * V))
-    got = sw.jacrev(lambda i, x: i * x, argnums=(0, 1), allow_int=True)(np.int32(2), V)
-    assert got[0].shape == (3,) and got[0].dtype == FLOAT0
-    np.testing.assert_allclose(np.asarray(got[1]), 2 * np.eye(3))
+# ---------------------------------------------------------------------------- jvp, vjp, linear
 
 
 def pair(n):
     return lambda x, t: {"a": n.sin(x) * t["s"], "b": (t["s"] ** 2, n.ones(2))}
 
 
-def test_jvp_and_vjp():
+def test_jvp():
     primals, tangents = (V, {"s": np.float32(2)}), (V * 2, {"s": np.float32(-1)})
     both(lambda lib, n: lib.jvp(pair(n), primals, tangents))
     both(lambda lib, n: lib.jvp(lambda x: (n.sin(x), x * 2), (V,), (V,), has_aux=True))
     both(lambda lib, n: lib.jvp(lambda x, i: x * i, (V, 3), (V, np.zeros((), FLOAT0))))
     both(lambda lib, n: lib.jvp(lambda x: (x > 0, x), (V,), (V,)))
     both(lambda lib, n: lib.jvp(n.sin, (2.0,), (1.0,)))
-    # Vjp.
+
+
+def test_vjp():
     ct = {"a": V, "b": (np.float32(3), np.ones(2, np.float32))}
     out, back = sw.vjp(pair(jnp), V, {"s": np.float32(2)})
     out_jax, back_jax = jax.vjp(pair(jax.numpy), V, {"s": np.float32(2)})
@@ -177,7 +183,7 @@ def test_jvp_and_vjp():
     np.testing.assert_allclose(np.asarray(g), 2 * V)
 
 
-def test_linearize_and_sharded_arrays():
+def test_linearize():
     calls = []
 
     def f(x, t):
@@ -198,18 +204,8 @@ def test_linearize_and_sharded_arrays():
     np.testing.assert_allclose(np.asarray(derivative(V)), 2 * V * V)
     np.testing.assert_allclose(np.asarray(sw.jit(derivative)(V)), 2 * V * V)
 
-    # Gradients of sharded arrays.
-    def loss(n):
-        return lambda w, x: (n.tanh(x @ w) ** 2).mean()
 
-    x, w = np.ones((8, 4), np.float32) * 0.3, np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
-    for spec_w, spec_x in (((None, "y"), ("x",)), ((), ("x",)), (("y",), (None, "y"))):
-        eager = sw.grad(loss(jnp))(ours(w, *spec_w), ours(x, *spec_x))
-        staged = sw.jit(sw.grad(loss(jnp)))(ours(w, *spec_w), ours(x, *spec_x))
-        expected = jax.jit(jax.grad(loss(jax.numpy)))(theirs(w, *spec_w), theirs(x, *spec_x))
-        assert_same(staged, expected, rtol=1e-4)
-        assert_same(eager, expected, rtol=1e-4, placed=False)
-        assert eager.sharding.device_set == sharding().device_set
+# ------------------------------------------------------------------------------------ Jacobians
 
 
 @pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "jacobian"], 1))
@@ -233,7 +229,7 @@ def test_jacobians(which):
     np.testing.assert_allclose(np.asarray(jacobian), np.diag(2 * V))
 
 
-def test_hessians_and_closures():
+def test_hessians():
     def f(n):
         return lambda x: (n.sin(x) * x**2).sum() * x[0]
 
@@ -245,10 +241,14 @@ def test_hessians_and_closures():
     same(lambda lib, n: lib.hessian(lambda x, y: (x * y * y).sum(), argnums=(0, 1)), V, 2 * V)
     same(lambda lib, n: lib.jit(lib.hessian(f(n))), V)
 
-    def of(lib, n):
-        return lambda x: lib.grad(lambda a: a * lib.grad(lambda b: a * b * b)(a))(x)
 
-    same(of, 2.0)
+def test_jacobians_by_integers():
+    got = sw.jacrev(lambda i, x: i * x, argnums=(0, 1), allow_int=True)(np.int32(2), V)
+    assert got[0].shape == (3,) and got[0].dtype == FLOAT0
+    np.testing.assert_allclose(np.asarray(got[1]), 2 * np.eye(3))
+
+
+# -------------------------------------------------------------------------------------- nesting
 
 
 def mixed(n):
@@ -281,6 +281,33 @@ NESTINGS = {
 @pytest.mark.parametrize("name", everyday(NESTINGS, 1))
 def test_nesting(name):
     same(NESTINGS[name], X)
+
+
+def test_a_closure_over_an_outer_derivative():
+    def of(lib, n):
+        return lambda x: lib.grad(lambda a: a * lib.grad(lambda b: a * b * b)(a))(x)
+
+    same(of, 2.0)
+
+
+# ------------------------------------------------------------------------------------- sharding
+
+
+def test_gradients_of_sharded_arrays():
+    def loss(n):
+        return lambda w, x: (n.tanh(x @ w) ** 2).mean()
+
+    x, w = np.ones((8, 4), np.float32) * 0.3, np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
+    for spec_w, spec_x in (((None, "y"), ("x",)), ((), ("x",)), (("y",), (None, "y"))):
+        eager = sw.grad(loss(jnp))(ours(w, *spec_w), ours(x, *spec_x))
+        staged = sw.jit(sw.grad(loss(jnp)))(ours(w, *spec_w), ours(x, *spec_x))
+        expected = jax.jit(jax.grad(loss(jax.numpy)))(theirs(w, *spec_w), theirs(x, *spec_x))
+        assert_same(staged, expected, rtol=1e-4)
+        assert_same(eager, expected, rtol=1e-4, placed=False)
+        assert eager.sharding.device_set == sharding().device_set
+
+
+# --------------------------------------------------------------------------------------- errors
 
 
 def fails(kind, message, fun, *args):
@@ -373,6 +400,24 @@ def test_what_is_differentiated_must_be_a_function(name):
     fails(TypeError, f"{name} takes a function; got 3 of type int.", getattr(sw, name), 3, V)
 
 
+def test_argnums_of_any_integer_type():
+    same(
+        lambda lib, n: (
+            lambda x: (
+                lib.grad(lambda a, b: (a * b * b).sum(), np.int64(1))(x, x),
+                lib.jacrev(lambda a, b: a * b, np.int64(-1))(x, x),
+            )
+        ),
+        V,
+    )
+
+
+def test_integer_results_have_trivial_columns():
+    found = sw.jacfwd(lambda x: {"i": jnp.floor(x).astype(int), "x": x * x})(V)
+    assert found["i"].dtype == sw.float0 and found["i"].shape == (3, 3)
+    np.testing.assert_allclose(found["x"], np.diag(2 * V))
+
+
 FORWARD_AND_BACK = {
     "two arguments": (lambda x, y: x * y, {"argnums": (0, 1)}),
     "one": (lambda x, y: x * y * y, {"argnums": 1, "jitted": False}),
@@ -395,7 +440,7 @@ def test_forward_and_backward_passes(name):
     same(of, V)
 
 
-def test_what_jvp_vjp_and_jacobians_cannot_take():
+def test_what_jvp_and_vjp_cannot_take():
     fails(
         TypeError,
         "jvp of loss: primals must be a tuple or list; got 1.0.",
@@ -485,6 +530,9 @@ def test_what_jvp_vjp_and_jacobians_cannot_take():
         V,
         V,
     )
+
+
+def test_what_jacobians_cannot_take():
     fails(
         TypeError,
         "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "

@@ -69,6 +69,12 @@ def test_without_the_name_each_index_has_its_own(form):
     close(by_x, BY_X)
 
 
+def test_a_mapped_argument_is_not_summed():
+    ws = np.stack([W] * 8)
+    by_w = sw.vmap(sw.grad(loss, axis_name="i"), axis_name="i")(ws, X)
+    close(by_w, BY_W)
+
+
 @pytest.mark.parametrize("resources", everyday([{}, {"i": "x"}, {"i": ("y", "x")}], 3), ids=str)
 def test_over_devices(resources, form):
     both = wrapped(sw.value_and_grad(loss, (0, 1), reduce_axes=("i",)), form)
@@ -83,6 +89,17 @@ def test_over_devices(resources, form):
     close(by_x, BY_X)
 
 
+def test_where_types_say_what_varies_gradients_are_sums_already():
+    mesh = Mesh(np.array(sw.devices()), ("i",))
+    f = sw.shard_map(
+        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]),
+        mesh=mesh,
+        in_specs=(P(), P("i")),
+        out_specs=P(),
+    )
+    close(f(W, X), BY_W.sum(0))
+
+
 @pytest.mark.parametrize("names", ["i", "j", ("i", "j"), ["j", "i"]], ids=str)
 def test_some_of_several_axes(names):
     x = rng.normal(size=(4, 5, 3)).astype(np.float32)
@@ -94,7 +111,16 @@ def test_some_of_several_axes(names):
     close(found, np.broadcast_to(per_index.sum(over, keepdims=True), x.shape))
 
 
-def test_losses():
+def test_vjp():
+    def f(w, x):
+        _, back = sw.vjp(lambda w: jnp.stack([loss(w, x), 2 * loss(w, x)]), w, axis_name="i")
+        return back(jnp.ones(2))[0]
+
+    found = sw.vmap(f, in_axes=(None, 0), out_axes=None, axis_name="i")(W, X)
+    close(found, 3 * BY_W.sum(0))
+
+
+def test_a_loss_with_collectives():
     """The gradient is the gradient of the sum of all losses."""
 
     def of_all(w, x):
@@ -104,7 +130,9 @@ def test_losses():
         sw.grad(of_all, axis_name="i"), in_axes=(None, 0), out_axes=None, axis_name="i"
     )(W, X)
     close(found, BY_W.mean(0) * X[:, 0].sum())
-    # Trees and aux.
+
+
+def test_trees_and_aux():
     params = {"w": W, "n": np.int32(3)}
 
     def f(p, x):
@@ -115,7 +143,10 @@ def test_losses():
     close(found["w"], BY_W.sum(0))
     assert aux == 3
 
-    # A second derivative, and a derivative through the map.
+
+def test_derivatives_of_it():
+    """A second derivative, and a derivative through the map."""
+
     def f(w):
         return sw.vmap(
             sw.grad(loss, axis_name="i"), in_axes=(None, 0), out_axes=None, axis_name="i"
@@ -125,7 +156,7 @@ def test_losses():
     close(sw.jacrev(f)(W), 2 * X.T @ X)
 
 
-def test_errors_and_types():
+def test_errors():
     assert message(NameError, lambda: sw.grad(loss, axis_name="k")(W, X[0])) == (
         "shardwise.grad: unbound axis name: k. The axes in scope are: none. To bind an axis name, "
         "wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
@@ -138,22 +169,3 @@ def test_errors_and_types():
         "invarying values are already summed; or leave out axis_name, and sum with "
         "`shardwise.lax.psum`."
     )
-    # Where types say what varies.
-    ws = np.stack([W] * 8)
-    by_w = sw.vmap(sw.grad(loss, axis_name="i"), axis_name="i")(ws, X)
-    close(by_w, BY_W)
-    mesh = Mesh(np.array(sw.devices()), ("i",))
-    f = sw.shard_map(
-        lambda w, x: sw.grad(loss, axis_name="i")(w, x[0]),
-        mesh=mesh,
-        in_specs=(P(), P("i")),
-        out_specs=P(),
-    )
-    close(f(W, X), BY_W.sum(0))
-
-    def f(w, x):
-        _, back = sw.vjp(lambda w: jnp.stack([loss(w, x), 2 * loss(w, x)]), w, axis_name="i")
-        return back(jnp.ones(2))[0]
-
-    found = sw.vmap(f, in_axes=(None, 0), out_axes=None, axis_name="i")(W, X)
-    close(found, 3 * BY_W.sum(0))

@@ -145,7 +145,7 @@ def test_what_holds_programs(name):
     check(PROGRAMS[name], 0.6, order=3)
 
 
-def test_transforms_and_types():
+def test_under_other_transforms():
     third = lambda x: jet(jnp.sin, (x,), ((1.0, 0.0, 0.0),))[1][2]  # noqa: E731
     x = np.linspace(-1, 1, 5, dtype=np.float32)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # noqa: E731
@@ -160,16 +160,14 @@ def test_transforms_and_types():
         x = np.linspace(-1, 1, size, dtype=np.float32)
         split = sw.device_put(x, sw.NamedSharding(mesh, sw.P("x")))
         close(sw.jit(third)(split), -np.cos(x))
-    # Types and long series.
+
+
+def test_types_are_those_of_explicit_meshes():
     mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
     with sw.sharding.set_mesh(mesh):
         x = sw.device_put(np.ones((8, 2), np.float32), sw.NamedSharding(mesh, sw.P("x")))
         y, terms = jet(lambda x: jnp.exp(x) / x, (x,), ((x, x),))
     assert all(sw.typeof(t) == sw.typeof(y) for t in terms)
-    program = sw.make_jaxpr(lambda x: jet(lambda x: jnp.exp(x) / jnp.sin(x), (x,), ((1.0,) * 10,)))
-    assert len(program(0.5).eqns) < 2000
-    long = lambda x: [x := jnp.sin(x) for _ in range(300)][-1]  # noqa: E731
-    assert np.isfinite(jet(long, (0.5,), ((1.0, 0.0),))[1][1])
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -182,6 +180,13 @@ def test_values_are_those_of_jax(scaled):
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_long_series_take_work_by_squares():
+    program = sw.make_jaxpr(lambda x: jet(lambda x: jnp.exp(x) / jnp.sin(x), (x,), ((1.0,) * 10,)))
+    assert len(program(0.5).eqns) < 2000
+    long = lambda x: [x := jnp.sin(x) for _ in range(300)][-1]  # noqa: E731
+    assert np.isfinite(jet(long, (0.5,), ((1.0, 0.0),))[1][1])
 
 
 def test_mistakes():

@@ -30,6 +30,8 @@ def same(of, *args, rtol=2e-4):
     return got
 
 
+# ----------------------------------------------------------------------------------- complex
+
 # From complex to real numbers. (`sign`, whose derivative is zero in jax, is absent.)
 TO_REAL = {
     "abs": lambda n, z: n.abs(z),
@@ -102,7 +104,7 @@ def test_complex_conventions(z):
     same(of, z, rtol=2e-3)
 
 
-def test_holomorphic_functions_and_others():
+def test_holomorphic_functions():
     def of(lib, n):
         def all_of(name):
             f = getattr(n, name)
@@ -114,18 +116,6 @@ def test_holomorphic_functions_and_others():
         return lib.jit(lambda z: [g(z) for g in found])
 
     same(of, Z, rtol=2e-3)
-
-    # Complex jacobians that do not exist.
-    def f(z):
-        return z * (1 + 2j)
-
-    assert message(TypeError, sw.jacrev(f), V) == (
-        "jacrev of f takes a function with real results; it returned c64[3]. Use jvp or vjp for "
-        "other derivatives."
-    )
-    assert message(TypeError, sw.jacfwd(f), Z) == (
-        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other derivatives."
-    )
 
 
 COMPLEX_JACOBIANS = {
@@ -142,6 +132,19 @@ COMPLEX_JACOBIANS = {
 @pytest.mark.parametrize("name", everyday(COMPLEX_JACOBIANS, 1))
 def test_jacobians_of_complex_functions(name):
     same(COMPLEX_JACOBIANS[name], Z)
+
+
+def test_complex_jacobians_that_do_not_exist():
+    def f(z):
+        return z * (1 + 2j)
+
+    assert message(TypeError, sw.jacrev(f), V) == (
+        "jacrev of f takes a function with real results; it returned c64[3]. Use jvp or vjp for "
+        "other derivatives."
+    )
+    assert message(TypeError, sw.jacfwd(f), Z) == (
+        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other derivatives."
+    )
 
 
 @pytest.mark.parametrize("name", everyday(["abs", "powers", "quotients", "pieces"], 1))
@@ -188,6 +191,9 @@ def test_derivatives_of_draws():
     same(of, np.array([0.3, 1.5, 4.0], np.float32), rtol=1e-3)
 
 
+# ----------------------------------------------------------------------- arguments of all kinds
+
+
 MIXED = {
     "argnums": lambda lib, n: lambda: lib.grad(lambda x, y: n.sum(x * y**2), argnums=(-1, 0))(V, V),
     "integers": lambda lib, n: (
@@ -227,6 +233,9 @@ MIXED = {
 @pytest.mark.parametrize("name", everyday(MIXED, 1))
 def test_arguments_of_all_kinds(name):
     same(MIXED[name])
+
+
+# ---------------------------------------------------------------------------- linear_transpose
 
 
 TRANSPOSES = {
@@ -298,6 +307,9 @@ def test_what_cannot_be_transposed():
     )
 
 
+# ----------------------------------------------------------------------------- functions as values
+
+
 def test_closure_convert():
     def of(lib, n):
         def g(x):
@@ -360,7 +372,7 @@ def test_custom_gradient(name):
     same(lambda lib, n: lambda: CUSTOM_GRADIENTS[name](lib, n))
 
 
-def test_custom_gradient_and_zeros():
+def test_what_custom_gradient_takes():
     def f(x):
         return x
 
@@ -368,16 +380,6 @@ def test_custom_gradient_and_zeros():
         "custom_gradient: f must return a pair of its value and a function of cotangents; it "
         "returned 1.0."
     )
-    # Zeros.
-    zero = sw.custom_derivatives.zero_from_primal
-    assert zero(V).tolist() == [0, 0, 0] and zero(V).dtype == np.float32
-    assert zero(np.arange(2)).dtype == FLOAT0
-    symbolic = zero(V, symbolic_zeros=True)
-    assert isinstance(symbolic, sw.custom_derivatives.SymbolicZero)
-    assert (symbolic.shape, symbolic.dtype, symbolic.ndim) == ((3,), np.float32, 1)
-    assert repr(symbolic) == "SymbolicZero(f32[3])"
-    made = sw.custom_derivatives.SymbolicZero.from_primal_value(2.0)
-    assert (made.shape, made.weak_type) == ((), False)
 
 
 def scaled(lib):
@@ -402,7 +404,7 @@ def test_linear_call(name):
     same(lambda lib, n: lambda: LINEAR_CALLS[name](lib, n))
 
 
-def test_derivatives_and_types_of_linear_call():
+def test_derivatives_of_linear_call():
     def loss(r, x):
         return jnp.sum(jnp.sin(scaled(sw)(r, x)))
 
@@ -414,7 +416,9 @@ def test_derivatives_and_types_of_linear_call():
     np.testing.assert_allclose(np.asarray(mapped[1]), np.stack([slope * 2 * V * 5] * 2), rtol=1e-5)
     _, t = sw.jvp(lambda x: scaled(sw)(2 * V, x), (V,), (V,))
     np.testing.assert_allclose(np.asarray(t), 2 * V * V, rtol=1e-6)
-    # What linear call takes.
+
+
+def test_what_linear_call_takes():
     call = sw.custom_derivatives.linear_call
 
     def back(r, ct):
@@ -430,6 +434,18 @@ def test_derivatives_and_types_of_linear_call():
     )
 
 
+def test_zeros():
+    zero = sw.custom_derivatives.zero_from_primal
+    assert zero(V).tolist() == [0, 0, 0] and zero(V).dtype == np.float32
+    assert zero(np.arange(2)).dtype == FLOAT0
+    symbolic = zero(V, symbolic_zeros=True)
+    assert isinstance(symbolic, sw.custom_derivatives.SymbolicZero)
+    assert (symbolic.shape, symbolic.dtype, symbolic.ndim) == ((3,), np.float32, 1)
+    assert repr(symbolic) == "SymbolicZero(f32[3])"
+    made = sw.custom_derivatives.SymbolicZero.from_primal_value(2.0)
+    assert (made.shape, made.weak_type) == ((), False)
+
+
 @pytest.mark.parametrize("name", ["ad_checkpoint", "custom_derivatives", "custom_batching"])
 def test_names_are_those_of_jax(name):
     theirs = importlib.import_module(f"jax.{name}")
@@ -437,6 +453,9 @@ def test_names_are_those_of_jax(name):
     assert wanted <= set(dir(importlib.import_module(f"shardwise.{name}")))
     policies = {n for n in dir(jax.checkpoint_policies) if not n.startswith("_")}
     assert policies <= set(dir(sw.checkpoint_policies))
+
+
+# ---------------------------------------------------------------------------------- sharding
 
 
 A, B = RNG.standard_normal((8, 4)).astype("f"), RNG.standard_normal((4, 2)).astype("f")
@@ -450,7 +469,7 @@ SHARDED = {
 
 
 @pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "hessian"], 1))
-def test_jacobians_over_explicit_axes_and_uneven_shards(which):
+def test_jacobians_over_explicit_axes(which):
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     wanted = {k: getattr(jax, which)(f(jax.numpy), (0, 1)) for k, f in SHARDED.items()}
     wanted = jax.jit(lambda a, b: {k: g(a, b) for k, g in wanted.items()})(A, B)
@@ -462,7 +481,10 @@ def test_jacobians_over_explicit_axes_and_uneven_shards(which):
         assert_same(got, wanted, 1e-3, placed=False)
     if which == "jacrev":
         assert_same(found["product"](a, b), wanted["product"], 1e-3, placed=False)
-    # Jacobians over uneven shards.
+
+
+@pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "hessian"], 1))
+def test_jacobians_over_uneven_shards(which):
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     x = np.linspace(-1, 1, 7, dtype=np.float32)
     placed = sw.device_put(x, sw.NamedSharding(mesh, sw.P("x")))
@@ -476,7 +498,7 @@ def test_jacobians_over_explicit_axes_and_uneven_shards(which):
     assert_same(sw.jit(of(sw, jnp))(placed), wanted, 1e-5, placed=False)
 
 
-def test_where_derivatives_are():
+def test_gradients_that_depend_on_nothing_are_where_the_arguments_are():
     def f(a, b):
         return jnp.sum(b * 2)
 
@@ -490,7 +512,11 @@ def test_where_derivatives_are():
         assert [g.sharding for g in grad(a, a)] == [a.sharding, a.sharding]
     assert sw.jit(jnp.zeros_like)(a).sharding == a.sharding
 
-    # Derivatives pass through jit.
+
+# ------------------------------------------------------------------- functions out of and into jit
+
+
+def test_derivatives_pass_through_jit():
     def f(x, y):
         return {"s": jnp.sin(x) * y}
 

@@ -85,8 +85,10 @@ def called(lib, w, x):
 
 FUNCTIONS = {f.__name__: f for f in (layers, scanned, chosen, called)}
 
+# -------------------------------------------------------------------------- transforms
 
-def test_transforms_and_scans():
+
+def test_every_transform():
     """One checkpoint inside another, with a policy and a scan inside."""
 
     def f(lib, w, x):
@@ -100,17 +102,6 @@ def test_transforms_and_scans():
         return lib.root.checkpoint(lambda x: lib.np.sum(inner(w, x)))(x)
 
     same_as_jax(f, W, X, axes=(None, 0))
-
-    # Inside scan.
-    def f(lib, w, x):
-        @functools.partial(lib.root.checkpoint, prevent_cse=False)
-        def step(c, w):
-            return lib.np.tanh(c @ w), lib.np.sum(c)
-
-        c, ys = lib.lax.scan(step, x, lib.np.stack([w, w * 0.5, w]))
-        return lib.np.sum(c) + lib.np.sum(ys**2)
-
-    slopes_as_jax(f, W, X)
 
 
 def slopes_as_jax(f, *args):
@@ -132,6 +123,18 @@ def slopes_as_jax(f, *args):
 def test_derivatives(name):
     f = FUNCTIONS[name]
     slopes_as_jax(lambda lib, *a: lib.root.checkpoint(functools.partial(f, lib))(*a), W, X)
+
+
+def test_inside_scan():
+    def f(lib, w, x):
+        @functools.partial(lib.root.checkpoint, prevent_cse=False)
+        def step(c, w):
+            return lib.np.tanh(c @ w), lib.np.sum(c)
+
+        c, ys = lib.lax.scan(step, x, lib.np.stack([w, w * 0.5, w]))
+        return lib.np.sum(c) + lib.np.sum(ys**2)
+
+    slopes_as_jax(f, W, X)
 
 
 def test_custom_rules_inside():
@@ -158,7 +161,14 @@ def test_custom_rules_inside():
     close(sw.jit(lambda w, x: f(OURS, w, x))(W, X), f(JAX, W, X))
 
 
-def test_arguments():
+def test_values_from_outside():
+    def f(lib, w, x):
+        return lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(x @ w) * X))(x)
+
+    slopes_as_jax(f, W, X)
+
+
+def test_trees_static_arguments_and_keywords():
     def f(lib, w, x):
         def block(flag, params, *, scale, kind):
             y = params["x"] @ params["w"] if flag == "product" else params["x"]
@@ -170,24 +180,32 @@ def test_arguments():
         return lib.np.sum(lib.np.sin(found["y"]))
 
     slopes_as_jax(f, W, X)
-    # Equal ones are not the same: 0.0 and -0.0, (1,) and (1.0,).
+
+
+def test_static_arguments_are_told_apart_by_class_and_sign():
+    """Equal ones are not the same: 0.0 and -0.0, (1,) and (1.0,)."""
     g = sw.checkpoint(lambda x, s: swnp.copysign(x, s), static_argnums=1)
     assert [float(y) for y in sw.jit(lambda x: [g(x, 0.0), g(x, -0.0)])(2.0)] == [2.0, -2.0]
     h = sw.checkpoint(lambda x, s: x * s[0], static_argnums=1)
     found = sw.jit(lambda x: [h(x, (1,)), h(x, (1.0,))])(np.int32(2))
     assert [y.dtype for y in found] == ["int32", "float32"]
 
-    def f(lib, w, x):
-        return lib.root.checkpoint(lambda x: lib.np.sum(lib.np.sin(x @ w) * X))(x)
 
-    slopes_as_jax(f, W, X)
+def test_outside_of_transforms_arrays_come_and_go():
+    f = sw.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
+    rows = [((1,), 1.5), ((), 2.5)]
+    for x, (shape, value) in zip(f({"x": 1.5}, True), rows, strict=True):
+        assert isinstance(x, sw.Array) and (x.shape, x.weak_type) == (shape, True)
+        assert x.item() == value
 
 
-def test_prevent_cse_and_staging():
+def test_prevent_cse_by_argument():
     f = sw.checkpoint(lambda x, y: swnp.sin(swnp.sin(x) * y), prevent_cse=(False, True))
     g = jax.checkpoint(lambda x, y: jax.numpy.sin(jax.numpy.sin(x) * y), prevent_cse=(False, True))
     np.testing.assert_allclose(sw.jit(sw.grad(f))(2.0, 3.0), jax.grad(g)(2.0, 3.0), rtol=1e-6)
-    # A function is staged once.
+
+
+def test_a_function_is_staged_once():
     calls = []
 
     @sw.checkpoint
@@ -200,21 +218,9 @@ def test_prevent_cse_and_staging():
     assert len(calls) == 1
     assert float(f(X)) == pytest.approx(float(np.sin(X).sum()), abs=1e-6)  # eager: it just runs
     assert len(calls) == 2
-    f = sw.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
-    rows = [((1,), 1.5), ((), 2.5)]
-    for x, (shape, value) in zip(f({"x": 1.5}, True), rows, strict=True):
-        assert isinstance(x, sw.Array) and (x.shape, x.weak_type) == (shape, True)
-        assert x.item() == value
-    p = checkpoint_policies
-    assert p.save_only_these_names("a", "b") is p.save_only_these_names("a", "b")
-    named = {
-        "names_which_can_be_saved": ["a"],
-        "names_which_can_be_offloaded": ["b"],
-        "offload_src": "device",
-        "offload_dst": "pinned_host",
-    }
-    make = p.save_and_offload_only_these_names
-    assert make(**named) is make(**named)
+
+
+# --------------------------------------------------------------------- saved residuals
 
 
 @pytest.mark.parametrize("policy", everyday(POLICIES, 2), ids=lambda p: p[0] if p else "None")
@@ -251,7 +257,7 @@ def test_what_is_saved_in_a_branch(policy):
         close(sw.jit(sw.grad(f, (0, 1)))(W, x), wanted)
 
 
-def test_what_is_saved_and_offloaded():
+def test_the_program_of_a_gradient_holds_what_is_saved():
     def dots(policy):
         f = sw.checkpoint(functools.partial(layers, OURS), policy=policy)
         program = sw.jit(sw.grad(f)).trace(W, X).program
@@ -262,21 +268,6 @@ def test_what_is_saved_and_offloaded():
     assert dots(None) == (1, 3 + 5)
     assert dots(checkpoint_policies.dots_saveable) == (1, 5)
     assert dots(checkpoint_policies.save_only_these_names("second")) == (1, 2 + 5)
-    policy = checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    f = functools.partial(layers, OURS)
-    g = sw.jit(sw.grad(sw.checkpoint(f, policy=policy)))
-    assert str(g.trace(W, X).program).count("to_memory[space=Space.Host]") == 3
-    close(g(W, X), jax.grad(functools.partial(layers, JAX))(W, X))
-    # Uneven and explicit shards.
-    mesh = sw.make_mesh((4,), ("x",))
-    x = np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)
-    f, plain = functools.partial(layers, OURS), functools.partial(layers, JAX)
-    for made in (mesh, sw.sharding.Mesh(mesh.devices, ("x",))):
-        given = x[:4] if made is mesh else x
-        placed = sw.device_put(given, sw.NamedSharding(made, sw.P("x")))
-        got = sw.jit(sw.grad(sw.checkpoint(f), (0, 1)))(W, placed)
-        close(got, jax.grad(plain, (0, 1))(W, given))
-        assert got[1].sharding.is_equivalent_to(placed.sharding, 2)
 
 
 def test_print_saved_residuals(capsys):
@@ -296,6 +287,22 @@ def test_print_saved_residuals(capsys):
     assert len(lines) == 3
 
 
+def test_policies_with_equal_names_are_one():
+    p = checkpoint_policies
+    assert p.save_only_these_names("a", "b") is p.save_only_these_names("a", "b")
+    named = {
+        "names_which_can_be_saved": ["a"],
+        "names_which_can_be_offloaded": ["b"],
+        "offload_src": "device",
+        "offload_dst": "pinned_host",
+    }
+    make = p.save_and_offload_only_these_names
+    assert make(**named) is make(**named)
+
+
+# ----------------------------------------------------------------------- offloading
+
+
 @pytest.mark.parametrize("name", everyday(["layers", "scanned", "chosen"], 1))
 def test_offloading(name):
     policy = checkpoint_policies.save_and_offload_only_these_names(
@@ -311,6 +318,17 @@ def test_offloading(name):
     wanted = jax.grad(functools.partial(FUNCTIONS[name], JAX), (0, 1))(W, X)
     close(g(W, X), wanted)
     close(sw.grad(sw.checkpoint(f, policy=policy), (0, 1))(W, X), wanted)
+
+
+def test_offloading_products():
+    policy = checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    f = functools.partial(layers, OURS)
+    g = sw.jit(sw.grad(sw.checkpoint(f, policy=policy)))
+    assert str(g.trace(W, X).program).count("to_memory[space=Space.Host]") == 3
+    close(g(W, X), jax.grad(functools.partial(layers, JAX))(W, X))
+
+
+# --------------------------------------------------------------------------- memory
 
 
 N, DEPTH = 128, 12
@@ -341,7 +359,7 @@ def chain_args():
     return np.full((N, N), 0.01, np.float32), ws
 
 
-def test_memory_goes_down():
+def test_memory_goes_down_and_products_are_computed_again():
     args = chain_args()
     plain, dots = compiled(lambda f: f, *args)
     less, more_dots = compiled(sw.checkpoint, *args)
@@ -351,7 +369,9 @@ def test_memory_goes_down():
     merged, merged_dots = compiled(functools.partial(sw.checkpoint, prevent_cse=False), *args)
     assert (merged, merged_dots) == (plain, dots)
     close(sw.jit(sw.grad(chain(sw.checkpoint)))(*args), sw.jit(sw.grad(chain(lambda f: f)))(*args))
-    # Memory goes down on several devices.
+
+
+def test_memory_goes_down_on_several_devices():
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     place = lambda x, *spec: sw.device_put(x, sw.NamedSharding(mesh, sw.P(*spec)))  # noqa: E731
     x, ws = chain_args()
@@ -362,6 +382,21 @@ def test_memory_goes_down():
     got = sw.jit(sw.grad(chain(sw.checkpoint)))(*args)
     close(got, sw.jit(sw.grad(chain(lambda f: f)))(x, ws))
     assert got.sharding.device_set == set(mesh.devices.flat)
+
+
+def test_uneven_and_explicit_shards():
+    mesh = sw.make_mesh((4,), ("x",))
+    x = np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)
+    f, plain = functools.partial(layers, OURS), functools.partial(layers, JAX)
+    for made in (mesh, sw.sharding.Mesh(mesh.devices, ("x",))):
+        given = x[:4] if made is mesh else x
+        placed = sw.device_put(given, sw.NamedSharding(made, sw.P("x")))
+        got = sw.jit(sw.grad(sw.checkpoint(f), (0, 1)))(W, placed)
+        close(got, jax.grad(plain, (0, 1))(W, given))
+        assert got[1].sharding.is_equivalent_to(placed.sharding, 2)
+
+
+# --------------------------------------------------------------------------- effects
 
 
 def test_effects_happen_once():
@@ -376,7 +411,9 @@ def test_effects_happen_once():
     sw.jit(sw.grad(f))(np.float32(0))
     sw.effects_barrier()
     assert seen == [0.0]
-    # A call whose result is saved happens once.
+
+
+def test_a_call_whose_result_is_saved_happens_once():
     seen = []
 
     def told(v):
@@ -391,6 +428,9 @@ def test_effects_happen_once():
     assert sw.jit(sw.grad(f))(np.float32(0)) == 3
     sw.effects_barrier()
     assert seen == [0.0]
+
+
+# ---------------------------------------------------------------------------- errors
 
 
 def test_messages():

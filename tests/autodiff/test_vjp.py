@@ -21,7 +21,7 @@ def trees(lib):
     return {"a": lib.numpy.asarray(X), "b": ones}, ones
 
 
-def test_arguments():
+def test_arguments_that_are_kept_are_told_apart():
     for lib in (jax, sw):
         p, ct = trees(lib)
         back = lib.vjp(product, p)[1]
@@ -30,13 +30,18 @@ def test_arguments():
         assert back.opaque_residuals == []
         (found,) = back(ct)
         np.testing.assert_array_equal(found["b"], X + 1)
+
+
+def test_arguments_may_be_given_again():
     for lib in (jax, sw):
         p, ct = trees(lib)
         back = lib.vjp(product, p)[1]
         back.args_res[0] = None
         back.args_res[0] = (p["a"] * 2, p["b"])
         np.testing.assert_array_equal(back(ct)[0]["b"], 2 * X + 1)
-    # What is not needed.
+
+
+def test_what_is_not_needed():
     back = sw.vjp(lambda x, y: jnp.sin(x) + y, jnp.asarray(X), jnp.asarray(X))[1]
     assert repr(back.args_res) == "[NotNeeded(), NotNeeded()]"
     (cosine,) = back.opaque_residuals
@@ -44,6 +49,9 @@ def test_arguments():
     assert back.in_tree == sw.tree.structure((0, 0))
     assert back.out_tree == sw.tree.structure(0)
     np.testing.assert_array_equal(back.fun(back.opaque_residuals, jnp.ones(3))[0], cosine)
+
+
+def test_it_is_a_container_of_its_arrays():
     p, ct = trees(sw)
     back = sw.jit(lambda p: sw.vjp(product, p)[1])(p)
     np.testing.assert_array_equal(sw.jit(lambda b, ct: b(ct))(back, ct)[0]["b"], X + 1)
@@ -51,7 +59,7 @@ def test_arguments():
     assert repr(back) == "<vjp of product with 2 arrays>"
 
 
-def test_cotangents_of_refs():
+def test_cotangents_are_added_to_refs():
     held = []
     for lib in (jax, sw):
         back = lib.vjp(lambda x, y: x * y, lib.numpy.asarray(X), lib.numpy.asarray(2 * X))[1]
@@ -60,12 +68,16 @@ def test_cotangents_of_refs():
             back.with_refs(first, second)(lib.numpy.ones(3))
         held.append([np.asarray(first[...]), np.asarray(second[...])])
     np.testing.assert_array_equal(held[0], held[1])
+
+
+def test_cotangents_without_a_ref_are_given():
     back = sw.vjp(lambda x, y: x * y, jnp.asarray(X), jnp.asarray(2 * X))[1]
     marked, plain = back.with_refs(sw.new_ref(jnp.ones(3)), 0.0)(jnp.ones(3))
     assert repr(marked) == "GradRef()"
     np.testing.assert_array_equal(plain, X)
 
-    # Refs take cotangents inside of jit.
+
+def test_refs_take_cotangents_inside_of_jit():
     @sw.jit
     def total(x):
         back = sw.vjp(jnp.sin, x)[1]
@@ -74,6 +86,9 @@ def test_cotangents_of_refs():
         return ref[...]
 
     np.testing.assert_allclose(total(jnp.asarray(X)), np.cos(X), rtol=1e-6)
+
+
+def test_refs_must_be_in_the_tree_of_the_primals():
     back = sw.vjp(product, trees(sw)[0])[1]
     assert message(ValueError, back.with_refs, 0.0) == (
         "vjp of product: with_refs takes refs in the pytree structure of the primals, "
@@ -149,7 +164,7 @@ def test_tangents_of_refs(f):
         np.testing.assert_allclose(np.asarray(theirs), ours)
 
 
-def test_refs_of_integers_and_beside_results():
+def test_refs_of_integers_have_no_tangents():
     r = sw.new_ref(jnp.arange(3))
     found, none = sw.vjp(only_read, jnp.asarray(X), r)[1](jnp.float32(1))
     np.testing.assert_array_equal(found, X)
@@ -158,7 +173,8 @@ def test_refs_of_integers_and_beside_results():
     assert sw.jvp(only_read, (jnp.asarray(X), r), (jnp.ones(3), zeros))[1] == 3.0
     assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
 
-    # Results beside refs.
+
+def test_results_beside_refs():
     def f(r):
         r[...] += 1
         return (r[...] ** 2).sum(), {"seen": r[...]}
@@ -173,7 +189,8 @@ def test_refs_of_integers_and_beside_results():
     np.testing.assert_array_equal(aux["seen"], X + 2)
     assert (out, moved) == (29.0, 2 * (2 * 2 + 3 * 4 + 4 * 6))
 
-    # Refs among arguments that are not differentiated.
+
+def test_refs_among_arguments_that_are_not_differentiated():
     def f(x, r):
         r[...] += sw.lax.stop_gradient(x)
         return (x * r[...]).sum()
@@ -184,7 +201,7 @@ def test_refs_of_integers_and_beside_results():
         np.testing.assert_array_equal(r[...], X + 1)
 
 
-def test_shardings_and_values_of_refs():
+def test_derivatives_keep_the_sharding_of_refs():
     mesh = sw.make_mesh((4,), ("a",), axis_types=(sw.sharding.AxisType.Auto,))
     split = sw.NamedSharding(mesh, sw.P("a"))
     x = sw.device_put(np.arange(8, dtype=np.float32), split)
@@ -193,7 +210,9 @@ def test_shardings_and_values_of_refs():
     ct, _ = back.with_refs(sw.ad.GradValue(), g)(jnp.float32(1))
     assert ct.sharding == r.sharding == g.sharding == split
     np.testing.assert_allclose(g[...], 2 * np.arange(8.0) ** 3)
-    # Cotangents that are not asked for.
+
+
+def test_cotangents_that_are_not_asked_for():
     x, r = jnp.asarray(X), sw.new_ref(X + 1)
     back = sw.vjp(scaled, x, r)[1]
     ct, none = back.with_refs(sw.ad.GradValue(), sw.ad.DontWant())(jnp.float32(1))
@@ -201,7 +220,9 @@ def test_shardings_and_values_of_refs():
     assert repr(none) == "DidntWant()"
     none, marked = back.with_refs(sw.ad.DontWant(), sw.new_ref(X))(jnp.float32(1))
     assert (repr(none), repr(marked)) == ("DidntWant()", "GradRef()")
-    # Gradients of refs are no values.
+
+
+def test_gradients_of_refs_are_no_values():
     ref = sw.new_ref(jnp.float32(3))
     for name in ("grad", "jacrev", "jacfwd", "value_and_grad"):
         assert message(TypeError, getattr(sw, name)(lambda r: r[...] ** 2), ref) == (

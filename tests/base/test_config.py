@@ -35,17 +35,23 @@ def flag() -> Iterator[Flag]:
     del FLAGS["a_test_flag"]
 
 
-def test_updates(flag: Flag):
+def test_defaults_and_docs(flag: Flag):
     assert flag.value == 3 and config.a_test_flag == 3
     assert flag.__doc__ == "For tests."
     assert enable_x64.value is False
     assert default_matmul_precision.value is None
+
+
+def test_update_is_for_everyone(flag: Flag):
     seen = []
     config.update("a_test_flag", 2)
     worker = threading.Thread(target=lambda: seen.append(flag.value))
     worker.start()
     worker.join()
     assert flag.value == 2 and seen == [2]
+
+
+def test_update_inside_a_scope_holds_here_and_everywhere(flag: Flag):
     with enable_x64(True):
         config.update("a_test_flag", 1)
         assert flag.value == 1
@@ -72,29 +78,22 @@ def test_a_scope_is_for_its_thread(flag: Flag):
     assert seen == {"inside": 1, "main": 3, "after": 3}
 
 
-def test_scopes(flag: Flag):
+def test_scopes_nest(flag: Flag):
     with flag(1), flag(2):
         assert flag.value == 2
         with flag(3):
             assert flag.value == 3
         assert flag.value == 2
     assert flag.value == 3
+
+
+def test_a_scope_ends_with_an_exception(flag: Flag):
     with pytest.raises(KeyError), flag(1):
         raise KeyError
     assert flag.value == 3
-    # Choices.
-    with pytest.raises(ValueError) as caught:
-        config.update("a_test_flag", 4)
-    assert str(caught.value) == "a_test_flag must be one of 1, 2, 3; got 4"
-    with pytest.raises(ValueError) as caught, numpy_rank_promotion("never"):
-        pass
-    assert str(caught.value) == (
-        "numpy_rank_promotion must be one of 'allow', 'warn', 'raise'; got 'never'"
-    )
-    assert flag.value == 3
 
 
-def test_keys_of_flags():
+def test_trace_flags_are_part_of_the_key():
     before = current().key
     with enable_x64(True):
         assert current().key is not before
@@ -104,20 +103,26 @@ def test_keys_of_flags():
     with log_compiles(True):
         assert current().key is before
     assert current().key is before
+
+
+def test_update_changes_the_root_key():
     before = ROOT.key
     config.update("jax_enable_x64", True)
     assert ROOT.key is not before
     config.update("enable_x64", "false")
     assert enable_x64.value is False
-    # Going back to the default inside a scope.
-    key = current().key
-    with enable_x64(True):
-        with enable_x64(False):
-            assert enable_x64.value is False and current().key is key
-        assert enable_x64.value is True
-    config.update("numpy_rank_promotion", "warn")
-    config.update("numpy_rank_promotion", "allow")
-    assert current().key is key
+
+
+def test_choices(flag: Flag):
+    with pytest.raises(ValueError) as caught:
+        config.update("a_test_flag", 4)
+    assert str(caught.value) == "a_test_flag must be one of 1, 2, 3; got 4"
+    with pytest.raises(ValueError) as caught, numpy_rank_promotion("never"):
+        pass
+    assert str(caught.value) == (
+        "numpy_rank_promotion must be one of 'allow', 'warn', 'raise'; got 'never'"
+    )
+    assert flag.value == 3
 
 
 @pytest.mark.parametrize(
@@ -138,34 +143,17 @@ def test_texts_of_truth_values(text: str, value: bool):
     assert enable_x64.value is value
 
 
-def test_names_and_texts():
+def test_text_that_is_no_truth_value():
     assert error_of(ValueError, config.update, "enable_x64", "perhaps") == (
         "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"
     )
+
+
+def test_names_with_and_without_prefix():
     assert config.read("jax_enable_x64") is config.read("enable_x64") is False
     assert config.jax_enable_x64 is config.enable_x64 is False
     assert {"enable_x64", "update", "read", "values"} <= set(dir(config))
     assert config.values["enable_x64"] is False and config.values.keys() == FLAGS.keys()
-    # Unknown names.
-    with pytest.raises(AttributeError) as caught:
-        config.update("jax_enable_x46", True)
-    assert caught.value.args == (
-        "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
-    )
-    assert error_of(AttributeError, lambda: config.zzz) == (
-        f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
-    )
-    # Values take the flags kind.
-    config.update("enable_x64", 1)
-    assert enable_x64.value is True
-    config.update("persistent_cache_min_compile_time_secs", 2)
-    config.update("compilation_cache_dir", Path("/a/b"))
-    assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
-        2,
-        "/a/b",
-    )
-    config.update("compilation_cache_dir", "none")
-    assert config.compilation_cache_dir is None
 
 
 @pytest.mark.parametrize("name", [n for n in FLAGS if n not in ROOT.flags])
@@ -176,6 +164,17 @@ def test_a_default_that_is_set_leaves_no_trace(name: str):
     assert current().key is key and dict(current().flags) == flags
     with FLAGS[name](FLAGS[name].default):
         assert current().key is key
+
+
+def test_going_back_to_the_default_inside_a_scope():
+    key = current().key
+    with enable_x64(True):
+        with enable_x64(False):
+            assert enable_x64.value is False and current().key is key
+        assert enable_x64.value is True
+    config.update("numpy_rank_promotion", "warn")
+    config.update("numpy_rank_promotion", "allow")
+    assert current().key is key
 
 
 @pytest.mark.parametrize(
@@ -216,6 +215,19 @@ def test_values_of_another_kind_are_refused(name: str, value: object, message: s
     assert dict(ROOT.flags) == flags
 
 
+def test_values_take_the_flags_kind():
+    config.update("enable_x64", 1)
+    assert enable_x64.value is True
+    config.update("persistent_cache_min_compile_time_secs", 2)
+    config.update("compilation_cache_dir", Path("/a/b"))
+    assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
+        2,
+        "/a/b",
+    )
+    config.update("compilation_cache_dir", "none")
+    assert config.compilation_cache_dir is None
+
+
 def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
     fresh, flags = Config(), dict(ROOT.flags)
     for _ in range(2):
@@ -230,6 +242,17 @@ def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
     assert dict(ROOT.flags) == flags and "array" not in FLAGS
     for name in ("jax_enable_custom_prng", "jax_use_shardy_partitioner", "jax_cpp_jit"):
         fresh.update(name, True)
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError) as caught:
+        config.update("jax_enable_x46", True)
+    assert caught.value.args == (
+        "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
+    )
+    assert error_of(AttributeError, lambda: config.zzz) == (
+        f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
+    )
 
 
 ABSL = """
@@ -327,14 +350,16 @@ def test_environment(variables: dict, expected: str):
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
 
-def test_environment_and_switches():
+def test_a_bad_environment_variable_is_named():
     done = in_a_process(SHARDWISE_ENABLE_X64="perhaps")
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: environment variable SHARDWISE_ENABLE_X64: enable_x64 must be a boolean such "
         "as 1, true, 0 or false; got 'perhaps'"
     )
-    # Unknown environment variables are warned of once.
+
+
+def test_unknown_environment_variables_are_warned_of_once():
     done = in_a_process(SHARDWISE_ENABLE_X46="1", SHARDWISE_QQQQ="1")
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stderr.splitlines() if "Warning" in line]
@@ -344,7 +369,9 @@ def test_environment_and_switches():
         "<string>:2: UserWarning: the environment variable SHARDWISE_QQQQ has no effect: there "
         "is no such flag.",
     ]
-    # The default device and switches.
+
+
+def test_the_default_device_is_a_device_or_a_platform():
     with sw.default_device(sw.devices()[3]):
         assert sw.numpy.zeros(2).devices() == {sw.devices()[3]}
     with sw.default_device("cpu"):
@@ -352,7 +379,9 @@ def test_environment_and_switches():
     assert error_of(TypeError, config.update, "default_device", 3) == (
         "default_device must be a device, a platform's name or None; got 3 of type int."
     )
-    # A switch is turned on without a value and other flags need one.
+
+
+def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
     with enable_x64():
         assert enable_x64.value is True
     with pytest.raises(TypeError) as caught, FLAGS["default_device"]():

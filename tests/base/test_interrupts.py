@@ -30,7 +30,7 @@ def handled():
         signal.signal(number, handler)
 
 
-def test_several_interrupts():
+def test_an_interrupt_is_raised_at_the_end_of_a_block():
     reached = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(SIGINT)
@@ -39,17 +39,18 @@ def test_several_interrupts():
     assert signal.getsignal(SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(SIGINT)
+
+
+def test_it_is_raised_at_the_end_of_the_outer_block():
     reached = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         with uninterrupted():
             signal.raise_signal(SIGINT)
         reached.append("rest of the outer block")
     assert reached == ["rest of the outer block"]
-    with pytest.raises(KeyboardInterrupt) as caught, uninterrupted():
-        signal.raise_signal(SIGINT)
-        raise ValueError("of the block")
-    assert str(caught.value.__context__) == "of the block"
-    # A second one is raised at once.
+
+
+def test_a_second_one_is_raised_at_once():
     reached = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(SIGINT)
@@ -59,6 +60,13 @@ def test_several_interrupts():
     assert reached == ["after the first"]
     with uninterrupted():  # none is left
         pass
+
+
+def test_it_replaces_the_error_of_a_block():
+    with pytest.raises(KeyboardInterrupt) as caught, uninterrupted():
+        signal.raise_signal(SIGINT)
+        raise ValueError("of the block")
+    assert str(caught.value.__context__) == "of the block"
 
 
 def test_a_handler_of_the_program_is_called_once_with_the_frame(handled):
@@ -82,7 +90,7 @@ def test_handlers_of_several_signals_are_called_though_one_raises(handled):
     assert calls == [SIGUSR1, SIGUSR1]
 
 
-def test_handlers_that_are_set_in_a_block(handled):
+def test_a_handler_that_is_set_in_a_block_stays_and_is_called(handled):
     calls = []
     handled(SIGINT, signal.default_int_handler)
 
@@ -97,7 +105,9 @@ def test_handlers_that_are_set_in_a_block(handled):
         signal.raise_signal(SIGINT)
         signal.signal(SIGINT, signal.SIG_IGN)
     assert calls == [SIGINT] and signal.getsignal(SIGINT) is signal.SIG_IGN
-    # Code that sets the handler of a block again later.
+
+
+def test_code_that_sets_the_handler_of_a_block_again_later(handled):
     handled(SIGINT, signal.default_int_handler)
     with uninterrupted():
         found = signal.getsignal(SIGINT)
@@ -116,7 +126,7 @@ def test_handlers_that_are_not_functions_are_left_alone(handled, handler):
     assert signal.getsignal(SIGINT) is handler
 
 
-def test_blocks_that_are_cancelled(handled):
+def test_a_block_that_takes_long_is_cancelled(handled):
     calls = []
     handled(SIGUSR1, lambda number, frame: calls.append(number))
     with pytest.raises(KeyboardInterrupt), uninterrupted(lambda: calls.append("cancel")):
@@ -127,7 +137,10 @@ def test_blocks_that_are_cancelled(handled):
     with uninterrupted(lambda: calls.append("cancel")):
         signal.raise_signal(SIGINT)
         assert calls == [SIGUSR1, "cancel", SIGINT]
-    # Such as an import in the loop that saves a checkpoint.
+
+
+def test_a_block_within_one_that_is_cancelled_holds_the_other_signals(handled):
+    """Such as an import in the loop that saves a checkpoint."""
     calls, handler = [], lambda number, frame: calls.append(number)
     handled(SIGUSR1, handler)
     with uninterrupted(lambda: calls.append("cancel")):
@@ -173,7 +186,7 @@ def test_blocks_of_other_threads_change_nothing():
         thread.join()
 
 
-def test_asyncio():
+def test_an_interrupt_cancels_the_main_task_of_asyncio():
     cancelled = []
 
     async def main():
@@ -188,7 +201,9 @@ def test_asyncio():
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
     assert cancelled == [True]
-    # A handler of a loop of asyncio is called once.
+
+
+def test_a_handler_of_a_loop_of_asyncio_is_called_once():
     calls = []
 
     async def main():
@@ -271,7 +286,18 @@ def outside_of_blocks(source):
 def test_extension_modules_are_imported_in_blocks():
     paths = [p for p in PACKAGE.rglob("*.py") if "testing" not in p.parts]
     assert [(p.name, found) for p in paths if (found := outside_of_blocks(p.read_text()))] == []
-    # `importlib.import_module` is used only for modules that are not extension modules.
+
+
+@pytest.mark.parametrize("source", [
+    "def f():\n    import scipy.linalg", "def f():\n    from jaxlib.mlir import ir",
+    "def f():\n    with lock:\n        import jaxlib", "def _f():\n    import scipy.linalg",
+])  # fmt: skip
+def test_such_imports_elsewhere_are_found(source):
+    assert outside_of_blocks(source) != []
+
+
+def test_modules_are_imported_by_name_in_blocks():
+    """`importlib.import_module` is used only for modules that are not extension modules."""
     users = {
         p.relative_to(PACKAGE).as_posix()
         for p in PACKAGE.rglob("*.py")
@@ -282,11 +308,3 @@ def test_extension_modules_are_imported_in_blocks():
         "_src/base/command_line.py", "_src/base/interrupts.py", "_src/cli/demo.py",
         "_src/coordination/coordinator.py",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("source", [
-    "def f():\n    import scipy.linalg", "def f():\n    from jaxlib.mlir import ir",
-    "def f():\n    with lock:\n        import jaxlib", "def _f():\n    import scipy.linalg",
-])  # fmt: skip
-def test_such_imports_elsewhere_are_found(source):
-    assert outside_of_blocks(source) != []

@@ -86,13 +86,15 @@ def test_a_listener_is_removed_once(register: str, unregister: str, record: Any)
     )
 
 
-def test_listeners_and_stages():
+def test_a_listener_is_a_function():
     with pytest.raises(TypeError) as error:
         monitoring.register_event_listener(3)  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
         "shardwise.monitoring.register_event_listener expects a function; got 3 of type int."
     )
-    # Stages of a jitted function are told under the names that jax has.
+
+
+def test_stages_of_a_jitted_function_are_told_under_the_names_that_jax_has():
     durations = heard(monitoring.register_event_duration_secs_listener)
     spans = heard(monitoring.register_event_time_span_listener)
 

@@ -123,31 +123,12 @@ print(len(drawing()))
     assert out.split() == ["1", "0"]  # the thread ends if there is nothing to draw
 
 
-def test_lines_that_vanish():
+def test_without_a_total_the_time_is_told():
     text, _ = on_terminal("""
 with progress("compiling step"):
     clock.go(1.5)
 """)
     assert lines(text) == ["compiling step: 0 s"] * 6 + ["compiling step: 1 s"] * 5 + [""]
-    # Errors take the line away.
-    text, _ = on_terminal("""
-try:
-    with progress("saving"):
-        clock.go(0.5)
-        raise ValueError
-except ValueError:
-    pass
-""")
-    assert lines(text) == ["saving: 0 s"] * 3 + [""]
-    text, _ = on_terminal(
-        """
-with progress("a long name of something that is going on", total=100) as bar:
-    bar.add(1)
-    clock.go(0.5)
-""",
-        columns=24,
-    )
-    assert lines(text) == ["a long name of somethin"] * 3 + [""]
 
 
 def test_short_operations_show_nothing_and_share_a_thread():
@@ -195,7 +176,19 @@ with progress("saving") as bar:
     assert text == "" and out.strip() == "0"
 
 
-def test_several_at_once():
+def test_errors_take_the_line_away():
+    text, _ = on_terminal("""
+try:
+    with progress("saving"):
+        clock.go(0.5)
+        raise ValueError
+except ValueError:
+    pass
+""")
+    assert lines(text) == ["saving: 0 s"] * 3 + [""]
+
+
+def test_one_line_at_a_time():
     """The oldest one is shown, then the next."""
     text, _ = on_terminal("""
 bars = [progress(name) for name in ("first", "second", "third")]
@@ -209,7 +202,9 @@ clock.go(0.125)
 bars[2].__exit__(None, None, None)
 """)
     assert lines(text) == ["first: 0 s", "first: 0 s", "first: 0 s", "third: 0 s", ""]
-    # Forty at once.
+
+
+def test_forty_at_once():
     text, out = on_terminal("""
 def work(i):
     with progress(f"task {i}", total=100, unit="files") as bar:
@@ -229,7 +224,7 @@ print(set(done), len(module._SCREEN.bars))
     assert out.split() == ["{100}", "0"]
 
 
-def test_threads_and_children():
+def test_adding_from_threads_loses_nothing():
     _, out = on_terminal("""
 sys.setswitchinterval(1e-6)
 with progress("saving", total=80_000, unit="files") as bar:
@@ -242,7 +237,21 @@ with progress("saving", total=80_000, unit="files") as bar:
     print(bar.done)
 """)
     assert out.strip() == "80000"
-    # A forked child draws nothing.
+
+
+def test_narrow_terminals():
+    text, _ = on_terminal(
+        """
+with progress("a long name of something that is going on", total=100) as bar:
+    bar.add(1)
+    clock.go(0.5)
+""",
+        columns=24,
+    )
+    assert lines(text) == ["a long name of somethin"] * 3 + [""]
+
+
+def test_a_forked_child_draws_nothing():
     text, out = on_terminal("""
 import os, warnings
 warnings.simplefilter("ignore")
@@ -301,7 +310,7 @@ def test_texts(monkeypatch):
     assert open_end.text(66.0).startswith("reading: 2.0 KiB, ")
 
 
-def test_rates_and_cost():
+def test_rates_are_of_the_last_seconds():
     bar = progress("saving", total=10_000, unit="files")
     bar.start, bar.samples = 0.0, module.deque([(0.0, 0)], module.SAMPLES)
     text = ""
@@ -310,7 +319,18 @@ def test_rates_and_cost():
         text = bar.text(float(tick + 1))
     assert "10 files/s" in text
     assert text.endswith(f"{duration((10_000 - bar.done) / 10)} left")
-    # Under pytest: no thread, and no lock is taken.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_cost_where_nobody_looks():
+    """Under pytest: no thread, and no lock is taken."""
     before = module._SCREEN.lock
     module._SCREEN.lock = None
     try:
@@ -320,14 +340,6 @@ def test_rates_and_cost():
     finally:
         module._SCREEN.lock = before
     assert module._SCREEN.thread is None and not module._SCREEN.bars
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 # ----------------------------------------------------------------------- the library's own progress

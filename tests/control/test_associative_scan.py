@@ -45,7 +45,7 @@ def test_matrices_along_an_inner_axis(reverse, axes):
     same_as_jax(f, MATRICES, np.float32([0.5, 2.0]), axes=axes, tol=2e-3)
 
 
-def test_axes_dtypes_and_no_arrays():
+def test_negative_axis_and_other_dtypes():
     for lib in (OURS, JAX):
         x = np.arange(12, dtype=np.int32).reshape(3, 4)
         close(
@@ -57,17 +57,12 @@ def test_axes_dtypes_and_no_arrays():
             lib.lax.associative_scan(lib.np.logical_or, flags),
             np.logical_or.accumulate(x % 3 == 0, 0),
         )
+
+
+def test_without_jit_and_no_arrays():
     with disable_jit(True):
         close(lax.associative_scan(lambda a, b: a + b, swnp.arange(4)), np.int32([0, 1, 3, 6]))
     assert lax.associative_scan(lambda a, b: a, ()) == ()
-    # Uneven shards.
-    mesh = Mesh(np.array(sw.devices()[:4]), ("x",))
-    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
-    wanted = jax.lax.associative_scan(jax.numpy.multiply, x + 1)
-    for spec in (P("x"), P(None, "x")):
-        placed = sw.device_put(x + 1, NamedSharding(mesh, spec))
-        with poison_padding(True):
-            close(lax.associative_scan(swnp.multiply, placed), wanted)
 
 
 def test_a_function_is_staged_once_for_what_it_does(monkeypatch):
@@ -105,6 +100,16 @@ def test_the_method_of_an_object_is_read_at_each_call():
             close(lib.lax.map(each, lib.np.asarray(x)), np.int32(x * layer.scale))
             wanted = jax.lax.associative_scan(plus, x)
             close(lib.lax.associative_scan(plus, lib.np.asarray(x)), wanted)
+
+
+def test_uneven_shards():
+    mesh = Mesh(np.array(sw.devices()[:4]), ("x",))
+    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
+    wanted = jax.lax.associative_scan(jax.numpy.multiply, x + 1)
+    for spec in (P("x"), P(None, "x")):
+        placed = sw.device_put(x + 1, NamedSharding(mesh, spec))
+        with poison_padding(True):
+            close(lax.associative_scan(swnp.multiply, placed), wanted)
 
 
 def test_messages():

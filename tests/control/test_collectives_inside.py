@@ -288,7 +288,7 @@ def test_two_names_in_nested_programs():
     close(*found)
 
 
-def test_what_is_not_mapped_or_named():
+def test_maps_without_a_name_between():
     """A collective passes through these maps."""
     f = sw.vmap(
         sw.vmap(sw.jit(lambda x: lax.all_gather(x, "i", axis=1)), 1, axis_size=3), 0, axis_name="i"
@@ -296,7 +296,10 @@ def test_what_is_not_mapped_or_named():
     got = np.asarray(f(X[:, None, :] * np.ones((1, 2, 1), np.float32)))
     np.testing.assert_array_equal(got, np.broadcast_to(X.T[None, :, None, :], (4, 3, 2, 4)))
 
-    # The rule is for mapped arguments: without any, the function itself runs for each index.
+
+def test_custom_vmap_of_what_is_not_mapped():
+    """The rule is for mapped arguments: without any, the function itself runs for each index."""
+
     @sw.custom_batching.custom_vmap
     def f(x):
         return x + lax.axis_index("i")
@@ -304,17 +307,9 @@ def test_what_is_not_mapped_or_named():
     f.def_vmap(lambda size, marks, x: (x * 0, True))
     got = sw.vmap(lambda y: f(np.float32(1)) + y, axis_name="i")(np.zeros(3, np.float32))
     assert np.asarray(got).tolist() == [1, 2, 3]
-    # Reduce takes no collectives.
-    with pytest.raises(TypeError) as error:
-        sw.vmap(
-            lambda x: lax.reduce(x, 0.0, lambda a, b: a + lax.psum(b, "i"), (0,)), axis_name="i"
-        )(X)
-    assert str(error.value) == (
-        "reduce: the function must not use collectives, as the order of its calls is unspecified."
-    )
 
 
-def test_rules_and_constraints():
+def test_rules_for_batches_are_outside_of_the_axis():
     @sw.custom_batching.custom_vmap
     def f(x):
         return x
@@ -324,7 +319,20 @@ def test_rules_and_constraints():
         "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. To bind an axis "
         "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or `shardwise.shard_map`."
     )
-    # `spmd_axis_name` applies inside calls and loops too.
+
+
+def test_reduce_takes_no_collectives():
+    with pytest.raises(TypeError) as error:
+        sw.vmap(
+            lambda x: lax.reduce(x, 0.0, lambda a, b: a + lax.psum(b, "i"), (0,)), axis_name="i"
+        )(X)
+    assert str(error.value) == (
+        "reduce: the function must not use collectives, as the order of its calls is unspecified."
+    )
+
+
+def test_constraints_in_programs_know_the_mesh_axes_of_the_map():
+    """`spmd_axis_name` applies inside calls and loops too."""
     mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
     spec = sw.sharding.NamedSharding(mesh, sw.P())
 

@@ -83,6 +83,11 @@ def test_nested_in_loops():
     same_as_jax(f, X, W)
 
 
+def test_finite_differences():
+    for pred in (True, False):
+        check_grads(lambda x, w, p=pred: two_ways(OURS, p, x, w), (X, W), order=2)
+
+
 def test_second_derivatives_by_python_scalars():
     """Residuals that a branch lacks are zeros, as weakly typed as those of the other branch."""
 
@@ -114,7 +119,15 @@ def test_forms_of_the_call(lib):
     assert (weak.weak_type, strong.weak_type) == (True, False)
 
 
-def test_keys_and_predicates():
+def test_without_jit():
+    with disable_jit(True):
+        seen = []
+        assert lax.cond(True, lambda: seen.append(1) or 3, lambda: seen.append(2) or 4) == 3
+        assert lax.switch(9, [lambda: seen.append(1), lambda: seen.append(5) or 6]) == 6
+        assert seen == [1, 5]
+
+
+def test_keys_are_chosen():
     def f(lib, random, pred, key):
         return random.key_data(lib.lax.cond(pred, lambda k: random.fold_in(k, 1), lambda k: k, key))
 
@@ -126,28 +139,11 @@ def test_keys_and_predicates():
     ours = random.split(random.key(3), 2)
     close(sw.vmap(lambda p, k: f(OURS, random, p, k))(np.array([True, False]), ours), wanted)
 
-    # A predicate that is the same for all rows stays a cond.
-    def names(axes):
-        f = sw.vmap(lambda p, x: lax.cond(p, swnp.sin, swnp.cos, x), axes)
-        given = swnp.ones(2, bool) if axes[0] == 0 else True
-        program = sw.jit(f).trace(given, swnp.ones((2, 3))).program
-        return {e.op.name for e in program.eqns}
-
-    assert names((None, 0)) == {"cond"}
-    assert names((0, 0)) == {"sin", "cos", "broadcast_in_dim", "select_n"}
-    with disable_jit(True):
-        seen = []
-        assert lax.cond(True, lambda: seen.append(1) or 3, lambda: seen.append(2) or 4) == 3
-        assert lax.switch(9, [lambda: seen.append(1), lambda: seen.append(5) or 6]) == 6
-        assert seen == [1, 5]
-    for pred in (True, False):
-        check_grads(lambda x, w, p=pred: two_ways(OURS, p, x, w), (X, W), order=2)
-
 
 # -- the staged program --
 
 
-def test_what_is_kept_and_staged():
+def test_only_what_is_needed_is_kept_and_run_again():
     def f(x, w):
         return swnp.sum(
             lax.cond(
@@ -161,7 +157,20 @@ def test_what_is_kept_and_staged():
     assert len(forward.outvars) == 3  # the result, and one shared residual of each type
     for branch in backward.params["branches"]:
         assert {e.op.name for e in branch.eqns} <= {"mul", "neg"}
-    # Functions are staged once.
+
+
+def test_a_predicate_that_is_the_same_for_all_rows_stays_a_cond():
+    def names(axes):
+        f = sw.vmap(lambda p, x: lax.cond(p, swnp.sin, swnp.cos, x), axes)
+        given = swnp.ones(2, bool) if axes[0] == 0 else True
+        program = sw.jit(f).trace(given, swnp.ones((2, 3))).program
+        return {e.op.name for e in program.eqns}
+
+    assert names((None, 0)) == {"cond"}
+    assert names((0, 0)) == {"sin", "cos", "broadcast_in_dim", "select_n"}
+
+
+def test_functions_are_staged_once():
     runs = []
 
     def one(x):
@@ -178,7 +187,8 @@ def test_what_is_kept_and_staged():
         lax.switch(swnp.asarray(1), [one, other], swnp.asarray(X))
     assert sorted(runs) == [1, 1, 2, 2]
 
-    # Clear caches forgets what was staged.
+
+def test_clear_caches_forgets_what_was_staged():
     def one(x):
         return x * 2
 
@@ -269,7 +279,7 @@ def test_functions_and_what_they_use_are_not_kept_alive():
 # -- shardings --
 
 
-def test_shardings():
+def test_sharded_operands_stay_sharded():
     rows = NamedSharding(mesh_of(8), P("x"))
     x = sw.device_put(np.linspace(0, 1, 64, dtype=np.float32).reshape(16, 4), rows)
 
@@ -284,7 +294,9 @@ def test_shardings():
         close(g(pred, x), np.sin(x) + x * np.cos(x) if pred else np.full_like(x, 2.0))
     found = explain.collectives(g.lower(True, x).compile().as_text())
     assert not found
-    # Explicit shardings are in the types.
+
+
+def test_explicit_shardings_are_in_the_types():
     mesh = mesh_of(2, 2, types=AxisType.Explicit)
     x = sw.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh, P("x", None)))
     f = sw.jit(lambda p, x: lax.cond(p, lambda x: x * 2, lambda x: swnp.sin(x), x))
@@ -330,7 +342,7 @@ def noted(seen, x, **options):
     sw.debug.callback(lambda v: seen.append(float(v)), x, **options)
 
 
-def test_effects():
+def test_effects_happen_once():
     seen = []
 
     def f(p, x):
@@ -354,7 +366,8 @@ def test_effects():
     assert count(sw.vmap(f, (None, 0)), True, swnp.arange(2.0)) == 2
     assert count(sw.vmap(f), np.array([True, False]), swnp.arange(2.0)) == 2  # as in jax
 
-    # Ordered effects are refused where every branch runs.
+
+def test_ordered_effects_are_refused_where_every_branch_runs():
     def f(p, x):
         def one(x):
             noted([], x, ordered=True)

@@ -48,9 +48,13 @@ def test_bounds_that_are_not_known():
         "bounds or `scan`, whose number of iterations is known; forward mode (`jvp`, `jacfwd`); or "
         "define a rule for the function with the loop by `custom_vjp`."
     )
+
+
+def test_finite_differences():
     check_grads(lambda x, w: lax.fori_loop(0, 3, body(OURS, w), {"h": x, "n": 0}), (X, W), order=2)
 
-    # A known loop is a scan and another one a while loop.
+
+def test_a_known_loop_is_a_scan_and_another_one_a_while_loop():
     def f(n, x):
         return lax.fori_loop(0, n, lambda i, x: x * 2, x)
 
@@ -59,10 +63,6 @@ def test_bounds_that_are_not_known():
     for program, name in ((known, "scan"), (other, "while_loop")):
         check_program(program)
         assert [e.op.name for e in program.eqns if e.op.programs] == [name]
-    seen = []
-    with disable_jit(True):
-        assert lax.fori_loop(1, 4, lambda i, x: seen.append(i) or x + i, 0) == 6
-    assert seen == [1, 2, 3]
 
 
 @BOTH
@@ -90,6 +90,13 @@ def test_functions_are_staged_once_whatever_the_bounds():
         close(lax.fori_loop(0, n, turn, swnp.asarray(0)), np.int32(n * (n - 1) // 2))
         close(lax.fori_loop(1, n, turn, swnp.asarray(0)), np.int32(n * (n - 1) // 2))
     assert runs == [1]
+
+
+def test_without_jit():
+    seen = []
+    with disable_jit(True):
+        assert lax.fori_loop(1, 4, lambda i, x: seen.append(i) or x + i, 0) == 6
+    assert seen == [1, 2, 3]
 
 
 def test_messages():

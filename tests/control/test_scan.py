@@ -85,19 +85,23 @@ OPTIONS = pytest.mark.parametrize(
 
 
 @OPTIONS
-def test_values_and_gradients(options):
+def test_values(options):
     wanted = run(JAX, C, W, XS, **options)
     close(run(OURS, array(C), array(W), array(XS), **options), wanted)
     close(jit(lambda *a: run(OURS, *a, **options))(array(C), array(W), array(XS)), wanted)
     with disable_jit(True):
         close(run(OURS, array(C), array(W), array(XS), **options), wanted)
+
+
+@OPTIONS
+def test_gradients(options):
     wanted = jax.grad(loss(JAX, **options), (0, 1, 2))(C, W, XS)
     g = grad(loss(OURS, **options), (0, 1, 2))
     close(g(array(C), array(W), array(XS)), wanted)
     close(jit(g)(array(C), array(W), array(XS)), wanted)
 
 
-def test_jvp_linearize_and_second_derivatives():
+def test_jvp_and_linearize():
     args = (C, W, XS), (W, C, XS * 2)
     ours = tuple(tuple(map(array, part)) for part in args)
     wanted = jax.jvp(loss(JAX), *args)
@@ -106,7 +110,8 @@ def test_jvp_linearize_and_second_derivatives():
     value, derivative = linearize(loss(OURS), *ours[0])
     close((value, derivative(*ours[1])), wanted)
 
-    # Second derivatives.
+
+def test_second_derivatives():
     def twice(grad, lib):
         inner = grad(loss(lib), (0, 1))
 
@@ -207,7 +212,7 @@ def test_transposing_with_a_counter_in_the_carry():
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
-def test_lengths_and_types():
+def test_a_length_that_equals_one_that_is_known_is_looked_at():
     def step(c, _):
         return c, None
 
@@ -215,7 +220,9 @@ def test_lengths_and_types():
     assert message(TypeError, scan, step, 1.0, length=3.0) == (
         "scan: length must be an integer; got 3.0 of type float."
     )
-    # Lengths.
+
+
+def test_lengths():
     close(scan(lambda c, _: (c * 2.0, None), array(1.0), length=5)[0], np.float32(32))
     c, ys = scan(lambda c, x: (c + x, c), array(C), array(np.zeros((0, 3))))
     close((c, ys), (C, np.zeros((0, 3), np.float32)))
@@ -225,6 +232,9 @@ def test_lengths_and_types():
     assert scan(lambda c, x: (c, x), None, None, length=3) == (None, None)
     same = scan(lambda c, x: (c + x, c), array(C), array(XS), _split_transpose=True)
     close(same, scan(lambda c, x: (c + x, c), array(C), array(XS)))
+
+
+def test_host_values_and_weak_types():
     for init, xs in [(0, XS[:, 0]), (1.0, np.arange(3)), (0, np.arange(3))]:
         got = scan(lambda c, x: (c + x, c), init, xs)
         close(got, jax.lax.scan(lambda c, x: (c + x, c), init, xs))
@@ -281,7 +291,7 @@ def test_typed_keys_in_the_carry_and_in_xs(options):
 # -- the staged program --
 
 
-def test_programs_of_scans():
+def test_the_program_prints_and_checks():
     f = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs))
     program = f.trace(array(C), array(XS)).program
     check_program(program)
@@ -302,7 +312,12 @@ def test_programs_of_scans():
   in (c, d) }"""
     )
 
-    # Residuals that do not change are not stacked.
+
+def scans(program):
+    return [e for e in program.eqns if e.op.name == "scan"]
+
+
+def test_residuals_that_do_not_change_are_not_stacked():
     def f(c, w, xs):
         def step(h, x):
             return ew.sin(ew.mul(ew.mul(h, x), ew.sin(ew.mul(w, w)))), None
@@ -321,10 +336,6 @@ def test_programs_of_scans():
     assert xs in backward.invars and xs in forward.invars  # used directly, not stacked again
 
 
-def scans(program):
-    return [e for e in program.eqns if e.op.name == "scan"]
-
-
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():
     def f(c, xs):
         return total(scan(lambda h, x: (ew.sin(ew.mul(h, x)), None), c, xs)[0])
@@ -339,7 +350,7 @@ def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():
     assert counts[0] == counts[1] < 60
 
 
-def test_staging():
+def test_a_body_is_staged_once():
     runs = []
 
     def step(c, x):
@@ -353,7 +364,8 @@ def test_staging():
     scan(step, array(C), array(XS[:3]))
     assert len(runs) == 2
 
-    # New closures share what was compiled.
+
+def test_new_closures_share_what_was_compiled():
     def f(c, k):
         return scan(lambda h, x: (ew.sin(ew.mul(h, x)) + k, h), c, array(XS))
 

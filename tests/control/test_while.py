@@ -33,12 +33,13 @@ def grown(lib, x, w, limit):
     return lib.lax.while_loop(small, turn, {"n": 0, "h": x, "same": w})
 
 
-def test_rows_and_conditions():
+def test_while_loop():
     limit = np.float32(40)
     same_as_jax(grown, X, W, limit, axes=(0, None, None), reverse=False)
     same_as_jax(grown, X, W, limit, axes=(None, 0, 0), reverse=False)
 
-    # Rows that are done keep their values.
+
+def test_rows_that_are_done_keep_their_values():
     def f(x, n):
         return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] / 2), (0, x))
 
@@ -56,7 +57,8 @@ def test_rows_and_conditions():
   in (d,) }"""
     )
 
-    # A condition that is the same for all rows stays a scalar.
+
+def test_a_condition_that_is_the_same_for_all_rows_stays_a_scalar():
     def f(x):
         return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x), (0, x))[1]
 
@@ -66,7 +68,7 @@ def test_rows_and_conditions():
     assert loop.outvars[0].aval.shape == ()  # the counter
 
 
-def test_nested_loops_and_derivatives():
+def test_nested_with_cond_and_scan_in_jit():
     def f(lib, x, w):
         def inner(h, a):
             return lib.lax.cond(h[0] > a, lambda: h * 0.9, lambda: lib.np.sin(h) + w), h[1]
@@ -83,7 +85,8 @@ def test_nested_loops_and_derivatives():
 
     same_as_jax(f, X, W, axes=(0, None), reverse=False)
 
-    # Derivatives.
+
+def test_forward_derivatives():
     def f(x, w):
         return grown(OURS, x, w, 40.0)["h"]
 
@@ -91,7 +94,8 @@ def test_nested_loops_and_derivatives():
     wanted = jax.jacfwd(lambda x: grown(JAX, x, W, 40.0)["h"])(X)
     close(sw.jacfwd(lambda x: f(x, swnp.asarray(W)))(swnp.asarray(X)), wanted)
 
-    # Linearization runs what is known once.
+
+def test_linearization_runs_what_is_known_once():
     def f(x):
         return grown(OURS, x, swnp.asarray(W), 40.0)["h"]
 
@@ -138,7 +142,7 @@ def test_weak_types_give_way(lib):
     close(h, np.float32(3))
 
 
-def test_states():
+def test_keys_in_the_state():
     def f(lib, random, key, n):
         return lib.lax.while_loop(
             lambda s: s[0] < n, lambda s: (s[0] + 1, random.fold_in(s[1], s[0])), (0, key)
@@ -149,7 +153,9 @@ def test_states():
     )
     came = sw.vmap(lambda n: f(OURS, random, random.key(1), n))(np.arange(3))
     close(random.key_data(came), wanted)
-    # Without jit.
+
+
+def test_without_jit():
     seen = []
 
     def turn(n):
@@ -161,17 +167,6 @@ def test_states():
         assert seen == [0, 1, 2]
         rows = sw.vmap(lambda n: lax.while_loop(lambda n: n < 3, lambda n: n + 1, n))
         close(rows(swnp.arange(5)), np.int32([3, 3, 3, 3, 4]))
-    # No state at all.
-    seen = sw.new_ref(np.int32(0))
-
-    def turn(_):
-        seen[...] += 1
-        return ()
-
-    for run in (lambda f: f, sw.jit):
-        assert run(lambda: lax.while_loop(lambda _: False, lambda s: s, ()))() == ()
-    assert sw.jit(lambda: lax.while_loop(lambda _: seen[...] < 3, turn, ()))() == ()
-    assert int(seen[...]) == 3
 
 
 def test_functions_are_staged_once():
@@ -192,7 +187,10 @@ def test_functions_are_staged_once():
     assert sorted(runs) == [1, 2]
 
 
-def test_shardings():
+# -- shardings --
+
+
+def test_sharded_states_stay_sharded():
     rows = NamedSharding(mesh_of(8), P("x"))
     x = sw.device_put(np.linspace(0, 1, 64, dtype=np.float32).reshape(16, 4), rows)
 
@@ -210,7 +208,9 @@ def test_shardings():
     assert h(x).sharding == rows
     kinds = [c.kind for c in explain.collectives(h.lower(x).compile().as_text())]
     assert set(kinds) == {"all-reduce"}  # whether any row continues
-    # Explicit shardings are in the types.
+
+
+def test_explicit_shardings_are_in_the_types():
     mesh = mesh_of(2, 2, types=AxisType.Explicit)
     x = sw.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh, P("x", None)))
 
@@ -254,6 +254,9 @@ def test_uneven_shards(types):
         close(sw.jit(lambda x: sw.jvp(f, (x,), (x,)))(placed), wanted)
 
 
+# -- effects --
+
+
 def test_effects_happen_once_in_each_turn():
     seen = []
 
@@ -275,6 +278,9 @@ def test_effects_happen_once_in_each_turn():
         fun(swnp.asarray(2.0))
         sw.effects_barrier()
         assert sorted(seen) == wanted
+
+
+# -- messages --
 
 
 def test_messages():
@@ -319,3 +325,16 @@ def test_messages():
         "and was returned as f32[] (differs in dtype). Change init or wrong_types so that they "
         "agree, for example with `astype`."
     )
+
+
+def test_no_state_at_all():
+    seen = sw.new_ref(np.int32(0))
+
+    def turn(_):
+        seen[...] += 1
+        return ()
+
+    for run in (lambda f: f, sw.jit):
+        assert run(lambda: lax.while_loop(lambda _: False, lambda s: s, ()))() == ()
+    assert sw.jit(lambda: lax.while_loop(lambda _: seen[...] < 3, turn, ()))() == ()
+    assert int(seen[...]) == 3

@@ -85,7 +85,7 @@ def test_a_rule_answers_for_its_own_context(f, holder, derivative):
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
-def test_rules_for_batches_and_others(holder):
+def test_a_rule_for_batches_answers_for_its_own_context(holder):
     @custom_vmap
     def f(x):
         return x * 2
@@ -100,7 +100,18 @@ def test_rules_for_batches_and_others(holder):
         with SLOPE(wanted):
             assert rows(np.ones(2, np.float32)).tolist() == [wanted] * 2
 
-    # Rules ask for their own context.
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
+def test_the_way_back_may_run_in_another_context(holder):
+    """Same as without a holder: `bwd` reads the context in which the cotangent is pulled back."""
+    back = sw.vjp(holder(reverse), X)[1]
+    for wanted in (5.0, 7.0):
+        with SLOPE(wanted):
+            assert back(np.float32(1))[0] == wanted
+
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
+def test_a_rule_asks_for_the_precision_of_its_own_context(holder):
     @sw.custom_jvp
     def f(x):
         return x
@@ -115,7 +126,9 @@ def test_rules_for_batches_and_others(holder):
         with sw.default_matmul_precision(wanted):
             assert f"{wanted.upper()}, " in str(slope.trace(X).program)
 
-    # A rule asks for the mesh of its own context.
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
+def test_a_rule_asks_for_the_mesh_of_its_own_context(holder):
     @sw.custom_jvp
     def f(x):
         return x
@@ -130,8 +143,3 @@ def test_rules_for_batches_and_others(holder):
         mesh = sw.make_mesh((1,) * len(names), names)
         with mesh:
             assert slope(X) == len(names)
-    # Same as without a holder: `bwd` reads the context in which the cotangent is pulled back.
-    back = sw.vjp(holder(reverse), X)[1]
-    for wanted in (5.0, 7.0):
-        with SLOPE(wanted):
-            assert back(np.float32(1))[0] == wanted

@@ -118,11 +118,13 @@ def test_its_errors_are_those_of_the_function_as_it_is_written():
         assert caught.value.__context__ is None
 
 
-def test_warnings_and_errors_of_calls():
+def test_warnings_of_dtypes_come_at_each_call():
     for _ in range(2):
         with pytest.warns(UserWarning, match="half"):
             scaled(jnp.arange(3.0), 2, dtype="float16")
-    # A deleted array is refused.
+
+
+def test_a_deleted_array_is_refused():
     x = jnp.arange(3.0)
     scaled(x, 2)
     x.delete()

@@ -57,7 +57,7 @@ def files(rooms: tuple[str, ...]) -> list[Path]:
     return [path for room in rooms for path in sorted((SOURCES / room).rglob("*.py"))]
 
 
-def test_interpreters():
+def test_what_is_used_of_an_interpreter_is_found():
     source = """
 def f(x):
     here, n = current().interpreter, 3
@@ -68,7 +68,9 @@ def f(x):
 """
     found = {(what, name) for what, _, name in used(source)}
     assert found == {("interpreter", "eager"), ("eval_trace", "place"), ("eval_trace", "hidden")}
-    # Lower layers use what is declared.
+
+
+def test_lower_layers_use_what_is_declared():
     allowed = {"eval_trace": OF_EVAL_TRACE, "interpreter": OF_EVAL_TRACE | OF_ALL}
     undeclared = [
         f"{path.relative_to(SOURCES)}:{line} uses {name} of the {what}"
@@ -77,8 +79,14 @@ def f(x):
         if name not in allowed[what]
     ]
     assert not undeclared, "\n" + "\n".join(undeclared)
+
+
+def test_what_is_declared_is_used_by_lower_layers():
     everything = {name for path in files(BELOW) for _, _, name in used(path.read_text())}
     assert everything >= OF_EVAL_TRACE
+
+
+def test_only_one_file_asks_the_root_for_its_interpreter():
     asking = {p for p in SOURCES.rglob("*.py") if "ROOT.interpreter" in p.read_text()}
     assert asking == {SOURCES / "core" / "eval_context.py"}
 
@@ -95,11 +103,13 @@ def test_what_lies_below_arrays_knows_nothing_of_their_insides(room):
     assert not inside
 
 
-def test_the_eager_interpreter():
+def test_the_eager_interpreter_is_the_eval_trace():
     assert isinstance(EAGER, EvalTrace) and eval_trace() is EAGER
     with pytest.raises(TypeError, match="abstract"):
         EvalTrace()  # pyright: ignore[reportAbstractUsage]
-    # Untraced runs at once inside a trace.
+
+
+def test_untraced_runs_at_once_inside_a_trace():
     found = []
 
     def f(x):

@@ -22,7 +22,6 @@ from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
-from tests.helpers.errors import message
 
 OPS = every_op()
 
@@ -41,10 +40,15 @@ def shown(op: Op, *types: ArrayType, **params: Any) -> str:
 
 
 def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
-    return message(ShardingTypeError, infer, op, types, params)
+    with pytest.raises(ShardingTypeError) as caught:
+        infer(op, types, params)
+    return str(caught.value)
 
 
-def test_specs_in_types():
+# -- the types --
+
+
+def test_specs_in_types_have_one_form():
     assert explicit_spec(MESH, P("x"), 2) is P("x", None)
     assert explicit_spec(MESH, P(P.UNCONSTRAINED, ("x", "y")), 3) is P(None, ("x", "y"), None)
     assert explicit_spec(MIXED, P(("x", "y"), "y"), 2) is P("x", None)
@@ -53,7 +57,9 @@ def test_specs_in_types():
     assert over((8, 4), "x", mesh=AUTO) is array_type((8, 4), F32)
     assert over((8, 4), "x", "y", mesh=MIXED).str_short(True) == "f32[8@x,4]"
     assert str(over((8, 4), None, ("x", "y"))) == "float32[8,4@(x,y)]"
-    # A spec belongs to a shape.
+
+
+def test_a_spec_belongs_to_a_shape():
     t = over((8, 4), "x", "y")
     assert t.update(shape=(4,)) is array_type((4,), F32)
     assert t.update(shape=(8, 4)) is t
@@ -62,15 +68,24 @@ def test_specs_in_types():
     hidden = NamedSharding(MESH, P("x"))
     assert with_dim(without_dim(t, 0), 3, 1, hidden).str_short(True) == "f32[4@y,3@x]"
     assert with_dim(t, 3, 1, None).str_short(True) == "f32[8@x,3,4@y]"
+
+
+def test_types_of_shardings():
     plain = array_type((8, 4), F32)
     assert with_sharding(plain, NamedSharding(MESH, P("x"))) is over((8, 4), "x")
     assert with_sharding(over((8, 4), "x"), NamedSharding(AUTO, P("x"))) is plain
     assert with_sharding(over((8, 4), "x"), None) is plain
     assert over((8, 4), "x").sharding is NamedSharding(MESH, P("x", None))
+
+
+def test_cotangents_of_reduced_are_unreduced():
     t = over((8, 4), "x", reduced={"y"})
     assert str(t) == "float32[8@x,4]{R:y}"
     assert str(cotangent_type(t)) == "float32[8@x,4]{U:y}"
     assert cotangent_type(cotangent_type(t)) is t
+
+
+# -- every op --
 
 
 @pytest.mark.parametrize("name", sorted(OPS))
@@ -78,6 +93,9 @@ def test_every_op_has_a_rule(name: str):
     """The types of ops that contain programs determine the sharding; all other ops have a rule."""
     op = OPS[name]
     assert op.dims is not None or op.programs or op.user_code or op.shardings or op.effects
+
+
+# -- dimensions along which an op works --
 
 
 @pytest.mark.parametrize(
@@ -103,18 +121,9 @@ def test_uneven_dimensions_stay_split(op: Op, types: list, params: dict, expecte
     assert shown(op, *types, **params) == expected
 
 
-def test_sums_and_parts():
+def test_parts_of_a_split_dimension():
     found = infer(split, (over((7, 4), "x"),), {"sizes": (3, 4), "axis": 0})
     assert [t.str_short(True) for t in found] == ["f32[3@x,4]", "f32[4@x,4]"]
-    # Linear ops leave sums for later.
-    flags = array_type((8, 4), np.dtype(bool))
-    assert shown(neg, SUM) == "f32[8,4]{U:x}"
-    assert shown(add, SUM, SUM) == "f32[8,4]{U:x}"
-    assert shown(mul, SUM, array_type((), F32)) == "f32[8,4]{U:x}"
-    assert shown(mul, over((8, 4), "y"), SUM) == "f32[8@y,4]{U:x}"
-    assert shown(select_n, flags, SUM, SUM) == "f32[8,4]{U:x}"
-    assert shown(reduce_sum, SUM, axes=(0,)) == "f32[4]{U:x}"
-    assert shown(reshape, SUM, shape=(32,)) == "f32[32]{U:x}"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +162,21 @@ def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, work
     )
 
 
+# -- unreduced values --
+
 PRODUCT = {"dimension_numbers": (((1,), (0,)), ((), ()))}
 SUM = over((8, 4), unreduced={"x"})
+
+
+def test_linear_ops_leave_sums_for_later():
+    flags = array_type((8, 4), np.dtype(bool))
+    assert shown(neg, SUM) == "f32[8,4]{U:x}"
+    assert shown(add, SUM, SUM) == "f32[8,4]{U:x}"
+    assert shown(mul, SUM, array_type((), F32)) == "f32[8,4]{U:x}"
+    assert shown(mul, over((8, 4), "y"), SUM) == "f32[8@y,4]{U:x}"
+    assert shown(select_n, flags, SUM, SUM) == "f32[8,4]{U:x}"
+    assert shown(reduce_sum, SUM, axes=(0,)) == "f32[4]{U:x}"
+    assert shown(reshape, SUM, shape=(32,)) == "f32[32]{U:x}"
 
 
 @pytest.mark.parametrize(
@@ -174,15 +196,14 @@ def test_other_ops_do_not(op: Op, types: list, on: str):
     )
 
 
-def test_contractions():
+def test_one_axis_has_one_use():
     assert error_of(mul, SUM, over((8, 4), "x")) == (
         "[mul] operands f32[8,4]{U:x}, f32[8@x,4]: one is unreduced along 'x', and another is "
         "sharded over it. Use `shardwise.sharding.reshard(x, P())` on operand 1."
     )
-    assert shown(dot_general, over((8, 4), None, "x"), over((4, 6), None, "y"), **PRODUCT) == (
-        "f32[8,6@y]"
-    )
-    # Reduced axes.
+
+
+def test_reduced_axes():
     held = over((4, 6), reduced={"y"})
     assert shown(exp, held) == "f32[4,6]{R:y}"
     assert shown(dot_general, over((8, 4), "y"), held, **PRODUCT) == "f32[8@y,6]"
@@ -193,3 +214,9 @@ def test_contractions():
     )
     assert "are not reduced along the same mesh axes" in error_of(add, held, over((4, 6)))
     assert shown(add, held, array_type((), F32)) == "f32[4,6]{R:y}"
+
+
+def test_one_split_operand_of_a_contraction_is_enough():
+    assert shown(dot_general, over((8, 4), None, "x"), over((4, 6), None, "y"), **PRODUCT) == (
+        "f32[8,6@y]"
+    )

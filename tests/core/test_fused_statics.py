@@ -56,7 +56,7 @@ def test_small_programs_give_what_optimised_ones_do(monkeypatch):
     np.testing.assert_allclose(small, whole, rtol=1e-6)
 
 
-def test_x():
+def test_zeros_of_either_sign_are_different_statics():
     times = fused(lambda x, s=1.0: ew.mul(x, lit(s, x)))
     x = sw.numpy.ones(2)
     found = [np.signbit(np.asarray(times(x, s=s))).tolist() for s in (0.0, -0.0, 0.0)]

@@ -19,7 +19,6 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
-from tests.helpers.errors import message
 
 F32 = np.dtype(np.float32)
 MESH = AbstractMesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -34,25 +33,15 @@ def shown(op: Op, *types: ArrayType, **params: Any) -> str:
     return infer(op, types, params).str_short(True)
 
 
-def test_types_and_what_results_vary_along():
+# -- plain types and the cache --
+
+
+def test_types_of_host_values():
     assert type_of(1.5) == array_type((), F32, weak_type=True)
     assert type_of(2) == array_type((), np.dtype(np.int32), weak_type=True)
     assert type_of(np.float32(1)) == array_type((), F32)
     assert type_of(np.zeros((2, 3))) == array_type((2, 3), F32)
     assert type_of(True) == array_type((), np.dtype(bool))
-    # What results vary along.
-    one = array_type((2,), F32, varying=frozenset({"i"}))
-    other = array_type((2,), F32, varying=frozenset({"j"}))
-    assert shown(add, one, other) == "f32[2]{V:i,j}"
-    assert shown(add, one, array_type((2,), F32)) == "f32[2]{V:i}"
-    assert shown(sin, array_type((2,), F32)) == "f32[2]"
-    x = array_type((3,), F32, varying=frozenset({"i"}))
-    found = infer(split, (x,), {"sizes": (1, 2), "axis": 0})
-    assert [t.str_short(True) for t in found] == ["f32[1]{V:i}", "f32[2]{V:i}"]
-    x = array_type((3,), F32)
-    for _ in range(2):
-        with pytest.raises(TypeError, match=r"^\[reshape\] cannot reshape"):
-            infer(reshape, (x,), {"shape": (4,)})
 
 
 @pytest.fixture
@@ -100,6 +89,33 @@ def test_the_cache_is_bounded(counted: Any):
     assert len(op.inferred) <= INFERENCE_CACHE_SIZE
 
 
+def test_errors_of_the_rule_are_not_kept():
+    x = array_type((3,), F32)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"^\[reshape\] cannot reshape"):
+            infer(reshape, (x,), {"shape": (4,)})
+
+
+# -- varying names --
+
+
+def test_results_vary_along_the_names_of_all_operands():
+    one = array_type((2,), F32, varying=frozenset({"i"}))
+    other = array_type((2,), F32, varying=frozenset({"j"}))
+    assert shown(add, one, other) == "f32[2]{V:i,j}"
+    assert shown(add, one, array_type((2,), F32)) == "f32[2]{V:i}"
+    assert shown(sin, array_type((2,), F32)) == "f32[2]"
+
+
+def test_all_results_vary():
+    x = array_type((3,), F32, varying=frozenset({"i"}))
+    found = infer(split, (x,), {"sizes": (1, 2), "axis": 0})
+    assert [t.str_short(True) for t in found] == ["f32[1]{V:i}", "f32[2]{V:i}"]
+
+
+# -- explicit shardings --
+
+
 @pytest.mark.parametrize(
     ("op", "types", "params", "expected"),
     [
@@ -123,15 +139,19 @@ def test_shardings_follow_the_factors(op: Op, types: list, params: dict, expecte
 
 
 def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
-    return message(ShardingTypeError, infer, op, types, params)
+    with pytest.raises(ShardingTypeError) as caught:
+        infer(op, types, params)
+    return str(caught.value)
 
 
-def test_shardings_that_do_not_go_together():
+def test_conflict():
     assert error_of(add, over((4, 4), "x", None), over((4, 4), "y", None)) == (
         "[add] operands f32[4@x,4], f32[4@y,4] disagree about the sharding of dimension 0: "
         "('x',) and ('y',). Use `shardwise.sharding.reshard(x, P('x'))` on operand 1."
     )
-    # One axis cannot split two dimensions of the result.
+
+
+def test_one_axis_cannot_split_two_dimensions_of_the_result():
     assert error_of(add, over((4, 4), "x", None), over((4, 4), None, "x")) == (
         "[add] operands f32[4@x,4], f32[4,4@x] would shard dimensions 0 and 1 of the result over "
         "the same mesh axis, 'x'. Use `shardwise.sharding.reshard(x, P())` on operand 1."
@@ -139,16 +159,24 @@ def test_shardings_that_do_not_go_together():
     assert error_of(
         dot_general, over((4, 6), ("y", "x"), None), over((6, 2), None, "x"), **MATMUL
     ).startswith("[dot_general] operands f32[4@(y,x),6], f32[6,2@x] would shard dimensions 0 and 1")
+
+
+def test_splitting_a_dimension_that_the_op_works_along():
     assert error_of(cumsum, over((4, 2), None, "y"), axis=1) == (
         "[cumsum] cannot operate along dimension 1 of f32[4,2@y], which is sharded "
         "over ('y',). Use `shardwise.sharding.reshard(x, P())`."
     )
-    # Contraction.
+
+
+def test_contraction():
     assert error_of(dot_general, over((4, 6), None, "x"), over((6, 2), "x", None), **MATMUL) == (
         "[dot_general] operands f32[4,6@x], f32[6@x,2] are sharded over ('x',) along a contracted "
         "dimension, so the result's sharding is ambiguous. Use "
         "`shardwise.sharding.reshard(x, P())` on operand 1."
     )
+
+
+def test_different_meshes():
     other = AbstractMesh((4,), ("x",), axis_types=(AxisType.Explicit,))
     message = error_of(add, over((4,), "x"), over((4,), "x", mesh=other))
     assert message.startswith("[add] operands are on different meshes: ")

@@ -78,10 +78,12 @@ def run_staged(fun: Callable) -> Callable:
     return run
 
 
+# -- nesting --
+
 TRANSFORMS = {"jvp": derivative, "grad": gradient, "vmap": mapped, "stage": run_staged}
 
 
-def test_derivatives_of_higher_order():
+def test_second_derivatives():
     x = array(0.7)
     for second in (
         derivative(derivative(sin)),
@@ -90,15 +92,11 @@ def test_derivatives_of_higher_order():
         gradient(derivative(sin)),
     ):
         np.testing.assert_allclose(np.asarray(second(x)), -np.sin(0.7), rtol=1e-6)
+
+
+def test_third_derivative():
     third = derivative(gradient(derivative(lambda x: mul(x, exp(x)))))
     np.testing.assert_allclose(np.asarray(third(array(0.5))), 3.5 * np.exp(0.5), rtol=1e-6)
-    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
-
-    def fun(x: Any) -> Any:
-        return mapped(lambda y: mul(x, y))(array(X))
-
-    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
-    np.testing.assert_allclose(outer, np.outer([1, 2], X))
 
 
 @pytest.mark.parametrize("first", TRANSFORMS)
@@ -123,7 +121,7 @@ def test_all_transforms_nest(first: str, second: str, third: str):
     np.testing.assert_allclose(np.asarray(fun(array(x))), expected, rtol=1e-5)
 
 
-def test_perturbations_and_linear_parts():
+def test_perturbations_are_not_confused():
     """d/dx (x · d/dy (x + y)) is 1; confusing the two tangents gives 2."""
 
     def inner(x: Any) -> Any:
@@ -136,7 +134,21 @@ def test_perturbations_and_linear_parts():
         return derivative(lambda y: mul(x, mul(y, y)))(x)
 
     assert float(np.asarray(derivative(product)(array(3.0)))) == 12  # (2x²)' = 4x
-    # Linearize of batch stages only the linear part.
+
+
+def test_a_function_that_ignores_the_inner_variable():
+    assert np.asarray(derivative(lambda x: derivative(lambda y: x)(x))(array(2.0))) == 0
+
+
+def test_batched_outer_values_inside():
+    def fun(x: Any) -> Any:
+        return mapped(lambda y: mul(x, y))(array(X))
+
+    outer = np.asarray(mapped(fun)(array([1.0, 2.0])))
+    np.testing.assert_allclose(outer, np.outer([1, 2], X))
+
+
+def test_linearize_of_batch_stages_only_the_linear_part():
     seen = []
 
     def fun(x: Any) -> list:
@@ -152,16 +164,10 @@ def test_perturbations_and_linear_parts():
     np.testing.assert_allclose(np.asarray(t), np.cos(X) * X + np.sin(X), rtol=1e-6)
 
 
-def test_captured_values():
-    constant = array(X)
-    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
-    assert len(program.consts) == 1
-    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
-    assert [type(c) for c in program.consts] == [np.ndarray]
-    with pytest.raises(TypeError) as caught:
-        stage(lambda a: [add(a, "x")], [VECTOR])
-    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
-    # Captured tracers of an outer stage become arguments.
+# -- captured values --
+
+
+def test_captured_tracers_of_an_outer_stage_become_arguments():
     inner: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -176,6 +182,23 @@ def test_captured_values():
     assert len(captured) == 1 and held.consts == ()
     assert str(held) == ("{ lambda ; a:f32[3] b:f32[3]. let\n    c:f32[3] = mul b a\n  in (c,) }")
     assert [e.op.name for e in program.eqns] == ["sin", "mul"]
+
+
+def test_a_value_is_captured_once():
+    constant = array(X)
+    program, _ = stage(lambda a: [add(mul(a, constant), constant)], [VECTOR])
+    assert len(program.consts) == 1
+
+
+def test_numpy_arrays_can_be_captured():
+    program, _ = stage(lambda a: [add(a, X)], [VECTOR])
+    assert [type(c) for c in program.consts] == [np.ndarray]
+    with pytest.raises(TypeError) as caught:
+        stage(lambda a: [add(a, "x")], [VECTOR])
+    assert str(caught.value) == "expected an array or a scalar, got 'x' of type str."
+
+
+# -- escaped tracers --
 
 
 def escapee(transform: str) -> tuple[Any, int, int]:
@@ -219,7 +242,7 @@ def test_escaped_tracers(transform: str, use: str):
     )
 
 
-def test_tracers_elsewhere():
+def test_a_tracer_of_an_inner_function_used_in_the_outer():
     def outer(x: Any) -> list:
         kept: list[Any] = []
         stage(lambda a: kept.append(sin(a)) or [a], [VECTOR])
@@ -227,7 +250,10 @@ def test_tracers_elsewhere():
 
     with pytest.raises(UnexpectedTracerError, match="was used outside the function"):
         stage(outer, [VECTOR])
-    # The tracer is alive, but does not belong to an ancestor of the program that uses it.
+
+
+def test_a_tracer_of_a_sibling_thread_is_refused():
+    """The tracer is alive, but does not belong to an ancestor of the program that uses it."""
     errors: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -246,7 +272,10 @@ def test_tracers_elsewhere():
     assert len(errors) == 1
 
 
-def test_exceptions_restore_the_context():
+# -- lifetime of interpreters --
+
+
+def test_the_context_is_restored_after_exceptions():
     def fail(x: Any) -> list:
         raise KeyError("inside")
 
@@ -263,19 +292,22 @@ def test_exceptions_restore_the_context():
             attempt()
         assert current() is before is ROOT
     np.testing.assert_allclose(np.asarray(sin(array(X))), np.sin(X), rtol=1e-6)
-    # Tracers of a failed function are dead.
+
+
+def test_tracers_of_a_failed_function_are_dead():
     kept: list[Any] = []
 
-    def fail_later(x: Any) -> list:
+    def fail(x: Any) -> list:
         kept.append(x)
         raise KeyError
 
     with pytest.raises(KeyError):
-        stage(fail_later, [VECTOR])
+        stage(fail, [VECTOR])
     with pytest.raises(UnexpectedTracerError):
         sin(kept[0])
 
-    # An exception in a rule restores the context.
+
+def test_an_exception_in_a_rule_restores_the_context():
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
@@ -317,7 +349,7 @@ def test_missing_rules(run: Callable, message: str):
         del OPS["bare"]
 
 
-def test_what_is_missing_and_named():
+def test_missing_transpose():
     op = Op("bare", type_rule=lambda op, x: x, jvp=lambda op, ps, ts: (op(*ps), op(*ts)))
     try:
 
@@ -335,14 +367,22 @@ def test_what_is_missing_and_named():
         stage(outer, [VECTOR])
     finally:
         del OPS["bare"]
-    # Names of ops functions and fields.
+
+
+def test_an_op_can_be_named_once():
     with pytest.raises(ValueError) as caught:
         Op("sin", type_rule=lambda op, x: x)
     assert str(caught.value) == "an op named 'sin' already exists"
+
+
+def test_names_of_functions():
     import functools
 
     assert name_of(cos) == "Op"
     assert name_of(functools.partial(functools.partial(derivative, sin))) == "derivative"
+
+
+def test_no_field_of_a_tracer_hides_a_method_of_arrays():
     kinds = [Tracer]
     for kind in kinds:
         kinds += kind.__subclasses__()

@@ -24,10 +24,13 @@ def test_shaped_arrays_are_the_types_of_values(weak):
     assert isinstance(t, sw.core.ShapedArray)
 
 
-def test_explicit_axes_and_checks():
+def test_shaped_arrays_tell_of_explicit_axes():
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     x = sw.device_put(np.ones((8, 4), np.float32), sw.NamedSharding(mesh, sw.P("x")))
     assert sw.core.ShapedArray((8, 4), np.float32, sharding=x.sharding) is x.aval
+
+
+def test_programs_are_checked():
     program = sw.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
     sw.core.check_jaxpr(program)
     wrong = Program(program.inputs, program.outvars, program.eqns[1:])

@@ -112,7 +112,7 @@ def test_what_only_moves_or_converts_makes_no_nan():
         assert nan_of(lambda x, quiet=quiet: quiet(x), BAD) is None
 
 
-def test_keys():
+def test_a_new_op_takes_no_keys_unless_it_moves_them():
     key = random.key(0)
     plain = Op("plain", type_rule=lambda op, x: x, lower=lambda op, e, ins, outs, x: x)
     with pytest.raises(TypeError, match=r"^\[plain\] keys are not numbers"):
@@ -120,9 +120,6 @@ def test_keys():
     batch = {"batch": lambda op, mapped, args, dims: (op(*args), dims[0])}
     moving = dataclasses.replace(plain, name="moving", elements=Elements.MOVED, **batch)
     assert random.key_data(moving(key)).tolist() == random.key_data(key).tolist()
-    key = random.key(0)
-    op, same = holder(), staged(lambda k: random.split(k, 1)[0], key)
-    assert op(key, held=same)[0].dtype == key.dtype
 
 
 def test_division_is_checked_by_what_the_record_says():
@@ -182,7 +179,7 @@ def holder(**fields: Any) -> Op:
     )
 
 
-def test_programs_in_an_op():
+def test_an_op_that_holds_a_program_is_looked_into():
     op = calling("again", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.log(x), X)
 
@@ -195,7 +192,9 @@ def test_programs_in_an_op():
     close(sw.grad(lambda x: jnp.sum(f(x)))(X), 1 / X)
     close(sw.vmap(f)(np.stack([X, X])), [np.log(X)] * 2)
     assert not _is_small(staged(f, X)) and op.inferred is None
-    # Reports look into an op that only calls.
+
+
+def test_reports_look_into_an_op_that_only_calls():
     op = calling("through", call.lower, call.partial_eval, is_call=True)  # type: ignore[arg-type]
     opaque = calling("opaque", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.sin(jnp.cos(x)), X)
@@ -224,6 +223,12 @@ def test_an_op_without_rules_for_its_programs_is_not_forgotten():
         NotImplementedError, match="does not support checks in the functions of holder"
     ):
         checkify.checkify(lambda x: op(x, held=checks)[0])(X)
+
+
+def test_a_program_takes_keys():
+    key = random.key(0)
+    op, same = holder(), staged(lambda k: random.split(k, 1)[0], key)
+    assert op(key, held=same)[0].dtype == key.dtype
 
 
 # -- with a user function --

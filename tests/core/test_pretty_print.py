@@ -44,7 +44,12 @@ PLAIN = """\
   in (e, f) }"""
 
 
-def test_lines_and_equations(program):
+def test_plain(program):
+    assert program.pretty_print() == PLAIN == str(program)
+    assert program.pretty_print(custom_pp_eqn_rules=False, use_color=False, width=200) == PLAIN
+
+
+def test_lines_and_names_in_scope_are_at_the_end(program):
     lines = HERE.read_text().splitlines()
 
     def line(text):
@@ -62,29 +67,15 @@ def test_lines_and_equations(program):
     ]
     assert found[6] == f"          c:f32[] = add a b           # {HERE}:{add} (body) []"
     assert [text.partition("#")[0].rstrip() for text in found] == PLAIN.splitlines()
-    # Equations.
-    sin, mul, *_ = program.eqns
-    assert str(sin) == "b:f32[3] = sin a"
-    assert str(mul) == "b:f32[3] = mul a 2.0:f32[]"
-    (x,) = sin.invars
-    assert repr(x) == f"Var(id={id(x)}):float32[3]"
-    assert repr(mul.invars[1]) == "Literal(2.0)"
-    for eqn in program.eqns:
-        assert eqn.effects == frozenset()
-        with eqn.ctx.manager:
-            assert eqn.ctx.compute_type is None
-    # Forms.
-    assert program.pretty_print() == PLAIN == str(program)
-    assert program.pretty_print(custom_pp_eqn_rules=False, use_color=False, width=200) == PLAIN
+
+
+def test_without_types(program):
     found = program.pretty_print(print_shapes=False).splitlines()
     assert found[:2] == ["{ lambda ; a. let", "    b = sin a"]
     assert found[4:6] == ["    e f = scan[", "      body={ lambda ; a b. let"]
-    found = program.pretty_print(use_color=True, source_info=True)
-    assert "\033[1mlambda\033[0m ; a:\033[36mf32[3]\033[0m. \033[1mlet\033[0m\n" in found
-    assert "\033[90m# " in found
 
 
-def test_effects_branches_and_parameters():
+def test_effects():
     def told(x):
         sw.debug.print("{}", x)
         return x
@@ -95,7 +86,15 @@ def test_effects_branches_and_parameters():
     pure = sw.make_jaxpr(lambda x: x)(np.float32(1))
     assert pure.pretty_print(print_effects=True).endswith("in (a,) : {  } }")
 
-    # Branches follow each other.
+
+def test_long_parameters_are_on_lines_of_their_own():
+    program = sw.make_jaxpr(lambda x: x.sum(0))(np.ones(3, np.float32))
+    assert program.pretty_print(width=30) == (
+        "{ lambda ; a:f32[3]. let\n    b:f32[] = reduce_sum[\n      axes=(0,)\n    ] a\n  in (b,) }"
+    )
+
+
+def test_branches_follow_each_other():
     def chosen(i, x):
         return sw.lax.switch(i, [jnp.sin, jnp.cos], x)
 
@@ -107,8 +106,25 @@ def test_effects_branches_and_parameters():
         "        in (b,) })",
         "  in (d,) }",
     ]
-    # Long parameters are on lines of their own.
-    program = sw.make_jaxpr(lambda x: x.sum(0))(np.ones(3, np.float32))
-    assert program.pretty_print(width=30) == (
-        "{ lambda ; a:f32[3]. let\n    b:f32[] = reduce_sum[\n      axes=(0,)\n    ] a\n  in (b,) }"
-    )
+
+
+def test_colours(program):
+    found = program.pretty_print(use_color=True, source_info=True)
+    assert "\033[1mlambda\033[0m ; a:\033[36mf32[3]\033[0m. \033[1mlet\033[0m\n" in found
+    assert "\033[90m# " in found
+
+
+def test_equations_and_variables_by_themselves(program):
+    sin, mul, *_ = program.eqns
+    assert str(sin) == "b:f32[3] = sin a"
+    assert str(mul) == "b:f32[3] = mul a 2.0:f32[]"
+    (x,) = sin.invars
+    assert repr(x) == f"Var(id={id(x)}):float32[3]"
+    assert repr(mul.invars[1]) == "Literal(2.0)"
+
+
+def test_equations_are_bound_again_in_their_context(program):
+    for eqn in program.eqns:
+        assert eqn.effects == frozenset()
+        with eqn.ctx.manager:
+            assert eqn.ctx.compute_type is None

@@ -33,6 +33,9 @@ def staged(fun: Any, *types: Any, name: str = "f") -> Program:
     return program
 
 
+# -- string form --
+
+
 def test_text():
     program = staged(lambda x, y: [reduce_sum(mul(sin(x), y), axes=(0,)), neg(y)], MATRIX, MATRIX)
     assert str(program) == (
@@ -43,13 +46,17 @@ def test_text():
         "    f:f32[2,3] = neg b\n"
         "  in (e, f) }"
     )
-    # Text of literals and weak types.
+
+
+def test_text_of_literals_and_weak_types():
     weak = array_type((), F32, weak_type=True)
     program = staged(lambda x, y: [mul(x, np.float32(2.5)), y, np.int32(3)], VECTOR, weak)
     assert str(program) == (
         "{ lambda ; a:f32[3] b:~f32[]. let\n    c:f32[3] = mul a 2.5:f32[]\n  in (c, b, 3:i32[]) }"
     )
-    # Text of several results and of dtypes.
+
+
+def test_text_of_several_results_and_of_dtypes():
     program = staged(
         lambda x: [
             convert_element_type(o, dtype=np.dtype("bfloat16"))
@@ -64,12 +71,21 @@ def test_text():
         "    e:bf16[2] = convert_element_type[dtype=bfloat16] c\n"
         "  in (d, e) }"
     )
+
+
+def test_text_of_constants():
     constant = EAGER.array(np.ones(3, np.float32))
     program = staged(lambda x: [add(x, constant)], VECTOR)
     assert str(program) == (
         "{ lambda a:f32[3] ; b:f32[3]. let\n    c:f32[3] = add b a\n  in (c,) }"
     )
+
+
+def test_text_of_nothing():
     assert str(staged(lambda: [])) == "{ lambda ; . let\n  in () }"
+
+
+def test_variable_names_go_on_after_z():
     names = _names()
     first = [next(names) for _ in range(26 * 27 + 1)]
     assert first[:3] == ["a", "b", "c"]
@@ -78,7 +94,10 @@ def test_text():
     assert len(set(first)) == len(first)
 
 
-def test_programs_of_values():
+# -- constants, literals, dead code --
+
+
+def test_concrete_captured_values_become_constants():
     constant = EAGER.array(np.arange(3, dtype=np.float32))
     unused = EAGER.array(np.zeros(3, np.float32))
 
@@ -92,19 +111,15 @@ def test_programs_of_values():
     assert [v.aval for v in program.constvars] == [VECTOR]
     (out,) = program(EAGER.array(np.ones(3, np.float32)))
     np.testing.assert_array_equal(np.asarray(out), [1, 3, 5])
+
+
+def test_scalars_become_literals():
     program = staged(lambda x: [add(x, np.float32(1))], VECTOR)
     (eqn,) = program.eqns
     literal = eqn.invars[1]
     assert isinstance(literal, Literal)
     assert literal.value == 1 and literal.aval == array_type((), F32)
     assert program.consts == ()
-    program = staged(lambda x: [x, np.float32(2), x], VECTOR)
-    marker = EAGER.array(np.ones(3, np.float32))
-    first, literal, second = program(marker)
-    assert first is marker and second is marker and literal == 2
-    program = staged(lambda x: [split(x, sizes=(1, 2), axis=0)[1]], VECTOR)
-    assert [e.op.name for e in program.eqns] == ["split"]
-    assert equation_count(program) == 1
 
 
 @pytest.mark.parametrize(
@@ -135,11 +150,35 @@ def test_dead_code_goes_and_effects_stay():
         del OPS["shout"]
 
 
-def test_programs_that_are_not_valid():
+def test_one_result_of_several_keeps_the_equation():
+    program = staged(lambda x: [split(x, sizes=(1, 2), axis=0)[1]], VECTOR)
+    assert [e.op.name for e in program.eqns] == ["split"]
+    assert equation_count(program) == 1
+
+
+def test_a_replayed_program_gives_inputs_and_literals_back():
+    program = staged(lambda x: [x, np.float32(2), x], VECTOR)
+    marker = EAGER.array(np.ones(3, np.float32))
+    first, literal, second = program(marker)
+    assert first is marker and second is marker and literal == 2
+
+
+def test_wrong_number_of_arguments():
     program = staged(lambda x, y: [add(x, y)], VECTOR, VECTOR)
     with pytest.raises(ValueError):
         program(EAGER.array(np.ones(3, np.float32)))
-    # Use before definition.
+
+
+# -- the checker --
+
+
+def message_of(program: Program) -> str:
+    with pytest.raises(ProgramError) as caught:
+        check_program(program)
+    return str(caught.value)
+
+
+def test_use_before_definition():
     x, y, z = (Var(VECTOR) for _ in range(3))
     second = Equation(cos, [y], [z], {}, None)
     program = Program([x], [z], [second, Equation(sin, [x], [y], {}, None)])
@@ -150,12 +189,17 @@ def test_programs_that_are_not_valid():
         "    b:f32[3] = sin a\n"
         "  in (c,) }"
     )
+
+
+def test_output_that_is_not_defined():
     assert message_of(Program([], [Var(MATRIX)], [])) == (
         "the outputs uses a variable of type f32[2,3] before it is defined, in\n"
         "{ lambda ; . let\n"
         "  in (a,) }"
     )
-    # Second definition.
+
+
+def test_second_definition():
     x, y = Var(VECTOR), Var(VECTOR)
     again = [Equation(sin, [x], [y], {}, None), Equation(cos, [x], [y], {}, None)]
     assert message_of(Program([x], [y], again)) == (
@@ -170,13 +214,7 @@ def test_programs_that_are_not_valid():
     )
 
 
-def message_of(program: Program) -> str:
-    with pytest.raises(ProgramError) as caught:
-        check_program(program)
-    return str(caught.value)
-
-
-def test_equations_that_are_not_valid():
+def test_wrong_type():
     x, y = Var(MATRIX), Var(MATRIX)
     program = Program([x], [y], [Equation(gt, [x, x], [y], {}, None)])
     assert message_of(program) == (
@@ -186,11 +224,17 @@ def test_equations_that_are_not_valid():
         "    b:f32[2,3] = gt a a\n"
         "  in (b,) }"
     )
+
+
+def test_wrong_number_of_results():
     x, y = Var(VECTOR), Var(array_type((1,), F32))
     program = Program([x], [y], [Equation(split, [x], [y], {"sizes": (1, 2), "axis": 0}, None)])
     assert message_of(program).startswith(
         "equation 0 (split) states (f32[1]), but its rule infers (f32[1], f32[2]) for operands "
     )
+
+
+def test_operands_that_the_rule_refuses():
     x = Var(VECTOR)
     program = Program([x], [], [Equation(reshape, [x], [Var(VECTOR)], {"shape": (4,)}, None)])
     assert message(TypeError, check_program, program) == (

@@ -44,7 +44,10 @@ def names(program):
     return [e.op.name for e in program.eqns]
 
 
-def test_replace():
+# -- tools --
+
+
+def test_replace_keeps_the_rest():
     program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
     first = program.replace(outvars=program.outvars[:1])
     assert first is not program and first.eqns is program.eqns
@@ -54,25 +57,22 @@ def test_replace():
     assert eqn.replace(params={}).site is eqn.site
     with pytest.raises(TypeError):
         program.replace(effect=())
+
+
+def test_replace_finds_the_effects_anew():
     program = program_of(lambda x: sw.debug.print("{}", x), X)
     assert program.effects and not program.replace(eqns=()).effects
     assert program.replace(effects=frozenset()).effects == program.effects
-    program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
-    assert names(pruned(program, program.outvars[1:])) == ["cos"]
-    program = program_of(jnp.sin, X)
-    new = Rewriting(program.eqns)
-    out = new.bind(OPS["neg"], *program.outvars)
-    whole = program.replace(outvars=[out], eqns=new.eqns)
-    check_program(whole)
-    assert names(program) == ["sin"] and names(whole) == ["sin", "neg"]
 
 
-def test_walks_and_replays():
+def test_walk_goes_through_each_held_program_once_after_its_equation():
     program = program_of(nested, X)
     assert [e.op.name for e in walk(program)] == ["jit", "sin", "mul", "jit", "add"]
     assert programs_in(program) == [program, program.eqns[0].params["program"]]
     assert equation_count(program) == 7
-    # Replayed asks what to do at each equation.
+
+
+def test_replayed_asks_what_to_do_at_each_equation():
     program = program_of(lambda x: jnp.sin(x) * 2, X)
     seen = []
 
@@ -84,11 +84,53 @@ def test_walks_and_replays():
     assert seen == [("sin", []), ("mul", [2])]
     with pytest.raises(ValueError):
         eval_program(program, ["x"], lambda eqn, values: [])
+
+
+def test_inlined_programs_do_the_same_at_the_same_lines():
+    program = program_of(nested, X)
+    flat = inlined(program, lambda e: e.params["program"] if e.op.name == "jit" else None)
+    check_program(flat)
+    assert names(flat) == ["sin", "mul", "sin", "mul", "add"]
+    assert describe(flat.eqns[0].site) == describe(flat.eqns[2].site)
+    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
+    assert names(inlined(program, lambda e: None)) == names(program)
+
+
+def test_inlined_programs_bring_their_constants():
+    values = jnp.arange(3.0)
+    f = sw.jit(lambda x: x + values)
+    program = program_of(lambda x: f(x) * f(x), X)
+    flat = inlined(program, lambda e: e.params.get("program"))
+    check_program(flat)
+    assert len(flat.consts) == 2 and flat.in_types == program.in_types
+    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
+    whole, held = consts_to_args(flat)
+    assert not whole.consts and whole.inputs == flat.inputs
+    np.testing.assert_array_equal(whole(*held, X)[0], program(X)[0])
+
+
+def test_pruned_programs_compute_what_is_asked_for():
+    program = program_of(lambda x: (jnp.sin(x), jnp.cos(x)), X)
+    assert names(pruned(program, program.outvars[1:])) == ["cos"]
+
+
+def test_rewriting_adds_equations_after_those_of_a_program():
+    program = program_of(jnp.sin, X)
+    new = Rewriting(program.eqns)
+    out = new.bind(OPS["neg"], *program.outvars)
+    whole = program.replace(outvars=[out], equations=new.eqns)
+    check_program(whole)
+    assert names(program) == ["sin"] and names(whole) == ["sin", "neg"]
+
+
+def test_the_program_of_a_single_op():
     (t,) = program_of(jnp.sin, X).in_types
     program = single(OPS["sin"], (t,), {})
     check_program(program)
     assert program.name == "sin" and program.in_types == program.out_types == (t,)
 
+
+# -- nothing done manually --
 
 SOURCES = Path(sw.__file__).parent / "_src"
 TOOLS = {"core/program.py", "core/program_tools.py"}
@@ -124,32 +166,11 @@ def _by_hand(node: ast.stmt | ast.expr) -> Iterator[str]:
             yield "runs a program by itself: use `eval_program`"
 
 
-def test_tools_and_inlining():
+def test_there_is_one_toolbox_for_programs():
     files = {p.relative_to(SOURCES).as_posix(): p for p in sorted(SOURCES.rglob("*.py"))}
     assert {*TOOLS, BACKWARDS} <= {*files}
     found = [line for name, p in files.items() for line in complaints(p.read_text(), name)]
     assert not found, "\n" + "\n".join(found)
-    assert not complaints("Program(ins, outs, equations, name=op.name)")
-    assert not complaints("def f(e):\n return [g(p) for p in e.programs()]")
-    # Inlined programs.
-    program = program_of(nested, X)
-    flat = inlined(program, lambda e: e.params["program"] if e.op.name == "jit" else None)
-    check_program(flat)
-    assert names(flat) == ["sin", "mul", "sin", "mul", "add"]
-    assert describe(flat.eqns[0].site) == describe(flat.eqns[2].site)
-    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
-    assert names(inlined(program, lambda e: None)) == names(program)
-    # Inlined programs bring their constants.
-    values = jnp.arange(3.0)
-    f = sw.jit(lambda x: x + values)
-    program = program_of(lambda x: f(x) * f(x), X)
-    flat = inlined(program, lambda e: e.params.get("program"))
-    check_program(flat)
-    assert len(flat.consts) == 2 and flat.in_types == program.in_types
-    np.testing.assert_array_equal(flat(X)[0], program(X)[0])
-    whole, held = consts_to_args(flat)
-    assert not whole.consts and whole.inputs == flat.inputs
-    np.testing.assert_array_equal(whole(*held, X)[0], program(X)[0])
 
 
 @pytest.mark.parametrize(
@@ -167,3 +188,8 @@ def test_what_is_done_by_hand_is_found(source, tool):
     (complaint,) = complaints(source)
     assert f"`{tool}`" in complaint
     assert complaints(source, "core/program_tools.py") == []
+
+
+def test_what_no_tool_does_is_fine():
+    assert not complaints("Program(ins, outs, equations, name=op.name)")
+    assert not complaints("def f(e):\n return [g(p) for p in e.programs()]")

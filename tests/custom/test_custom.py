@@ -78,30 +78,9 @@ KINDS = pytest.mark.parametrize("kind", ["jvp", "vjp"])
 
 
 @KINDS
-def test_values_and_scans(kind):
+def test_the_value_is_the_functions_own(kind):
     close(F[kind](array(X), array(Y)), JF[kind](X, Y))
     close(jit(F[kind])(array(X), array(Y)), JF[kind](X, Y))
-    # Inside scan.
-    f, jf = F[kind], JF[kind]
-
-    def loss(scan, total, f):
-        def step(c, x):
-            s = f(c, x)["s"] + c
-            return s, s
-
-        def run(c, xs):
-            c, ys = scan(step, c, xs)
-            return total(c) + total(ys * ys)
-
-        return run
-
-    xs = np.stack([X, Y, X + Y])
-    wanted = jax.grad(loss(jax.lax.scan, jnp.sum, jf), (0, 1))(jnp.asarray(Y), jnp.asarray(xs))
-    g = grad(loss(scan, total, f), (0, 1))
-    close(g(array(Y), array(xs)), wanted)
-    close(jit(g)(array(Y), array(xs)), wanted)
-    mapped = vmap(g, (0, None))(array(np.stack([Y, X])), array(xs))
-    close([m[0] for m in map(np.asarray, mapped)], wanted)
 
 
 @KINDS
@@ -152,14 +131,40 @@ def test_batching(kind, axes, order):
     )
 
 
-def test_forward_mode():
+@KINDS
+def test_inside_scan(kind):
+    f, jf = F[kind], JF[kind]
+
+    def loss(scan, total, f):
+        def step(c, x):
+            s = f(c, x)["s"] + c
+            return s, s
+
+        def run(c, xs):
+            c, ys = scan(step, c, xs)
+            return total(c) + total(ys * ys)
+
+        return run
+
+    xs = np.stack([X, Y, X + Y])
+    wanted = jax.grad(loss(jax.lax.scan, jnp.sum, jf), (0, 1))(jnp.asarray(Y), jnp.asarray(xs))
+    g = grad(loss(scan, total, f), (0, 1))
+    close(g(array(Y), array(xs)), wanted)
+    close(jit(g)(array(Y), array(xs)), wanted)
+    mapped = vmap(g, (0, None))(array(np.stack([Y, X])), array(xs))
+    close([m[0] for m in map(np.asarray, mapped)], wanted)
+
+
+def test_forward_mode_of_custom_jvp():
     args = (array(X), array(Y)), (array(Y), array(X))
     wanted = jax.jvp(JF["jvp"], (X, Y), (Y, X))
     close(jvp(F["jvp"], *args), wanted)
     close(jvp(jit(F["jvp"]), *args), wanted)
     close(jit(lambda p, t: jvp(F["jvp"], p, t))(*args), wanted)
     close(linearize(F["jvp"], *args[0])[1](*args[1]), wanted[1])
-    # Forward mode of custom vjp is refused.
+
+
+def test_forward_mode_of_custom_vjp_is_refused():
     args = (array(X), array(Y)), (array(Y), array(X))
     text = (
         "forward-mode differentiation (jvp, jacfwd, linearize) reached f, a custom_vjp function, "
@@ -173,21 +178,8 @@ def test_forward_mode():
     ):
         assert message(TypeError, run) == text
 
-    # Defjvps sums the terms.
-    def made(lib, sin, cos):
-        @lib
-        def f(x, y, z):
-            return sin(x) * y
 
-        f.defjvps(lambda t, ans, x, y, z: t * cos(x) * y, lambda t, ans, x, y, z: t * sin(x), None)
-        return f
-
-    f, jf = made(custom_jvp, ew.sin, ew.cos), made(jax.custom_jvp, jnp.sin, jnp.cos)
-    wanted = jax.grad(lambda x, y, z: jf(x, y, z).sum(), (0, 1, 2))(X, Y, X)
-    close(grad(lambda x, y, z: total(f(x, y, z)), (0, 1, 2))(array(X), array(Y), array(X)), wanted)
-
-
-def test_programs_and_surroundings():
+def test_a_staged_call_is_a_readable_equation_that_checks():
     program = jit(lambda x, y: F["jvp"](x, y)["s"]).trace(array(X), array(Y)).program
     check_program(program)
     assert (
@@ -205,20 +197,22 @@ def test_programs_and_surroundings():
   in (c,) }"""
     )
 
-    # A rule that runs when its surroundings are gone.
-    def loss(x, k):
-        f = custom_vjp(lambda a: a * k)
-        f.defvjp(lambda a: (f(a), None), lambda res, ct: (ct * k,))
-        return total(f(x))
 
-    assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
-        "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
-        "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
-        "the rule runs after that function has ended. Pass the value to <lambda> as an argument."
-    )
+def test_defjvps_sums_the_terms():
+    def made(lib, sin, cos):
+        @lib
+        def f(x, y, z):
+            return sin(x) * y
+
+        f.defjvps(lambda t, ans, x, y, z: t * cos(x) * y, lambda t, ans, x, y, z: t * sin(x), None)
+        return f
+
+    f, jf = made(custom_jvp, ew.sin, ew.cos), made(jax.custom_jvp, jnp.sin, jnp.cos)
+    wanted = jax.grad(lambda x, y, z: jf(x, y, z).sum(), (0, 1, 2))(X, Y, X)
+    close(grad(lambda x, y, z: total(f(x, y, z)), (0, 1, 2))(array(X), array(Y), array(X)), wanted)
 
 
-def test_arguments():
+def test_default_arguments_and_names():
     @custom_jvp
     def f(x, scale=2.0):
         return x * scale
@@ -228,7 +222,8 @@ def test_arguments():
     close(grad(lambda x: total(f(x, scale=array(4.0))))(array(X)), np.full(3, 40.0))
     close(grad(lambda x: total(f(scale=3.0, x=x)))(array(X)), np.full(3, 30.0))
 
-    # Arguments that are not differentiated.
+
+def test_arguments_that_are_not_differentiated():
     def made(jvp_lib, vjp_lib, total):
         f = jvp_lib(lambda g, x, n: g(x) * n, nondiff_argnums=(0, 2))
         f.defjvp(lambda g, n, p, t: (f(g, p[0], n), t[0] * 7.0 * n))
@@ -244,27 +239,8 @@ def test_arguments():
         close(value_and_grad(f)(array(X)), jax.value_and_grad(jf)(jnp.asarray(X)))
         close(jit(grad(jit(f)))(array(X)), jax.grad(jf)(jnp.asarray(X)))
 
-    # Places of arguments that are not differentiated.
-    def f(x, k=1):
-        return x
 
-    assert message(ValueError, lambda: custom_jvp(f, nondiff_argnames="q")) == (
-        "custom_jvp function f: nondiff_argnames=('q',) must name its arguments, which are "
-        "(x, k=1)."
-    )
-    assert message(ValueError, lambda: custom_vjp(f, nondiff_argnums=(0, 2))) == (
-        "custom_vjp function f: nondiff_argnums=(0, 2) must name its arguments, which are (x, k=1)."
-    )
-    g = custom_jvp(f, nondiff_argnums=-1)
-    g.defjvp(lambda k, p, t: (p[0], t[0] * k))
-    close(grad(lambda x: total(g(x, 3)))(array(X)), 3 * np.ones(3))
-    assert message(TypeError, lambda: grad(lambda x: total(g(x, q=1)))(array(X))) == (
-        "custom_jvp function f(x, k=1) cannot be called with these arguments: got an unexpected "
-        "keyword argument 'q'."
-    )
-
-
-def test_integers_none_and_zeros():
+def test_none_and_integers_in_bwd():
     f = custom_vjp(lambda x, n, tree: x * 2.0)
     f.defvjp(lambda x, n, tree: (f(x, n, tree), ()), lambda res, ct: (ct * 9.0, None, None))
     n = array([1, 2, 3], np.int32)
@@ -273,7 +249,9 @@ def test_integers_none_and_zeros():
     g = custom_vjp(lambda x, n: x * 2.0)
     g.defvjp(lambda x, n: (g(x, n), n), lambda n, ct: (ct, np.zeros(n.shape, float0)))
     close(grad(lambda x: total(g(x, n)))(array(X)), np.ones(3))
-    # Integer results have no tangent.
+
+
+def test_integer_results_have_no_tangent():
     f = custom_jvp(lambda x, n: (x * 2.0, n))
     f.defjvp(lambda p, t: (f(*p), (t[0] * 4.0, np.zeros((3,), float0))))
     n = array([1, 2, 3], np.int32)
@@ -281,7 +259,9 @@ def test_integers_none_and_zeros():
     h = custom_vjp(lambda x, n: (x * 2.0, n))
     h.defvjp(lambda x, n: (h(x, n), None), lambda res, ct: (ct[0] * 4.0, None))
     close(jit(grad(lambda x: total(h(x, n)[0])))(array(X)), np.full(3, 4.0))
-    # Symbolic zeros.
+
+
+def test_symbolic_zeros():
     seen = []
     f = custom_jvp(lambda x, y: x * y)
 
@@ -333,10 +313,23 @@ def test_values_from_outside_may_not_be_differentiated_by():
     )
 
 
+def test_a_rule_that_runs_when_its_surroundings_are_gone():
+    def loss(x, k):
+        f = custom_vjp(lambda a: a * k)
+        f.defvjp(lambda a: (f(a), None), lambda res, ct: (ct * k,))
+        return total(f(x))
+
+    assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
+        "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
+        "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
+        "the rule runs after that function has ended. Pass the value to <lambda> as an argument."
+    )
+
+
 # -- messages --
 
 
-def test_missing_rules_and_results_of_jvp():
+def test_a_missing_rule_is_named():
     f, g = custom_jvp(F["jvp"].fun), custom_vjp(F["jvp"].fun)
     assert message(AttributeError, lambda: f(array(X), array(Y))) == (
         "custom_jvp function f has no derivative rule: define one with @f.defjvp."
@@ -344,7 +337,18 @@ def test_missing_rules_and_results_of_jvp():
     assert message(AttributeError, lambda: g(array(X), array(Y))) == (
         "custom_vjp function f has no derivative rule: define one with f.defvjp(fwd, bwd)."
     )
-    # What a jvp rule must return.
+
+
+def jvp_message(rule):
+    @custom_jvp
+    def f(x):
+        return x * 2.0
+
+    f.defjvp(rule)
+    return message(TypeError, lambda: grad(lambda x: total(f(x)))(array(X)))
+
+
+def test_what_a_jvp_rule_must_return():
     start = "the derivative rule of custom_jvp function f must return "
     assert jvp_message(lambda p, t: 3) == (
         start + "a pair (result, tangent); it returned 3 of type int."
@@ -357,15 +361,6 @@ def test_missing_rules_and_results_of_jvp():
         start + "tangents with the types of its results; it returned a tangent of type f32[] for a "
         "result of type f32[3]."
     )
-
-
-def jvp_message(rule):
-    @custom_jvp
-    def f(x):
-        return x * 2.0
-
-    f.defjvp(rule)
-    return message(TypeError, lambda: grad(lambda x: total(f(x)))(array(X)))
 
 
 def vjp_message(bwd, fwd=lambda x, y: (x * 2.0, y), kind=TypeError):
@@ -414,7 +409,7 @@ def test_what_fwd_and_bwd_must_return():
     )
 
 
-def test_types_of_rules_and_results():
+def test_arguments_must_be_arrays():
     @custom_jvp
     def f(x, mode):
         return x
@@ -425,20 +420,8 @@ def test_types_of_rules_and_results():
         "its position in nondiff_argnums if it is a constant."
     )
 
-    # Cotangents of another floating type are converted.
-    @custom_vjp
-    def f(x):
-        return x * 2.0
 
-    f.defvjp(lambda x: (x * 2.0, None), lambda res, ct: (ct.astype("bfloat16"),))
-    for loss in (lambda x: total(f(x)), jit(lambda x: total(f(x)))):
-        found = grad(loss)(array(X))
-        assert found.dtype == np.float32
-        close(found, np.ones(3))
-    out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
-    close(pull_back(out), pull_back(out))
-
-    # Results of rules have the types of the function.
+def test_results_of_rules_have_the_types_of_the_function():
     @custom_jvp
     def f(x):
         return {"y": x * 2.0}
@@ -459,3 +442,40 @@ def test_types_of_rules_and_results():
                 f"of the function's result; out['y'] is of type {came.replace('[', '[' + shape)} "
                 f"and not f32[{shape}3]."
             )
+
+
+def test_cotangents_of_another_floating_type_are_converted():
+    @custom_vjp
+    def f(x):
+        return x * 2.0
+
+    f.defvjp(lambda x: (x * 2.0, None), lambda res, ct: (ct.astype("bfloat16"),))
+    for loss in (lambda x: total(f(x)), jit(lambda x: total(f(x)))):
+        found = grad(loss)(array(X))
+        assert found.dtype == np.float32
+        close(found, np.ones(3))
+
+
+def test_places_of_arguments_that_are_not_differentiated():
+    def f(x, k=1):
+        return x
+
+    assert message(ValueError, lambda: custom_jvp(f, nondiff_argnames="q")) == (
+        "custom_jvp function f: nondiff_argnames=('q',) must name its arguments, which are "
+        "(x, k=1)."
+    )
+    assert message(ValueError, lambda: custom_vjp(f, nondiff_argnums=(0, 2))) == (
+        "custom_vjp function f: nondiff_argnums=(0, 2) must name its arguments, which are (x, k=1)."
+    )
+    g = custom_jvp(f, nondiff_argnums=-1)
+    g.defjvp(lambda k, p, t: (p[0], t[0] * k))
+    close(grad(lambda x: total(g(x, 3)))(array(X)), 3 * np.ones(3))
+    assert message(TypeError, lambda: grad(lambda x: total(g(x, q=1)))(array(X))) == (
+        "custom_jvp function f(x, k=1) cannot be called with these arguments: got an unexpected "
+        "keyword argument 'q'."
+    )
+
+
+def test_pulling_back_twice_gives_the_same():
+    out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
+    close(pull_back(out), pull_back(out))

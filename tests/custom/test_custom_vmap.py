@@ -72,7 +72,7 @@ def test_the_rule_is_used_as_in_jax(axes):
     close(ours["vmap"](*args), wanted["vmap"])
 
 
-def test_the_rule_and_derivatives():
+def test_what_the_rule_gets():
     calls = []
     f = made(OURS, calls)
     sw.vmap(f, (0, None))(X, Y[0])
@@ -82,7 +82,10 @@ def test_the_rule_and_derivatives():
     # Once for the value and once for the derivative, in which y has a tangent and is not mapped.
     assert calls == [(2, [True, False]), (2, [True, False])]
     assert float(f(0.0, 1.0)["s"]) == 0.0  # without vmap, the function
-    # By then the linear part is batched without the rule, so only values have its factor.
+
+
+def test_reverse_mode_of_a_single_example():
+    """By then the linear part is batched without the rule, so only values have its factor."""
     slope = sw.vmap(sw.value_and_grad(total(OURS, made(OURS)), (0, 1)))
     value, (by_x, by_y) = slope(X, Y)
     close(value, 3 * (np.sin(X) * Y[:, None]).sum(1), 1e-5)
@@ -90,7 +93,8 @@ def test_the_rule_and_derivatives():
     close(by_y, np.sin(X).sum(1), 1e-5)
     close(sw.jit(slope)(X, Y)[1][0], by_x, 1e-6)
 
-    # Values from outside are differentiated.
+
+def test_values_from_outside_are_differentiated():
     def f(scale):
         @custom_vmap
         def g(x):
@@ -118,34 +122,15 @@ def test_sequential_vmap(axes):
     close(by_x, np.cos(X) * (Y[:, None] if axes[1] == 0 else Y[0]), 1e-5)
 
 
-def test_what_it_gives_and_refuses():
+def test_over_shards():
     mesh = sw.sharding.Mesh(np.array(sw.devices()[:2]), ("x",))
     placed = sw.device_put(X, sw.NamedSharding(mesh, sw.P("x")))
     got = sw.jit(sw.vmap(made(OURS), (0, None)))(placed, Y[0])
     close(got["s"], 3 * np.sin(X), 1e-5)
     assert got["s"].sharding.is_equivalent_to(placed.sharding, 2)
-    # Also if the function returns its argument, or a number.
-    f = custom_vmap(lambda x: (x, 2.0, np.ones(2, np.float32)))
-    f.def_vmap(lambda size, batched, x: ((x, 2.0, np.ones(2)), (batched[0], False, False)))
-    g = sw.custom_batching.sequential_vmap(lambda x: x)
-    for x in (1.0, np.float32(1)):
-        found = [*f(x), g(x)]
-        assert all(isinstance(v, sw.Array) for v in found)
-        assert [v.weak_type for v in found] == [type(x) is float, True, False, type(x) is float]
 
-    # A mapped value from outside is refused.
-    def f(x):
-        @custom_vmap
-        def g(y):
-            return x * y
 
-        g.def_vmap(lambda size, batched, y: (y, True))
-        return g(x)
-
-    assert message(TypeError, sw.vmap(f), X) == (
-        "custom_vmap function g uses a mapped value from outside, which its rule cannot "
-        "see: pass the value to g as an argument."
-    )
+# ------------------------------------------------------------------------------ messages
 
 
 def test_messages():
@@ -188,3 +173,29 @@ def test_messages():
         "function f, says that a result of type f32[3] is batched, so its first "
         "dimension must have size 2.",
     )
+
+
+def test_a_mapped_value_from_outside_is_refused():
+    def f(x):
+        @custom_vmap
+        def g(y):
+            return x * y
+
+        g.def_vmap(lambda size, batched, y: (y, True))
+        return g(x)
+
+    assert message(TypeError, sw.vmap(f), X) == (
+        "custom_vmap function g uses a mapped value from outside, which its rule cannot "
+        "see: pass the value to g as an argument."
+    )
+
+
+def test_what_it_gives_are_arrays():
+    """Also if the function returns its argument, or a number."""
+    f = custom_vmap(lambda x: (x, 2.0, np.ones(2, np.float32)))
+    f.def_vmap(lambda size, batched, x: ((x, 2.0, np.ones(2)), (batched[0], False, False)))
+    g = sw.custom_batching.sequential_vmap(lambda x: x)
+    for x in (1.0, np.float32(1)):
+        found = [*f(x), g(x)]
+        assert all(isinstance(v, sw.Array) for v in found)
+        assert [v.weak_type for v in found] == [type(x) is float, True, False, type(x) is float]

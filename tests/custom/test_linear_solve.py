@@ -55,7 +55,7 @@ def test_more_results_and_other_axes():
     close(sw.jit(lambda a, b: solved(OURS, a, b))(A, B), wanted)
 
 
-def test_scans_and_refs():
+def test_a_tree_within_a_scan():
     def f(lib, w, b):
         def matvec(x):
             return {"u": 3 * x["u"] + w * x["v"], "v": 2 * x["v"] - w * x["u"]}
@@ -79,24 +79,8 @@ def test_scans_and_refs():
     same_as_jax(f, B, B * 2, axes=(0, 0))
     check_grads(lambda w, b: f(OURS, w, b), (B, B * 2), order=2)
 
-    # A ref from outside.
-    def f(b):
-        scale = sw.new_ref(np.float32(2))
-        return lax.custom_linear_solve(lambda x: x * scale[...], b, lambda f, b: b / 2)
 
-    text = message(NotImplementedError, sw.jit(f), np.float32([2]))
-    assert text.startswith(
-        "Ref{f32[]} from outside is used in a function that is staged by "
-        "custom_linear_solve of <lambda>, called at "
-    )
-    assert text.endswith(
-        "which does not support refs. Read the ref beforehand and pass the value; `jit`, "
-        "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
-        "`while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
-    )
-
-
-def test_the_system_and_its_sharding():
+def test_only_the_system_is_differentiated():
     def f(a, b):
         return swnp.sum(solved(OURS, a, b))
 
@@ -105,7 +89,9 @@ def test_the_system_and_its_sharding():
     names = [e.op.name for e in program.eqns]
     assert names.count("custom_linear_solve") == 2  # forward, and with the transpose
     assert "scan" not in names
-    # A sharded right hand side stays sharded.
+
+
+def test_a_sharded_right_hand_side_stays_sharded():
     mesh = Mesh(np.array(sw.devices()), ("x",))
     rows = NamedSharding(mesh, P("x"))
     b = sw.device_put(np.linspace(0, 1, 16, dtype=np.float32), rows)
@@ -195,3 +181,20 @@ def test_effects(ordered):
     found, told = runs(sw.jit(sw.grad(lambda b: swnp.sum(f(b)))), b)
     close(found, np.float32([1, 1]) / 16)
     assert told == [16.0, 4.0, 1.0, 0.25]
+
+
+def test_a_ref_from_outside():
+    def f(b):
+        scale = sw.new_ref(np.float32(2))
+        return lax.custom_linear_solve(lambda x: x * scale[...], b, lambda f, b: b / 2)
+
+    text = message(NotImplementedError, sw.jit(f), np.float32([2]))
+    assert text.startswith(
+        "Ref{f32[]} from outside is used in a function that is staged by "
+        "custom_linear_solve of <lambda>, called at "
+    )
+    assert text.endswith(
+        "which does not support refs. Read the ref beforehand and pass the value; `jit`, "
+        "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
+        "`while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
+    )

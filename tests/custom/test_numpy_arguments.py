@@ -90,7 +90,7 @@ def test_a_call_without_a_transform(kind):
     assert isinstance(out, sw.Array) and out.dtype == np.float32
 
 
-def test_trees_and_custom_vmap():
+def test_trees_and_settings():
     got = []
 
     def fun(params, mode, n):
@@ -105,24 +105,9 @@ def test_trees_and_custom_vmap():
     assert isinstance(params["w"], sw.Array) and params["b"] is None
     assert mode == "slow" and n is table
     assert isinstance(out["out"], sw.Array) and out["all"][1] == "slow"
-    # Custom vmap.
-    got = []
-
-    @sw.custom_batching.custom_vmap
-    def f(x, y):
-        return x * y
-
-    @f.def_vmap
-    def rule(size, batched, x, y):
-        got.extend([x, y])
-        return x * y, True
-
-    out = sw.vmap(f, (0, None))(np.arange(3.0), np.float64(2))
-    assert all(isinstance(v, sw.Array) for v in got) and out.dtype == np.float32
-    np.testing.assert_array_equal(out, [0, 2, 4])
 
 
-def test_rules_that_give_numpy_and_integers():
+def test_rules_that_give_numpy():
     @sw.custom_vjp
     def f(x):
         return x.sum()
@@ -131,7 +116,9 @@ def test_rules_that_give_numpy_and_integers():
     g = sw.grad(f)(snp.arange(3.0))
     assert isinstance(g, sw.Array) and g.dtype == np.float32
     np.testing.assert_array_equal(g, [2, 2, 2])
-    # Integers have float0 tangents.
+
+
+def test_integers_have_float0_tangents():
     got = []
 
     @sw.custom_jvp
@@ -146,3 +133,20 @@ def test_rules_that_give_numpy_and_integers():
     np.testing.assert_array_equal(sw.grad(lambda x: f(x, np.int64(3)))(2.0), 3.0)
     ((_, n), (_, t)) = got[0]
     assert isinstance(n, sw.Array) and n.dtype == np.int32 and t.dtype == float0
+
+
+def test_custom_vmap():
+    got = []
+
+    @sw.custom_batching.custom_vmap
+    def f(x, y):
+        return x * y
+
+    @f.def_vmap
+    def rule(size, batched, x, y):
+        got.extend([x, y])
+        return x * y, True
+
+    out = sw.vmap(f, (0, None))(np.arange(3.0), np.float64(2))
+    assert all(isinstance(v, sw.Array) for v in got) and out.dtype == np.float32
+    np.testing.assert_array_equal(out, [0, 2, 4])

@@ -138,7 +138,7 @@ def test_second_derivatives_with_optimize_remat():
     assert_same(of(sw, jnp, {"optimize_remat": True}), of(jax, jax.numpy, {}), 1e-4)
 
 
-def test_residuals_and_none():
+def test_numbers_among_residuals_are_numbers():
     seen = []
 
     @sw.custom_vjp
@@ -168,7 +168,8 @@ def test_residuals_and_none():
     assert {*seen} == {(True, 3, 0.5)}
     assert {tuple(map(type, row)) for row in seen} == {(bool, int, float)}
 
-    # None in an argument has none as its cotangent.
+
+def test_none_in_an_argument_has_none_as_its_cotangent():
     @sw.custom_vjp
     def f(tree):
         return tree["a"] * 2

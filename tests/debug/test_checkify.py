@@ -131,7 +131,7 @@ def test_outside_of_vmap_and_inside(f: Any) -> None:
     assert lines[0] == "at mapped index 0, 1: x must be positive: -2.0 and -4.0 (`check` failed)"
 
 
-def test_programs_that_hold_others() -> None:
+def test_vmap_of_loops_and_branches() -> None:
     xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):
         error, _ = sw.vmap(checkify.checkify(lambda x, f=f: f(OURS, x)))(xs)
@@ -139,7 +139,8 @@ def test_programs_that_hold_others() -> None:
         lines = [f"at mapped index {i}: {text}" for i, text in enumerate(alone) if text]
         assert error.get() == "\n".join(lines)
 
-    # Derivatives of checked functions.
+
+def test_derivatives_of_checked_functions() -> None:
     def loss(x: Any) -> Any:
         error, y = checkify.checkify(lambda x: positive(OURS, x))(x)
         return y, error
@@ -148,15 +149,6 @@ def test_programs_that_hold_others() -> None:
     assert float(g) == 1.25 and error.get() is None
     (_, error), _ = sw.jit(sw.value_and_grad(loss, has_aux=True))(np.float32(-4.0))
     assert error.get() == "x must be positive: -4.0 and -8.0 (`check` failed)"
-
-    # Derivatives of checked functions with refs.
-    def f(x: Any) -> Any:
-        r = sw.new_ref(x)
-        error, _ = checkify.checkify(lambda: r.set(jnp.sin(r[...])), checkify.nan_checks)()
-        return r[...] * 2, error
-
-    g, error = sw.jit(sw.grad(f, has_aux=True))(np.float32(0.5))
-    assert float(g) == pytest.approx(2 * np.cos(0.5)) and error.get() is None
 
 
 def quotient(lib: Any, x: Any, y: Any) -> Any:
@@ -255,7 +247,7 @@ def test_errors_are_thrown_with_their_line() -> None:
     checkify.init_error.throw()
 
 
-def test_where_checks_are_made() -> None:
+def test_checks_outside_of_checkify() -> None:
     positive(OURS, np.float32(1))
     with pytest.raises(checkify.JaxRuntimeError) as e:
         positive(OURS, np.float32(-1))
@@ -269,6 +261,8 @@ def test_where_checks_are_made() -> None:
         "error as a value."
     )
 
+
+def test_debug_checks_are_for_checkify_only() -> None:
     def f(x: Any) -> Any:
         checkify.debug_check(x > 0, "no")
         return x
@@ -277,7 +271,7 @@ def test_where_checks_are_made() -> None:
     assert checkify.checkify(f)(-1.0)[0].get() == "no (`check` failed)"
 
 
-def test_staging_and_what_cannot_be_looked_into() -> None:
+def test_nothing_is_staged_twice() -> None:
     count = 0
 
     def f(x: Any) -> Any:
@@ -292,23 +286,8 @@ def test_staging_and_what_cannot_be_looked_into() -> None:
     assert count == 1
     check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
 
-    # What cannot be looked into.
-    def f(b: Any) -> Any:
-        def matvec(x: Any) -> Any:
-            checkify.check(x.sum() < 9, "m")
-            return x * 2
 
-        return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
-
-    with pytest.raises(
-        NotImplementedError,
-        match=r"^checkify does not support checks in the "
-        r"functions of ",
-    ):
-        checkify.checkify(f)(jnp.ones(2))
-
-
-def test_keys_and_small_integers() -> None:
+def test_keys_in_messages() -> None:
     def f(x: Any, key: Any) -> Any:
         checkify.check(x > 0, "x={x}, key={}", key, x=x)
         return x
@@ -319,16 +298,6 @@ def test_keys_and_small_integers() -> None:
         assert run(-1.0, key)[0].get() == "x=-1.0, key=[0 7] (`check` failed)"
     with pytest.raises(checkify.JaxRuntimeError, match=r"x=-1.0, key=\[0 7\]"):
         f(np.float32(-1), key)
-    # Small integers as indices.
-    f = checkify.checkify(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), checkify.index_checks)
-    x = np.ones(300, np.float32)
-    for i in (np.int8(100), np.uint8(255)):
-        assert f(x, i)[0].get() is None
-    assert f(x, np.int8(-1))[0].get() is None  # counted from the end
-    assert f(x[:100], np.uint8(200))[0].get() == (
-        "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
-        "with size 100. "
-    )
 
 
 def test_arguments_are_checked() -> None:
@@ -376,6 +345,34 @@ def test_arguments_are_checked() -> None:
         "checkify.check_error takes an error that `checkify` returned; got None of type NoneType.",
         lambda: checkify.check_error(None),
     )  # pyright: ignore[reportArgumentType]
+
+
+def test_what_cannot_be_looked_into() -> None:
+    def f(b: Any) -> Any:
+        def matvec(x: Any) -> Any:
+            checkify.check(x.sum() < 9, "m")
+            return x * 2
+
+        return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
+
+    with pytest.raises(
+        NotImplementedError,
+        match=r"^checkify does not support checks in the "
+        r"functions of ",
+    ):
+        checkify.checkify(f)(jnp.ones(2))
+
+
+def test_small_integers_as_indices() -> None:
+    f = checkify.checkify(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), checkify.index_checks)
+    x = np.ones(300, np.float32)
+    for i in (np.int8(100), np.uint8(255)):
+        assert f(x, i)[0].get() is None
+    assert f(x, np.int8(-1))[0].get() is None  # counted from the end
+    assert f(x[:100], np.uint8(200))[0].get() == (
+        "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
+        "with size 100. "
+    )
 
 
 def with_refs(lib: Any, x: Any) -> Any:
@@ -428,6 +425,16 @@ def test_refs_of_callers_are_written(jitted: bool) -> None:
     assert (passed[...].tolist(), outer[...]) == ([3.0, 0.0], 2)
     error, y = g(passed, np.float32(1.5))
     assert (error.get(), y, outer[...]) == (None, 3, 3)
+
+
+def test_derivatives_of_checked_functions_with_refs() -> None:
+    def f(x: Any) -> Any:
+        r = sw.new_ref(x)
+        error, _ = checkify.checkify(lambda: r.set(jnp.sin(r[...])), checkify.nan_checks)()
+        return r[...] * 2, error
+
+    g, error = sw.jit(sw.grad(f, has_aux=True))(np.float32(0.5))
+    assert float(g) == pytest.approx(2 * np.cos(0.5)) and error.get() is None
 
 
 def test_shard_maps_without_checks_communicate_nothing() -> None:

@@ -190,36 +190,13 @@ class Odd:
         return "Odd()"
 
 
-def test_the_nearest_call(explained, caplog):
+def test_static_values_that_look_alike(explained, caplog):
     f = sw.jit(lambda a, how: a, static_argnums=1)
     f(X, Odd())
     f(X, Odd())
     assert messages(caplog)[1].split("\n  ")[1] == (
         "static argument how is Odd(), which does not equal the earlier one of type Odd"
     )
-    # The nearest call is shown and another tree is far.
-    f = sw.jit(named_f)
-    f({"a": X})
-    f([X.astype(np.int32)[:2]])
-    f({"a": X[:4]})
-    with sw.enable_x64(True):
-        f({"a": X[:4].astype(np.float16)})
-    last = messages(caplog)[-1]
-    assert last == (
-        "jit of f: cache miss; differs from the closest of 3 cached calls:\n"
-        "  the flag enable_x64 is True, not False\n"
-        "  x['a'] has dtype float16, not float32"
-    )
-    # A function that is made each time.
-    for _ in range(2):
-        other = object()  # it has no fingerprint
-        sw.jit(lambda a: a + 1 if other else a)(X)  # noqa: B023
-    assert messages(caplog) == [
-        "jit of <lambda>: cache miss; the function has not been called before.",
-        "jit of <lambda>: cache miss; this function object has not been called before, but another "
-        "one with the same code has. It is created again each time: jit it once, outside of the "
-        "loop or function that creates it.",
-    ]
 
 
 def test_the_context(explained, caplog):
@@ -233,6 +210,33 @@ def test_the_context(explained, caplog):
         [],
         ["the flag enable_x64 is True, not False"],
         ["the flag numpy_rank_promotion is 'raise', not 'allow'"],
+    ]
+
+
+def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
+    f = sw.jit(named_f)
+    f({"a": X})
+    f([X.astype(np.int32)[:2]])
+    f({"a": X[:4]})
+    with sw.enable_x64(True):
+        f({"a": X[:4].astype(np.float16)})
+    last = messages(caplog)[-1]
+    assert last == (
+        "jit of f: cache miss; differs from the closest of 3 cached calls:\n"
+        "  the flag enable_x64 is True, not False\n"
+        "  x['a'] has dtype float16, not float32"
+    )
+
+
+def test_a_function_that_is_made_each_time(explained, caplog):
+    for _ in range(2):
+        other = object()  # it has no fingerprint
+        sw.jit(lambda a: a + 1 if other else a)(X)  # noqa: B023
+    assert messages(caplog) == [
+        "jit of <lambda>: cache miss; the function has not been called before.",
+        "jit of <lambda>: cache miss; this function object has not been called before, but another "
+        "one with the same code has. It is created again each time: jit it once, outside of the "
+        "loop or function that creates it.",
     ]
 
 
@@ -323,7 +327,7 @@ def test_log_compiles(caplog):
 # ------------------------------------------------------------------------------ compiler options
 
 
-def test_options():
+def test_an_unknown_option_is_named():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_mth": True})
     assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: No such compile option: 'xla_cpu_enable_fast_mth' in jaxlib "
@@ -334,7 +338,9 @@ def test_options():
     assert str(caught.value) == (
         f"compiler_options: No such compile option: 'zzz' in jaxlib {backend.JAXLIB_VERSION}."
     )
-    # A value that an option cannot have.
+
+
+def test_a_value_that_an_option_cannot_have():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": "quick"})
     assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it requires "
@@ -357,7 +363,8 @@ def test_options():
         "jit of f: compiler_options must be a dict of XLA options by name; got ['xla_dump_to']."
     )
 
-    # Values that are equal but of another type are other options.
+
+def test_values_that_are_equal_but_of_another_type_are_other_options():
     def run(value):
         options = {"xla_cpu_enable_fast_math": value}
         return sw.jit(lambda a: a * 7.5, compiler_options=options)(X)

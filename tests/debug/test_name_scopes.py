@@ -34,32 +34,21 @@ def f(x: Any) -> Any:
     return y + 1
 
 
-def test_names_are_joined():
+def test_names_are_joined_also_through_nested_jit():
     assert names(f, X) >= {
         "jit(f)/a/sin",
         "jit(f)/a/b/jit(<lambda>)/turn/cos",
         "jit(f)/a/b/jit(<lambda>)/mul",
         "jit(f)/add",
     }
+
+
+def test_debug_text_says_names_and_lines():
     text = sw.jit(f).lower(X).as_text(debug_info=True)
     assert f'loc("jit(f)/a/sin"("{__file__}":' in text
-    # Names in loops and branches.
-    assert names(loop, X) >= {"jit(loop)/loop/body/tan", "jit(loop)/loop/body/mul"}
-
-    def choose(x: Any) -> Any:
-        with sw.named_scope("choose"):
-            return lax.cond(x[0] > 0, sw.named_scope("yes")(snp.sin), snp.cos, x)
-
-    assert names(choose, X) >= {"jit(choose)/choose/yes/sin", "jit(choose)/choose/cos"}
-
-    def g(x: Any) -> Any:
-        with sw.named_scope('a "b" é\\'):
-            return snp.sin(x)
-
-    assert sw.jit(g)(X).shape == X.shape
 
 
-def test_names_of_functions_and_maps():
+def test_a_function_is_decorated():
     @sw.named_scope("whole")
     def g(x: Any) -> Any:
         return snp.tan(x) if x.ndim == 1 else g(x[0])
@@ -68,27 +57,6 @@ def test_names_of_functions_and_maps():
     assert "jit(g)/whole/whole/tan" in names(g, X[None])
     assert sw.named_call(g).__name__ == "g"
     assert names(sw.named_call(snp.tan), X) == {"jit(tan)/tan/tan"}
-    # Names inside shard map.
-    mesh = sw.make_mesh((8,), ("x",))
-
-    def part(x: Any) -> Any:
-        with sw.named_scope("sum"):
-            return lax.psum(x.sum(), "x")
-
-    whole = sw.shard_map(part, mesh=mesh, in_specs=sw.P("x"), out_specs=sw.P())
-    (found,) = explain.collectives(sw.jit(whole).lower(X).compile())
-    assert "/sum/psum" in found.op_name
-    np.testing.assert_allclose(sw.jit(whole)(X), X.sum())
-    # Reports of communication say names.
-    mesh = sw.make_mesh((8,), ("x",))
-    given = sw.device_put(X, sw.NamedSharding(mesh, sw.P("x")))
-
-    def total(x: Any) -> Any:
-        with sw.named_scope("norm"):
-            return (x * x).sum()
-
-    (found,) = explain.collectives(sw.jit(total).lower(given).compile())
-    assert found.op_name == "jit(total)/norm/reduce_sum"
 
 
 def loop(x: Any) -> Any:
@@ -100,7 +68,17 @@ def loop(x: Any) -> Any:
         return lax.scan(body, x, None, length=3)[0]
 
 
-def test_where_names_are():
+def test_names_in_loops_and_branches():
+    assert names(loop, X) >= {"jit(loop)/loop/body/tan", "jit(loop)/loop/body/mul"}
+
+    def choose(x: Any) -> Any:
+        with sw.named_scope("choose"):
+            return lax.cond(x[0] > 0, sw.named_scope("yes")(snp.sin), snp.cos, x)
+
+    assert names(choose, X) >= {"jit(choose)/choose/yes/sin", "jit(choose)/choose/cos"}
+
+
+def test_names_under_transforms():
     def slope(x: Any) -> Any:
         with sw.named_scope("loss"):
             return sw.grad(lambda x: f(x).sum())(x)
@@ -111,10 +89,14 @@ def test_where_names_are():
     assert "jit(f)/a/sin" in names(sw.vmap(f), X[:, None])
     assert any("/loop/body/" in name for name in names(sw.grad(lambda x: loop(x).sum()), X))
     assert "jit(<lambda>)/a/cos" in names(lambda x: sw.jvp(f, (x,), (x,))[1], X)
+
+
+def test_names_change_no_values():
     np.testing.assert_allclose(sw.jit(f)(X), np.cos(np.sin(X)) * 2 + 1, rtol=1e-5)
     np.testing.assert_allclose(f(X), np.cos(np.sin(X)) * 2 + 1, rtol=1e-5)
 
-    # What is outside of a program is not in it.
+
+def test_what_is_outside_of_a_program_is_not_in_it():
     def plain(x: Any) -> Any:
         return snp.sin(x) * 3.5
 
@@ -148,6 +130,31 @@ def test_programs_that_differ_in_names_only_are_told_apart():
     assert names(two, X) >= {"jit(two)/first/sin", "jit(two)/second/sin"}
 
 
+def test_reports_of_communication_say_names():
+    mesh = sw.make_mesh((8,), ("x",))
+    given = sw.device_put(X, sw.NamedSharding(mesh, sw.P("x")))
+
+    def total(x: Any) -> Any:
+        with sw.named_scope("norm"):
+            return (x * x).sum()
+
+    (found,) = explain.collectives(sw.jit(total).lower(given).compile())
+    assert found.op_name == "jit(total)/norm/reduce_sum"
+
+
+def test_names_inside_shard_map():
+    mesh = sw.make_mesh((8,), ("x",))
+
+    def part(x: Any) -> Any:
+        with sw.named_scope("sum"):
+            return lax.psum(x.sum(), "x")
+
+    whole = sw.shard_map(part, mesh=mesh, in_specs=sw.P("x"), out_specs=sw.P())
+    (found,) = explain.collectives(sw.jit(whole).lower(X).compile())
+    assert "/sum/psum" in found.op_name
+    np.testing.assert_allclose(sw.jit(whole)(X), X.sum())
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
@@ -157,3 +164,11 @@ def test_programs_that_differ_in_names_only_are_told_apart():
 )
 def test_a_name_is_a_text(name: Any, kind: type[Exception], message: str):
     assert error_of(kind, sw.named_scope, name) == message
+
+
+def test_names_that_have_to_be_quoted():
+    def g(x: Any) -> Any:
+        with sw.named_scope('a "b" é\\'):
+            return snp.sin(x)
+
+    assert sw.jit(g)(X).shape == X.shape

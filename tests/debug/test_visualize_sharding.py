@@ -71,14 +71,16 @@ def simulated(cuts: tuple[int, ...]) -> SimpleNamespace:
 # ---- one and two dimensions ----------------------------------------------------------------------
 
 
-def test_boxes():
+def test_scalar():
     expected = """
  ┌─────────────────────┐
  │ CPU 0,1,2,3,4,5,6,7 │
  └─────────────────────┘
 """
     assert draw((), P()) == expected.strip("\n")
-    # One dimension.
+
+
+def test_one_dimension():
     expected = """
   0:4       4:8       8:12      12:16
  ┌─────────┬─────────┬─────────┬─────────┐
@@ -86,7 +88,9 @@ def test_boxes():
  └─────────┴─────────┴─────────┴─────────┘
 """
     assert draw((16,), P("data")) == expected.strip("\n")
-    # Two dimensions.
+
+
+def test_two_dimensions():
     check(
         draw((8, 16), P("data", "model")),
         """
@@ -104,7 +108,7 @@ def test_boxes():
     )
 
 
-def test_replicas_and_slices():
+def test_replicated_over_one_axis():
     check(
         draw((8, 16), P(None, "model")),
         """
@@ -114,27 +118,9 @@ def test_replicas_and_slices():
             └─────────────┴─────────────┘
         """,
     )
-    # Three split dimensions are slices.
-    check(
-        draw((4, 8, 16), P("a", "b", "c"), sizes=CUBE),
-        """
-        [0:2, rows, columns]   [2:4, rows, columns]
-             0:8     8:16           0:8     8:16
-            ┌───────┬───────┐      ┌───────┬───────┐
-        0:4 │ CPU 0 │ CPU 1 │  0:4 │ CPU 4 │ CPU 5 │
-            ├───────┼───────┤      ├───────┼───────┤
-        4:8 │ CPU 2 │ CPU 3 │  4:8 │ CPU 6 │ CPU 7 │
-            └───────┴───────┘      └───────┴───────┘
-        """,
-    )
-    below = draw((4, 8, 16), P("a", "b", "c"), 40, sizes=CUBE).splitlines()
-    assert [line for line in below if "rows" in line] == [
-        "[0:2, rows, columns]",
-        "[2:4, rows, columns]",
-    ]
 
 
-def test_narrow_terminals():
+def test_narrow_terminal_wraps_device_lists():
     expected = """
   0:4      4:8      8:12     12:16
  ┌────────┬────────┬────────┬────────┐
@@ -143,7 +129,9 @@ def test_narrow_terminals():
  └────────┴────────┴────────┴────────┘
 """
     assert draw((16,), P("data"), width=40) == expected.strip("\n")
-    # Too narrow for boxes is a table.
+
+
+def test_too_narrow_for_boxes_is_a_table():
     check(
         draw((64,), P(("data", "model")), width=30),
         """
@@ -166,7 +154,7 @@ def test_narrow_terminals():
 # ---- more dimensions -----------------------------------------------------------------------------
 
 
-def test_three_dimensions():
+def test_three_dimensions_split_in_two():
     check(
         draw((4, 8, 16), P("model", None, "data")),
         """
@@ -179,7 +167,9 @@ def test_three_dimensions():
             └───────┴───────┴───────┴───────┘
         """,
     )
-    # Three dimensions split in one.
+
+
+def test_three_dimensions_split_in_one():
     check(
         draw((4, 8, 16), P(None, "model")),
         """
@@ -194,7 +184,27 @@ def test_three_dimensions():
     )
 
 
-def test_what_is_left_out():
+def test_three_split_dimensions_are_slices():
+    check(
+        draw((4, 8, 16), P("a", "b", "c"), sizes=CUBE),
+        """
+        [0:2, rows, columns]   [2:4, rows, columns]
+             0:8     8:16           0:8     8:16
+            ┌───────┬───────┐      ┌───────┬───────┐
+        0:4 │ CPU 0 │ CPU 1 │  0:4 │ CPU 4 │ CPU 5 │
+            ├───────┼───────┤      ├───────┼───────┤
+        4:8 │ CPU 2 │ CPU 3 │  4:8 │ CPU 6 │ CPU 7 │
+            └───────┴───────┘      └───────┴───────┘
+        """,
+    )
+    below = draw((4, 8, 16), P("a", "b", "c"), 40, sizes=CUBE).splitlines()
+    assert [line for line in below if "rows" in line] == [
+        "[0:2, rows, columns]",
+        "[2:4, rows, columns]",
+    ]
+
+
+def test_many_slices_leave_out_the_middle():
     drawn = printed(ShardingPicture((32, 4, 4), simulated((32, 4, 4))), 60)
     lines = drawn.splitlines()
     headings = [line for line in lines if "rows" in line]
@@ -203,7 +213,9 @@ def test_what_is_left_out():
         "    └─────────┴─────────┴─────────┴─────────┘",
         "512 blocks, some of which are not shown.",
     ]
-    # Many blocks leave out the middle.
+
+
+def test_many_blocks_leave_out_the_middle():
     drawn = printed(ShardingPicture((12, 1000), simulated((12, 1000))), 40)
     check(
         "\n".join([*drawn.splitlines()[:5], *drawn.splitlines()[-8:]]),
@@ -223,6 +235,9 @@ def test_what_is_left_out():
         shown.
         """,
     )
+
+
+def test_eight_thousand_devices_are_not_all_drawn():
     drawn = printed(ShardingPicture((128, 64), simulated((128, 64))), 80)
     assert len(drawn.splitlines()) < 40
     assert drawn.splitlines()[-1] == "8,192 blocks, some of which are not shown."
@@ -231,7 +246,7 @@ def test_what_is_left_out():
 # ---- uneven, coloured, large ---------------------------------------------------------------------
 
 
-def test_sizes():
+def test_sizes_are_drawn_in_proportion():
     check(
         printed(ShardingPicture((5, 3), simulated((2, 2)))),
         """
@@ -244,7 +259,9 @@ def test_sizes():
             └──────────────┴───────┘
         """,
     )
-    # Blocks without elements.
+
+
+def test_blocks_without_elements():
     expected = """
   0:2          2:4          4:5      5:5
  ┌────────────┬────────────┬────────┬──────────┐
@@ -264,7 +281,7 @@ def test_sizes():
     )
 
 
-def test_scale_and_names():
+def test_scale():
     check(
         draw((8, 16), P("model"), scale=2),
         """
@@ -278,33 +295,24 @@ def test_scale_and_names():
             └──────────────────────────┘
         """,
     )
-    # Names of axes are one line of text.
-    named = mesh(**{"a\n\x1b[31m": 2, "[red]": 2})
-    check(
-        printed(MeshPicture(named)),
-        """
-        mesh of 4 devices (a��[31m: 2, [red]: 2)
-                   [red]=0   [red]=1
-                  ┌─────────┬─────────┐
-        a��[31m=0 │  CPU 0  │  CPU 1  │
-                  ├─────────┼─────────┤
-        a��[31m=1 │  CPU 2  │  CPU 3  │
-                  └─────────┴─────────┘
-        """,
-    )
 
 
-def test_lists_of_devices():
+def test_long_device_lists_show_ends_and_length():
     devices = [Device(id=i, platform="tpu") for i in range(4096)]
     whole = SimpleNamespace(
         devices_indices_map=lambda shape: dict.fromkeys(devices, (slice(None),))
     )
     assert "TPU 0,1,…,4095 (4096)" in printed(ShardingPicture((8,), whole))
+
+
+def test_blocks_lists_ranges_and_holders():
     cut = blocks((8, 16), NamedSharding(mesh(**FLAT), P(None, "model")))
     assert cut.ranges == (((0, 8),), ((0, 8), (8, 16)))
     ids = {place: [device.id for device in devices] for place, devices in cut.holders.items()}
     assert ids == {(0, 0): [0, 2, 4, 6], (0, 1): [1, 3, 5, 7]}
-    # Devices of other processes are marked.
+
+
+def test_devices_of_other_processes_are_marked():
     devices = [Device(id=i, platform="gpu", process_index=i // 4) for i in range(12)]
     spread = sw.sharding.NamedSharding(
         sw.sharding.Mesh(np.array(devices).reshape(3, 4), ("host", "x")), sw.P("x")
@@ -345,6 +353,22 @@ def test_any_kind_of_sharding():
             ├───────┼───────┤
         2:3 │ CPU 2 │ CPU 3 │
             └───────┴───────┘
+        """,
+    )
+
+
+def test_names_of_axes_are_one_line_of_text():
+    named = mesh(**{"a\n\x1b[31m": 2, "[red]": 2})
+    check(
+        printed(MeshPicture(named)),
+        """
+        mesh of 4 devices (a��[31m: 2, [red]: 2)
+                   [red]=0   [red]=1
+                  ┌─────────┬─────────┐
+        a��[31m=0 │  CPU 0  │  CPU 1  │
+                  ├─────────┼─────────┤
+        a��[31m=1 │  CPU 2  │  CPU 3  │
+                  └─────────┴─────────┘
         """,
     )
 
@@ -400,31 +424,16 @@ def test_never_wider_than_the_terminal(width, spec):
     assert max(map(len, draw((64, 64), spec, width=width).splitlines())) <= width
 
 
-def test_arrays_and_meshes_of_three_axes(capsys):
+def test_arrays_print(capsys):
     x = jax.device_put(np.zeros((8, 16)), NamedSharding(mesh(**FLAT), P("data", "model")))
     visualize_array_sharding(x, max_width=40)
     assert "6:8 │ CPU 6 │ CPU 7 │" in capsys.readouterr().out
-    # Mesh of three axes.
-    visualize_mesh(mesh(**CUBE), console=Console(width=80, color_system=None))
-    check(
-        "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()),
-        """
-        mesh of 8 devices (a: 2, b: 2, c: 2)
-        a=0                    a=1
-             c=0     c=1            c=0     c=1
-            ┌───────┬───────┐      ┌───────┬───────┐
-        b=0 │ CPU 0 │ CPU 1 │  b=0 │ CPU 4 │ CPU 5 │
-            ├───────┼───────┤      ├───────┼───────┤
-        b=1 │ CPU 2 │ CPU 3 │  b=1 │ CPU 6 │ CPU 7 │
-            └───────┴───────┘      └───────┴───────┘
-        """,
-    )
 
 
 # ---- meshes --------------------------------------------------------------------------------------
 
 
-def test_meshes():
+def test_mesh():
     check(
         printed(MeshPicture(mesh(**FLAT))),
         """
@@ -441,7 +450,26 @@ def test_meshes():
                └─────────┴─────────┘
         """,
     )
-    # Mesh too wide for boxes lists ids.
+
+
+def test_mesh_of_three_axes(capsys):
+    visualize_mesh(mesh(**CUBE), console=Console(width=80, color_system=None))
+    check(
+        "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()),
+        """
+        mesh of 8 devices (a: 2, b: 2, c: 2)
+        a=0                    a=1
+             c=0     c=1            c=0     c=1
+            ┌───────┬───────┐      ┌───────┬───────┐
+        b=0 │ CPU 0 │ CPU 1 │  b=0 │ CPU 4 │ CPU 5 │
+            ├───────┼───────┤      ├───────┼───────┤
+        b=1 │ CPU 2 │ CPU 3 │  b=1 │ CPU 6 │ CPU 7 │
+            └───────┴───────┘      └───────┴───────┘
+        """,
+    )
+
+
+def test_mesh_too_wide_for_boxes_lists_ids():
     check(
         printed(MeshPicture(mesh(x=8)), 40),
         """

@@ -33,7 +33,7 @@ def attributes(fun: Any, *args: Any) -> dict[str, list[str]]:
     return found
 
 
-def test_blocks():
+def test_a_block_gives_attributes_to_its_instructions_and_to_no_others():
     def f(x: Any) -> Any:
         y = snp.sin(x)
         with set_xla_metadata(group="a", on=True, count=3):
@@ -47,7 +47,8 @@ def test_blocks():
     assert re.search(r'cosine\(.*frontend_attributes=\{count="3",group="a",on="true"\}', compiled)
     np.testing.assert_allclose(sw.jit(f)(X), np.tan(np.cos(np.sin(X))), rtol=1e-4)
 
-    # Inner blocks count and none takes away.
+
+def test_inner_blocks_count_and_none_takes_away():
     def f(x: Any) -> Any:
         with set_xla_metadata(a="1", b="2"):
             with set_xla_metadata(a=None, b="3", c='x/y = "\0"'):
@@ -60,7 +61,7 @@ def test_blocks():
     assert found["cosine"] == ['a = "1", b = "2"']
 
 
-def test_values_and_functions():
+def test_a_value_names_the_instruction_that_computes_it():
     def f(x: Any, k: Any) -> Any:
         both = {"s": snp.sin(x), "c": lax.top_k(x, 2)[1]}
         both = set_xla_metadata(both, tag="here")
@@ -74,7 +75,8 @@ def test_values_and_functions():
     np.testing.assert_array_equal(set_xla_metadata(X, a=1), X)
     np.testing.assert_array_equal(sw.vmap(lambda x: set_xla_metadata(x, a=1))(X), X)
 
-    # A decorated jitted function has a program of its own.
+
+def test_a_decorated_jitted_function_has_a_program_of_its_own():
     @sw.jit
     def f(x: Any) -> Any:
         return inner(x) + 1
@@ -92,7 +94,7 @@ def test_values_and_functions():
     assert "frontend" not in f.lower(X).as_text()
 
 
-def test_under_transforms_and_over_devices():
+def test_derivatives_and_maps_keep_attributes_and_named_scopes_stay():
     def f(x: Any) -> Any:
         with sw.named_scope("part"), set_xla_metadata(k="v"):
             return snp.sin(x).sum()
@@ -103,7 +105,8 @@ def test_under_transforms_and_over_devices():
     assert 'op_name="jit(f)/part/sin"' in text
     assert sw.make_jaxpr(f)(X).eqns[0].source_info.name_stack.stack == ("part",)
 
-    # Attributes over devices.
+
+def test_attributes_over_devices():
     def f(x: Any) -> Any:
         with set_xla_metadata(k="v"):
             return (x @ x.T).sum()

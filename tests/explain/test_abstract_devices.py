@@ -56,6 +56,14 @@ def of_maps(mesh):
     )(a)
 
 
+def test_layouts_of_arguments_are_those_of_the_program():
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    given = Format(Layout((1, 0)), over(mesh, "x", "y"))
+    there = abstract_devices.described(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=given))
+    assert there.layout == Layout((1, 0)) and there.sharding.spec == P("x", "y")
+    assert isinstance(there.sharding.mesh, Mesh)
+
+
 ASKED = [of_arguments, of_arguments_and_results, of_results, with_layouts, of_constraints, of_maps]
 
 
@@ -67,16 +75,21 @@ def test_shardings_that_a_program_asks_for(asked):
     assert (here.mesh, here.devices, here.memory) == (there.mesh, there.devices, there.memory)
 
 
-def test_shardings_over_abstract_meshes():
+def test_explicit_shardings_that_a_program_asks_for():
     f = sw.jit(lambda a: a.sum(0), in_shardings=over(EXPLICIT, "x"))
     (row,) = explain(f)(A).communication
     assert (row.kind, row.axes, row.call) == (
         "all-reduce", ("x",), "reduce_sum(f32[8@x,16]) → f32[16]"
     )  # fmt: skip
+
+
+def test_specs_over_an_abstract_mesh_in_scope():
     with sw.sharding.use_abstract_mesh(AUTO):
         report = explain(sw.jit(product, in_shardings=(P("x", "y"), P("y"))))(A, B)
     assert [(c.kind, c.axes) for c in report.communication] == [("all-reduce", ("y",))]
-    # An abstract device in scope names the machine only.
+
+
+def test_an_abstract_device_in_scope_names_the_machine_only():
     mesh = AUTO.update(abstract_device=AbstractDevice("NVIDIA H200", None, "gpu"))
     arguments = [
         sw.ShapeDtypeStruct(t.shape, t.dtype, sharding=over(mesh, *spec))
@@ -85,14 +98,9 @@ def test_shardings_over_abstract_meshes():
     with sw.sharding.use_abstract_mesh(mesh):
         report = explain(product)(*arguments)
     assert (report.count("all-reduce", "y"), report.machine.name) == (1, "h200")
-    mesh = AbstractMesh((4, 2), ("x", "y"))
-    given = Format(Layout((1, 0)), over(mesh, "x", "y"))
-    there = abstract_devices.described(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=given))
-    assert there.layout == Layout((1, 0)) and there.sharding.spec == P("x", "y")
-    assert isinstance(there.sharding.mesh, Mesh)
 
 
-def test_described_arguments():
+def test_described_arguments_must_be_as_asked():
     there = sw.ShapeDtypeStruct(A.shape, A.dtype, sharding=over(AUTO, "y"))
     assert message(ValueError, lambda: explain(of_arguments(AUTO))(there, B)) == (
         "jit of product: a of type f32[8,16] is on NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
@@ -100,7 +108,9 @@ def test_described_arguments():
         "spec=P('x', 'y')). Use `device_put` to move it, or None in in_shardings to accept it "
         "unchanged."
     )
-    # Shardings over meshes of other sizes.
+
+
+def test_shardings_over_meshes_of_other_sizes():
     line = AbstractMesh((4,), ("z",), axis_types=(AxisType.Auto,))
     f = sw.jit(product, in_shardings=(over(AUTO, "x"), over(line, "z")))
     assert message(ValueError, lambda: explain(f)(A, B)) == (
@@ -108,6 +118,9 @@ def test_described_arguments():
         "not attached, b of type f32[16,8] on 4 devices that are not attached. Use shardings over "
         "the same AbstractMesh for both."
     )
+
+
+def test_where_there_are_devices_abstract_shardings_are_theirs():
     placed = sw.device_put(np.ones(A.shape, np.float32), over(HERE, "x", "y"))
     report = explain(sw.jit(jnp.sin, out_shardings=over(AUTO)))(placed)
     assert "described" not in report.hlo and report.count("all-gather") > 0

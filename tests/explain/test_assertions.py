@@ -40,7 +40,7 @@ def test_limits_that_are_kept(limits):
     assert assert_comm(product, **limits)(*SPLIT).bytes() == 256
 
 
-def test_limits():
+def test_limits_that_are_not():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_gather=1, all_reduce_bytes="<200B", all_reduce=1)(*SPLIT)
     assert str(caught.value) == (
@@ -49,6 +49,9 @@ def test_limits():
         f"  {LINE}: all-reduce over x, 1 x, 256 B: dot_general(f32[8,16@x], f32[16@x,8]) → "
         "f32[8,8]: sums over dimension 1 of operand 0, which is sharded over 'x'"
     )
+
+
+def test_of_a_program_that_is_silent():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_reduce=">0")(struct((8, 16), "x"), struct((16, 8)))
     assert str(caught.value) == (
@@ -56,7 +59,8 @@ def test_limits():
         "Its communication: none"
     )
 
-    # Loops of unknown length keep no upper limit.
+
+def test_loops_of_unknown_length_keep_no_upper_limit():
     def halved(x):
         return sw.lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
 
@@ -66,7 +70,9 @@ def test_limits():
     assert ("all_reduce is unknown, because a loop's length is; expected '<9'.") in str(
         caught.value
     )
-    # Unknown limits.
+
+
+def test_unknown_limits():
     assert message(TypeError, assert_comm, product, all_gathers=0) == (
         "assert_comm: unknown limit 'all_gathers'; limits are 'all_reduce', 'all_gather', "
         "'reduce_scatter', 'all_to_all', 'ragged_all_to_all', 'collective_permute', "
@@ -84,7 +90,7 @@ def test_limits_that_cannot_be_read(limit):
     )
 
 
-def test_differences():
+def test_difference_of_two_shardings():
     before = explain(product)(*SPLIT)
     after = explain(product)(struct((8, 16), "x"), struct((16, 8), None, "x"))
     found = explain.diff(before, after)
@@ -94,7 +100,9 @@ def test_differences():
     data = json.loads(json.dumps(found.to_dict()))
     assert data["bytes"] == [256, 512]
     assert data["peak"] == [before.memory.peak, after.memory.peak]
-    # Difference as text.
+
+
+def test_difference_as_text():
     before = explain(product)(*SPLIT)
     after = explain(product)(struct((8, 16), "x"), struct((16, 8)))
     lines = str(explain.diff(before, after)).splitlines()

@@ -133,24 +133,30 @@ def overlapping(boxes, near=NEAR):
     return np.argwhere(np.triu(clash)).tolist()
 
 
-def test_pages(measured):
+def test_nothing_ran_and_nothing_overflows(measured):
     assert measured["title"] == "pictures" and measured["scripts"] == 1
     assert measured["wide"] <= 1300
     for figure in measured["figures"]:
         assert inside(figure["box"], figure["room"]), figure["name"]
         for svg in figure["svgs"]:
             assert inside(svg["box"], figure["room"]), (figure["name"], figure["page"])
+
+
+def test_tables_have_all_their_rows(measured):
     found = {(f["name"], f["page"]): f for f in measured["figures"] if f["cells"]}
     for page in PAGES:
         assert found["tree", page]["cells"] == 7 * (1 + 3 + 1)
         assert found["plan of a tree", page]["cells"] == 5 * (1 + 1)
         assert found["tree", page]["letters"] == "13px"
+
+
+def test_lines_take_the_colour_of_the_page(measured):
     for figure in measured["figures"]:
         for svg in figure["svgs"]:
             assert svg["ink"] == PAGES[figure["page"]][1]
 
 
-def test_pictures(svgs):
+def test_blocks_tile_the_picture(svgs):
     for name, svg in svgs:
         boxes = np.array([b[1:] for b in svg["blocks"]])
         assert not overlapping(boxes), name
@@ -160,7 +166,9 @@ def test_pictures(svgs):
         area = ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum()
         whole = np.prod(boxes[:, 2:].max(0) - boxes[:, :2].min(0))
         assert gaps or abs(area - whole) < 0.02 * whole + 2, name
-    # Lengths are in proportion to sizes.
+
+
+def test_lengths_are_in_proportion_to_sizes(svgs):
     checked = 0
     for name, svg in svgs:
         if not name.startswith("sharding"):
@@ -198,14 +206,16 @@ def drawn(parts, svg):
     return ([None, None, *range(len(parts))])[-2:]
 
 
-def test_chips_and_texts(svgs):
+def test_chips_are_inside_blocks_and_apart(svgs):
     for name, svg in svgs:
         blocks = np.array([b[1:] for b in svg["blocks"]])
         assert not overlapping([chip[1:] for chip in svg["chips"]]), name
         for _, *chip in svg["chips"]:
             low, high = blocks[:, :2] - NEAR <= chip[:2], blocks[:, 2:] + NEAR >= chip[2:]
             assert (low.all(1) & high.all(1)).any(), name
-    # Texts fit.
+
+
+def test_texts_fit(svgs):
     for name, svg in svgs:
         texts = [text[1:] for text in svg["texts"]]
         assert all(inside(text, svg["box"], 1.0) for text in texts), name
@@ -217,7 +227,9 @@ def test_chips_and_texts(svgs):
                 fits = (chips[:, 0] <= left + NEAR) & (chips[:, 2] >= right - NEAR)
                 fits &= (chips[:, 1] < middle) & (chips[:, 3] > middle)
                 assert fits.any(), name
-    # Labels stand beside what they name.
+
+
+def test_labels_stand_beside_what_they_name(svgs):
     for name, svg in svgs:
         blocks = np.array([b[1:] for b in svg["blocks"]])
         for kind, _, _, right, bottom in svg["texts"]:
@@ -226,6 +238,9 @@ def test_chips_and_texts(svgs):
                     bottom <= blocks[:, 1].min() + 3  # a line of text has room to spare
                 )
                 assert outside, name
+
+
+def test_hovering_over_a_chip_says_what_it_holds(svgs):
     for name, svg in svgs:
         for title, (device, *_) in zip(svg["hover"], svg["chips"], strict=False):
             assert title and (not device or re.match(rf"\w+ {device}: ", title)), name

@@ -54,6 +54,8 @@ def grid(**sizes: int) -> SimpleNamespace:
     return SimpleNamespace(shape=sizes)
 
 
+# ---- compiled programs ---------------------------------------------------------------------------
+
 CASES = {
     # name: function, kind, axes, group size, bytes per device
     "psum": (lambda x: lax.psum(x, "data"), "all-reduce", ("data",), 4, 64),
@@ -103,7 +105,7 @@ def test_kind_axes_and_bytes(mesh, name):
     assert found.op_name.startswith("jit(")
 
 
-def test_lines_and_collectives(mesh):
+def test_source_line_is_this_file(mesh):
     (found,) = manual(mesh, CASES["psum"][0])
     file, _, line = found.source.rpartition(":")
     assert file == __file__
@@ -111,8 +113,10 @@ def test_lines_and_collectives(mesh):
         'lax.psum(x, "data")' in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
     )
 
-    # A contraction over `model` and a replicated result: the compiler's own spelling of
-    # groups.
+
+def test_partitioner_collectives(mesh):
+    """A contraction over `model` and a replicated result: the compiler's own spelling of groups."""
+
     def placed(shape, *spec):
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
 
@@ -120,13 +124,16 @@ def test_lines_and_collectives(mesh):
     compiled = jax.jit(jnp.matmul, out_shardings=NamedSharding(mesh, P())).lower(x, w).compile()
     found = {c.kind: mesh_axes(c, mesh) for c in collectives(compiled.as_text())}
     assert found == {"all-reduce": ("model",), "all-gather": ("data",)}
+
+
+def test_variadic_collective_is_one_with_summed_bytes(mesh):
     found = manual(mesh, lambda x: sum(map(jnp.sum, lax.psum((x, x[0]), "data"))) + x)
     assert [c.kind for c in found] == ["all-reduce"]
     assert found[0].bytes == (16 + 8) * 4
     assert [str(array) for array in found[0].arrays] == ["f32[2,8]", "f32[8]"]
 
 
-def test_loops(mesh):
+def test_loop_with_known_trip_count(mesh):
     def f(x):
         return lax.scan(lambda c, _: (lax.psum(c, "model") * 0.5, None), x, None, length=5)[0]
 
@@ -135,7 +142,8 @@ def test_loops(mesh):
     (row,) = summarize([found], mesh)
     assert (row.count, row.bytes) == (5, 5 * 64)
 
-    # Loop of unknown length.
+
+def test_loop_of_unknown_length(mesh):
     def f(x):
         return lax.while_loop(lambda c: c.sum() < 10, lambda c: lax.pmax(c, "data") + 1, x)
 
@@ -146,6 +154,25 @@ def test_loops(mesh):
         console.print(table(summarize([found], mesh)))
     assert "1+" in captured.get() and "64 B+" in captured.get()
 
+
+def test_what_takes_the_text_takes_the_function():
+    mesh = sw.sharding.Mesh(sw.devices(), "x")
+    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
+    lowered = sw.jit(lambda x: x.sum()).lower(x)
+    assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
+    assert message(ValueError, lambda: collectives(lowered.as_text())) == (
+        "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
+        "compiled. Collectives appear only in a compiled function: "
+        "collectives(f.lower(...).compile())."
+    )
+
+
+def test_program_without_collectives():
+    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
+    assert collectives(compiled.as_text()) == []
+
+
+# ---- spellings of groups -------------------------------------------------------------------------
 
 DATA = ((0, 2, 4, 6), (1, 3, 5, 7))
 MODEL = ((0, 1), (2, 3), (4, 5), (6, 7))
@@ -177,6 +204,25 @@ def test_replica_groups(text, groups):
     )
     assert found.groups == groups
     assert found.group_size == (len(groups[0]) if groups else 8)
+
+
+def test_unknown_groups_name_the_known_forms():
+    with pytest.raises(ValueError, match=r"cannot read replica_groups='\?\?.*\[2,2\]<=\[4\]"):
+        read("f32[2]{0}", "all-reduce", "replica_groups=??")
+
+
+def test_groups_along_parts_of_axes_and_none():
+    odd = read("f32[2]{0}", "all-reduce", "replica_groups={{0,3},{1,2},{4,7},{5,6}}")
+    assert mesh_axes(odd, grid(data=4, model=2)) is None
+
+    halves = read("f32[2]{0}", "all-reduce", "replica_groups={{0,2},{4,6},{1,3},{5,7}}")
+    assert [str(a) for a in mesh_axes(halves, grid(data=4, model=2))] == ["data:(2)2"]
+    assert mesh_axes(halves, grid(a=2, b=2, c=2)) == ("b",)
+    everyone = read("f32[2]{0}", "all-reduce", "replica_groups={}")
+    assert mesh_axes(everyone, grid(data=4, model=2)) == ("data", "model")
+
+
+# ---- asynchronous forms --------------------------------------------------------------------------
 
 
 def asynchronous(start: str, kind: str, rest: str, result: str) -> Collective:
@@ -236,7 +282,7 @@ def test_start_and_done_are_one(start, kind, rest, result, count):
     assert (found.kind, found.bytes) == (kind, count)
 
 
-def test_asynchronous_computations_and_tables():
+def test_wrapped_asynchronous_computation_is_one():
     text = """HloModule m, num_partitions=8
 
 %async_computation (p: f32[2,8]) -> f32[2,8] {
@@ -252,33 +298,6 @@ ENTRY %main (x: f32[2,8]) -> f32[2,8] {
 """
     (found,) = collectives(text)
     assert (found.kind, found.runs) == ("all-to-all", 1)
-    # Texts.
-    mesh = sw.sharding.Mesh(sw.devices(), "x")
-    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
-    lowered = sw.jit(lambda x: x.sum()).lower(x)
-    assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
-    assert message(ValueError, lambda: collectives(lowered.as_text())) == (
-        "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
-        "compiled. Collectives appear only in a compiled function: "
-        "collectives(f.lower(...).compile())."
-    )
-    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
-    assert collectives(compiled.as_text()) == []
-    with pytest.raises(ValueError, match=r"cannot read replica_groups='\?\?.*\[2,2\]<=\[4\]"):
-        read("f32[2]{0}", "all-reduce", "replica_groups=??")
-    # Groups along parts of axes and none.
-    odd = read("f32[2]{0}", "all-reduce", "replica_groups={{0,3},{1,2},{4,7},{5,6}}")
-    assert mesh_axes(odd, grid(data=4, model=2)) is None
-
-    halves = read("f32[2]{0}", "all-reduce", "replica_groups={{0,2},{4,6},{1,3},{5,7}}")
-    assert [str(a) for a in mesh_axes(halves, grid(data=4, model=2))] == ["data:(2)2"]
-    assert mesh_axes(halves, grid(a=2, b=2, c=2)) == ("b",)
-    everyone = read("f32[2]{0}", "all-reduce", "replica_groups={}")
-    assert mesh_axes(everyone, grid(data=4, model=2)) == ("data", "model")
-    rest = 'replica_groups={}, metadata={op_name="f/dot" source_file="/a/b.py" source_line=12}'
-    found = read("f32[2]{0}", "all-reduce", rest)
-    assert (found.op_name, found.source) == ("f/dot", "/a/b.py:12")
-    assert str(found) == "all-reduce(f32[2]) over 8 devices"
 
 
 @pytest.mark.parametrize(
@@ -287,6 +306,16 @@ ENTRY %main (x: f32[2,8]) -> f32[2,8] {
 )
 def test_bytes_by_dtype(shape, count):
     assert read(shape, "all-reduce", "replica_groups={}").bytes == count
+
+
+def test_older_metadata():
+    rest = 'replica_groups={}, metadata={op_name="f/dot" source_file="/a/b.py" source_line=12}'
+    found = read("f32[2]{0}", "all-reduce", rest)
+    assert (found.op_name, found.source) == ("f/dot", "/a/b.py:12")
+    assert str(found) == "all-reduce(f32[2]) over 8 devices"
+
+
+# ---- summary -------------------------------------------------------------------------------------
 
 
 def test_summary_table():

@@ -34,6 +34,9 @@ def described(shape, *spec):
     return sw.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(LINE, P(*spec)))
 
 
+# ---- what groups are -----------------------------------------------------------------------------
+
+
 FACTORS = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3], 8: [2, 2, 2], 12: [2, 3, 2]}
 
 
@@ -82,12 +85,14 @@ def test_groups_of_no_axes_have_no_name(groups):
     assert axes_of(tuple(map(tuple, groups)), (), LINE) is None
 
 
-def test_words_and_parts():
+def test_words():
     near, far = SubAxis("x", 2, 4, 8), SubAxis("x", 1, 4, 8)
     assert (str(near), repr(near), near.apart, far.apart) == ("x:(2)4", "'x:(2)4'", 1, 2)
     assert near.description == "groups of 4 of the 8 devices along x, neighbors"
     assert far.description == "groups of 4 of the 8 devices along x, 2 apart"
-    # Parts of axes that are written as one.
+
+
+def test_parts_of_axes_that_are_written_as_one():
     mesh = AbstractMesh((4, 6), ("a", "b"))
     whole = ["a", "b"]
     assert part_of(whole, mesh, 1, 4) == ["a"]
@@ -95,7 +100,9 @@ def test_words_and_parts():
     assert part_of(whole, mesh, 8, 3) == [SubAxis("b", 2, 3, 6)]
     assert part_of(whole, mesh, 4, 6) == ["b"]
     assert part_of(["b", "a"], mesh, 1, 4) is None
-    # Refined axes are equal or apart.
+
+
+def test_refined_axes_are_equal_or_apart():
     near, far = SubAxis("x", 4, 2, 8), SubAxis("x", 1, 4, 8)
     parts = Refined([near, "y"])
     assert parts.axes(["x", "y"]) == (far, near, "y")
@@ -104,6 +111,8 @@ def test_words_and_parts():
     crossing = SubAxis("z", 1, 4, 12), SubAxis("z", 2, 3, 12)
     assert Refined(crossing).axes(crossing) == crossing
 
+
+# ---- reports -------------------------------------------------------------------------------------
 
 GROUPS = {
     "x:(2)4": [[0, 1, 2, 3], [4, 5, 6, 7]],
@@ -142,13 +151,15 @@ def test_groups_along_one_of_two_axes(mesh):
     assert str(caught.value) == "the mesh has no axis 'z:(1)2'; it has 'x' and 'y'."
 
 
-def test_reports_of_groups():
+def test_what_the_report_says_of_parts():
     f, x = sums(LINE, GROUPS["x:(1)4"])
     report = explain(f)(x)
     note = "x:(1)4: groups of 4 of the 8 devices along x, 2 apart"
     assert f"\n  {note}\n" in str(report)
     assert note in report._repr_html_()
-    # Assertions say which groups.
+
+
+def test_assertions_say_which_groups():
     f, x = sums(LINE, GROUPS["x:(2)4"])
     with pytest.raises(AssertionError) as caught:
         explain.assert_comm(f, all_reduce=0)(x)
@@ -161,6 +172,9 @@ def test_reports_of_groups():
     f, x = sums(LINE, GROUPS["groups of 2 devices"])
     with pytest.raises(AssertionError, match="all-reduce over groups of 2 devices, 1 x, 32 B: "):
         explain.assert_comm(f, all_reduce=0)(x)
+
+
+def test_differences_say_which_groups():
     reports = [explain(f)(x) for f, x in (sums(LINE, groups) for groups in GROUPS.values())]
     near, far, _, odd = reports
     found = explain.diff(near, far).to_dict()["communication"]
@@ -168,7 +182,10 @@ def test_reports_of_groups():
     assert "- all-reduce over groups of 2 devices: 32 B → 0 B" in str(explain.diff(odd, near))
 
 
-def test_split_dimensions():
+# ---- causes --------------------------------------------------------------------------------------
+
+
+def test_a_dimension_that_is_split_becomes_two():
     report = explain(lambda a: jnp.sin(a).reshape(4, 16).sum(1))(described((64,), "x"))
     call = "reduce_sum(f32[4@x:(1)4,16@x:(4)2]) → f32[4@x:(1)4]"
     assert [(c.kind, *map(str, c.axes), c.bytes, c.call, c.why) for c in report.communication] == [
@@ -178,13 +195,17 @@ def test_split_dimensions():
          "sums over dimension 1 of operand 0, which is sharded over 'x:(4)2'"),
     ]  # fmt: skip
 
+
+def test_heads_that_are_fewer_than_devices():
     def weights(a):
         return sw.nn.softmax(jnp.sin(a).reshape(16, 4, 8), axis=-1)
 
     report = explain(weights)(described((16, 32), None, "x"))
     found = {c.op: (c.kind, *map(str, c.axes), c.bytes) for c in report.communication}
     assert found["reduce_max"] == found["reduce_sum"] == ("all-reduce", "x:(4)2", 16 * 4 // 4 * 4)
-    # A whole axis beside parts of it.
+
+
+def test_a_whole_axis_beside_parts_of_it():
     f = sw.jit(
         lambda a: jnp.sin(a).reshape(2, 4, 8) * 2, out_shardings=NamedSharding(LINE, P(None, "x"))
     )

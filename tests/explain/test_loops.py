@@ -77,13 +77,16 @@ def layers(ws, x):
 LINE = f"{__file__}:{layers.__code__.co_firstlineno + 1}"
 
 
-def test_what_belongs_to_loops():
+def test_what_a_loop_keeps_for_gradients_is_of_the_loop():
     """For six layers: the inputs, f32[2,32] per device, and the derivative of tanh."""
     report = explain(sw.grad(layers))(struct((6, 64, 64), None, None, "y"), struct((8, 64), "x"))
     kept = [b for b in report.buffers if b.bytes == 6 * 2 * 32 * 4]
     assert [(b.kind, b.what, b.line) for b in kept] == [("temporary", "scan", LINE)] * 2
     assert not [b for b in report.buffers if b.what == "fusion"]
-    # The CPU multiplies in f32.
+
+
+def test_copies_that_xla_adds_are_of_what_they_copy():
+    """The CPU multiplies in f32."""
     ws = struct((6, 64, 64), None, None, "y", dtype="bfloat16")
     report = explain(sw.grad(layers))(ws, struct((8, 64), "x", dtype="bfloat16"))
     copies = {(b.what, b.bytes) for b in report.buffers if " copy of " in b.what}

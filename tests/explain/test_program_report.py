@@ -92,19 +92,7 @@ def layers(w, v, x):
 ARGS = (struct((32, 64), None, "y"), struct((64, 32), "y"), struct((16, 32), "x"))
 
 
-def test_counts():
-    report = explain(sw.grad(layers, (0, 1)))(*ARGS)
-    one = 2 * 4 * 32 * 32  # on each device: f32[16@x,32] @ f32[32,64@y], and the like
-    assert dict(report.computation.flops) == {"f32": 5 * 6 * one}
-    assert report.computation.known and report.computation.uncounted == ()
-
-    def halved(x):
-        return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
-
-    report = explain(halved)(struct((8,), "x"))
-    assert {c.known for c in report.communication} == {False}
-    assert not report.computation.known
-    # Loops count as often as they run and lines are the users.
+def test_loops_count_as_often_as_they_run_and_lines_are_the_users():
     report = explain(sw.grad(layers, (0, 1)))(*ARGS)
     forward, back = line_of(layers, "return z @ v"), line_of(layers, "z = jnp.tanh(h @ w)")
     rows = [(c.line, c.axes, c.count, c.bytes) for c in report.communication]
@@ -125,7 +113,23 @@ def test_counts():
     )
 
 
-def test_memory():
+def test_products_are_counted_by_their_shapes():
+    report = explain(sw.grad(layers, (0, 1)))(*ARGS)
+    one = 2 * 4 * 32 * 32  # on each device: f32[16@x,32] @ f32[32,64@y], and the like
+    assert dict(report.computation.flops) == {"f32": 5 * 6 * one}
+    assert report.computation.known and report.computation.uncounted == ()
+
+
+def test_loops_of_unknown_length_count_once_and_say_so():
+    def halved(x):
+        return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), x)
+
+    report = explain(halved)(struct((8,), "x"))
+    assert {c.known for c in report.communication} == {False}
+    assert not report.computation.known
+
+
+def test_memory_is_that_of_xla():
     args = [struct((64, 32), "x"), struct((32, 16))]
     report = explain(lambda a, b: jnp.exp(a @ b))(*args)
     found = sw.jit(lambda a, b: jnp.exp(a @ b)).lower(*args).compile().memory_analysis()
@@ -136,10 +140,16 @@ def test_memory():
     assert m.peak == m.arguments + m.results + m.temporaries - m.donated
     rows = {(b.kind, b.what): b.bytes for b in report.buffers}
     assert rows["argument", "a"] == 16 * 32 * 4 and rows["argument", "b"] == 32 * 16 * 4
+
+
+def test_donated_arguments():
     step = sw.jit(lambda a: a + 1, donate_argnums=0)
     report = explain(step)(struct((8, 8), "x"))
     assert report.memory.donated == 64
     assert [b.kind for b in report.buffers if b.what == "a"] == ["donated"]
+
+
+def test_buffers_fill_the_memory_of_temporaries():
     report = explain(sw.grad(layers, (0, 1)))(*ARGS)
     temporaries = [b for b in report.buffers if b.kind == "temporary"]
     parts = sum(b.bytes for b in temporaries)
@@ -173,39 +183,22 @@ def test_thousands_of_described_devices():
     assert report.seconds.dominant == "communication"
 
 
-def test_data_and_machines():
+def test_explicit_axes_on_described_devices():
     mesh = AbstractMesh((16,), ("x",))
     report = explain(lambda a: a.sum())(struct((64,), "x", mesh=mesh))
     assert told(report) == [
         ("all-reduce", ("x",), 1, 4, "reduce_sum(f32[64@x]) → f32[]",
          "sums over dimension 0 of operand 0, which is sharded over 'x'")
     ]  # fmt: skip
+
+
+def test_as_data():
     report = explain(lambda a: a.sum())(struct((8,), "x"))
     data = json.loads(json.dumps(report.to_dict()))
     assert data["format"] == 1 and data["devices"] == 8 and data["mesh"] == {"x": 4, "y": 2}
     assert data["communication"][0]["axes"] == ["x"]
     assert data["seconds"]["dominant"] == report.seconds.dominant
     assert "hlo" not in data
-    # Machines.
-    with pytest.raises(TypeError) as caught:
-        explain(jnp.sin, machine=200)  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "`machine` must be the name of one of `shardwise.explain.machines`, or a "
-        "`shardwise.explain.Machine`; got int."
-    )
-    # Times are those of the machine.
-    link = explain.Link(bandwidth=100.0, latency=0.5)
-    slow = explain.Machine("slow", {"f32": 10.0}, 1000.0, 1 << 30, link, link)
-    report = explain(lambda a, b: (a @ b).sum(), machine=slow)(
-        struct((8, 16), None, "x"), struct((16, 4), "x")
-    )
-    assert report.seconds.compute == 2 * 8 * 4 * 4 / 10
-    row = report.communication[0]
-    wire = 2 * (3 / 4) * row.bytes / 100 + 2 * 2 * 0.5  # a ring of four, both ways
-    assert row.seconds == pytest.approx(wire)
-    assert report.seconds.total == (
-        max(report.seconds.compute, report.seconds.memory) + report.seconds.communication
-    )
 
 
 @pytest.mark.parametrize(
@@ -223,6 +216,40 @@ def test_unknown_machines_are_refused_at_once(asked, meant):
         "`shardwise.explain.machines['mine'] = "
         "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
+
+
+def test_what_is_no_machine_is_refused_at_once():
+    with pytest.raises(TypeError) as caught:
+        explain(jnp.sin, machine=200)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "`machine` must be the name of one of `shardwise.explain.machines`, or a "
+        "`shardwise.explain.Machine`; got int."
+    )
+
+
+def test_times_are_those_of_the_machine():
+    link = explain.Link(bandwidth=100.0, latency=0.5)
+    slow = explain.Machine("slow", {"f32": 10.0}, 1000.0, 1 << 30, link, link)
+    report = explain(lambda a, b: (a @ b).sum(), machine=slow)(
+        struct((8, 16), None, "x"), struct((16, 4), "x")
+    )
+    assert report.seconds.compute == 2 * 8 * 4 * 4 / 10
+    row = report.communication[0]
+    wire = 2 * (3 / 4) * row.bytes / 100 + 2 * 2 * 0.5  # a ring of four, both ways
+    assert row.seconds == pytest.approx(wire)
+    assert report.seconds.total == (
+        max(report.seconds.compute, report.seconds.memory) + report.seconds.communication
+    )
+
+
+def test_factors_and_transforms_on_described_devices():
+    mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
+    one = explain(jnp.linalg.cholesky)(struct((32, 8, 8), "x", mesh=mesh))
+    assert one.communication == () and one.computation.uncounted == ("lapack_spotrf_ffi",)
+    across = struct((32, 64), None, "x", mesh=mesh, dtype=np.complex64)
+    found = explain(jnp.fft.fft)(across)
+    assert [(c.kind, c.axes, c.op) for c in found.communication] == [("all-to-all", ("x",), "fft")]
+    assert found.computation.elementwise == 5 * 2 * 64 * 6
 
 
 def test_functions_of_this_process_cannot_be_asked_elsewhere():
@@ -244,22 +271,17 @@ def test_functions_of_this_process_cannot_be_asked_elsewhere():
     )
 
 
-def test_described_devices():
+def test_compiling_for_described_devices_has_a_deadline():
     mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
     with pytest.raises(TimeoutError) as caught:
         explain(jnp.sin, timeout=0.01)(struct((32,), "x", mesh=mesh))
     assert str(caught.value) == (
         "compiling a program for 16 abstract devices took more than 0.01 s."
     )
+
+
+def test_options_of_the_compiler_count_on_described_devices():
     mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
     f = sw.jit(jnp.sin, compiler_options={"xla_no_such_option": True})
     with pytest.raises(RuntimeError, match="No such compile option: 'xla_no_such_option'"):
         explain(f)(struct((32,), "x", mesh=mesh))
-    # Factors and transforms on described devices.
-    mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
-    one = explain(jnp.linalg.cholesky)(struct((32, 8, 8), "x", mesh=mesh))
-    assert one.communication == () and one.computation.uncounted == ("lapack_spotrf_ffi",)
-    across = struct((32, 64), None, "x", mesh=mesh, dtype=np.complex64)
-    found = explain(jnp.fft.fft)(across)
-    assert [(c.kind, c.axes, c.op) for c in found.communication] == [("all-to-all", ("x",), "fft")]
-    assert found.computation.elementwise == 5 * 2 * 64 * 6

@@ -110,7 +110,7 @@ OF_THREE = [["LI", "2", ""], ["LI", "2", "reduce_sum"], ["TR", "2", ""], ["TR", 
             ["TR", "2", "reduce_sum"]]  # fmt: skip
 
 
-def test_sorted_and_together(seen):
+def test_tables_are_sorted(seen):
     down, up, names, times = seen["sorted"]
     assert seen["first"] == [GATHER, REDUCE, PERMUTE]
     assert down == ["descending", [GATHER, REDUCE, PERMUTE], ["160.0 KiB", "256 B", "16 B"]]
@@ -118,7 +118,9 @@ def test_sorted_and_together(seen):
     assert names[:2] == ["ascending", [GATHER, REDUCE, PERMUTE]]
     assert times[:2] == ["descending", [GATHER, REDUCE, PERMUTE]]
     assert seen["focusable"] == 0
-    # What belongs together is shown together.
+
+
+def test_what_belongs_together_is_shown_together(seen):
     strong, marked = seen["hover"]
     assert sorted(strong) == OF_THREE and marked == [["LI", "2", "lt"]]
     assert seen["left"] == [[], []]
@@ -130,9 +132,18 @@ def test_sorted_and_together(seen):
     assert sorted(seen["equation"]) == [["LI", "2", ""], ["LI", "2", "lt"], *two]
     assert sorted(seen["focus"]) == OF_THREE
     assert seen["beside"] == ["strong", "marked"]  # another row of that line
+
+
+def test_nothing_is_asked_for_and_nothing_goes_wrong(seen):
     assert (seen["requests"], seen["wrong"]) == ([], [])
+
+
+def test_all_fits_the_window(seen):
     assert seen["wide"] <= seen["inner"] == seen["asked"][0]
     assert (seen["outside"], seen["cut"]) == ([], [])
+
+
+def test_colours_are_those_of_the_theme(seen):
     assert seen["scheme"] == seen["asked"][1]
     dark = seen["asked"][1] == "dark"
     assert seen["paper"] == ("rgb(21, 23, 27)" if dark else "rgb(255, 255, 255)")

@@ -81,10 +81,12 @@ def test_all_is_said_and_escaped(report, make):
     }  # fmt: skip
 
 
-def test_figures_and_pages(report):
+def test_notebooks_show_the_figure(report):
     assert report._repr_html_() == figure(report)
     assert figure(report).startswith("<figure") and figure(report).count("<figure") == 1
-    # Figures are bounded.
+
+
+def test_figures_are_bounded(report):
     row = dataclasses.replace(report.communication[1], call="f" * 10_000, why="w" * 10_000)
     rows = [dataclasses.replace(row, shared=0, op=str(i)) for i in range(2000)]
     buffers = [dataclasses.replace(report.buffers[0], what=str(i)) for i in range(2000)]
@@ -92,7 +94,9 @@ def test_figures_and_pages(report):
     assert len(text) < 60_000
     assert "f" * (LETTERS - 1) + "…" in text and "f" * LETTERS not in text
     assert f"{2000 - ROWS} more" in text and f"{2000 - BUFFERS} more" in text
-    # Pages ask nothing of others.
+
+
+def test_pages_ask_nothing_of_others(report):
     text = page(report)
     read = Reader(text)
     assert text.startswith("<!doctype html>\n")
@@ -101,12 +105,6 @@ def test_figures_and_pages(report):
     assert all([a["href"].startswith("#line-") for a in read.all("a")])
     (policy,) = read.all("meta", http_equiv="Content-Security-Policy")
     assert policy["content"].startswith("default-src 'none'; ")
-    read = Reader(page(report))
-    assert "The compiled program of each device, in HLO: 50 characters" in read.words
-    assert "// <script>" in read.words
-    long = page(dataclasses.replace(report, hlo="x" * (HLO + 5)))
-    assert f"HLO: {HLO + 5:,} characters, the first {HLO:,} of which follow<" in long
-    assert len(long) < HLO + 60_000
 
 
 def test_rows_lines_and_equations_have_the_number_of_their_line(report):
@@ -124,18 +122,13 @@ def test_rows_lines_and_equations_have_the_number_of_their_line(report):
     assert "1 def step(w, x):" in read.words  # next to the named lines
 
 
-def test_files(report, tmp_path):
+def test_a_file_that_has_changed_is_not_shown(report, tmp_path):
     (tmp_path / "train<b>.py").write_text("# now\n# another\n# program\nsecret = 1\n")
     read = Reader(page(report))
     assert "the file has changed: these are the lines recorded in the report" in read.words
     assert "2 h = x @ w" in read.words and "secret" not in read.words
     (tmp_path / "train<b>.py").unlink()
     assert "2 h = x @ w" in Reader(page(report)).words
-    source = SOURCE.replace("    h = x", "\th = x").replace("4", "4  # \x07")
-    (tmp_path / "train<b>.py").write_text(source)
-    lines = {line: text.replace("4", "4  # \x07") for line, text in report.lines.items()}
-    words = page(dataclasses.replace(report, lines=lines))
-    assert "        h = x @ w" in words and "4  # \N{REPLACEMENT CHARACTER}" in words
 
 
 def test_other_files_are_not_read(report, monkeypatch):
@@ -148,10 +141,27 @@ def test_other_files_are_not_read(report, monkeypatch):
     assert [os.path.basename(name) for name in read] == ["train<b>.py"]
 
 
+def test_tabs_and_what_cannot_be_printed(report, tmp_path):
+    source = SOURCE.replace("    h = x", "\th = x").replace("4", "4  # \x07")
+    (tmp_path / "train<b>.py").write_text(source)
+    lines = {line: text.replace("4", "4  # \x07") for line, text in report.lines.items()}
+    words = page(dataclasses.replace(report, lines=lines))
+    assert "        h = x @ w" in words and "4  # \N{REPLACEMENT CHARACTER}" in words
+
+
+def test_hlo_is_cut_and_says_so(report):
+    read = Reader(page(report))
+    assert "The compiled program of each device, in HLO: 50 characters" in read.words
+    assert "// <script>" in read.words
+    long = page(dataclasses.replace(report, hlo="x" * (HLO + 5)))
+    assert f"HLO: {HLO + 5:,} characters, the first {HLO:,} of which follow<" in long
+    assert len(long) < HLO + 60_000
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def test_saving(report, tmp_path):
+def test_save_gives_the_path(report, tmp_path):
     before = sorted(os.listdir(tmp_path))
     for path in (tmp_path / "a.html", str(tmp_path / "b.html"), "c.html"):
         assert os.path.samefile(report.save(path), path)
@@ -161,9 +171,15 @@ def test_saving(report, tmp_path):
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(os.stat("a.html").st_mode) == 0o666 & ~mask
+
+
+def test_save_refuses_a_folder(report, tmp_path):
     assert message(IsADirectoryError, report.save, tmp_path) == (
         f"save: {tmp_path} is a folder; pass the name of a file, such as {tmp_path}/step.html."
     )
+
+
+def test_save_where_nothing_can_be_written(report, tmp_path):
     path = tmp_path / "none" / "a.html"
     assert message(FileNotFoundError, report.save, path) == (
         f"save: the report cannot be written to {path}: No such file or directory. There is no "

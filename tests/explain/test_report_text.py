@@ -111,6 +111,10 @@ def report(tmp_path, monkeypatch):
     return made(tmp_path)
 
 
+def test_the_whole_text(report):
+    assert f"{report}\n" == WHOLE
+
+
 def test_narrow_terminals_fold(report, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     text = str(report)
@@ -132,14 +136,16 @@ def test_lines_fit_and_say_the_same(report, monkeypatch, columns):
     assert [said for said in wanted if said not in words] == []
 
 
-def test_rows_and_memory(report):
+def test_rich_prints_the_same_in_styles(report):
     out = io.StringIO()
     Console(file=out, width=100, color_system=None).print(report)
     assert "\n".join([line.rstrip() for line in out.getvalue().splitlines()]) == str(report)
     styled = io.StringIO()
     Console(file=styled, width=100, force_terminal=True, color_system="standard").print(report)
     assert "\x1b[1mestimated time: " in styled.getvalue()
-    # Rows beyond the limit are summed.
+
+
+def test_rows_beyond_the_limit_are_summed(report):
     first = report.communication[1]
     row = dataclasses.replace(first, shared=0, bytes=1024, seconds=2e-6)
     many = [dataclasses.replace(row, op=str(i)) for i in range(ROWS + 30)]
@@ -147,7 +153,9 @@ def test_rows_and_memory(report):
     lines = [line.split() for line in text.splitlines()]
     assert ["30", "more", "30", "30.0", "KiB", "60", "µs"] in lines
     assert ["total", "42", "42.0", "KiB", "84", "µs"] in lines
-    # Nothing to tell.
+
+
+def test_nothing_to_tell(report):
     none = dataclasses.replace(
         report, communication=(), buffers=(), mesh={}, devices=1, seconds=explain.Seconds(0, 0, 0)
     )
@@ -155,11 +163,13 @@ def test_rows_and_memory(report):
     assert text.startswith("step: 1 device, estimated for machine 'ours'\n\n")
     assert "\ncommunication: none\n" in text and "largest buffers" not in text
     assert "\nestimated time: at least 0 s\n" in text
+
+
+def test_memory_that_a_device_has_not(report):
     memory = dataclasses.replace(report.memory, peak=3 * 2**30 // 2)
     text = str(dataclasses.replace(report, memory=memory))
     wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: EXCEEDS DEVICE MEMORY"
     assert wanted in text
-    assert f"{report}\n" == WHOLE
 
 
 def test_a_real_program(monkeypatch):

@@ -30,6 +30,9 @@ def mapped(f, ins, outs):
     return sw.shard_map(f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=False)
 
 
+# ---- causes --------------------------------------------------------------------------------------
+
+
 def partly_manual(a, w):
     def each(v, w):
         return lax.psum((v @ w).sum(), "x")
@@ -80,14 +83,15 @@ def test_causes(name):
     assert rows_of(explain(f)(*args)) == wanted
 
 
-def test_products_and_operands():
+def test_callbacks_do_not_add():
     whole = sw.ShapeDtypeStruct((8, 4), np.float32)
     report = explain(lambda a: sw.pure_callback(np.sin, whole, a))(struct((8, 4), "x"))
     assert {c.why for c in report.communication} == {
         "pure_callback works along dimension 0 of operand 0, which is sharded over 'x'"
     }
 
-    # Products of elements do not work along dimensions.
+
+def test_products_of_elements_do_not_work_along_dimensions():
     def attention(q, k, v):
         return sw.nn.softmax(q @ k.swapaxes(-1, -2) / 4.0) @ v
 
@@ -99,6 +103,9 @@ def test_products_and_operands():
     )
     others = [why for op, why in reasons.items() if op in ("div", "mul", "add")]
     assert not any("works along" in why for why in others)
+
+
+def test_an_operand_that_is_taken_twice():
     report = explain(lambda a: a @ a)(struct((16, 16), "x"))
     assert rows_of(report) == [
         ("all-gather", ("x",), 1, 1024, "dot_general(f32[16@x,16], f32[16@x,16]) → f32[16@x,16]",
@@ -106,7 +113,7 @@ def test_products_and_operands():
     ]  # fmt: skip
 
 
-def test_axes():
+def test_axes_are_those_of_the_mesh_that_a_line_is_about():
     renamed = NamedSharding(Mesh(MESH.devices, ("y", "x")), P("y", "x"))
 
     def rows(a, b):
@@ -119,23 +126,6 @@ def test_axes():
     ]
     assert (report.mesh, report.others) == ({"x": 4, "y": 2}, ({"y": 4, "x": 2},))
     assert {c.axes: c.mesh for c in report.communication} == {("x",): 0, ("y",): 1}
-    # Axes that are numbers.
-    mesh = Mesh(MESH.devices, (0, 1))
-    report = explain(lambda a: jnp.sin(a).sum(0))(struct((8, 8), 0, 1, mesh=mesh))
-    assert rows_of(report) == [
-        ("all-reduce", (0,), 1, 16, "reduce_sum(f32[8@0,8@1]) → f32[8@1]",
-         "sums over dimension 0 of operand 0, which is sharded over 0")
-    ]  # fmt: skip
-    assert report.count("all-reduce", [0]) == report.count("all-reduce", 0) == 1
-    order = [sw.devices("cpu")[i] for i in (7, 3, 5, 1, 6, 2, 4, 0)]
-    mesh = Mesh(np.array(order).reshape(4, 2), ("x", "y"))
-    report = explain(lambda a: (a.sum(0), a.sum(1)))(struct((8, 6), "x", "y", mesh=mesh))
-    assert sorted((c.axes, c.bytes) for c in report.communication) == [(("x",), 12), (("y",), 8)]
-    report = explain(both)(struct((8, 8), "x", "y"))
-    assert report.count("all_reduce", ("y", "x")) == report.count("all-reduce", ["x", "y"]) == 1
-    assert report.count("all_reduce", "x") == 0 == report.count("all_gather")
-    single = explain(lambda a: a.sum())(struct((8,), "data", mesh=LINE))
-    assert single.count("all_reduce", "data") == 1
 
 
 def test_meshes_of_other_names_sizes_and_orders_of_devices():
@@ -162,6 +152,19 @@ def test_meshes_of_other_names_sizes_and_orders_of_devices():
     with pytest.raises(ValueError) as caught:
         report.count("all-reduce", "c")
     assert str(caught.value) == "the meshes have no axis 'c'; they have 'x', 'y', 'a' and 'b'."
+
+
+def test_axes_that_are_numbers():
+    mesh = Mesh(MESH.devices, (0, 1))
+    report = explain(lambda a: jnp.sin(a).sum(0))(struct((8, 8), 0, 1, mesh=mesh))
+    assert rows_of(report) == [
+        ("all-reduce", (0,), 1, 16, "reduce_sum(f32[8@0,8@1]) → f32[8@1]",
+         "sums over dimension 0 of operand 0, which is sharded over 0")
+    ]  # fmt: skip
+    assert report.count("all-reduce", [0]) == report.count("all-reduce", 0) == 1
+
+
+# ---- lines ---------------------------------------------------------------------------------------
 
 
 def in_a_map(a):
@@ -191,7 +194,7 @@ def test_the_same_on_another_line_is_of_that_line(pair):
         ]
 
 
-def test_joined_collectives():
+def test_joined_collectives_are_of_their_own_lines():
     def each(a, b, c):
         first = sw.jit(lambda v: lax.psum(v * 2, "x"))
         return (first(a), lax.psum(b, "x"), lax.psum(c, "x"))
@@ -207,6 +210,8 @@ def test_joined_collectives():
     assert [c.shared for c in report.communication if c is not largest] == [1, 1]
     assert largest.shared == 0
 
+
+def test_results_of_joined_collectives_are_of_their_own_equations():
     def loss(w, x):
         return (jnp.tanh(x @ w) ** 2).mean()
 
@@ -255,6 +260,8 @@ def test_what_ops_are_made_of_is_of_the_users_line(name):
         assert {b.line for b in report.buffers} <= {line, ""}
 
 
+# ---- dtypes that CPU lacks -----------------------------------------------------------------------
+
 BF16 = [struct((8, 16), "x", "y", dtype="bfloat16"), struct((16, 4), "y", dtype="bfloat16")]
 
 
@@ -279,7 +286,7 @@ def test_f8_is_sent_as_the_machine_sends_it(machine, sent, size):
     assert (row.dtypes, row.bytes) == ((sent,), 8 * 8 * size)
 
 
-def test_bf16():
+def test_products_of_bf16_that_give_f32():
     def product(a, b):
         return jnp.matmul(a, b, preferred_element_type=np.float32)
 
@@ -287,7 +294,8 @@ def test_bf16():
     assert [(c.dtypes, c.bytes) for c in report.communication] == [(("f32",), 32)]
     assert dict(report.computation.flops) == {"bf16": 2 * 2 * 8 * 4}
 
-    # Joined collectives of bf16.
+
+def test_joined_collectives_of_bf16():
     def loss(w, v, x):
         return (jnp.tanh(x @ w) @ v).astype(np.float32).sum()
 
@@ -302,7 +310,10 @@ def test_bf16():
     )
 
 
-def test_loops_and_branches():
+# ---- counts by hand ------------------------------------------------------------------------------
+
+
+def test_a_pipeline_counts_each_turn():
     def each(v):
         def step(c, _):
             return lax.ppermute(c, "x", [(i, (i + 1) % 4) for i in range(4)]), None
@@ -314,7 +325,9 @@ def test_loops_and_branches():
         ("collective-permute", ("x",), 6, 6 * 2 * 8 * 4, "ppermute(f32[2,8]) → f32[2,8]",
          "requested by ppermute")
     ]  # fmt: skip
-    # All branches count.
+
+
+def test_all_branches_count():
     f = mapped(
         lambda p, v: lax.cond(p, lambda: lax.psum(v, "x"), lambda: lax.pmax(v, "x")),
         (P(), P("x")), P(),
@@ -324,7 +337,45 @@ def test_loops_and_branches():
         ("pmax", 1, 64), ("psum", 1, 64)
     ]  # fmt: skip
 
-    # A loop of unknown length leaves other kinds known.
+
+def test_devices_in_another_order():
+    order = [sw.devices("cpu")[i] for i in (7, 3, 5, 1, 6, 2, 4, 0)]
+    mesh = Mesh(np.array(order).reshape(4, 2), ("x", "y"))
+    report = explain(lambda a: (a.sum(0), a.sum(1)))(struct((8, 6), "x", "y", mesh=mesh))
+    assert sorted((c.axes, c.bytes) for c in report.communication) == [(("x",), 12), (("y",), 8)]
+
+
+# ---- options of reports --------------------------------------------------------------------------
+
+
+def both(a):
+    return mapped(lambda v: lax.psum(v, ("x", "y")), P("x", "y"), P())(a)
+
+
+def test_axes_are_asked_for_in_any_order():
+    report = explain(both)(struct((8, 8), "x", "y"))
+    assert report.count("all_reduce", ("y", "x")) == report.count("all-reduce", ["x", "y"]) == 1
+    assert report.count("all_reduce", "x") == 0 == report.count("all_gather")
+    single = explain(lambda a: a.sum())(struct((8,), "data", mesh=LINE))
+    assert single.count("all_reduce", "data") == 1
+
+
+LINE = Mesh(np.array(sw.devices("cpu")[:8]), ("data",))
+
+
+def test_what_there_is_not_is_refused():
+    report = explain(both)(struct((8, 8), "x", "y"))
+    assert message(ValueError, report.count, "allreduce") == (
+        "unknown collective 'allreduce'; known collectives are 'all-reduce', 'all-gather', "
+        "'reduce-scatter', 'all-to-all', 'ragged-all-to-all', 'collective-permute' and "
+        "'collective-broadcast'. Did you mean 'all-reduce'?"
+    )
+    with pytest.raises(ValueError) as caught:
+        report.bytes("all-reduce", ["data"])
+    assert str(caught.value) == "the mesh has no axis 'data'; it has 'x' and 'y'."
+
+
+def test_a_loop_of_unknown_length_leaves_other_kinds_known():
     def halved(a):
         return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / v.sum(), a)
 
@@ -332,13 +383,6 @@ def test_loops_and_branches():
     for limit in ({"all_reduce": 2}, {"collectives": 2}, {"bytes": "<1MB"}):
         with pytest.raises(AssertionError, match="is unknown, because a loop's length is"):
             explain.assert_comm(halved, **limit)(struct((8,), "x"))
-
-
-def both(a):
-    return mapped(lambda v: lax.psum(v, ("x", "y")), P("x", "y"), P())(a)
-
-
-LINE = Mesh(np.array(sw.devices("cpu")[:8]), ("data",))
 
 
 @pytest.mark.parametrize(
@@ -352,14 +396,16 @@ def test_only_functions_are_explained(asked):
     )
 
 
-def test_machines():
+def test_machines_of_any_mapping_are_data():
     link = explain.Link(bandwidth=1e9, latency=1e-6)
     flops = types.MappingProxyType({"f32": 1e12})
     ours = explain.Machine("ours", flops, 1e12, 1 << 30, link, link, 4)
     report = explain(lambda a: a.sum(), machine=ours)(struct((8, 8), "x"))
     assert json.loads(json.dumps(report.to_dict()))["machine"]["flops"] == {"f32": 1e12}
     assert pickle.loads(pickle.dumps(report)) == report
-    # Described devices beside real ones.
+
+
+def test_described_devices_beside_real_ones():
     mesh = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     held = sw.device_put(np.ones((4, 4), np.float32), NamedSharding(MESH, P("x")))
     with pytest.raises(ValueError) as caught:
@@ -378,18 +424,26 @@ def test_what_xla_would_warn_of_is_not_on_the_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_limits():
+# ---- invalid arguments ---------------------------------------------------------------------------
+
+
+def test_numbers_of_collectives_have_no_unit():
     for name, bytes_ in (("all_gather", "all_gather_bytes"), ("collectives", "bytes")):
         assert message(ValueError, explain.assert_comm, jnp.sin, **{name: "<4MiB"}) == (
             f"assert_comm: {name}='<4MiB' is a number of collectives, which takes no unit; to "
             f"limit bytes, use {bytes_}."
         )
+
+
+def test_limits_that_are_no_numbers():
     for limit in ("<.", "<1.5.2", 1.5, True):
         assert message(ValueError, explain.assert_comm, jnp.sin, bytes=limit) == (
             f"assert_comm: bytes={limit!r} is not a limit; pass an integer, or a string such as "
             "'<=3' or '<4MiB'."
         )
 
+
+def test_limits_are_of_the_machine():
     def product(a, b):
         return a @ b
 
@@ -397,10 +451,12 @@ def test_limits():
     explain.assert_comm(product, machine="h200", all_reduce_bytes=16)(*BF16)
 
 
-def test_what_can_be_checked_and_compared():
+def test_only_functions_are_checked():
     with pytest.raises(TypeError, match=r"^explain takes a function; got int\."):
         explain.assert_comm(3, all_gather=0)
-    # What is compared and searched.
+
+
+def test_what_is_compared_and_searched():
     report = explain(jnp.sin)(struct((8,), "x"))
     assert message(TypeError, explain.diff, report, 3) == (
         "diff takes two reports, as returned by `explain(f)(*args)`; got int."
@@ -411,13 +467,3 @@ def test_what_can_be_checked_and_compared():
     with pytest.raises(TypeError) as caught:
         explain.suggest(jnp.sin, (struct((8,)),), MESH.devices.flat[0])
     assert str(caught.value).startswith("suggest takes a Mesh or an AbstractMesh; got ")
-    # What there is not is refused.
-    report = explain(both)(struct((8, 8), "x", "y"))
-    assert message(ValueError, report.count, "allreduce") == (
-        "unknown collective 'allreduce'; known collectives are 'all-reduce', 'all-gather', "
-        "'reduce-scatter', 'all-to-all', 'ragged-all-to-all', 'collective-permute' and "
-        "'collective-broadcast'. Did you mean 'all-reduce'?"
-    )
-    with pytest.raises(ValueError) as caught:
-        report.bytes("all-reduce", ["data"])
-    assert str(caught.value) == "the mesh has no axis 'data'; it has 'x' and 'y'."

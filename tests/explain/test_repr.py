@@ -52,7 +52,7 @@ def far_mesh(sizes, per_process):
     return Mesh(devices.reshape(sizes), ("x", "y"))
 
 
-def test_shards():
+def test_local_shards_are_shown():
     x = Far(np.arange(24.0, dtype=np.float32).reshape(8, 3), P("x"), per_process=4)
     assert repr(x) == (
         "Array(shape=(8, 3), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
@@ -63,7 +63,9 @@ def test_shards():
         "                         [ 9., 10., 11.]]"
     )
     assert str(x) == repr(x) == f"{x}"
-    # Blocks without elements and none here.
+
+
+def test_blocks_without_elements_and_none_here():
     x = Far(np.arange(5, dtype=np.int32), P(("x", "y")), per_process=3)
     x.sharding.__dict__["_cached_addressable"] = (3, 4, 5)
     text = repr(x).splitlines()
@@ -78,11 +80,17 @@ def test_shards():
         "Array(shape=(8,), dtype=int32) sharded as NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
         "spec=P('x')), no addressable shards"
     )
+
+
+def test_many_shards_are_cut_short():
     count = SHARDS_SHOWN + 3
     x = Far(np.arange(2 * count), P("x"), (count * 2, 1), per_process=count)
     lines = repr(x).splitlines()
     assert len(lines) == SHARDS_SHOWN + 2
     assert lines[-1] == "  and 3 more shards"
+
+
+def test_html_of_what_cannot_be_read():
     x = Far(np.arange(8, dtype=np.int32), P("x"))
     html = x._repr_html_()
     assert "addressable shards:\n  [0:2] on Cpu(0): [0, 1]</pre>" in html

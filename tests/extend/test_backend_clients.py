@@ -23,7 +23,7 @@ from tests.helpers.errors import message
 X = np.arange(3, dtype=np.float32)
 
 
-def test_clients_and_topologies():
+def test_clients():
     assert backend.get_backend() is backend.get_backend("cpu") is backend.backends()["cpu"]
     assert backend.get_backend(backend.get_backend()) is backend.get_backend()
     assert backend.get_default_device() == sw.devices()[0]
@@ -38,16 +38,6 @@ def test_clients_and_topologies():
     assert str(error.value) == (
         "register_backend_factory: the platform 'mine' cannot be added; lowering and transfers "
         "support only the platforms 'cpu' and 'cuda'."
-    )
-    # Topologies.
-    found = topologies.get_attached_topology("cpu")
-    assert repr(found) == "TopologyDescription(8 devices of cpu)"
-    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
-    assert dict(mesh.shape) == {"x": 4, "y": 2}
-    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
-        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
-        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
-        "`num_cpu_devices` for more virtual devices."
     )
 
 
@@ -69,14 +59,16 @@ def test_caches_of_extensions_are_cleared():
     )
 
 
-def test_compilation_and_shardings():
+def test_compile_options():
     options = backend.get_compile_options(1, 2, [[3, 1]], {"xla_embed_ir_in_executable": True})
     assert (options.num_replicas, options.num_partitions) == (1, 2)
     assert options.env_option_overrides == [("xla_embed_ir_in_executable", True)]
     for wrong in ((2, 1), (1, 99), (1, 2, [0])):
         with pytest.raises(ValueError, match=r"^get_compile_options: "):
             backend.get_compile_options(*wrong)
-    # Shardings as bytes.
+
+
+def test_shardings_as_bytes():
     there = sharding.GSPMDSharding.get_replicated(sw.devices())
     assert there.is_fully_replicated
     tiles = xc.HloSharding.iota_tile([4, 2])
@@ -84,12 +76,6 @@ def test_compilation_and_shardings():
     assert sharding.get_hlo_sharding_from_serialized_proto(data) == tiles
     proto = sharding.get_op_sharding_from_serialized_proto(data)
     assert list(proto.tile_assignment_dimensions) == [4, 2]
-    for name in dir(errors):
-        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
-        if isinstance(theirs, type) and isinstance(ours, type):
-            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
-            assert bases <= {c.__name__ for c in ours.__mro__}, name
-    assert issubclass(ProgramError, errors.JaxprTypeError)
 
 
 def test_where_equations_come_from():
@@ -138,6 +124,18 @@ def test_frames_of_files_are_left_out(tmp_path: Path):
     assert where().startswith(f"{__file__}:")
 
 
+def test_topologies():
+    found = topologies.get_attached_topology("cpu")
+    assert repr(found) == "TopologyDescription(8 devices of cpu)"
+    mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
+    assert dict(mesh.shape) == {"x": 4, "y": 2}
+    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
+        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
+        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
+        "`num_cpu_devices` for more virtual devices."
+    )
+
+
 def test_folder_of_compiled_programs(tmp_path: Path):
     before = sw.config.compilation_cache_dir
     try:
@@ -163,7 +161,16 @@ def test_dtypes_of_dlpack(name: str):
     assert not dlpack.is_supported_dtype(sw.random.key(0).dtype)
 
 
-def test_custom_rules_and_options():
+def test_classes_of_errors_are_those_of_jax():
+    for name in dir(errors):
+        ours, theirs = getattr(errors, name), getattr(jax.errors, name, None)
+        if isinstance(theirs, type) and isinstance(ours, type):
+            bases = {c.__name__ for c in theirs.__mro__ if c.__module__ == "jax.errors"}
+            assert bases <= {c.__name__ for c in ours.__mro__}, name
+    assert issubclass(ProgramError, errors.JaxprTypeError)
+
+
+def test_primitives_of_custom_rules():
     @sw.custom_jvp
     def g(x: Any) -> Any:
         return x
@@ -172,7 +179,9 @@ def test_custom_rules_and_options():
     (eqn,) = sw.make_jaxpr(g)(X).eqns
     assert eqn.primitive is custom_derivatives.custom_jvp_call_p
     assert custom_derivatives.custom_vjp_call_p.name == "custom_vjp_call"
-    # Options for modules over devices.
+
+
+def test_options_for_modules_over_devices():
     from shardwise.interpreters import pxla, xla
 
     devices = np.array(sw.devices()[:2])

@@ -84,32 +84,20 @@ def test_values_and_programs_are_those_of_jax(name: str):
         )
 
 
-def test_linear_and_complex():
+def test_linear_ones_are_transposed():
     back = sw.linear_transpose(partial(lax.squeeze_p.bind, dimensions=(0,)), A)
     np.testing.assert_array_equal(back(A[0])[0], A)
     back = sw.linear_transpose(lambda x: lax.unstack_p.bind(x, axis=1)[1], A)
     wanted = np.zeros_like(A)
     wanted[:, 1] = 1
     np.testing.assert_array_equal(back(np.ones((1, 4), np.float32))[0], wanted)
+
+
+def test_complex_numbers_are_equal_in_both_parts():
     x = np.array([1 + 2j, 0j, complex(-0.0, 0.0)], np.complex64)
     np.testing.assert_array_equal(
         lax.eq_to_p.bind(x, np.array([1 + 2j, 0j, 0j], np.complex64)), [True, True, False]
     )
-    from shardwise.experimental import multihost_utils as ours
-
-    mesh = mesh_of(8)
-    for way in ("host_local_array_to_global_array", "global_array_to_host_local_array"):
-        named = getattr(ours, f"{way}_p").bind(A[0], global_mesh=mesh, pspec=sw.P())
-        np.testing.assert_array_equal(named, getattr(ours, way)(A[0], mesh, sw.P()))
-    # Rules of users replace ours.
-    from shardwise.interpreters import batching
-
-    held = batching.fancy_primitive_batchers[lax.stage_p]
-    batching.primitive_batchers[lax.stage_p] = lambda args, dims: (args[0] * 2, dims[0])
-    try:
-        np.testing.assert_array_equal(sw.vmap(lax.stage_p.bind)(A), A * 2)
-    finally:
-        batching.fancy_primitive_batchers[lax.stage_p] = held
 
 
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 0), (0, 1))])
@@ -142,7 +130,7 @@ def test_select_and_scatter(padding: Any, fold: str):
     np.testing.assert_allclose(sw.jit(run(sw, lax))(x, s), wanted, rtol=1e-6)
 
 
-def test_rows_and_other_names():
+def test_the_rest_by_jax_names():
     np.testing.assert_array_equal(lax.stage_p.bind(3.0), 3.0)
     assert primitives.empty2_p.bind(dtype=np.float32, memory_space=None).shape == ()
     assert lax.after_all_p.bind(lax.create_token_p.bind()).shape == (0,)
@@ -152,7 +140,9 @@ def test_rows_and_other_names():
     same = "after_all_p approx_top_k_p create_token_p eq_to_p le_to_p lt_to_p ragged_all_to_all_p"
     for name in f"{same} rng_uniform_p select_and_scatter_p squeeze_p".split():
         assert getattr(primitives, name) is getattr(lax, name)
-    # Rows go to other devices.
+
+
+def test_rows_go_to_other_devices():
     mesh = mesh_of(2)
     x = np.arange(8, dtype=np.float32)
     sizes = np.full(4, 1, np.int32)
@@ -170,3 +160,23 @@ def test_rows_and_other_names():
 
     np.testing.assert_array_equal(run(lax.ragged_all_to_all_p.bind), run(lax.ragged_all_to_all))
     np.testing.assert_array_equal(run(lax.ragged_all_to_all), [0, 4, 0, 0, 2, 6, 0, 0])
+
+
+def test_rules_of_users_replace_ours():
+    from shardwise.interpreters import batching
+
+    held = batching.fancy_primitive_batchers[lax.stage_p]
+    batching.primitive_batchers[lax.stage_p] = lambda args, dims: (args[0] * 2, dims[0])
+    try:
+        np.testing.assert_array_equal(sw.vmap(lax.stage_p.bind)(A), A * 2)
+    finally:
+        batching.fancy_primitive_batchers[lax.stage_p] = held
+
+
+def test_arrays_of_processes():
+    from shardwise.experimental import multihost_utils as ours
+
+    mesh = mesh_of(8)
+    for way in ("host_local_array_to_global_array", "global_array_to_host_local_array"):
+        named = getattr(ours, f"{way}_p").bind(A[0], global_mesh=mesh, pspec=sw.P())
+        np.testing.assert_array_equal(named, getattr(ours, way)(A[0], mesh, sw.P()))

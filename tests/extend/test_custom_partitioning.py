@@ -56,7 +56,7 @@ def test_product_is_asked_as_jax_is(specs):
     in_both(product_of, [normal(8, 16), normal(16, 4)], *specs)
 
 
-def test_what_it_does_over_a_mesh():
+def test_the_fft_does_not_gather():
     my_fft = fft_of(*OURS, [])
     x = normal(8, 4, 6).astype("complex64")
     for mesh in (MESH, REVERSED, SHUFFLED):
@@ -65,7 +65,9 @@ def test_what_it_does_over_a_mesh():
         assert not re.search("dynamic-slice|all-gather|all-to-all", text)
         np.testing.assert_allclose(np.asarray(my_fft(y)), np.fft.fft(x), rtol=1e-5, atol=1e-5)
         assert my_fft(y).sharding.spec == P(("x", "y"))
-    # Within a mesh by in shardings.
+
+
+def test_within_a_mesh_by_in_shardings():
     my_fft = fft_of(*OURS, log := [])
     x = normal(8, 4).astype("complex64")
     with MESH:
@@ -73,15 +75,6 @@ def test_what_it_does_over_a_mesh():
         got = f(x)
     np.testing.assert_allclose(np.asarray(got), np.fft.fft(x), rtol=1e-5, atol=1e-5)
     assert log == [({"x": 4, "y": 2}, [((8, 4), "complex64", ("x", None))] * 2)]
-    # NaN of 0/0 in padding does not get into sums.
-    product = product_of(*OURS, [])
-    f = sw.jit(lambda x, y: product(x / x, y))
-    x, y = put(normal(5, 6), None, "x"), put(normal(6, 3), "x")
-    np.testing.assert_allclose(np.asarray(f(x, y)), np.ones((5, 6)) @ np.asarray(y), rtol=1e-5)
-    product = product_of(*OURS, [])
-    x, y = put(normal(8, 8), "x", "y"), put(normal(8, 8), "y")
-    assert collectives(product, x, y) == {"all-reduce"}
-    assert collectives(product, put(x, "x"), put(y)) == set()
 
 
 # -- values, however it is sharded --
@@ -107,6 +100,14 @@ def test_products(sizes, spec):
         np.testing.assert_allclose(np.asarray(f(*args)), 2 * x @ y + 1, rtol=1e-5, atol=1e-5)
 
 
+def test_what_fills_up_is_zero():
+    """NaN of 0/0 in padding does not get into sums."""
+    product = product_of(*OURS, [])
+    f = sw.jit(lambda x, y: product(x / x, y))
+    x, y = put(normal(5, 6), None, "x"), put(normal(6, 3), "x")
+    np.testing.assert_allclose(np.asarray(f(x, y)), np.ones((5, 6)) @ np.asarray(y), rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "bool", "complex64", "bfloat16", "float16", "uint32"])
 def test_what_fills_up_is_zero_in_every_dtype(dtype):
     f = custom_partitioning(lambda x: x.sum(1))
@@ -122,31 +123,29 @@ def test_what_fills_up_is_zero_in_every_dtype(dtype):
     assert np.array_equal(np.asarray(f(put(x, None, ("x", "y")))), expected)
 
 
-def test_where_the_function_runs():
+def test_communication_is_what_lower_fn_does():
+    product = product_of(*OURS, [])
+    x, y = put(normal(8, 8), "x", "y"), put(normal(8, 8), "y")
+    assert collectives(product, x, y) == {"all-reduce"}
+    assert collectives(product, put(x, "x"), put(y)) == set()
+
+
+def test_on_one_device_the_function_runs():
     log = []
     product = product_of(*OURS, log)
     x, y = normal(3, 4), normal(4, 2)
     np.testing.assert_allclose(np.asarray(product(x, y)), x @ y, rtol=1e-5)
     np.testing.assert_allclose(np.asarray(sw.jit(product)(x, y)), x @ y, rtol=1e-5)
     assert log == []
-    log = []
-    product = product_of(*OURS, log)
-    x, y = normal(8, 6), normal(6, 4)
-    f = sw.shard_map(product, mesh=MESH, in_specs=(P(("x", "y")), P()), out_specs=P(("x", "y")))
-    np.testing.assert_allclose(np.asarray(sw.jit(f)(x, y)), x @ y, rtol=1e-5, atol=1e-5)
-    assert log == []
+
+
+def test_no_elements():
     product = product_of(*OURS, [])
     got = product(put(np.zeros((8, 0), "f"), "x"), put(np.zeros((0, 4), "f")))
     assert np.array_equal(np.asarray(got), np.zeros((8, 4)))
-    f = custom_partitioning(lambda x: x * 2)
-    f.def_partition(
-        lambda mesh, args, result: (mesh, lambda x: x * 2, result.sharding, (args[0].sharding,)),
-        sharding_rule="-> ",
-    )
-    assert float(f(put(np.float32(3)))) == 6
 
 
-def test_within_programs():
+def test_in_loops_branches_and_nested_jit():
     product = product_of(*OURS, [])
     x, y = normal(8, 8), normal(8, 8) / 4
 
@@ -158,12 +157,33 @@ def test_within_programs():
 
     got = f(put(x, "x", "y"), put(y, "y"))
     np.testing.assert_allclose(np.asarray(got), x @ y @ y @ y @ y, rtol=1e-4, atol=1e-4)
+
+
+def test_in_shard_map_the_function_runs():
+    log = []
+    product = product_of(*OURS, log)
+    x, y = normal(8, 6), normal(6, 4)
+    f = sw.shard_map(product, mesh=MESH, in_specs=(P(("x", "y")), P()), out_specs=P(("x", "y")))
+    np.testing.assert_allclose(np.asarray(sw.jit(f)(x, y)), x @ y, rtol=1e-5, atol=1e-5)
+    assert log == []
+
+
+def test_under_remat():
     product = product_of(*OURS, [])
     x, y = normal(8, 6), normal(6, 4)
     f = sw.checkpoint(lambda x, y: jnp.sin(x) + smooth(product)(x, y).sum())
     got = sw.jit(sw.grad(lambda x, y: f(x, y).sum()))(put(x, "x", "y"), put(y, "y"))
     expected = np.cos(x) + 48 * np.ones((8, 4)) @ y.T
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-4)
+
+
+def test_scalars():
+    f = custom_partitioning(lambda x: x * 2)
+    f.def_partition(
+        lambda mesh, args, result: (mesh, lambda x: x * 2, result.sharding, (args[0].sharding,)),
+        sharding_rule="-> ",
+    )
+    assert float(f(put(np.float32(3)))) == 6
 
 
 # -- arguments --
@@ -201,7 +221,7 @@ def test_trees_and_static_arguments():
     assert asked == [("n", 2, *tree)]
 
 
-def test_shardings_and_meshes():
+def test_shardings_that_are_not_decoded():
     found = []
 
     def partition(mesh, args, result):
@@ -216,7 +236,10 @@ def test_shardings_and_meshes():
         place = found.pop()
         assert isinstance(place, GSPMDSharding) and found.pop() == place
         assert place.is_equivalent_to(NamedSharding(MESH, P(*spec)), 2)
-    # lower_fn may close over arrays, and name the axes of another mesh over the same devices.
+
+
+def test_a_mesh_of_its_own_and_constants():
+    """lower_fn may close over arrays, and name the axes of another mesh over the same devices."""
     own = mesh_of(2, 4, names="ab").update()
     table = np.arange(300, dtype="f")
 
@@ -231,7 +254,7 @@ def test_shardings_and_meshes():
 
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
-def test_dimensions_by_infer_and_without_a_rule(mesh):
+def test_dimensions_go_together_as_infer_says(mesh):
     """Without a rule. Types follow its declaration."""
 
     def infer(mesh, args, result):
@@ -243,7 +266,11 @@ def test_dimensions_by_infer_and_without_a_rule(mesh):
     got = product(put(x, "x", "y", mesh=mesh), put(y, mesh=mesh))
     np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
     assert got.sharding.spec[0] == "x"
-    # Types are equal to those of the function.
+
+
+@pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
+def test_without_any_rule(mesh):
+    """Types are equal to those of the function."""
     product = product_of(*OURS, [], sharding_rule=None)
     x, y = normal(8, 6), normal(6, 4)
     got = product(put(x, "x", mesh=mesh), put(y, mesh=mesh))

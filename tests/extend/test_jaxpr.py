@@ -43,14 +43,16 @@ def backwards(jaxpr, consts, *args):
     return [env[v] for v in jaxpr.invars]
 
 
-def test_parts_and_types():
+def test_an_interpreter_of_programs():
     f = inverse(lambda x: sw.jit(jnp.tanh)(jnp.exp(-x)))
     x = jnp.array([0.5, 0.25])
     np.testing.assert_allclose(f(jnp.tanh(jnp.exp(-x))), x, rtol=1e-5)
     np.testing.assert_allclose(sw.jit(f)(jnp.tanh(jnp.exp(-x))), x, rtol=1e-5)
     wanted = sw.grad(lambda y: -jnp.log(jnp.arctanh(y)))(0.5)
     np.testing.assert_allclose(sw.grad(f)(0.5), wanted, rtol=1e-6)
-    # Programs are made of parts.
+
+
+def test_programs_are_made_of_parts():
     closed = sw.make_jaxpr(lambda x: jnp.sin(x) * 2 + jnp.arange(3.0))(np.ones(3, np.float32))
     assert isinstance(closed, core.ClosedJaxpr) and isinstance(closed.jaxpr, core.Jaxpr)
     assert not isinstance(closed.eqns[0], core.Jaxpr)
@@ -70,7 +72,9 @@ def test_parts_and_types():
     ]
     (found,) = core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(eqns=cosines)))(x)
     np.testing.assert_allclose(found, np.cos(x) * 2 + np.arange(3), rtol=1e-6)
-    # Equations are made.
+
+
+def test_equations_are_made():
     new, t = core.gensym(), ShapedArray((2,), np.float32)
     x, y = new(t), new(t)
     eqn = core.new_jaxpr_eqn([x], [y], primitives.neg_p, {})
@@ -81,7 +85,9 @@ def test_parts_and_types():
     assert used == [True, False] and len(pruned.outvars) == 1
     pruned, used = pe.dce_jaxpr(dead, [False, True], instantiate=True)
     assert used == [True, True] and not pruned.eqns
-    # Types.
+
+
+def test_types():
     t = ShapedArray((4, 3), np.float32)
     assert core.mapped_aval(3, 1, t) == ShapedArray((4,), np.float32)
     assert core.unmapped_aval(5, 0, t) == ShapedArray((5, 4, 3), np.float32)
@@ -116,19 +122,6 @@ def test_where_a_program_is():
         jnp.ones(2)
     )
     assert states[-1] == ["i"]
-
-    # Values of transforms around a program are its constants.
-    @sw.jit
-    def f(x):
-        closed = sw.make_jaxpr(lambda y: y * x + jnp.sin(x))(2.0)
-        assert len(closed.jaxpr.constvars) == len(closed.consts) == 1
-        (found,) = core.jaxpr_as_fun(closed)(2.0)
-        return found
-
-    np.testing.assert_allclose(f(3.0), 6 + np.sin(3.0), rtol=1e-6)
-    np.testing.assert_allclose(sw.grad(f)(3.0), 2 + np.cos(3.0), rtol=1e-6)
-    t = ShapedArray((2,), np.int32, weak_type=True)
-    assert t.to_tangent_aval().dtype == sw.float0 and not t.strip_weak_type().weak_type
 
 
 def test_transformations_of_functions():
@@ -233,6 +226,20 @@ def test_parameters_by_the_names_of_jax():
     eqns = [e.replace(params={**e.params, "jaxpr": cosine}) if e is jit else e for e in closed.eqns]
     changed = core.jaxpr_as_fun(closed.replace(eqns=eqns))(0.0)[0]
     assert changed == f(np.float32(np.pi / 2))
+
+
+def test_values_of_transforms_around_a_program_are_its_constants():
+    @sw.jit
+    def f(x):
+        closed = sw.make_jaxpr(lambda y: y * x + jnp.sin(x))(2.0)
+        assert len(closed.jaxpr.constvars) == len(closed.consts) == 1
+        (found,) = core.jaxpr_as_fun(closed)(2.0)
+        return found
+
+    np.testing.assert_allclose(f(3.0), 6 + np.sin(3.0), rtol=1e-6)
+    np.testing.assert_allclose(sw.grad(f)(3.0), 2 + np.cos(3.0), rtol=1e-6)
+    t = ShapedArray((2,), np.int32, weak_type=True)
+    assert t.to_tangent_aval().dtype == sw.float0 and not t.strip_weak_type().weak_type
 
 
 class Named(sw.core.Tracer):

@@ -55,16 +55,21 @@ def check(ours: Any, plain: Any) -> None:
             np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-5)
 
 
-def test_rules():
+def test_without_a_rule_there_is_no_series():
     mine = primitive(snp.tanh)
     with pytest.raises(NotImplementedError, match=r"^mine: this primitive has no JVP rule"):
         jet(mine.bind, (X,), (TERMS,))
+
+
+def test_by_a_composition_and_by_a_derivative():
     mine = primitive(snp.tanh)
     jets.def_comp(mine, lambda x: 1 - 2 / (snp.exp(2 * x) + 1))
     check(mine.bind, snp.tanh)
     jets.def_deriv(mine, lambda x: 1 - snp.tanh(x) ** 2)
     check(mine.bind, snp.tanh)
-    # Linear and constant ones.
+
+
+def test_linear_and_constant_ones():
     mine = primitive(lambda x: x * 3)
     jets.deflinear(mine)
     check(mine.bind, lambda x: x * 3)
@@ -79,7 +84,7 @@ def test_rules():
     check(lambda x: none.bind(x)[1], lambda x: lax.stop_gradient(-x))
 
 
-def test_rules_of_ops_and_power_series():
+def test_a_rule_for_an_op_of_the_library_counts():
     jets.jet_rules[lax.sin_p] = lambda primals, series: (
         lax.sin(primals[0]),
         [jets.zero_term] * len(series[0]),
@@ -88,6 +93,9 @@ def test_rules_of_ops_and_power_series():
     np.testing.assert_allclose(y, np.sin(X) + X, rtol=1e-6)
     for found, wanted in zip(terms, TERMS, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_power_series_and_factorials():
     y, terms = jets.jet2(snp.exp, (np.float32(0),), ([1.0, 0.0, 0.0],))
     np.testing.assert_allclose([y, *terms], [1, 1, 1 / 2, 1 / 6], rtol=1e-6)
     np.testing.assert_allclose(jets.fact(np.arange(5.0)), [1, 1, 2, 6, 24], rtol=1e-5)

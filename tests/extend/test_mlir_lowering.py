@@ -36,7 +36,7 @@ def scaled(ctx, x, *, by):
     return [hlo.multiply(x, whole)]
 
 
-def test_rules_on_a_platform():
+def test_a_rule_that_builds_operations():
     prim = primitive("scaled", lambda x, by: x, scaled)
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     f = sw.jit(lambda x: prim.bind(jnp.sin(x), by=3.0) + prim.bind(x, by=0.5))
@@ -45,12 +45,6 @@ def test_rules_on_a_platform():
     assert text.count("stablehlo.multiply") == 2 and "func.call" not in text
     found = sw.export.deserialize(sw.export.export(f)(x).serialize()).call(x)
     np.testing.assert_array_equal(found, f(x))
-    prim = primitive("scaled", lambda x, by: x, scaled, platform="cpu")
-    batching.defvectorized(prim)
-    x = np.arange(6, dtype=np.float32).reshape(3, 2)
-    if sw.default_backend() == "cpu":
-        found = sw.jit(sw.vmap(lambda x: prim.bind(x, by=3.0)))(x)
-        np.testing.assert_array_equal(found, 3 * x)
 
 
 @pytest.mark.parametrize("shape, spec", [((8, 4), P("x", "y")), ((7, 4), P("x")), ((8, 2), P())])
@@ -204,3 +198,12 @@ def test_mistakes():
         sw.jit(primitive("bad", lambda x: x, lambda ctx, x: [
             hlo.AddOp.build_generic(results=[x.type], operands=[x]).result
         ]).bind)(x)  # fmt: skip
+
+
+def test_under_vmap_and_on_a_platform():
+    prim = primitive("scaled", lambda x, by: x, scaled, platform="cpu")
+    batching.defvectorized(prim)
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    if sw.default_backend() == "cpu":
+        found = sw.jit(sw.vmap(lambda x: prim.bind(x, by=3.0)))(x)
+        np.testing.assert_array_equal(found, 3 * x)

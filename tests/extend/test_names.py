@@ -18,7 +18,7 @@ from shardwise.interpreters import partial_eval as pe
 F32 = ShapedArray((2,), np.float32)
 
 
-def test_small_tools():
+def test_a_block_in_which_operations_run_at_once():
     @sw.jit
     def f(x):
         with sw.core.eval_context():
@@ -27,7 +27,9 @@ def test_small_tools():
         return x + table
 
     assert f(1).tolist() == [1, 3, 5]
-    # Sizes that may be symbolic.
+
+
+def test_sizes_that_may_be_symbolic():
     a, b = symbolic_shape("a, b")
     assert sw.core.max_dim(2, 3) == 3 and sw.core.min_dim(2, 3) == 2
     assert sw.core.max_dim(a + b, b) == a + b and sw.core.min_dim(a, a + 1) == a
@@ -36,17 +38,9 @@ def test_small_tools():
         bool(a > b)
     with pytest.raises(core.InconclusiveDimensionOperation):
         range(a)
-    # Dead code of calls with attributes.
-    from shardwise.experimental import scheduling_groups as groups
-
-    call = groups.xla_metadata_call(lambda x: (jnp.sin(x), jnp.cos(x)), scheduling_group_id=1)
-    (eqn,) = [e for e in sw.make_jaxpr(call)(1.0).eqns if len(e.outvars) == 2]
-    used, kept = groups.dce_jaxpr_xla_metadata_rule([False, True], eqn)
-    (inner,) = core.jaxprs_in_params(kept.params)
-    assert used == [True] and [e.primitive.name for e in inner.eqns] == ["cos"]
 
 
-def test_lines_and_names():
+def test_lines_of_a_program_that_runs_again():
     closed = sw.make_jaxpr(lambda x: jnp.sin(x))(1.0)
 
     def line(**how):
@@ -59,7 +53,9 @@ def test_lines_and_names():
     first = core_line(closed.eqns[0])
     assert line() == line(propagate_source_info=True) == first
     assert line(propagate_source_info=False) == first + 3
-    # Arguments have the names of jax.
+
+
+def test_arguments_have_the_names_of_jax():
     tree = sw.tree.structure(({"x": 1}, 2))
     assert api_util.donation_vector((1,), (), tree, kws=False) == (False, True)
     leaves, tree = sw.tree.flatten(((3,), {}))
@@ -79,7 +75,17 @@ def test_lines_and_names():
     core.check_jaxpr(jaxpr=sw.make_jaxpr(jnp.sin)(1.0))
 
 
-def test_maps_and_calls():
+def test_dead_code_of_calls_with_attributes():
+    from shardwise.experimental import scheduling_groups as groups
+
+    call = groups.xla_metadata_call(lambda x: (jnp.sin(x), jnp.cos(x)), scheduling_group_id=1)
+    (eqn,) = [e for e in sw.make_jaxpr(call)(1.0).eqns if len(e.outvars) == 2]
+    used, kept = groups.dce_jaxpr_xla_metadata_rule([False, True], eqn)
+    (inner,) = core.jaxprs_in_params(kept.params)
+    assert used == [True] and [e.primitive.name for e in inner.eqns] == ["cos"]
+
+
+def test_maps_of_one_length():
     from shardwise.example_libraries import optimizers
     from shardwise.experimental import ode
 
@@ -91,7 +97,9 @@ def test_maps_and_calls():
     assert double(flat, 2).tolist() == [2, 2, 6]
     with pytest.raises(ValueError, match=r"must have the same length; got \[1, 2\]\.$"):
         ode.zip([1], [2, 3])
-    # A primitive that calls a function.
+
+
+def test_a_primitive_that_calls_a_function():
     named = core.CallPrimitive("named")
     offset = jnp.ones(3)
 
@@ -172,7 +180,7 @@ def test_a_rule_for_dead_code_is_asked():
         del pe.dce_rules[pair]
 
 
-def test_dead_code():
+def test_programs_without_dead_code():
     table = jnp.arange(2.0)
     program = sw.make_jaxpr(lambda x, y: (x + table, y * 2))(*np.ones((2, 2), np.float32))
     found, consts, used = pe.dce_jaxpr_consts(program, [False, True])
@@ -186,7 +194,9 @@ def test_dead_code():
     assert len(program.invars) == 2 and types == [F32] and consts == []
     assert core.jaxpr_as_fun(program)(np.zeros(2, "f4"), np.ones(2, "f4"))[0].tolist() == [2, 2]
     assert pe.Val is not None
-    # Rules that nothing would ask for are refused.
+
+
+def test_rules_that_nothing_would_ask_for_are_refused():
     pair = two_results()
     text = (
         "shardwise.interpreters.partial_eval.custom_partial_eval_rules[pair]: an operation whose "

@@ -16,6 +16,8 @@ from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH, REVERSED
 from tests.helpers.partitioned import EXPLICIT, OURS, collectives, normal, product_of, put, smooth
 
+# -- types over explicit axes --
+
 
 def test_explicit_axes():
     product = product_of(*OURS, [])
@@ -34,7 +36,9 @@ def test_explicit_axes():
         args[0],
         put(y, "x", mesh=EXPLICIT),
     )
-    # Explicit axes of whole dimensions.
+
+
+def test_explicit_axes_of_whole_dimensions():
     f = custom_partitioning(lambda x: jnp.sort(x))
     f.def_partition(
         lambda mesh, args, result: None, sharding_rule="b i -> b i", need_replication_factors=("i",)
@@ -46,12 +50,9 @@ def test_explicit_axes():
         f,
         put(normal(8, 4), None, "x", mesh=EXPLICIT),
     )
-    product = product_of(*OURS, [])
-    x, y = normal(4, 8, 6), normal(6, 4)
-    args = put(x, "x", None, "y", mesh=EXPLICIT), put(y, "y", mesh=EXPLICIT)
-    got = sw.vmap(product, (0, None))(*args)
-    assert got.aval.str_short(True) == "f32[4@x,8,4]"
-    np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
+
+
+# -- transforms --
 
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
@@ -102,6 +103,15 @@ def test_a_mapped_dimension_stays_divided():
     np.testing.assert_allclose(np.asarray(sw.vmap(g)(put(rows, "x"))), rows, rtol=1e-6)
 
 
+def test_vmap_over_explicit_axes():
+    product = product_of(*OURS, [])
+    x, y = normal(4, 8, 6), normal(6, 4)
+    args = put(x, "x", None, "y", mesh=EXPLICIT), put(y, "y", mesh=EXPLICIT)
+    got = sw.vmap(product, (0, None))(*args)
+    assert got.aval.str_short(True) == "f32[4@x,8,4]"
+    np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)
+
+
 def test_checks_and_prints(capsys):
     """Checks inspect the function as for one device."""
     product = product_of(*OURS, [])
@@ -125,7 +135,18 @@ def test_checks_and_prints(capsys):
         np.testing.assert_allclose(np.asarray(product(x, y)), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_how_often_it_is_asked():
+def test_programs_show_it():
+    product = product_of(*OURS, [])
+    made = sw.make_jaxpr(product)(normal(2, 3), normal(3, 2))
+    (eqn,) = made.eqns
+    assert eqn.primitive.name == "custom_partitioning"
+    assert [e.primitive.name for e in eqn.params["call"].eqns] == ["dot_general"]
+
+
+# -- when it is called --
+
+
+def test_equal_calls_are_asked_once():
     log = []
     product = product_of(*OURS, log)
     args = put(normal(8, 6), "x"), put(normal(6, 4))
@@ -135,7 +156,9 @@ def test_how_often_it_is_asked():
     assert len(log) == 2  # eagerly, and by jit
     product_of(*OURS, log)(*args)
     assert len(log) == 3
-    # Meshes of one shape are told apart.
+
+
+def test_meshes_of_one_shape_are_told_apart():
     found = []
 
     def partition(mesh, args, result):
@@ -148,7 +171,9 @@ def test_how_often_it_is_asked():
     for mesh in (MESH, REVERSED, MESH):
         np.testing.assert_allclose(np.asarray(g(put(x, "x", mesh=mesh))), np.sin(x), rtol=1e-5)
     assert found == [MESH, REVERSED]
-    # Another partition later.
+
+
+def test_another_partition_later():
     product = product_of(*OURS, [])
     x, y = put(normal(8, 6), "x"), put(normal(6, 4))
     expected = np.asarray(product(x, y))
@@ -160,11 +185,6 @@ def test_how_often_it_is_asked():
     assert product.def_partition(partition, sharding_rule="b i, i o -> b o") is partition
     # Devices add in a different order: sums near 0 have the error of their terms.
     np.testing.assert_allclose(product(x, y), 10 * expected, rtol=1e-5, atol=1e-5)
-    product = product_of(*OURS, [])
-    made = sw.make_jaxpr(product)(normal(2, 3), normal(3, 2))
-    (eqn,) = made.eqns
-    assert eqn.primitive.name == "custom_partitioning"
-    assert [e.primitive.name for e in eqn.params["call"].eqns] == ["dot_general"]
 
 
 def test_nothing_is_kept_on_disk(tmp_path):

@@ -32,7 +32,7 @@ def asked(partition, fun=lambda x: x * 2, rule="i -> i", **kwargs):
     return f(put(np.arange(8, dtype="f"), "x"))
 
 
-def test_mistakes_of_partition_and_infer():
+def test_errors_of_partition_are_the_users():
     def partition(mesh, args, result):
         raise RuntimeError("no way")
 
@@ -40,42 +40,6 @@ def test_mistakes_of_partition_and_infer():
     f = custom_partitioning(lambda x: x)
     f.def_partition(partition, sharding_rule="i -> i")
     fails(RuntimeError, "no way", sw.jit(f), put(np.arange(8.0), "x"))
-    # Mistakes of infer.
-    args = put(normal(8, 6), "x", mesh=EXPLICIT), put(normal(6, 4), mesh=EXPLICIT)
-    of = lambda infer: product_of(*OURS, [], infer_sharding_from_operands=infer)  # noqa: E731
-    fails(
-        ValueError,
-        f"{WHO} product: the result of infer_sharding_from_operands must be a sharding; got 3 of "
-        "type int.",
-        of(lambda mesh, args, result: 3),
-        *args,
-    )
-    fails(
-        ValueError,
-        f"{WHO} product: infer_sharding_from_operands returned GSPMDSharding(8 devices, tiles=(), "
-        "replicas=8); for operands whose types are sharded over explicit mesh axes it must return "
-        "NamedShardings.",
-        of(lambda mesh, args, result: GSPMDSharding.get_replicated(sw.devices()[:8])),
-        *args,
-    )
-    fails(
-        ValueError,
-        f"{WHO} product: the result of infer_sharding_from_operands must have a sharding for each "
-        "leaf of the result; the root is a leaf in the result and a tuple of 1 in the shardings.",
-        of(lambda mesh, args, result: (args[0].sharding,)),
-        *args,
-    )
-    # Signatures are those of jax.
-    theirs = jax_partitioning.custom_partitioning
-    for mine, other in [
-        (custom_partitioning.def_partition, theirs.def_partition),
-        (custom_partitioning.__init__, theirs.__init__),
-    ]:
-        a, b = (inspect.signature(f).parameters for f in (mine, other))
-        assert [(p.name, p.kind, p.default) for p in a.values()] == [
-            (p.name, p.kind, p.default) for p in b.values()
-        ]
-    assert BATCHING == jax_partitioning.BATCHING
 
 
 @pytest.mark.parametrize(
@@ -300,3 +264,43 @@ def test_where_nothing_is_asked():
         f"{WHO} g has collectives along 'rows', the axis of a `vmap` around it, which its "
         "`partition` cannot see. Call them outside of the function."
     )
+
+
+def test_mistakes_of_infer():
+    args = put(normal(8, 6), "x", mesh=EXPLICIT), put(normal(6, 4), mesh=EXPLICIT)
+    of = lambda infer: product_of(*OURS, [], infer_sharding_from_operands=infer)  # noqa: E731
+    fails(
+        ValueError,
+        f"{WHO} product: the result of infer_sharding_from_operands must be a sharding; got 3 of "
+        "type int.",
+        of(lambda mesh, args, result: 3),
+        *args,
+    )
+    fails(
+        ValueError,
+        f"{WHO} product: infer_sharding_from_operands returned GSPMDSharding(8 devices, tiles=(), "
+        "replicas=8); for operands whose types are sharded over explicit mesh axes it must return "
+        "NamedShardings.",
+        of(lambda mesh, args, result: GSPMDSharding.get_replicated(sw.devices()[:8])),
+        *args,
+    )
+    fails(
+        ValueError,
+        f"{WHO} product: the result of infer_sharding_from_operands must have a sharding for each "
+        "leaf of the result; the root is a leaf in the result and a tuple of 1 in the shardings.",
+        of(lambda mesh, args, result: (args[0].sharding,)),
+        *args,
+    )
+
+
+def test_signatures_are_those_of_jax():
+    theirs = jax_partitioning.custom_partitioning
+    for mine, other in [
+        (custom_partitioning.def_partition, theirs.def_partition),
+        (custom_partitioning.__init__, theirs.__init__),
+    ]:
+        a, b = (inspect.signature(f).parameters for f in (mine, other))
+        assert [(p.name, p.kind, p.default) for p in a.values()] == [
+            (p.name, p.kind, p.default) for p in b.values()
+        ]
+    assert BATCHING == jax_partitioning.BATCHING

@@ -56,14 +56,16 @@ def split_primitive():
     return both
 
 
-def test_it_runs():
+def test_it_runs_by_its_implementation_and_is_compiled_by_its_lowering():
     scale, calls = scale_primitive()
     np.testing.assert_array_equal(scale.bind(X, by=2.0), X * 2)
     assert calls == [2.0]
     np.testing.assert_array_equal(sw.jit(lambda x: scale.bind(x, by=3.0))(X), X * 3)
     np.testing.assert_array_equal(xla.apply_primitive(scale, jnp.array(X), by=4.0), X * 4)
     assert calls == [2.0]  # neither called it
-    # Transforms.
+
+
+def test_transforms():
     scale, _ = scale_primitive()
     x = np.arange(1.0, 5.0, dtype=np.float32)
     grad = sw.grad(lambda x: jnp.sin(scale.bind(x, by=3.0)).sum())
@@ -73,7 +75,9 @@ def test_it_runs():
     np.testing.assert_allclose(second(x), -9 * np.sin(3 * x), rtol=1e-5)
     carry, _ = sw.lax.scan(lambda c, a: (scale.bind(c, by=2.0) + a, None), 0.0, x)
     assert carry == 26
-    # Several results.
+
+
+def test_several_results():
     both = split_primitive()
     x, y = jnp.arange(3.0), jnp.array([4.0, 5.0, 6.0])
     for f in (both.bind, sw.jit(both.bind)):
@@ -84,9 +88,6 @@ def test_it_runs():
     np.testing.assert_array_equal(grads, [y, x])
     rows = sw.vmap(both.bind, (0, None))(jnp.stack([x, y]), y)
     np.testing.assert_array_equal(rows[1], [x * y, y * y])
-    add = bare("add")
-    add.def_impl(lambda x: x + 1)
-    np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
@@ -107,7 +108,7 @@ def test_over_devices(spec, kind):
     assert np.signbit(np.asarray(result)[0]) and not np.signbit(np.asarray(result)[1])
 
 
-def test_programs_and_types():
+def test_in_programs():
     scale, _ = scale_primitive()
     program = sw.make_jaxpr(lambda x: scale.bind(x, by=3.0))(X)
     (eqn,) = program.jaxpr.eqns
@@ -118,7 +119,9 @@ def test_programs_and_types():
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
         "this process, so a program with it cannot be pickled."
     )
-    # Types without shardings over explicit axes.
+
+
+def test_types_without_shardings_over_explicit_axes():
     scale, _ = scale_primitive(lambda x: ShapedArray(x.shape, x.dtype))
     mesh = sw.make_mesh((8,), ("x",))
     x = sw.device_put(np.resize(X, 8), NamedSharding(mesh, P("x")))
@@ -159,6 +162,12 @@ def bare(name="bare"):
 )  # fmt: skip
 def test_rules_that_are_missing(call, message):
     assert error_of(NotImplementedError, lambda: call(bare())) == message
+
+
+def test_names_of_ops_may_be_taken():
+    add = bare("add")
+    add.def_impl(lambda x: x + 1)
+    np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
 
 
 def test_a_lowering_of_host_calls_constants_and_loops():

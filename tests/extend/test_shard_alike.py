@@ -44,7 +44,7 @@ def test_values_follow(number, spec):
         assert tuple(got.sharding.spec) == spec == tuple(expected.sharding.spec)
 
 
-def test_other_shapes_and_loops():
+def test_eager_uneven_and_one_device():
     x, y = shard_alike(put(X, "x"), np.zeros((8, 8), "f"))
     assert x.sharding.spec == y.sharding.spec == P("x")
     assert np.array_equal(np.asarray(x), X)
@@ -53,29 +53,8 @@ def test_other_shapes_and_loops():
     x, y = shard_alike(X, X + 1)
     assert np.array_equal(np.asarray(y), X + 1)
 
-    def step(c, _):
-        return shard_alike(c, jnp.ones((8, 8)))[0] * 2, None
 
-    got = sw.jit(lambda x: lax.scan(step, x, None, length=3)[0])(put(X, "x", "y"))
-    assert np.array_equal(np.asarray(got), 8 * X) and got.sharding.spec == P("x", "y")
-    mesh = mesh_of(4, 2, types=AxisType.Explicit)
-    x, y = shard_alike(put(X, "x", mesh=mesh), put(X, None, "y", mesh=mesh))
-    assert (x.aval.str_short(True), y.aval.str_short(True)) == ("f32[8@x,8]", "f32[8,8@y]")
-    # In shard map.
-    f = lambda x: shard_alike(x, x + 1)[1]  # noqa: E731
-    g = sw.shard_map(f, mesh=MESH, in_specs=P("x", "y"), out_specs=P("x", "y"))
-    assert np.array_equal(np.asarray(sw.jit(g)(X)), X + 1)
-    part = sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
-    fails(
-        NotImplementedError,
-        "shard_alike: XLA fails inside of a `shardwise.shard_map` that leaves some mesh axes to "
-        "the partitioner. Make all axes manual, or call it outside.",
-        sw.jit(part),
-        X,
-    )
-
-
-def test_derivatives_and_mistakes():
+def test_derivatives_are_divided_alike():
     def loss(x):
         a, b = shard_alike(x, jnp.sin(x))
         return (a * b).sum()
@@ -89,7 +68,37 @@ def test_derivatives_and_mistakes():
     moved = sw.jvp(pair, (jnp.zeros((8, 8)),), (jnp.ones((8, 8)),))[1]
     assert np.array_equal(np.asarray(moved[0]), np.zeros((8, 8)))
     assert np.array_equal(np.asarray(moved[1]), np.ones((8, 8)))
-    # Mistakes.
+
+
+def test_in_loops():
+    def step(c, _):
+        return shard_alike(c, jnp.ones((8, 8)))[0] * 2, None
+
+    got = sw.jit(lambda x: lax.scan(step, x, None, length=3)[0])(put(X, "x", "y"))
+    assert np.array_equal(np.asarray(got), 8 * X) and got.sharding.spec == P("x", "y")
+
+
+def test_explicit_axes_stay():
+    mesh = mesh_of(4, 2, types=AxisType.Explicit)
+    x, y = shard_alike(put(X, "x", mesh=mesh), put(X, None, "y", mesh=mesh))
+    assert (x.aval.str_short(True), y.aval.str_short(True)) == ("f32[8@x,8]", "f32[8,8@y]")
+
+
+def test_in_shard_map():
+    f = lambda x: shard_alike(x, x + 1)[1]  # noqa: E731
+    g = sw.shard_map(f, mesh=MESH, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    assert np.array_equal(np.asarray(sw.jit(g)(X)), X + 1)
+    part = sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    fails(
+        NotImplementedError,
+        "shard_alike: XLA fails inside of a `shardwise.shard_map` that leaves some mesh axes to "
+        "the partitioner. Make all axes manual, or call it outside.",
+        sw.jit(part),
+        X,
+    )
+
+
+def test_mistakes():
     fails(
         ValueError,
         "shard_alike: x and y must have the same pytree structure; the root is a tuple of 1 in x "

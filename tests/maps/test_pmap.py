@@ -174,11 +174,13 @@ def test_results_are_those_of_jax(case):
     )
 
 
-def test_devices():
+def test_each_device_has_its_part():
     y = sw.pmap(lambda x: x)(X)
     assert [np.asarray(s.data).shape for s in y.addressable_shards] == [(1, 3)] * 8
     assert [s.device for s in y.addressable_shards] == sw.devices()
-    # On given devices.
+
+
+def test_on_given_devices():
     devices = sw.devices()[5:1:-1]
     f = sw.pmap(lambda x: x * lax.axis_index("i"), axis_name="i", devices=devices)
     y = f(np.ones(4))
@@ -186,13 +188,21 @@ def test_devices():
     assert [s.device for s in sorted(y.addressable_shards, key=lambda s: s.index[0].start)] == (
         devices
     )
+
+
+def test_a_size_that_no_argument_says():
     f = sw.pmap(lambda w: w * lax.axis_index("i"), axis_name="i", in_axes=None, axis_size=4)
     assert f(2.0).tolist() == [0, 2, 4, 6]
+
+
+def test_a_map_in_a_map():
     f = sw.pmap(
         lambda x: sw.pmap(lambda y: lax.psum(y, ("j", "i")) * y, axis_name="j")(x), axis_name="i"
     )
     close(f(X), X.sum() * X, 1e-5)
-    # The function runs once.
+
+
+def test_the_function_runs_once():
     traces = []
     f = sw.pmap(lambda x: (traces.append(1), x)[1])
     for _ in range(3):
@@ -222,23 +232,33 @@ def test_a_function_that_is_mapped_again_is_not_staged_again(monkeypatch):
     assert len(staged) == 6
 
 
-def test_arguments():
+def test_arguments_may_be_donated():
     x = sw.pmap(lambda x: x)(X)
     y = sw.pmap(lambda x: x + 1, donate_argnums=0)(x)
     assert x.is_deleted()
     close(y, X + 1, 0)
+
+
+def test_static_arguments_count_from_the_end_too():
     close(sw.pmap(lambda x, n: x * n, static_broadcasted_argnums=-1)(X, 3), 3 * X, 1e-6)
 
+
+def test_a_map_in_a_map_has_no_devices_of_its_own():
     def f(x):
         return sw.pmap(jnp.sin, devices=sw.devices()[:3])(x)
 
     assert message(ValueError, sw.pmap(f), X) == (
         "pmap of sin is inside another map, which already uses the devices: leave out `devices`."
     )
+
+
+def test_a_function_has_its_lowered_program():
     run = sw.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)
     assert "sdy.manual_computation" in run.lower(X, 3).as_text()
     assert run.lower(sw.device_put(X, sw.devices()[3]), 3).compile() is not None
-    # Static arguments decide on the program.
+
+
+def test_static_arguments_decide_on_the_program():
     traces = []
 
     def f(x, how, y):
@@ -278,11 +298,14 @@ def test_under_disable_jit(eager):
         assert shardings == [x.sharding for x in sw.tree.leaves(wanted)]
 
 
-def test_shapes_and_nan():
+def test_global_shapes_are_accepted():
     run = sw.pmap(lambda x, w: x * w, in_axes=(0, None), global_arg_shapes=((3,), None))
     close(run(X, 2.0), 2 * X, 1e-6)
 
-    # If all values are the same; and if they differ: the value of the first device.
+
+def test_a_result_of_one_device_in_a_map():
+    """If all values are the same; and if they differ: the value of the first device."""
+
     def f(x):
         inner = sw.pmap(lambda y: (lax.psum(y, "j"), y), axis_name="j", out_axes=(None, None))
         return inner(x)
@@ -290,6 +313,9 @@ def test_shapes_and_nan():
     total, first = sw.pmap(f)(X)
     close(total, X.sum(1), 1e-5)
     close(first, X[:, 0], 0)
+
+
+def test_with_nan():
     x = np.where(X > 1, np.nan, X).astype(np.float32)
     found = sw.pmap(lambda x: lax.pmax(x, "i"), axis_name="i")(x)
     np.testing.assert_array_equal(found, np.broadcast_to(x.max(0), x.shape))

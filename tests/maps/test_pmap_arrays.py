@@ -27,7 +27,7 @@ def test_results_have_the_sharding_of_the_map(out_axes, dim):
     close(y if dim is None else np.moveaxis(np.asarray(y), dim, 0)[5], X.mean(0), 1e-6)
 
 
-def test_indices_and_devices():
+def test_an_index_is_the_shard_of_a_device():
     y = doubled()(X)
     for i, row in enumerate(y):
         assert row.sharding == SingleDeviceSharding(DEVICES[i])
@@ -42,7 +42,9 @@ def test_indices_and_devices():
     np.testing.assert_array_equal(y[np.array([1, 7])], 2 * X[[1, 7]])
     np.testing.assert_array_equal(y[1] + y[6], 2 * (X[1] + X[6]))
     np.testing.assert_array_equal(y[8], 2 * X[7])  # clamped to the last index, as everywhere
-    # On one device.
+
+
+def test_on_one_device():
     y = doubled(devices=DEVICES[2:3])(X[:1])
     (row,) = y
     assert row.sharding == SingleDeviceSharding(DEVICES[2])
@@ -67,17 +69,30 @@ def test_where_the_host_does_not_read_memory(monkeypatch):
     np.testing.assert_array_equal(row, 2 * X[3])
 
 
-def test_other_axes_and_keys():
+def test_along_another_axis():
     y = doubled(in_axes=1, out_axes=1)(X.T)
     assert y[:, 3].sharding == SingleDeviceSharding(DEVICES[3])
     np.testing.assert_array_equal(y[:, -5], 2 * X[3])
     np.testing.assert_array_equal(y[1], 2 * X.T[1])
     np.testing.assert_array_equal(y[..., 3], 2 * X[3])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4", "bool", "complex64"])
+def test_indices_of_other_dtypes(dtype):
+    x = (np.arange(16).reshape(8, 2) % 5).astype(jnp.dtype(dtype))
+    y = sw.pmap(lambda x: x)(x)
+    assert isinstance(y.sharding, PmapSharding)
+    np.testing.assert_array_equal(np.asarray(y[3]).astype(complex), x[3].astype(complex))
+
+
+def test_keys():
     keys = sw.random.split(sw.random.key(0), 8)
     y = sw.pmap(lambda k: sw.random.fold_in(k, 1))(keys)
     wanted = sw.random.key_data(sw.random.fold_in(keys[3], 1))
     np.testing.assert_array_equal(sw.random.key_data(y[3]), wanted)
-    # A part goes with a donated array.
+
+
+def test_a_part_goes_with_a_donated_array():
     y = doubled()(X)
     row, kept = y[3], y[4].copy()
     doubled(donate_argnums=0)(y)
@@ -89,14 +104,6 @@ def test_other_axes_and_keys():
         "array of type f32[3] was donated to <lambda>, through another array that shared its "
         f"memory. {donated('<lambda>')}"
     )
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "int4", "bool", "complex64"])
-def test_indices_of_other_dtypes(dtype):
-    x = (np.arange(16).reshape(8, 2) % 5).astype(jnp.dtype(dtype))
-    y = sw.pmap(lambda x: x)(x)
-    assert isinstance(y.sharding, PmapSharding)
-    np.testing.assert_array_equal(np.asarray(y[3]).astype(complex), x[3].astype(complex))
 
 
 def test_an_old_program():
@@ -131,7 +138,7 @@ def test_an_old_program():
     assert value.shape == (8,)
 
 
-def test_results_and_trees():
+def test_results_are_taken_as_they_are():
     """One trace and no copy: the result reuses the memory of the donated argument."""
     traces = []
     run = sw.pmap(lambda x: (traces.append(1), x + 1)[1], donate_argnums=0)
@@ -143,15 +150,6 @@ def test_results_and_trees():
     np.testing.assert_array_equal(y, X + 3)
     run(X)
     assert len(traces) == 1
-    y = doubled()(X)
-    text = sw.pmap(lambda x: x + 1).lower(y).compile().as_text()
-    assert not any(name in text for name in ("all-", "collective", "copy", "dynamic-slice"))
-    x = sw.device_put_replicated({"a": X[0], "b": 2.5}, DEVICES[:3])
-    assert x["a"].sharding is PmapSharding.default((3, 3), 0, DEVICES[:3])
-    assert x["b"].tolist() == [2.5] * 3
-    y = sw.device_put_sharded([{"a": row} for row in X[:2]], DEVICES[4:6])["a"]
-    assert y.sharding is PmapSharding.default((2, 3), 0, DEVICES[4:6])
-    np.testing.assert_array_equal(y[1], X[1])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +171,21 @@ def test_arguments_are_brought_to_the_devices(place):
         y = run(x, place(X))
         assert y.sharding.devices == tuple(DEVICES)
         np.testing.assert_array_equal(y, X[:, None] + X)
+
+
+def test_the_program_moves_nothing():
+    y = doubled()(X)
+    text = sw.pmap(lambda x: x + 1).lower(y).compile().as_text()
+    assert not any(name in text for name in ("all-", "collective", "copy", "dynamic-slice"))
+
+
+def test_put_in_trees():
+    x = sw.device_put_replicated({"a": X[0], "b": 2.5}, DEVICES[:3])
+    assert x["a"].sharding is PmapSharding.default((3, 3), 0, DEVICES[:3])
+    assert x["b"].tolist() == [2.5] * 3
+    y = sw.device_put_sharded([{"a": row} for row in X[:2]], DEVICES[4:6])["a"]
+    assert y.sharding is PmapSharding.default((2, 3), 0, DEVICES[4:6])
+    np.testing.assert_array_equal(y[1], X[1])
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_over_batches(f):
     close(found, np.stack([f(OURS, x, W) for x in xs]), 1e-5)
 
 
-def test_batches_and_derivatives():
+def test_batches_may_be_divided_too():
     xs = np.stack([X, X + 1])
     f = sw.vmap(
         lambda x: mapped(OURS, lambda x: lax.psum(x, "x"), P("x"), P())(x), spmd_axis_name="y"
@@ -184,7 +184,8 @@ def test_batches_and_derivatives():
     close(found, xs.reshape(2, 4, 2, 4).sum(1), 1e-5)
     assert found.sharding.is_equivalent_to(NamedSharding(GRID, P("y")), 3)
 
-    # Derivatives inside are summed where types say what varies.
+
+def test_derivatives_inside_are_summed_where_types_say_what_varies():
     def part(x, w):
         return sw.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
 
@@ -195,7 +196,9 @@ def test_batches_and_derivatives():
         return lax.psum(part(x, w), ("x", "y"))
 
     close(mapped(OURS, summed, (ROWS, P()), P(), check_vma=False)(X, W), wanted, 1e-5)
-    # Nan and signs of zeros.
+
+
+def test_nan_and_signs_of_zeros():
     x = np.array([np.nan, 1, -0.0, 0.0, -np.inf, 2, np.inf, 0], np.float32)
     for f, wanted in ((lax.pmax, np.max), (lax.pmin, np.min), (lax.psum, np.sum)):
         run = sw.shard_map(lambda x, f=f: f(x, "x"), mesh=LINE, in_specs=P("x"), out_specs=P())
@@ -228,12 +231,14 @@ def test_of_every_kind(dtype):
         close(got, wanted, 0)
 
 
-def test_groups_axes_and_orders():
+def test_groups_of_devices():
     for groups in ([[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 2], [1, 3, 4, 5, 6, 7]]):
         f = lambda x: lax.psum(x, "x", axis_index_groups=groups)  # noqa: B023, E731
         found = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))(np.arange(8.0))
         close(found, sw.vmap(f, axis_name="x")(np.arange(8.0)), 0)
-    # Axes of a map and of a mesh together.
+
+
+def test_axes_of_a_map_and_of_a_mesh_together():
     xs = RNG.standard_normal((8, 3, 2)).astype(np.float32)
 
     def f(x):
@@ -248,7 +253,9 @@ def test_groups_axes_and_orders():
     )
     both = sw.vmap(sw.vmap(f, axis_name="i"), axis_name="x")
     close(sw.jit(over_mesh)(xs), both(xs), 1e-4)
-    # Meshes in another order.
+
+
+def test_meshes_in_another_order():
     back = Mesh(np.array(sw.devices())[::-1], ("x",))
     x = sw.device_put(np.arange(8.0), NamedSharding(LINE, P("x")))
 
@@ -259,6 +266,9 @@ def test_groups_axes_and_orders():
     for mesh in (LINE, back):
         run = sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         close(sw.jit(run)(x), wanted, 0)
+
+
+def test_of_one_device():
     mesh = Mesh(np.array(sw.devices()[:1]), ("x",))
     f = sw.shard_map(
         lambda x: lax.psum(x, "x") + lax.axis_index("x"),
@@ -268,7 +278,8 @@ def test_groups_axes_and_orders():
     )
     assert sw.jit(f)(np.ones(3)).tolist() == f(np.ones(3)).tolist() == [1, 1, 1]
 
-    # One in another.
+
+def test_one_in_another():
     def outer(x):
         inner = sw.shard_map(
             lambda x: lax.psum(x, "y") + lax.axis_index("x"),
@@ -324,7 +335,7 @@ def test_effects_alone(run):
     assert run(sw.shard_map(lambda: None, mesh=LINE, in_specs=(), out_specs=None))() is None
 
 
-def test_effects_over_batches_and_in_order():
+def test_effects_alone_over_batches():
     seen = []
 
     def f(x):
@@ -334,6 +345,9 @@ def test_effects_over_batches_and_in_order():
     assert sw.jit(both)(np.stack([np.arange(8.0), -np.arange(8.0)])) is None
     sw.effects_barrier()
     assert sorted(seen) == sorted([*range(8), *range(0, -8, -1)])
+
+
+def test_ordered_effects_are_refused():
     f = sw.shard_map(
         lambda x: (sw.debug.print("{}", x, ordered=True), x)[1],
         mesh=LINE,
@@ -346,7 +360,7 @@ def test_effects_over_batches_and_in_order():
     )
 
 
-def test_ways_to_call():
+def test_over_explicit_axes():
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     x = sw.device_put(X, NamedSharding(mesh, P("x", None)))
     f = sw.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, out_specs=P())
@@ -356,7 +370,8 @@ def test_ways_to_call():
         g = sw.shard_map(lambda x: x * 2, out_specs=P("x"), axis_names={"x"})
         assert sw.typeof(sw.jit(g)(x)).str_short(True) == "f32[8@x,4]"
 
-    # As a decorator and with the mesh in scope.
+
+def test_as_a_decorator_and_with_the_mesh_in_scope():
     @sw.shard_map(in_specs=P("x"), out_specs=P())
     def total(x):
         """The sum."""
@@ -365,6 +380,9 @@ def test_ways_to_call():
     assert total.__doc__ == "The sum."
     with sw.set_mesh(LINE):
         close(total(np.ones(8, np.float32)), np.full(1, 8, np.float32), 0)
+
+
+def test_an_abstract_mesh_takes_the_devices_of_its_arguments():
     f = sw.jit(
         sw.shard_map(
             lambda x: lax.psum(x, "x"), mesh=LINE.abstract_mesh, in_specs=P("x"), out_specs=P()
@@ -373,18 +391,8 @@ def test_ways_to_call():
     x = sw.device_put(np.arange(8.0), NamedSharding(LINE, P("x")))
     assert f(x).tolist() == [28]
 
-    # Arguments come by position.
-    def f(x, y):
-        return x * y
 
-    run = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))
-    assert message_of(TypeError, lambda: run(np.ones(8), y=2.0)) == (
-        "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by "
-        "keyword. Pass them by position, or bind them with functools.partial."
-    )
-
-
-def test_types_and_programs():
+def test_types_say_along_what_a_value_varies():
     seen = []
 
     def f(x):
@@ -421,7 +429,8 @@ def test_types_and_programs():
     ]
     assert seen[1] == [t.partition("{")[0] for t in seen[0]]
 
-    # Random numbers and programs.
+
+def test_random_numbers_and_callbacks():
     def f(key):
         key = sw.random.fold_in(key, lax.axis_index("x"))
         return sw.random.normal(key, (2,))
@@ -429,7 +438,9 @@ def test_types_and_programs():
     run = sw.shard_map(f, mesh=LINE, in_specs=P(), out_specs=P("x"))
     wanted = [sw.random.normal(sw.random.fold_in(sw.random.key(0), i), (2,)) for i in range(8)]
     np.testing.assert_array_equal(sw.jit(run)(sw.random.key(0)), np.concatenate(wanted))
-    # Programs send what is written and no more.
+
+
+def test_programs_send_what_is_written_and_no_more():
     assert sent(lambda x, w: loss(OURS, x, w), X, W) == {"all-reduce": 1}
     assert sent(sw.grad(lambda w, x: loss(OURS, x, w)), W, X) == {"all-reduce": 1}
     assert sent(lambda x, w: gathered(OURS, x, w), X, W) == {"all-gather": 1, "reduce-scatter": 1}
@@ -508,14 +519,27 @@ def test_errors(case):
     assert message_of(kind, sw.shard_map(f, **{"mesh": LINE} | options), x) == NAMED + message
 
 
-def test_meshes_and_types():
+def test_arguments_come_by_position():
+    def f(x, y):
+        return x * y
+
+    run = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))
+    assert message_of(TypeError, lambda: run(np.ones(8), y=2.0)) == (
+        "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by "
+        "keyword. Pass them by position, or bind them with functools.partial."
+    )
+
+
+def test_there_must_be_a_mesh():
     def f(x):
         return x
 
     assert message_of(ValueError, sw.shard_map(f, in_specs=P("x"), out_specs=P("x")), X) == (
         "shard_map of f: there is no mesh. Pass `mesh=`, or enter one with `shardwise.set_mesh`."
     )
-    # Axes of several types.
+
+
+def test_axes_of_several_types():
     mesh = Mesh(
         np.array(sw.devices()).reshape(4, 2),
         ("x", "y"),

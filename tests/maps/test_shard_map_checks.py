@@ -31,6 +31,9 @@ def over(f, checked=True, ins=PARTS, outs=PARTS, **how):
     return sw.shard_map(f, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=checked, **how)
 
 
+# -- checkify --
+
+
 def at_most(limit):
     def f(x):
         checkify.check(jnp.all(x < limit), "{x} is not below " + str(limit), x=x.max())
@@ -184,10 +187,12 @@ def test_automatic_checks(errors, f, expected, checked):
     assert checkify.checkify(over(f, checked), errors=errors)(X)[0].get() == expected
 
 
-def test_other_maps():
+def test_checks_where_some_axes_are_manual():
     f = over(at_most(10), ins=P("x"), outs=P("x"), axis_names={"x"})
     assert sw.jit(checkify.checkify(f))(X)[0].get() == "11.0 is not below 10 (`check` failed)"
-    # Checks over explicit axes.
+
+
+def test_checks_over_explicit_axes():
     mesh = Mesh(GRID, ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     with sw.set_mesh(mesh):
         f = sw.shard_map(at_most(10), out_specs=P("x", "y"))
@@ -196,7 +201,8 @@ def test_other_maps():
     assert error.get() == "10.0 is not below 10 (`check` failed)"
     close(y, X + 1, 0)
 
-    # Checks in a map in a map.
+
+def test_checks_in_a_map_in_a_map():
     def f(x):
         inner = sw.shard_map(
             at_most(13), in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}
@@ -205,7 +211,9 @@ def test_other_maps():
 
     whole = over(f, ins=P("x"), outs=P("x"), axis_names={"x"})
     assert sw.jit(checkify.checkify(whole))(X)[0].get() == "14.0 is not below 13 (`check` failed)"
-    # Checks of pmap and under transforms.
+
+
+def test_checks_of_pmap_and_under_transforms():
     mapped = sw.pmap(at_most(13), axis_name="i")
     assert checkify.checkify(mapped)(X)[0].get() == "13.0 is not below 13 (`check` failed)"
     rows = sw.vmap(over(at_most(29)))
@@ -216,6 +224,9 @@ def test_other_maps():
     error, grads = checkify.checkify(total)(X)
     assert error.get() == "14.0 is not below 13 (`check` failed)"
     close(grads, 2 * (X + 1), 1e-6)
+
+
+# -- debug_nans --
 
 
 @pytest.fixture
@@ -263,16 +274,22 @@ def test_the_op_that_gave_a_nan_is_found(f, op, operands, results, wrap, checked
 
 
 @pytest.mark.usefixtures("nans")
-def test_nan_and_manual_axes():
+def test_no_nan_no_error():
     close(over(scan_of_roots)(X + 40), np.sqrt(np.sqrt(X + 35) - 5), 1e-5)
     assert message(FloatingPointError, sw.pmap(lambda x: jnp.log(x - 3)), X).startswith(
         "invalid value (nan) encountered in log: operands f32[2], result f32[2], at "
     )
+
+
+@pytest.mark.usefixtures("nans")
+def test_a_nan_where_some_axes_are_manual():
     f = over(lambda x: jnp.log(x - 3), ins=P("x"), outs=P("x"), axis_names={"x"})
     assert message(FloatingPointError, sw.jit(f), X).startswith(
         "invalid value (nan) encountered in log: operands f32[2,2]{V:x}, result f32[2,2]{V:x}, at "
     )
 
+
+# -- policies --
 
 W = np.linspace(-1, 1, 4, dtype=np.float32).reshape(2, 2)
 POLICIES = {"dots_saveable": 1, "everything_saveable": None, "nothing_saveable": 0, "names": 1}

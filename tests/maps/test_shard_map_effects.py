@@ -39,7 +39,7 @@ def over(request, wrap):
 # -- refs --
 
 
-def test_refs_of_each_device(over):
+def test_a_ref_of_each_device(over):
     def f(x):
         r = sw.new_ref(jnp.zeros_like(x))
         r[...] = 2 * x
@@ -50,7 +50,8 @@ def test_refs_of_each_device(over):
     wanted[::2] += 1
     close(over(f)(X), wanted, 0)
 
-    # A ref of each device in loops.
+
+def test_a_ref_of_each_device_in_loops(over):
     def f(x):
         total = sw.new_ref(jnp.zeros(()))
         lax.fori_loop(0, 3, lambda i, _: total.addupdate(x.sum() * i), None)
@@ -63,6 +64,8 @@ def test_refs_of_each_device(over):
     wanted = np.array(wanted, np.float32).reshape(4, 2)
     close(over(f)(X), wanted, 1e-6)
 
+
+def test_derivatives_by_way_of_refs(over):
     def f(x):
         r = sw.new_ref(jnp.sin(x))
         r[...] *= x
@@ -71,7 +74,7 @@ def test_refs_of_each_device(over):
     close(sw.grad(lambda x: jnp.sum(over(f)(x)))(X), np.sin(X) + X * np.cos(X), 1e-5)
 
 
-def test_refs_as_arguments(over):
+def test_a_ref_as_an_argument_is_divided(over):
     r = sw.new_ref(jnp.ones((8, 2)))
 
     def f(r, x):
@@ -83,10 +86,15 @@ def test_refs_as_arguments(over):
         y = run(r, X)
         close(r[...], 1 + 3 * turn * X, 1e-6)
         close(y, X + 1 + 3 * turn * np.repeat(X[::2], 2, axis=0), 1e-6)
+
+
+def test_a_ref_that_is_whole_along_an_axis(over):
     r = sw.new_ref(jnp.zeros((2, 2)))
     over(lambda r, x: r.set(lax.psum(x, "x")), (P(None, "y"), PARTS), P())(r, X)
     close(r[...], X.reshape(4, 2, 2).sum(0), 1e-6)
-    # A ref from outside is the same on all devices.
+
+
+def test_a_ref_from_outside_is_the_same_on_all_devices(over):
     r, other = sw.new_ref(jnp.ones((2, 1))), sw.new_ref(np.float32(3))
 
     def f(x):
@@ -195,7 +203,7 @@ def test_refs_and_pmap(wrap):
         close(total[...], turn * X.sum(0), 1e-6)
 
 
-def test_partly_manual_maps():
+def test_refs_of_a_map_in_a_map():
     r = sw.new_ref(jnp.zeros((8, 2)))
 
     def f(r, x):
@@ -203,14 +211,6 @@ def test_partly_manual_maps():
 
     close(sw.pmap(f, axis_name="i")(r, X), X, 0)
     close(r[...], np.full((8, 2), X.sum(), np.float32), 0)
-    f = sw.shard_map(
-        lambda x: sw.pure_callback(np.sin, sw.ShapeDtypeStruct(x.shape, x.dtype), x),
-        mesh=MESH,
-        in_specs=P("x"),
-        out_specs=P("x"),
-        axis_names={"x"},
-    )
-    close(sw.jit(f)(X), np.sin(X), 1e-6)
 
 
 # -- host callbacks --
@@ -227,7 +227,7 @@ def test_prints_of_each_device(over, capsys):
     assert sorted(capsys.readouterr().out.split("\n")) == sorted([*wanted, ""])
 
 
-def test_callbacks(over):
+def test_callbacks_of_each_device(over):
     seen = []
 
     def sine(v):
@@ -241,7 +241,9 @@ def test_callbacks(over):
     close(over(f)(X), np.sin(X) + np.cos(X), 1e-6)
     sw.effects_barrier()
     assert sorted(seen) == sorted(float(b.sum()) for b in BLOCKS)
-    # Callbacks in loops and branches.
+
+
+def test_callbacks_in_loops_and_branches(over):
     seen = []
 
     def f(x):
@@ -259,6 +261,17 @@ def test_callbacks(over):
     close(over(f)(X), wanted, 0)
     sw.effects_barrier()
     assert sorted(seen) == sorted((i, float((b + i).sum())) for b in BLOCKS for i in range(2))
+
+
+def test_callbacks_where_some_axes_are_manual():
+    f = sw.shard_map(
+        lambda x: sw.pure_callback(np.sin, sw.ShapeDtypeStruct(x.shape, x.dtype), x),
+        mesh=MESH,
+        in_specs=P("x"),
+        out_specs=P("x"),
+        axis_names={"x"},
+    )
+    close(sw.jit(f)(X), np.sin(X), 1e-6)
 
 
 def test_callbacks_of_pmap(capsys):

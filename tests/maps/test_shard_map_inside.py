@@ -55,6 +55,14 @@ def test_like_over_a_mapped_axis(f, checked):
     close(run(X), wanted, 2e-4)
 
 
+def test_cotangents_differ_where_results_are_the_same():
+    """Results that are the same on all devices may be concatenated."""
+    weights = np.arange(4, dtype=np.float32)
+    run = sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))
+    slopes = sw.grad(lambda x: jnp.sum(run(x) * weights))(weights)
+    np.testing.assert_array_equal(slopes, [6, 6, 6, 6])
+
+
 @pytest.mark.parametrize("groups", [[[0, 3], [1, 2]], [[0], [1, 2, 3]]], ids=str)
 @pytest.mark.parametrize("checked", [True, False])
 def test_sums_of_groups_differ(groups, checked):
@@ -81,7 +89,7 @@ def test_sums_of_groups_differ(groups, checked):
         )
 
 
-def test_loops_and_what_is_gathered():
+def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():
     """By its type the value is the same along one of the two axes."""
 
     def one(x, w):
@@ -99,7 +107,8 @@ def test_loops_and_what_is_gathered():
     slopes = run(x[:, :, None], weights)
     np.testing.assert_array_equal(slopes[..., 0], np.full((2, 4), 28))
 
-    # Loops.
+
+def test_what_loops_of_different_lengths_give_varies():
     def count():
         last = sw.lax.axis_index("i")
         turns = sw.lax.while_loop(lambda k: k < last, lambda k: k + 1, jnp.int32(0))
@@ -109,7 +118,8 @@ def test_loops_and_what_is_gathered():
     run = sw.shard_map(count, mesh=MESH, in_specs=(), out_specs=P("i"))
     np.testing.assert_array_equal(run(), np.arange(4))
 
-    # Rows of a device may loop as often as they like.
+
+def test_rows_of_a_device_may_loop_as_often_as_they_like():
     def one(x):
         last = x + sw.lax.axis_index("i")
         return sw.lax.while_loop(lambda s: s[0] < last, lambda s: (s[0] + 1, 2 * s[1]), (0, 1))[1]
@@ -117,8 +127,3 @@ def test_loops_and_what_is_gathered():
     run = sw.shard_map(sw.vmap(one), mesh=MESH, in_specs=P(), out_specs=P("i"))
     wanted = 2 ** np.add.outer(np.arange(4), np.arange(2)).ravel()
     np.testing.assert_array_equal(run(np.arange(2)), wanted)
-    # Results that are the same on all devices may be concatenated.
-    weights = np.arange(4, dtype=np.float32)
-    run = sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))
-    slopes = sw.grad(lambda x: jnp.sum(run(x) * weights))(weights)
-    np.testing.assert_array_equal(slopes, [6, 6, 6, 6])

@@ -60,7 +60,7 @@ def test_there_is_one_mesh(part, who, axes):
     assert found == f"{who}: {OTHER.format(types)}"
 
 
-def test_meshes_and_devices():
+def test_the_mesh_of_a_pmap_is_the_one():
     assert message(ValueError, sw.pmap(OVER_LINE), X.reshape(8, 64)) == (
         "shard_map of f: an enclosing map runs this code on each device of AbstractMesh("
         "'<axis of pmap>': 8, axis_types=(Manual,)), and Mesh('z': 8) is another mesh. Inside a "
@@ -68,6 +68,8 @@ def test_meshes_and_devices():
         "`shardwise.vmap`."
     )
 
+
+def test_the_same_mesh_may_be_entered_again():
     def sums(x):
         return lax.psum(x, "y")
 
@@ -75,7 +77,8 @@ def test_meshes_and_devices():
     found = each(entered(GRID, inner), axis_names={"x"})(X)
     np.testing.assert_allclose(found, X[:, :4] + X[:, 4:], rtol=1e-6)
 
-    # A mesh is not a list of devices.
+
+def test_a_mesh_is_no_list_of_devices():
     def g(x):
         return x
 
@@ -115,7 +118,7 @@ def test_parts_are_not_divided_along_axes_that_are_manual(way, axes, text):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_other_meshes_and_axes(way):
+def test_nor_over_another_mesh(way):
     of, who = WAYS[way]
     part = of(NamedSharding(LINE, P("z")))
     assert message(ValueError, each(part), X) == (
@@ -123,6 +126,10 @@ def test_other_meshes_and_axes(way):
         "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Manual)). Inside of it, values can be "
         "sharded over that mesh only."
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_axes_may_divide_them(way):
     of, _ = WAYS[way]
     found = each(of(NamedSharding(GRID, P("y"))), axis_names={"x"})(X)
     np.testing.assert_allclose(found, np.sin(X) if "shardings" in way else X, rtol=1e-5)

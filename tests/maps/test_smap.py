@@ -31,6 +31,9 @@ def in_mesh(lib, explicit=False):
     return jax.set_mesh(jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2))
 
 
+# -- smap --
+
+
 def single(lib, x, w):
     def part(x, w):
         return lib.np.tanh(x @ w) * lib.lax.axis_index("x")
@@ -82,7 +85,7 @@ def test_values_and_derivatives_are_those_of_jax(f):
         close(f(OURS, X, W), sw.jit(lambda x, w: f(OURS, x, w))(X, W), 1e-5)
 
 
-def test_axes():
+def test_dimensions_counted_from_the_end():
     """Negative dimensions of arguments and results, which jax treats as the first one."""
 
     def part(x):
@@ -93,7 +96,8 @@ def test_axes():
         f = sw.smap(part, in_axes=-1, out_axes=-2, axis_name="y")
         close(sw.jit(f)(X), 2 * X.T, 1e-6)
 
-    # As a decorator and over batches.
+
+def test_as_a_decorator_and_over_batches():
     @sw.smap(in_axes=0, out_axes=None, axis_name="x")
     def total(x):
         """The sum."""
@@ -105,7 +109,8 @@ def test_axes():
         both = sw.jit(sw.vmap(total))(np.stack([X, 2 * X]))
         close(both, np.stack([X.sum(0), 2 * X.sum(0)]), 1e-5)
 
-    # Axes that are explicit are inferred.
+
+def test_axes_that_are_explicit_are_inferred():
     def run(lib, split):
         with in_mesh(lib, True):
             f = lib.root.smap(lambda x: x * lib.lax.axis_index("x"), out_axes=0, axis_name="x")
@@ -222,6 +227,9 @@ def test_messages_of_meshes():
         ).replace(": takes", " takes")
 
 
+# -- the older path --
+
+
 def test_the_older_form():
     def f(x, w):
         return lax.psum(x @ w, "y")
@@ -239,6 +247,9 @@ def test_the_older_form():
     close(sw.jit(some)(X, W), wanted, 1e-4)
     types = older(lambda x: jnp.zeros(sw.typeof(x).shape), GRID, P("x"), P("x"), check_rep=False)
     close(types(X), 0 * X, 0)
+
+
+def test_messages_of_the_older_form():
     fails(
         TypeError,
         "shard_map got both check_rep and check_vma, which mean the same; pass only check_vma.",
@@ -262,6 +273,9 @@ def test_the_older_form():
             P(),
             auto=auto,
         )
+
+
+# -- types over Explicit axes --
 
 
 def same(x):
@@ -300,7 +314,7 @@ def test_types_that_disagree_with_specs(run):
     close(of(P("x"))(X), X, 0)  # X has a type without a sharding
 
 
-def test_explicit_and_automatic_axes():
+def test_types_over_axes_some_of_which_are_automatic():
     x = sw.device_put(X, NamedSharding(MIXED, P("x", "y")))
     f = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"))
     close(f(x), X, 0)
@@ -313,7 +327,9 @@ def test_explicit_and_automatic_axes():
         g,
         x,
     )
-    # Specs are inferred along explicit axes only.
+
+
+def test_specs_are_inferred_along_explicit_axes_only():
     f = sw.shard_map(same, mesh=GRID, out_specs=P())
     fails(
         TypeError,

@@ -119,7 +119,7 @@ def test_reduceat(name, i):
     same(ours.reduceat(placed, [0, 3]), theirs.reduceat(x, [0, 3]))
 
 
-def test_dtypes_and_derivatives():
+def test_complex_numbers_and_dtypes():
     z = (FLOATS + 1j * INTEGERS)[4:].astype(np.complex64)
     same_complex = np.testing.assert_allclose
     same_complex(snp.maximum.accumulate(z), np.maximum.accumulate(z))
@@ -130,32 +130,6 @@ def test_dtypes_and_derivatives():
     assert snp.add.accumulate(small, dtype=snp.float32).dtype == np.float32
     assert snp.subtract.accumulate(small, dtype=snp.float32).dtype == np.float32
     assert snp.add.reduceat(small, [0, 2], dtype=snp.float32).dtype == np.float32
-    # Derivatives and maps.
-    ours = snp.frompyfunc(recurrence, 2, 1)
-    x = snp.asarray([1.0, 2.0, -1.0])
-    slope = sw.grad(lambda x: ours.reduce(x))(x)
-    np.testing.assert_allclose(slope, [0.25, 2, -2], rtol=1e-6)
-    wanted = sw.grad(lambda x: snp.sum(x * snp.exp(x)))(x)
-    got = sw.grad(lambda x: snp.logaddexp.reduce(x))(x)
-    np.testing.assert_allclose(got, snp.exp(x) / snp.exp(x).sum(), rtol=1e-6)
-    assert wanted.shape == got.shape
-    rows = snp.asarray(FLOATS[4:])
-    for fun in (ours.reduce, snp.bitwise_or.reduce, snp.subtract.accumulate):
-        y = rows.astype(int) if fun.__self__ is snp.bitwise_or else rows
-        mapped, looped = sw.vmap(fun)(y), snp.stack([fun(r) for r in y])
-        np.testing.assert_allclose(mapped, looped, rtol=1e-6)
-    assert sw.jit(snp.add)(1, 2) == 3 and sw.grad(snp.multiply)(2.0, 3.0) == 3.0
-    # What they are.
-    for name in (*NAMES, "negative"):
-        ours, theirs = getattr(snp, name), getattr(np, name)
-        assert isinstance(ours, snp.ufunc) and repr(ours) == f"<ufunc {name!r}>"
-        assert (ours.nin, ours.nout, ours.nargs) == (theirs.nin, theirs.nout, theirs.nargs)
-        assert ours.identity == theirs.identity or {ours.identity, theirs.identity} <= {-1, 0, 1}
-        assert ours.__module__ == "shardwise.numpy" and ours.__doc__
-        assert pickle.loads(pickle.dumps(ours)) is ours
-        assert {"out", "where"} <= {*inspect.signature(ours).parameters}
-    made = pickle.loads(pickle.dumps(snp.frompyfunc(recurrence, 2, 1, identity=3)))
-    assert made(2.0, 3.0) == 10 and made.identity == 3 and made.__name__ == "recurrence"
 
 
 def recurrence(x, y):
@@ -176,6 +150,23 @@ def test_functions_of_users():
     squared = snp.frompyfunc(lambda x: x * x, 1, 1).at(x, [0, 0], inplace=False)
     same(squared, np.concatenate([x[:1] ** 4, x[1:]]))
     assert snp.frompyfunc(recurrence, 2, 1, identity=0).reduce(np.zeros(0)) == 0
+
+
+def test_derivatives_and_maps():
+    ours = snp.frompyfunc(recurrence, 2, 1)
+    x = snp.asarray([1.0, 2.0, -1.0])
+    slope = sw.grad(lambda x: ours.reduce(x))(x)
+    np.testing.assert_allclose(slope, [0.25, 2, -2], rtol=1e-6)
+    wanted = sw.grad(lambda x: snp.sum(x * snp.exp(x)))(x)
+    got = sw.grad(lambda x: snp.logaddexp.reduce(x))(x)
+    np.testing.assert_allclose(got, snp.exp(x) / snp.exp(x).sum(), rtol=1e-6)
+    assert wanted.shape == got.shape
+    rows = snp.asarray(FLOATS[4:])
+    for fun in (ours.reduce, snp.bitwise_or.reduce, snp.subtract.accumulate):
+        y = rows.astype(int) if fun.__self__ is snp.bitwise_or else rows
+        mapped, looped = sw.vmap(fun)(y), snp.stack([fun(r) for r in y])
+        np.testing.assert_allclose(mapped, looped, rtol=1e-6)
+    assert sw.jit(snp.add)(1, 2) == 3 and sw.grad(snp.multiply)(2.0, 3.0) == 3.0
 
 
 @pytest.mark.parametrize(
@@ -201,6 +192,19 @@ def test_types_say_how_results_are_split(name):
         theirs.at(wanted, [0, 0], x[0])
         if name in ("bitwise_or", "logaddexp"):
             check(ours.at(y, [0, 0], x[0], inplace=False), wanted, "x", "y")
+
+
+def test_what_they_are():
+    for name in (*NAMES, "negative"):
+        ours, theirs = getattr(snp, name), getattr(np, name)
+        assert isinstance(ours, snp.ufunc) and repr(ours) == f"<ufunc {name!r}>"
+        assert (ours.nin, ours.nout, ours.nargs) == (theirs.nin, theirs.nout, theirs.nargs)
+        assert ours.identity == theirs.identity or {ours.identity, theirs.identity} <= {-1, 0, 1}
+        assert ours.__module__ == "shardwise.numpy" and ours.__doc__
+        assert pickle.loads(pickle.dumps(ours)) is ours
+        assert {"out", "where"} <= {*inspect.signature(ours).parameters}
+    made = pickle.loads(pickle.dumps(snp.frompyfunc(recurrence, 2, 1, identity=3)))
+    assert made(2.0, 3.0) == 10 and made.identity == 3 and made.__name__ == "recurrence"
 
 
 def test_errors():

@@ -17,7 +17,7 @@ from tests.helpers.placed import PLACES
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
-def test_scalars_and_signatures():
+def test_of_scalars():
     calls = []
 
     def f(x, y):
@@ -35,7 +35,9 @@ def test_scalars_and_signatures():
     assert sw.jit(g)(placed, 5.0).tolist() == wanted(X[0].T[:3], 5).tolist()
     slope = sw.grad(lambda x: g(x, 5.0).sum())(snp.asarray(X))
     assert slope.tolist() == np.ones_like(X).tolist()
-    # With a signature.
+
+
+def test_with_a_signature():
     dot = snp.vectorize(snp.dot, signature="(m,n), (n)->(m)")
     for a, b in ((X, X[0, 0]), (X[:, None], X[0]), (X[0], X[:, :, :][0])):
         got = dot(a, b)
@@ -140,7 +142,7 @@ def test_along_axis(axis):
     assert got.tolist() == (2 * X + 1).tolist()
 
 
-def test_axes_and_types():
+def test_over_axes():
     for f, g in ((snp.sum, np.sum), (snp.cumsum, np.cumsum)):
         for axes in (0, (0, 2), [-1, 1]):
             got, wanted = snp.apply_over_axes(f, X, axes), np.apply_over_axes(g, X, axes)
@@ -154,6 +156,9 @@ def test_axes_and_types():
         X,
         0,
     )
+
+
+def test_types_say_how_results_are_split():
     mesh = mesh_of(4, 2, types=AxisType.Explicit)
     with sw.set_mesh(mesh):
         x = sw.device_put(snp.ones((8, 3)), sw.NamedSharding(mesh, P("x")))

@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding
-from tests.helpers.errors import fails, message
+from tests.helpers.errors import message
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -28,7 +28,8 @@ def test_axes_in():
     same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=(1, 0)), A, A.T)
     same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=[1, 0]), A, A.T.copy())
 
-    # Axes in of trees.
+
+def test_axes_in_of_trees():
     def f(t, y):
         return t["a"] * t["b"][0] + y
 
@@ -37,8 +38,6 @@ def test_axes_in():
     same(lambda lib, n: lib.vmap(f, in_axes=({"a": 1, "b": None}, 0)), {"a": A.T, "b": (A[0],)}, A)
     same(lambda lib, n: lib.vmap(lambda t: t[0] + t[1], in_axes=((0, None),)), (A, 1.0))
     same(lambda lib, n: lib.vmap(f, in_axes=({"a": 0, "b": (0,)}, None)), tree, 2.0)
-    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k), A, k=A[:, 0].copy())
-    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k, in_axes=1), A, k=A[0].copy())
 
 
 def test_axes_out():
@@ -51,14 +50,69 @@ def test_axes_out():
         A,
     )
     same(lambda lib, n: lib.vmap(lambda x: (x, x), out_axes=1), A)
+
+
+def test_what_does_not_depend_on_the_axis():
     got = same(lambda lib, n: lib.vmap(lambda x: (n.arange(2.0), 3, x)), A)
     assert got[0].shape == (3, 2) and got[1].shape == (3,)
     assert same(lambda lib, n: lib.vmap(lambda x: 1.0, out_axes=None), A) == 1.0
     same(lambda lib, n: lib.vmap(lambda: n.ones(2), axis_size=3))
     same(lambda lib, n: lib.vmap(lambda x: x, in_axes=None, axis_size=2), A)
+
+
+def test_named_arguments_are_mapped_over_their_first_axis():
+    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k), A, k=A[:, 0].copy())
+    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k, in_axes=1), A, k=A[0].copy())
+
+
+def test_nesting_and_closures():
+    same(lambda lib, n: lib.vmap(lib.vmap(lambda x: n.sin(x).sum())), B)
+    same(lambda lib, n: lib.vmap(lib.vmap(lambda x, y: x * y, (0, None)), (None, 0)), A[0], A[1])
+    same(lambda lib, n: lib.vmap(lambda x: lib.vmap(lambda y: x @ y)(A)), A)
+    same(lambda lib, n: lib.jit(lib.vmap(lib.jit(lambda x: x[::-1].cumsum()))), A)
+
+
+def test_programs_of_many_ops():
+    def f(n):
+        return lambda x, i: (
+            n.where(x > i, x, 0.0),
+            x[i],
+            x.at[i].set(9.0),
+            n.sort(-x),
+            n.argmax(x),
+            n.concatenate([x, x[:1]]),
+            x.reshape(2, 2).T,
+            n.dot(x, x),
+            n.linalg.norm(x),
+        )
+
+    same(lambda lib, n: lib.vmap(f(n)), A, np.array([0, 3, 1], np.int32))
+
+
+def test_the_mapped_axis_may_be_sharded():
+    x = ours(np.ones((8, 4), np.float32), "x")
+    y = sw.jit(sw.vmap(lambda r: jnp.sin(r).sum()))(x)
+    assert y.sharding == sharding("x")
+    y = sw.jit(sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding("y"))))(x)
+    assert y.sharding == sharding("x", "y")
+    spmd = sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding(None)), spmd_axis_name="x")
+    assert sw.jit(spmd)(np.ones((8, 4), np.float32)).sharding == sharding("x")
+
+
+def test_size_one_and_zero():
     same(lambda lib, n: lib.vmap(lambda x: x * 2), A[:1])
     same(lambda lib, n: lib.vmap(lambda x: x.sum()), A[:0])
-    # Axes that do not exist.
+
+
+def f(x, y=None):
+    return x
+
+
+def fails(kind, message, fun, *args, **kwargs):
+    assert message(kind, lambda: fun(*args, **kwargs)) == message
+
+
+def test_axes_that_do_not_exist():
     shared = "Pass arguments that all examples share by position, with None in in_axes."
     fails(
         ValueError,
@@ -88,42 +142,7 @@ def test_axes_out():
     )
 
 
-def test_nesting_and_programs():
-    same(lambda lib, n: lib.vmap(lib.vmap(lambda x: n.sin(x).sum())), B)
-    same(lambda lib, n: lib.vmap(lib.vmap(lambda x, y: x * y, (0, None)), (None, 0)), A[0], A[1])
-    same(lambda lib, n: lib.vmap(lambda x: lib.vmap(lambda y: x @ y)(A)), A)
-    same(lambda lib, n: lib.jit(lib.vmap(lib.jit(lambda x: x[::-1].cumsum()))), A)
-
-    # Programs of many ops.
-    def f(n):
-        return lambda x, i: (
-            n.where(x > i, x, 0.0),
-            x[i],
-            x.at[i].set(9.0),
-            n.sort(-x),
-            n.argmax(x),
-            n.concatenate([x, x[:1]]),
-            x.reshape(2, 2).T,
-            n.dot(x, x),
-            n.linalg.norm(x),
-        )
-
-    same(lambda lib, n: lib.vmap(f(n)), A, np.array([0, 3, 1], np.int32))
-    # The mapped axis may be sharded.
-    x = ours(np.ones((8, 4), np.float32), "x")
-    y = sw.jit(sw.vmap(lambda r: jnp.sin(r).sum()))(x)
-    assert y.sharding == sharding("x")
-    y = sw.jit(sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding("y"))))(x)
-    assert y.sharding == sharding("x", "y")
-    spmd = sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding(None)), spmd_axis_name="x")
-    assert sw.jit(spmd)(np.ones((8, 4), np.float32)).sharding == sharding("x")
-
-
-def f(x, y=None):
-    return x
-
-
-def test_what_is_not_mapped():
+def test_what_is_not_mapped_stays_what_it_is():
     x = jnp.arange(3.0)
     scaled = sw.jit(lambda a, n: a * n if n != 7 else -a, static_argnums=1)
     named = sw.jit(lambda a, n: a * n, static_argnames="n")
@@ -145,7 +164,9 @@ def test_what_is_not_mapped():
     np.testing.assert_array_equal(slope(x, "square"), 2 * x)
     only = sw.vmap(lambda a, mode: a, (None, None), axis_size=2)(1.0, "mode")
     np.testing.assert_array_equal(only, [1, 1])
-    # What is not mapped in results.
+
+
+def test_what_is_not_mapped_in_results():
     x = jnp.arange(3.0)
     _, n = sw.vmap(lambda a, n: (a, n), (0, None), (0, None))(x, 2)
     assert type(n) is int and n == 2

@@ -75,7 +75,7 @@ def test_collectives_do_not_know_what_an_axis_runs_over(f, want, resources, mesh
 
 
 @pytest.mark.parametrize("resources", ALL, ids=str)
-def test_programs_without_collectives_and_batches_of_maps(resources, mesh):
+def test_a_program_without_collectives_runs_over_anything(resources, mesh):
     w = np.arange(6, dtype=np.float32)
 
     def f(x, w):
@@ -92,9 +92,6 @@ def test_programs_without_collectives_and_batches_of_maps(resources, mesh):
         resources=resources,
         want={"both": (X * w + 10 * i + j).T, "one": np.sin(w), "none": np.float32(3)},
     )
-    xs = np.stack([X, 2 * X, 3 * X])
-    mapped = xmap(lambda x: jnp.sin(x).sum(), ["i", ...], ["i"], axis_resources=resources)
-    np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("other", ["y", SerialLoop(3), None], ids=str)
@@ -143,7 +140,7 @@ def test_groups_of_indices_may_be_on_several_devices(f, resources, mesh):
 
 
 @pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
-def test_names_in_einsum_and_derivatives(resources, mesh):
+def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
     a = np.sin(np.arange(8 * 6 * 4, dtype=np.float32)).reshape(8, 6, 4)
     names = ["i", "j", ...]
     both(
@@ -193,7 +190,48 @@ def test_names_in_einsum_and_derivatives(resources, mesh):
         rtol=1e-5,
     )
 
-    # Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`.
+
+def test_dimensions_are_where_they_are_said_to_be():
+    x = np.arange(2 * 3 * 4 * 5.0, dtype=np.float32).reshape(2, 3, 4, 5)
+    f = xmap(
+        lambda x, y: (x.sum(0) + y, x),
+        ({1: "b", 3: "a"}, ["a", None]),
+        ({0: "a", 2: "b"}, ["b", "a", ...]),
+    )
+    y = np.arange(5 * 4.0, dtype=np.float32).reshape(5, 4)
+    first, second = f(x, y)
+    want = x.sum(0).transpose(2, 1, 0) + y[:, :, None]  # [a, c, b]
+    np.testing.assert_allclose(first, want)
+    np.testing.assert_allclose(second, x.transpose(1, 3, 0, 2))
+
+
+@pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
+def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, mesh):
+    f = xmap(lambda x: lax.psum(x, "i"), ["i", ...], [None, "i"], axis_resources=resources)
+    np.testing.assert_allclose(f(X), np.repeat(X.sum(0)[:, None], 8, 1))
+
+
+def test_axes_of_no_argument():
+    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": np.int64(5)})
+    np.testing.assert_array_equal(f(), np.arange(5))
+
+
+def test_trees():
+    args = {"a": X, "b": (X.T, np.float32(2))}
+    f = xmap(
+        lambda d: [d["a"] + d["b"][0], d["b"][1]],
+        ({"a": ["i", ...], "b": ({1: "i"}, {})},),
+        [["i", ...], {}],
+    )
+    found = f(args)
+    np.testing.assert_allclose(found[0], 2 * X)
+    assert found[1] == 2
+
+
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
+def test_derivatives(resources, mesh):
+    """Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`."""
+
     def f(x):
         return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
 
@@ -208,37 +246,11 @@ def test_names_in_einsum_and_derivatives(resources, mesh):
     np.testing.assert_allclose(found, tangent.sum(1), rtol=1e-4)
 
 
-@pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
-def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, mesh):
-    f = xmap(lambda x: lax.psum(x, "i"), ["i", ...], [None, "i"], axis_resources=resources)
-    np.testing.assert_allclose(f(X), np.repeat(X.sum(0)[:, None], 8, 1))
-
-
-def test_axes_of_no_argument_and_trees():
-    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": np.int64(5)})
-    np.testing.assert_array_equal(f(), np.arange(5))
-    # Trees.
-    args = {"a": X, "b": (X.T, np.float32(2))}
-    f = xmap(
-        lambda d: [d["a"] + d["b"][0], d["b"][1]],
-        ({"a": ["i", ...], "b": ({1: "i"}, {})},),
-        [["i", ...], {}],
-    )
-    found = f(args)
-    np.testing.assert_allclose(found[0], 2 * X)
-    assert found[1] == 2
-    # Dimensions are where they are said to be.
-    x = np.arange(2 * 3 * 4 * 5.0, dtype=np.float32).reshape(2, 3, 4, 5)
-    f = xmap(
-        lambda x, y: (x.sum(0) + y, x),
-        ({1: "b", 3: "a"}, ["a", None]),
-        ({0: "a", 2: "b"}, ["b", "a", ...]),
-    )
-    y = np.arange(5 * 4.0, dtype=np.float32).reshape(5, 4)
-    first, second = f(x, y)
-    want = x.sum(0).transpose(2, 1, 0) + y[:, :, None]  # [a, c, b]
-    np.testing.assert_allclose(first, want)
-    np.testing.assert_allclose(second, x.transpose(1, 3, 0, 2))
+@pytest.mark.parametrize("resources", ALL, ids=str)
+def test_a_batch_of_maps(resources, mesh):
+    xs = np.stack([X, 2 * X, 3 * X])
+    mapped = xmap(lambda x: jnp.sin(x).sum(), ["i", ...], ["i"], axis_resources=resources)
+    np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("inner", everyday([{}, {"j": "y"}, {"j": SerialLoop(2)}], 1), ids=str)
@@ -257,8 +269,15 @@ def test_a_map_in_a_map(outer, inner, mesh):
     both(f, X, in_axes=["i", ...], out_axes=["i", ...], resources=outer, want=want)
 
 
+def test_an_inner_map_may_sum_over_the_axis_of_an_outer_one(mesh):
+    def f(row):
+        return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
+
+    both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
+
+
 @pytest.mark.parametrize("resources", SOME, ids=str)
-def test_control_flow_and_values_that_are_moved(resources, mesh):
+def test_control_flow_inside(resources, mesh):
     def f(x):
         def step(total, v):
             return total + lax.psum(v, "i"), lax.cond(
@@ -273,7 +292,73 @@ def test_control_flow_and_values_that_are_moved(resources, mesh):
     second = np.broadcast_to(first, X.shape).max(0) + X
     want = X.sum(), second
     both(f, X, in_axes=["i", ...], out_axes=({}, ["i", ...]), resources=resources, want=want)
-    # Signs of zeros, NaN and keys are preserved.
+
+
+def test_over_what_others_share_a_loop_if_no_value_has_both(mesh):
+    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
+    for resource in ("l", "y"):
+        resources = {"i": resource, "j": resource}
+        f = xmap(
+            lambda a, b: (a * 2, b + 1), (["i"], ["j"]), (["i"], ["j"]), axis_resources=resources
+        )
+        first, second = f(a, b)
+        np.testing.assert_allclose(first, a * 2)
+        np.testing.assert_allclose(second, b + 1)
+        g = xmap(lambda a, b: a * b, (["i"], ["j"]), ["i", "j"], axis_resources=resources)
+        assert message(TypeError, g, a, b) == (
+            f"xmap of <lambda>: the axes 'i' and 'j' both run over {resource!r}, and result has "
+            "both of them. Give them different resources."
+        )
+
+
+def test_over_what_others_share_a_mesh_axis_if_no_value_inside_has_both(mesh):
+    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
+    f = xmap(
+        lambda a, b: lax.psum(sw.jit(lambda a, b: a * b)(a, b), "i"),
+        (["i"], ["j"]),
+        ["j"],
+        axis_resources={"i": "y", "j": "y"},
+    )
+    assert message(TypeError, f, a, b) == (
+        "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and a result of [jit] in it has "
+        "both of them. Give them different resources."
+    )
+
+
+def test_an_axis_may_have_the_name_of_what_it_runs_over(mesh):
+    f = xmap(
+        lambda x: lax.psum(x, "x") + lax.axis_index("x"),
+        ["x", ...],
+        ["x", ...],
+        axis_resources={"x": "x"},
+    )
+    np.testing.assert_allclose(f(X), X.sum(0) + np.arange(8)[:, None])
+
+
+def test_results_are_divided_as_their_axes_run(mesh):
+    f = xmap(lambda x: x, ["i", ...], [None, "i"], axis_resources={"i": ("x", "y")})
+    assert f(X).sharding.spec == PartitionSpec(None, ("x", "y"))
+
+
+def test_one_trace_for_repeated_calls(mesh):
+    count = 0
+
+    def f(x):
+        nonlocal count
+        count += 1
+        return x * 2
+
+    g = xmap(f, ["i", ...], ["i", ...], axis_resources={"i": "x"})
+    g(X), g(X + 1), g(jnp.asarray(X))
+    assert count == 1
+    with serial_loop("other", 3):
+        g(X)
+    assert count == 2  # the scope may matter
+
+
+@pytest.mark.parametrize("resources", SOME, ids=str)
+def test_values_that_are_moved_stay_what_they_are(resources, mesh):
+    """Signs of zeros, NaN and keys are preserved."""
     special = np.resize(np.array([-0.0, np.nan, 0.0, -0.0, np.inf], np.float32), (8, 3))
     sources = [3, 1, 0, 2, 7, 6, 5, 4]
     pairs = [(0, 3), (1, 4), (6, 2)]
@@ -291,66 +376,6 @@ def test_control_flow_and_values_that_are_moved(resources, mesh):
     np.testing.assert_array_equal(sw.random.key_data(g(keys)[0]), data[sources])
 
 
-def test_shared_resources(mesh):
-    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
-    for resource in ("l", "y"):
-        resources = {"i": resource, "j": resource}
-        f = xmap(
-            lambda a, b: (a * 2, b + 1), (["i"], ["j"]), (["i"], ["j"]), axis_resources=resources
-        )
-        first, second = f(a, b)
-        np.testing.assert_allclose(first, a * 2)
-        np.testing.assert_allclose(second, b + 1)
-        g = xmap(lambda a, b: a * b, (["i"], ["j"]), ["i", "j"], axis_resources=resources)
-        assert message(TypeError, g, a, b) == (
-            f"xmap of <lambda>: the axes 'i' and 'j' both run over {resource!r}, and result has "
-            "both of them. Give them different resources."
-        )
-    # Over what others share a mesh axis if no value inside has both.
-    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
-    f = xmap(
-        lambda a, b: lax.psum(sw.jit(lambda a, b: a * b)(a, b), "i"),
-        (["i"], ["j"]),
-        ["j"],
-        axis_resources={"i": "y", "j": "y"},
-    )
-    assert message(TypeError, f, a, b) == (
-        "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and a result of [jit] in it has "
-        "both of them. Give them different resources."
-    )
-
-
-def test_names_results_and_traces(mesh):
-    f = xmap(
-        lambda x: lax.psum(x, "x") + lax.axis_index("x"),
-        ["x", ...],
-        ["x", ...],
-        axis_resources={"x": "x"},
-    )
-    np.testing.assert_allclose(f(X), X.sum(0) + np.arange(8)[:, None])
-    f = xmap(lambda x: x, ["i", ...], [None, "i"], axis_resources={"i": ("x", "y")})
-    assert f(X).sharding.spec == PartitionSpec(None, ("x", "y"))
-    # One trace for repeated calls.
-    count = 0
-
-    def f(x):
-        nonlocal count
-        count += 1
-        return x * 2
-
-    g = xmap(f, ["i", ...], ["i", ...], axis_resources={"i": "x"})
-    g(X), g(X + 1), g(jnp.asarray(X))
-    assert count == 1
-    with serial_loop("other", 3):
-        g(X)
-    assert count == 2  # the scope may matter
-
-    def f(row):
-        return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
-
-    both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
-
-
 @pytest.mark.sweep
 def test_no_traced_value_is_left_behind(mesh):
     def f(x):
@@ -362,11 +387,13 @@ def test_no_traced_value_is_left_behind(mesh):
             np.testing.assert_array_equal(y, X + np.arange(8)[:, None])
 
 
-def test_scope_and_donation():
+def test_donation():
     x = jnp.ones((8, 6))
     xmap(lambda x: x + 1, ["i", ...], ["i", ...], donate_argnums=0)(x)
     assert x.is_deleted()
-    # What is in scope.
+
+
+def test_what_is_in_scope():
     assert thread_resources.env.physical_mesh.empty
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     with mesh, serial_loop("l", 3):
@@ -379,18 +406,13 @@ def test_scope_and_donation():
         assert env.with_extra_loop(Loop("m", 2)).loops == (Loop("l", 3), Loop("m", 2))
     assert AnonymousSerialLoop is SerialLoop
     assert repr(SerialLoop(4)) == "SerialLoop(4)"
+
+
+def test_a_loop_is_no_axis_of_values():
     with serial_loop("l", 3), pytest.raises(NameError) as error:
         lax.axis_index("l")
     assert str(error.value).startswith(
         "shardwise.lax.axis_index: unbound axis name: l. The axes in scope are: none."
-    )
-    # A rule does not know where a loop is.
-    f = sw.custom_jvp(jnp.sin)
-    f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
-    mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
-    assert message(NotImplementedError, lambda: sw.grad(lambda x: mapped(x).sum())(np.ones(8))) == (
-        "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
-        "Compute it in the function, and pass it to the rule as an argument."
     )
 
 
@@ -482,6 +504,16 @@ def test_rules_of_custom_derivatives_know_the_axes(resources, mesh):
         gradient = sw.grad(lambda x, mapped=mapped: (mapped(x) ** 2).sum())
         np.testing.assert_allclose(gradient(x), want, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(sw.jit(gradient)(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_does_not_know_where_a_loop_is():
+    f = sw.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
+    mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
+    assert message(NotImplementedError, lambda: sw.grad(lambda x: mapped(x).sum())(np.ones(8))) == (
+        "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
+        "Compute it in the function, and pass it to the rule as an argument."
+    )
 
 
 @pytest.mark.parametrize("resources", everyday(ALL, 2), ids=str)

@@ -25,6 +25,7 @@ def train(params, batch, learning_rate):
     return params["w"].sum()
 
 
+# ------------------------------------------------------------------------------------- signatures
 @pytest.mark.parametrize("transform", ["jit", "grad", "vmap"])
 def test_a_call_that_does_not_fit_shows_the_signature(transform):
     fun, who = getattr(sw, transform), f"{transform} of two"
@@ -52,6 +53,22 @@ def test_a_call_that_does_not_fit_shows_the_signature(transform):
         "'learning_rate'. It is train(params, batch, learning_rate).",
         fun(train),
         value,
+    )
+
+
+def test_errors_of_the_function_itself_are_left_alone():
+    def inner(a):
+        return two()
+
+    for transform in (sw.jit, sw.grad, sw.vmap):
+        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
+    fails(
+        TypeError,
+        "two() missing 1 required positional argument: 'a'",
+        lax.scan,
+        lambda c, x: two(),
+        0.0,
+        V,
     )
 
 
@@ -100,7 +117,7 @@ def test_bodies_say_what_they_are_called_with():
     )
 
 
-def test_names_and_numbers_of_arguments():
+def test_names_that_are_nearly_right():
     fails(
         ValueError,
         "jit of train: static_argnames names 'learnng_rate', which is not a "
@@ -119,7 +136,9 @@ def test_names_and_numbers_of_arguments():
         train,
         donate_argnames=("parms",),
     )
-    # Argument numbers.
+
+
+def test_argument_numbers():
     fails(
         TypeError,
         "grad of train: argnums takes ints; got 'params' of type str.",
@@ -142,7 +161,9 @@ def test_names_and_numbers_of_arguments():
         a=1.0,
         b=2.0,
     )
-    # Arguments are named after the parameters of the function.
+
+
+def test_arguments_are_named_after_the_parameters_of_the_function():
     batch = {"x": V, "y": np.arange(3)}
     advice = (
         "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient."
@@ -181,7 +202,8 @@ def test_names_and_numbers_of_arguments():
     )
 
 
-def test_results_and_pairs():
+# ---------------------------------------------------------------------------------------- results
+def test_results_that_are_no_arrays():
     def label(a):
         return {"loss": a, "name": "mnist"}
 
@@ -190,6 +212,8 @@ def test_results_and_pairs():
     fails(TypeError, f"vmap of label: {what}", sw.vmap(label), V)
     fails(TypeError, f"jvp of label: {what}", sw.jvp, label, (1.0,), (1.0,))
 
+
+def test_pairs_of_value_and_aux():
     def triple(a):
         return a, 1, 2
 
@@ -200,19 +224,10 @@ def test_results_and_pairs():
         1.0,
     )
     assert sw.grad(lambda a: [a * 2, "aux"], has_aux=True)(1.0) == (2, "aux")
-    spec = sw.ShapeDtypeStruct((3,), jnp.float32)
-    fails(
-        TypeError,
-        "pure_callback of <lambda>: result_shape_dtypes must be a pytree of objects "
-        "with a shape and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
-        sw.pure_callback,
-        lambda y: y,
-        (3, spec),
-        V,
-    )
 
 
-def test_tangents_and_cotangents():
+# -------------------------------------------------------------------------- tangents and cotangents
+def test_tangents_are_named():
     def loss(p):
         return p["w"].sum()
 
@@ -244,7 +259,8 @@ def test_tangents_and_cotangents():
         ({"w": V, "b": V},),
     )
 
-    # Cotangents are named.
+
+def test_cotangents_are_named():
     def pair(a):
         return {"x": a, "y": a * 2}
 
@@ -274,11 +290,12 @@ def test_tangents_and_cotangents():
     )
 
 
+# ------------------------------------------------------------------------------------------- vmap
 def predict(params, x):
     return params["w"] * x
 
 
-def test_mapped_axes_and_trees():
+def test_mapped_axes_of_several_sizes():
     fails(
         ValueError,
         "vmap of predict: mapped axes must have the same size; axis 0 of params['b'] "
@@ -305,7 +322,9 @@ def test_mapped_axes_and_trees():
         [X] * 20,
         V,
     )
-    # Arguments that cannot be mapped.
+
+
+def test_arguments_that_cannot_be_mapped():
     fails(
         ValueError,
         "vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map "
@@ -335,52 +354,9 @@ def test_mapped_axes_and_trees():
         sw.vmap(lambda: 1),
     )
     fails(TypeError, "vmap takes a function; got 3 of type int.", sw.vmap, 3)
-    # Trees and sequences.
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
-        "only rest[0] has ['l2']['c'].",
-        sw.tree.map,
-        lambda a, b: a,
-        {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}},
-        {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}},
-    )
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
-        "and a tuple of 2 in rest[0].",
-        sw.tree.map,
-        lambda a, b: a,
-        [1, 2],
-        (1, 2),
-    )
-    fails(
-        ValueError,
-        "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
-        "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
-        lax.scan,
-        lambda c, x: (c, x),
-        0.0,
-        {"a": V, "b": [X]},
-    )
-
-    # Errors of the function itself are left alone.
-    def inner(a):
-        return two()
-
-    for transform in (sw.jit, sw.grad, sw.vmap):
-        fails(TypeError, "two() missing 1 required positional argument: 'a'", transform(inner), V)
-    fails(
-        TypeError,
-        "two() missing 1 required positional argument: 'a'",
-        lax.scan,
-        lambda c, x: two(),
-        0.0,
-        V,
-    )
 
 
-def test_axes_that_do_not_fit():
+def test_in_axes_that_do_not_fit():
     count = "a tuple must have one entry for each. Arguments passed by keyword have none."
     fails(
         ValueError,
@@ -415,7 +391,8 @@ def test_axes_that_do_not_fit():
         V,
     )
 
-    # Out axes that do not fit.
+
+def test_out_axes_that_do_not_fit():
     def pair(x):
         return {"a": x, "b": (x, 1)}
 
@@ -438,5 +415,52 @@ def test_axes_that_do_not_fit():
         "vmap of pair: out_axes is 2 for result['b'][0], which has 1 dimension "
         "including the mapped one.",
         sw.vmap(pair, out_axes={"a": 0, "b": 2}),
+        V,
+    )
+
+
+# ------------------------------------------------------------------------------------ other trees
+def test_trees_that_are_mapped_together():
+    fails(
+        ValueError,
+        "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
+        "only rest[0] has ['l2']['c'].",
+        sw.tree.map,
+        lambda a, b: a,
+        {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}},
+        {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}},
+    )
+    fails(
+        ValueError,
+        "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
+        "and a tuple of 2 in rest[0].",
+        sw.tree.map,
+        lambda a, b: a,
+        [1, 2],
+        (1, 2),
+    )
+
+
+def test_sequences_of_several_lengths():
+    fails(
+        ValueError,
+        "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
+        "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
+        lax.scan,
+        lambda c, x: (c, x),
+        0.0,
+        {"a": V, "b": [X]},
+    )
+
+
+def test_results_of_callbacks():
+    spec = sw.ShapeDtypeStruct((3,), jnp.float32)
+    fails(
+        TypeError,
+        "pure_callback of <lambda>: result_shape_dtypes must be a pytree of objects "
+        "with a shape and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
+        sw.pure_callback,
+        lambda y: y,
+        (3, spec),
         V,
     )

@@ -20,6 +20,7 @@ def over(*spec):
     return NamedSharding(MESH, P(*spec))
 
 
+# ---------------------------------------------------------------------------------- shardings
 TOO_LONG = (
     "P('x', 'y') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
     "Remove entries from the end of the spec."
@@ -30,7 +31,7 @@ def identity(a):
     return a
 
 
-def test_specs():
+def test_a_spec_of_another_rank():
     fails(ValueError, f"device_put: x: {TOO_LONG}", sw.device_put, V, over("x", "y"))
     fails(
         ValueError,
@@ -44,6 +45,9 @@ def test_specs():
         sw.jit(identity, out_shardings=over("x", "y")),
         V,
     )
+
+
+def test_axes_that_are_unknown_or_used_twice():
     fails(
         ValueError,
         "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
@@ -59,6 +63,9 @@ def test_specs():
         "x",
         "x",
     )
+
+
+def test_a_spec_without_a_mesh():
     fails(
         ValueError,
         "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
@@ -74,6 +81,9 @@ def test_specs():
         V,
         P("x"),
     )
+
+
+def test_what_is_no_sharding():
     fails(
         TypeError,
         "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.",
@@ -133,6 +143,9 @@ def test_trees_of_shardings_that_do_not_fit():
     )
 
 
+# ------------------------------------------------------------------------------ other devices
+
+
 def test_arguments_on_different_devices():
     a = sw.device_put({"w": X}, over("x"))
     b = sw.device_put(X, NamedSharding(HALF, P("x")))
@@ -172,7 +185,7 @@ def test_arguments_on_different_devices():
     )
 
 
-def test_placed_arguments():
+def test_arguments_placed_otherwise_than_in_shardings_ask():
     x = sw.device_put(X, over("x"))
     fails(
         ValueError,
@@ -183,6 +196,9 @@ def test_placed_arguments():
         sw.jit(identity, in_shardings=over("y")),
         x,
     )
+
+
+def test_a_constraint_over_devices_that_the_program_does_not_have():
     target = NamedSharding(HALF, P("x"))
     fails(
         ValueError,
@@ -194,7 +210,10 @@ def test_placed_arguments():
     )
 
 
-def test_no_arrays_and_no_functions():
+# ------------------------------------------------------------------------------- wrong values
+
+
+def test_arguments_that_are_no_arrays():
     advice = (
         "Arguments must be pytrees of arrays and scalars; mark others static with "
         "static_argnums or static_argnames."
@@ -240,6 +259,9 @@ def test_no_arrays_and_no_functions():
         ["text"],
         sw.devices()[0],
     )
+
+
+def test_results_that_are_no_arrays():
     fails(
         TypeError,
         "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
@@ -247,7 +269,6 @@ def test_no_arrays_and_no_functions():
         sw.jit(_label()),
         V,
     )
-    fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
 
 
 def _label():
@@ -257,7 +278,11 @@ def _label():
     return label
 
 
-def test_operands_and_immutability():
+def test_what_is_no_function():
+    fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
+
+
+def test_operands_of_wrong_types():
     fails(
         TypeError,
         "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
@@ -275,16 +300,6 @@ def test_operands_and_immutability():
     )
     with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
         jnp.add(X, V)
-    x = jnp.ones(3)
-    with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
-        x[0] = 1
-    fails(
-        TypeError,
-        "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
-        "or make_array_from_callback.",
-        sw.Array,
-        [1.0],
-    )
 
 
 def test_static_arguments():
@@ -362,4 +377,17 @@ def test_static_arguments():
         sw.jit,
         f,
         static_argnames=1,
+    )
+
+
+def test_immutability():
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
+        x[0] = 1
+    fails(
+        TypeError,
+        "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
+        "or make_array_from_callback.",
+        sw.Array,
+        [1.0],
     )

@@ -177,7 +177,7 @@ def test_values_that_leave_derivative_rules(rule):
     assert f"made at {__file__}:{line('kept.append(a * 3)')} (keep)" in str(caught.value)
 
 
-def test_values_in_threads_and_arguments():
+def test_a_value_in_a_thread_beside_its_function():
     found = []
 
     def fun(a):
@@ -197,6 +197,9 @@ def test_values_in_threads_and_arguments():
         "that is being traced in another one: jit of fun, called HERE. Start threads outside of "
         "transformed functions, or pass them arrays."
     )
+
+
+def test_a_leaked_argument():
     kept = []
     sw.jit(lambda a: kept.append(a) or a)(V)
     with pytest.raises(errors.UnexpectedTracerError, match="jit of <lambda>, called at"):

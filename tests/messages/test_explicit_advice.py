@@ -43,6 +43,8 @@ def given():
     }
 
 
+# -- full messages --
+
 AND = ", or specify how the result is sharded: "
 MESSAGES = {
     "x @ y": (
@@ -147,7 +149,7 @@ def test_whole_messages(given, name):
     assert message(ShardingTypeError, mistake, given) == expected
 
 
-def test_sums_and_other_meshes(given):
+def test_sums_that_are_not_taken_yet(given):
     x = shardwise.sharding.reshard(given["A"], P(unreduced={"x"}))
     assert message(RuntimeError, np.asarray, x) == (
         "array of type f32[8,8]{U:x} is unreduced: its devices hold partial sums. "
@@ -160,10 +162,15 @@ def test_sums_and_other_meshes(given):
         f"{place} requires. Place it without unreduced axes, and use "
         "`shardwise.sharding.reshard(x, P(unreduced={'x'}))`."
     )
+
+
+def test_other_meshes_can_be_brought_together(given):
     here = sw.device_put(SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x")))
     there = shardwise.sharding.reshard(here, NamedSharding(MESH, P("y")))
     np.testing.assert_array_equal(given["C"] + there, SQUARE * 2)
 
+
+# -- the advice, taken --
 
 ARGUMENTS = [
     *"AvBDi",

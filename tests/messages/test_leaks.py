@@ -106,7 +106,7 @@ def test_variables_of_running_functions_generators_and_exceptions():
     assert "is referenced as `kept[0].args[0]` in HERE" in caught(sw.jit(failing), V)
 
 
-def test_many_values_and_weak_references():
+def test_many_values_are_counted():
     def fun(a):
         leaking.STATE["all"] = [a * i for i in range(9)]
         return a.sum()
@@ -114,27 +114,6 @@ def test_many_values_and_weak_references():
     text = caught(sw.jit(fun), V)
     assert text.count("is referenced as") == 5
     assert "; and 4 more. Return" in text
-    leaking.forget()
-    # The flag and holders.
-    assert sw.config.check_tracer_leaks is False
-    sw.config.update("jax_check_tracer_leaks", True)
-    try:
-        with pytest.raises(errors.UnexpectedTracerError):
-            sw.jit(leaking.in_a_global)(V)
-    finally:
-        sw.config.update("check_tracer_leaks", False)
-        leaking.forget()
-    thing = object()
-    assert referrer(thing).startswith("as `thing` in ")
-    boxes = {"a": ([object()],)}
-    assert referrer(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
-    # Off by default and no part of what was cached before.
-    fun = sw.jit(leaking.in_a_global)
-    fun(V)
-    leaking.forget()
-    fun(V)  # cached: nothing is traced
-    assert not leaking.STATE
-    assert "jit of in_a_global" in caught(fun, V)
     leaking.forget()
 
 
@@ -175,6 +154,34 @@ def test_the_library_itself_leaks_nothing(fun):
     with sw.checking_leaks():
         for transform in transforms:
             transform(fun)(V)
+
+
+def test_off_by_default_and_no_part_of_what_was_cached_before():
+    fun = sw.jit(leaking.in_a_global)
+    fun(V)
+    leaking.forget()
+    fun(V)  # cached: nothing is traced
+    assert not leaking.STATE
+    assert "jit of in_a_global" in caught(fun, V)
+    leaking.forget()
+
+
+def test_the_flag():
+    assert sw.config.check_tracer_leaks is False
+    sw.config.update("jax_check_tracer_leaks", True)
+    try:
+        with pytest.raises(errors.UnexpectedTracerError):
+            sw.jit(leaking.in_a_global)(V)
+    finally:
+        sw.config.update("check_tracer_leaks", False)
+        leaking.forget()
+
+
+def test_holders_of_anything():
+    thing = object()
+    assert referrer(thing).startswith("as `thing` in ")
+    boxes = {"a": ([object()],)}
+    assert referrer(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
 
 
 def test_levels_and_traced_values_can_be_weakly_referenced():

@@ -81,16 +81,22 @@ def test_dotted_names_in_messages_are_full_and_exist():
         resolve(name)
 
 
-def test_half_names_and_other_libraries():
+def test_no_message_advises_a_half_name_outside_of_quotes():
     half = re.compile(r"(?:[Uu]se|write|by|with|or) ((?:numpy|lax|random|nn|jnp)\.\w+)")
     known = {"numpy.frombuffer", "numpy.asarray", "numpy.dtype"}  # NumPy's own
     for path, found_there in texts_of_files():
         for text in found_there:
             assert not set(half.findall(text)) - known, f"{path}: {text}"
+
+
+def test_names_of_other_libraries_lead_to_what_there_is():
     for ours in OTHER_NAMES.values():
         resolve(ours)
     for name in NAMESPACES:
         import_module(name)
+
+
+def test_what_is_not_built_is_not_there():
     for space in NAMESPACES:
         assert not NOT_YET & set(dir(import_module(space))), space
 
@@ -150,7 +156,7 @@ def test_an_unknown_attribute_of_an_array(name, advice):
     assert not hasattr(x, name)
 
 
-def test_what_arrays_advise():
+def test_what_arrays_advise_can_be_done():
     given = {
         "x": jnp.ones((2, 3)),
         "shardwise": sw,
@@ -174,6 +180,9 @@ def test_what_arrays_advise():
         if hasattr(missing, "instead") and name not in ("cuda", "tofile", "double", "long"):
             for way in missing.instead.split("` or `"):
                 exec(way, dict(given))
+
+
+def test_arrays_are_of_one_class():
     assert jnp.ndarray is sw.Array
     seen = []
     sw.jit(lambda x: seen.append(isinstance(x, jnp.ndarray)))(1.0)

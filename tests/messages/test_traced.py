@@ -24,7 +24,7 @@ def choose(a, b):
     return b
 
 
-def test_traced_conditions():
+def test_a_traced_condition_names_arguments_and_lines():
     where = line("# the line of " + "choose")
     here = inspect.currentframe().f_lineno + 1
     fails(
@@ -40,7 +40,9 @@ def test_traced_conditions():
         2.0,
     )
     assert here > where
-    # A traced condition under vmap.
+
+
+def test_a_traced_condition_under_vmap():
     where = line("# the line of " + "choose")
     fails(
         errors.TracerBoolConversionError,
@@ -138,34 +140,10 @@ def test_a_constant_made_of_a_value_being_differentiated(name, transform):
     assert transform(lambda a: a * np.real(convert(lax.stop_gradient(a))))(3.0) == 3
 
 
-def test_other_traced_values():
+def test_numpy_functions_do_not_silently_drop_derivatives():
     with pytest.raises(errors.TracerArrayConversionError):
         sw.grad(lambda a: np.sin(a))(3.0)
     assert sw.grad(lambda a: a * int(a) if a > 0 else a)(3.5) == 3
-    # What arrays have and traced values do not.
-    assert error_of(AttributeError, lambda: sw.jit(lambda a: a.addressable_shards)(V)) == (
-        "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
-        f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "
-        "(<lambda>)). Query the arrays outside of the "
-        "function; `typeof(x)` gives the type, with the sharding over explicit mesh axes."
-    )
-    fails(
-        AttributeError,
-        "a traced value of type f32[3] has no attribute 'summ'.",
-        sw.jit(lambda a: a.summ),
-        V,
-    )
-    with pytest.raises(TypeError, match=r"a traced value of type f32\[3\] cannot be hashed \(jit"):
-        sw.jit(lambda a: {a: 1})(V)
-    with pytest.raises(TypeError, match=r"0-d array, of type f32\[\] \(grad of <lambda>"):
-        sw.grad(lambda a: sum(a))(np.float32(1))
-    fails(
-        IndexError,
-        "the parts of a slice must be concrete integers; got slice(None, jit tracer "
-        f"~i32[], None) at position 0, {WHY} {SLICE}",
-        sw.jit(named(lambda n: V[:2] + jnp.ones(3)[:n], "size")),
-        2,
-    )
 
 
 @pytest.mark.parametrize(
@@ -183,14 +161,39 @@ def test_shapes_and_lists_that_need_traced_integers(make):
     assert "The value depends on the argument" in str(caught.value)
 
 
-def test_names_of_arguments():
+def test_what_arrays_have_and_traced_values_do_not():
+    assert error_of(AttributeError, lambda: sw.jit(lambda a: a.addressable_shards)(V)) == (
+        "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
+        f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "
+        "(test_what_arrays_have_and_traced_values_do_not)). Query the arrays outside of the "
+        "function; `typeof(x)` gives the type, with the sharding over explicit mesh axes."
+    )
+    fails(
+        AttributeError,
+        "a traced value of type f32[3] has no attribute 'summ'.",
+        sw.jit(lambda a: a.summ),
+        V,
+    )
+
+
+def test_keys_of_dicts_and_loops_over_scalars():
+    with pytest.raises(TypeError, match=r"a traced value of type f32\[3\] cannot be hashed \(jit"):
+        sw.jit(lambda a: {a: 1})(V)
+    with pytest.raises(TypeError, match=r"0-d array, of type f32\[\] \(grad of <lambda>"):
+        sw.grad(lambda a: sum(a))(np.float32(1))
+
+
+def test_a_mask_names_arguments():
     with pytest.raises(errors.NonConcreteBooleanIndexError) as caught:
         sw.jit(lambda data, limit: data[data > limit])(V, 1.0)
     assert "bool[3], which is not known while tracing (jit of <lambda>, called" in str(caught.value)
     advice = "The value depends on the arguments data, limit. Use `shardwise.numpy.where("
     assert advice in str(caught.value)
 
-    # grad knows its values; jit around it does not.
+
+def test_the_transform_that_hides_the_value_is_named():
+    """grad knows its values; jit around it does not."""
+
     def inner(a):
         return a if a > 0 else -a
 
@@ -202,7 +205,8 @@ def test_names_of_arguments():
     assert "while tracing (jit of outer, called at" in str(caught.value)
     assert "The value depends on the argument b." in str(caught.value)
 
-    # Arguments of outer functions are named.
+
+def test_arguments_of_outer_functions_are_named():
     def outer(a, b):
         def body(c, x):
             return (c if a + x > 0 else -c), x
@@ -214,7 +218,8 @@ def test_names_of_arguments():
     assert "while tracing (scan of body, called at" in str(caught.value)
     assert "The value depends on the arguments x, a of outer." in str(caught.value)
 
-    # A traced value as static argument.
+
+def test_a_traced_value_as_static_argument():
     def outer(n):
         return sw.jit(lambda a, k: a, static_argnums=1)(1.0, (n, 2))
 
@@ -282,7 +287,7 @@ def test_counts_that_depend_on_values(name):
     fails(CONCRETE, f"{name}: {COUNT} f32[3], {WHY} Pass `size=`.", sw.jit(size), V)
 
 
-def test_other_counts_and_pickling():
+def test_other_counts():
     fails(
         CONCRETE,
         "unique: the number of distinct values depends on the values of a traced "
@@ -312,28 +317,14 @@ def test_other_counts_and_pickling():
         2,
     )
 
-    # Pickling.
-    def save(a):
-        return pickle.dumps([a])  # the line of save
 
-    at = f"FILE:{line('# the line of ' + 'save')} (save)"
+def test_slices_with_traced_bounds():
     fails(
-        CONCRETE,
-        f"pickling at {at} needs the value of a traced array of type f32[3], which is "
-        "not known while tracing (jit of save, called HERE). The value depends on the argument "
-        "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
-        "values while it runs, or mark the argument static with `static_argnums`.",
-        sw.jit(save),
-        V,
-    )
-    fails(
-        CONCRETE,
-        f"pickling at {at} would make a constant of a value of type f32[3] that is "
-        "being differentiated (grad of save, called HERE), and its derivative would be lost. "
-        "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
-        "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
-        sw.grad(save),
-        V,
+        IndexError,
+        "the parts of a slice must be concrete integers; got slice(None, jit tracer "
+        f"~i32[], None) at position 0, {WHY} {SLICE}",
+        sw.jit(named(lambda n: V[:2] + jnp.ones(3)[:n], "size")),
+        2,
     )
 
 
@@ -385,3 +376,28 @@ def test_copies_are_the_value_itself(transform):
         return a.sum()
 
     transform(fun)(V)
+
+
+def test_pickling():
+    def save(a):
+        return pickle.dumps([a])  # the line of save
+
+    at = f"FILE:{line('# the line of ' + 'save')} (save)"
+    fails(
+        CONCRETE,
+        f"pickling at {at} needs the value of a traced array of type f32[3], which is "
+        "not known while tracing (jit of save, called HERE). The value depends on the argument "
+        "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
+        "values while it runs, or mark the argument static with `static_argnums`.",
+        sw.jit(save),
+        V,
+    )
+    fails(
+        CONCRETE,
+        f"pickling at {at} would make a constant of a value of type f32[3] that is "
+        "being differentiated (grad of save, called HERE), and its derivative would be lost. "
+        "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
+        "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
+        sw.grad(save),
+        V,
+    )

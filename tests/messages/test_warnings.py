@@ -53,18 +53,23 @@ def test_a_warning_points_at_the_line_of_the_call(name):
     assert {w.filename for w in caught} == {__file__}
 
 
-def test_lines_of_warnings():
+def test_the_line_is_that_of_the_call():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         line = sys._getframe().f_lineno + 1
         jnp.ones(3).astype("float64")
     assert [w.lineno for w in caught] == [line]
+
+
+def test_the_default_filter_shows_a_line_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             jnp.zeros(3, "float64")
     assert len(caught) == 1
-    # All warnings are made in one place.
+
+
+def test_all_warnings_are_made_in_one_place():
     package = Path(sw.__file__).parent
     places = [
         str(path.relative_to(package))

@@ -56,6 +56,9 @@ def distinct(sharding, shape):
     return list(dict.fromkeys(map(str, sharding.indices(shape))))
 
 
+# ------------------------------------------------------------------------- make_array_from_callback
+
+
 @pytest.mark.parametrize("shape", everyday(SHAPES, 7))
 @pytest.mark.parametrize("name", PLACES)
 def test_a_callback_is_asked_once_for_each_part(name, shape):
@@ -68,7 +71,7 @@ def test_a_callback_is_asked_once_for_each_part(name, shape):
     assert list(map(str, asked)) == parts_with_data
 
 
-def test_places_and_results_of_callbacks():
+def test_a_bare_spec_and_a_device_are_places():
     values = numbers((8, 8))
     with MESH:
         check(
@@ -78,7 +81,8 @@ def test_places_and_results_of_callbacks():
         sw.make_array_from_callback((8, 8), DEVICES[3], lambda i: values[i]), PLACES["one"], values
     )
 
-    # Results of a callback may be anything like an array.
+
+def test_results_of_a_callback_may_be_anything_like_an_array():
     class Foreign:
         def __array__(self, dtype=None, copy=None):
             return np.asarray([1.0, 2.0], dtype)
@@ -93,18 +97,24 @@ def test_places_and_results_of_callbacks():
     ):
         x = sw.make_array_from_callback((8,), place, lambda i, r=result: r)
         assert x.dtype == np.float32 and np.asarray(x).tolist() == [1, 2] * 4
+
+
+def test_scalars_make_arrays_without_dimensions():
     x = sw.make_array_from_callback((), PLACES["replicated"], lambda i: 2.5)
     assert i_am(x) == "f32[]" and float(x) == 2.5
     y = sw.make_array_from_callback((), PLACES["one"], lambda i: True)
     assert i_am(y) == "bool[]" and bool(y)
-    for result in ([1, 2], np.array([1.0, 2.0]), lax.add(np.array([0.0, 1.0]), 1.0)):
-        place = PLACES["rows"].with_spec(P("x"))
-        x = sw.make_array_from_callback((8,), place, lambda i, r=result: r, np.int8)
-        assert x.dtype == np.int8 and np.asarray(x).tolist() == [1, 2] * 4
 
 
 def i_am(x):
     return x.aval.str_short(True)
+
+
+def test_dtype_converts_the_parts():
+    for result in ([1, 2], np.array([1.0, 2.0]), lax.add(np.array([0.0, 1.0]), 1.0)):
+        place = PLACES["rows"].with_spec(P("x"))
+        x = sw.make_array_from_callback((8,), place, lambda i, r=result: r, np.int8)
+        assert x.dtype == np.int8 and np.asarray(x).tolist() == [1, 2] * 4
 
 
 NAMES = ["bool", "int4", "uint8", "bfloat16", "float8_e4m3fn", "complex64"]
@@ -134,37 +144,7 @@ def test_parts_may_be_keys(shape):
     )
 
 
-@pytest.mark.sweep
-def test_an_array_elsewhere_is_brought_to_its_devices():
-    values = numbers((8, 8))
-    there = sw.device_put(values, DEVICES[6])
-    spread = sw.device_put(values, PLACES["columns"])
-    for source, name in itertools.product((there, spread), PLACES):
-        x = sw.make_array_from_callback((8, 8), PLACES[name], lambda i, s=source: s[i])
-        check(x, PLACES[name], values)
-
-
-def test_memory_of_callbacks():
-    for n in (8, 1 << 19):  # small shards are put together, large ones one by one
-        scratch = np.zeros(n // 8, np.float32)
-
-        def part(index, scratch=scratch):
-            scratch[:] = index[0].start
-            return scratch
-
-        x = sw.make_array_from_callback((n,), NamedSharding(MESH, P(("x", "y"))), part)
-        assert np.asarray(x)[:: n // 8].tolist() == [i * (n // 8) for i in range(8)]
-    # Large parts go one by one and replicas of them are right.
-    values = numbers((1 << 10, 1 << 10))
-    for name in ("rows", "replicated", "both"):
-        x = sw.make_array_from_callback(values.shape, PLACES[name], lambda i: values[i])
-        check(x, PLACES[name], values)
-    ragged = values[:-3, :-1]
-    x = sw.make_array_from_callback(ragged.shape, PLACES["both"], lambda i: ragged[i])
-    check(x, PLACES["both"], ragged)
-    y = sw.jit(lambda a: a + 1, donate_argnums=0)(x)
-    np.testing.assert_array_equal(np.asarray(y), ragged + 1)
-    # An array on the right device is not copied.
+def test_an_array_on_the_right_device_is_not_copied():
     values = numbers((8, 8))
     made = iter(DEVICES)
     given = []
@@ -178,6 +158,40 @@ def test_memory_of_callbacks():
     assert [s.data.unsafe_buffer_pointer() for s in x.addressable_shards] == [
         g.unsafe_buffer_pointer() for g in given
     ]
+
+
+@pytest.mark.sweep
+def test_an_array_elsewhere_is_brought_to_its_devices():
+    values = numbers((8, 8))
+    there = sw.device_put(values, DEVICES[6])
+    spread = sw.device_put(values, PLACES["columns"])
+    for source, name in itertools.product((there, spread), PLACES):
+        x = sw.make_array_from_callback((8, 8), PLACES[name], lambda i, s=source: s[i])
+        check(x, PLACES[name], values)
+
+
+def test_a_callback_may_use_its_memory_again():
+    for n in (8, 1 << 19):  # small shards are put together, large ones one by one
+        scratch = np.zeros(n // 8, np.float32)
+
+        def part(index, scratch=scratch):
+            scratch[:] = index[0].start
+            return scratch
+
+        x = sw.make_array_from_callback((n,), NamedSharding(MESH, P(("x", "y"))), part)
+        assert np.asarray(x)[:: n // 8].tolist() == [i * (n // 8) for i in range(8)]
+
+
+def test_large_parts_go_one_by_one_and_replicas_of_them_are_right():
+    values = numbers((1 << 10, 1 << 10))
+    for name in ("rows", "replicated", "both"):
+        x = sw.make_array_from_callback(values.shape, PLACES[name], lambda i: values[i])
+        check(x, PLACES[name], values)
+    ragged = values[:-3, :-1]
+    x = sw.make_array_from_callback(ragged.shape, PLACES["both"], lambda i: ragged[i])
+    check(x, PLACES["both"], ragged)
+    y = sw.jit(lambda a: a + 1, donate_argnums=0)(x)
+    np.testing.assert_array_equal(np.asarray(y), ragged + 1)
 
 
 def test_what_a_callback_must_not_give():
@@ -208,7 +222,7 @@ def test_what_a_callback_must_not_give():
     )
 
 
-def test_places_addends_and_constants():
+def test_a_place_must_be_known():
     def part(index):
         raise AssertionError("not asked")
 
@@ -225,7 +239,9 @@ def test_places_addends_and_constants():
         "P('y', 'x') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
         "Remove entries from the end of the spec."
     )
-    # Partial sums have no index.
+
+
+def test_addends_have_no_index():
     mesh = Mesh(DEVICES[:2], ("i",), axis_types=AxisType.Explicit)
     place = NamedSharding(mesh, P(None, unreduced={"i"}))
     message = refused(ValueError, lambda: sw.make_array_from_callback((2,), place, numbers))
@@ -240,15 +256,21 @@ def test_places_addends_and_constants():
     x = sw.make_array_from_single_device_arrays((2,), place, addends)
     total = sw.sharding.reshard(x, NamedSharding(mesh, P(None)))
     assert np.asarray(total).tolist() == [11, 22]
+
+
+def test_concrete_parts_make_a_constant_inside_jit():
     values = numbers((8, 8))
     make, place = sw.make_array_from_callback, PLACES["rows"]
     f = sw.jit(lambda a: a + make((8, 8), place, values.__getitem__))
     np.testing.assert_array_equal(np.asarray(f(sw.device_put(values, PLACES["rows"]))), 2 * values)
 
 
+# ------------------------------------------------------------------------------- batched callbacks
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLACES)
-def test_batched_callbacks_and_all_data(name, shape):
+def test_a_batched_callback_is_called_once_for_all_devices(name, shape):
     values, calls = numbers(shape), []
 
     def all_parts(indices):
@@ -258,11 +280,6 @@ def test_batched_callbacks_and_all_data(name, shape):
     x = sw.make_array_from_batched_callback(shape, PLACES[name], all_parts)
     check(x, PLACES[name], values)
     assert calls == [list(PLACES[name].indices(shape))]
-    values = numbers(shape)
-    for asked in (None, shape, (None, shape[1])):
-        check(
-            sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name], values
-        )
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -293,6 +310,9 @@ def test_a_batched_callback_must_give_a_part_for_each_device():
     )
 
 
+# ------------------------------------------------------------ make_array_from_single_device_arrays
+
+
 @pytest.mark.parametrize("shape", everyday(SHAPES, 8))
 @pytest.mark.parametrize("name", PLACES)
 def test_shards_in_any_order_make_the_array_again(name, shape):
@@ -307,7 +327,7 @@ def pointers(arrays):
     return [a.unsafe_buffer_pointer() for a in arrays]
 
 
-def test_single_device_arrays():
+def test_single_device_arrays_are_not_copied():
     values = numbers((8, 8))
     pieces = [
         sw.device_put(values[i], d) for d, i in PLACES["both"].devices_indices_map((8, 8)).items()
@@ -323,6 +343,9 @@ def test_single_device_arrays():
     assert refused(RuntimeError, lambda: np.asarray(sw.device_put(x, DEVICES[0]))).startswith(
         "array of type f32[8,8] has been deleted"
     )
+
+
+def test_keys_and_layouts_are_put_together_too():
     keys = random.split(random.key(0), 8)
     place = NamedSharding(MESH, P("x"))
     pieces = [s.data for s in sw.device_put(keys, place).addressable_shards]
@@ -417,7 +440,20 @@ def test_single_device_arrays_are_checked(wrong):
     assert refused(error, fun) == start + message
 
 
-def test_local_data_and_messages():
+# ------------------------------------------------------------- make_array_from_process_local_data
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", PLACES)
+def test_all_data_of_a_single_process(name, shape):
+    values = numbers(shape)
+    for asked in (None, shape, (None, shape[1])):
+        check(
+            sw.make_array_from_process_local_data(PLACES[name], values, asked), PLACES[name], values
+        )
+
+
+def test_trees_of_local_data_with_prefixes():
     tree = {"a": numbers((8, 8)), "b": [numbers((4,)), np.int32(3)]}
     place = {"a": PLACES["both"], "b": NamedSharding(MESH, P())}
     x = sw.make_array_from_process_local_data(place, tree, {"a": (8, 8), "b": None})
@@ -426,7 +462,9 @@ def test_local_data_and_messages():
     assert x["b"][1].sharding is place["b"] and int(x["b"][1]) == 3
     y = sw.make_array_from_process_local_data(place["b"], sw.device_put(tree["a"], DEVICES[2]))
     check(y, place["b"], tree["a"])
-    # Messages name the leaf.
+
+
+def test_messages_name_the_leaf():
     data = {"a": numbers((4,)), "b": numbers((3,))}
     make, place = sw.make_array_from_process_local_data, PLACES["replicated"]
     assert refused(ValueError, lambda: make(place, data, {"a": None, "b": (4,)})) == (
@@ -441,7 +479,10 @@ def test_local_data_and_messages():
     )
 
 
-def test_put_on_each_device():
+# --------------------------------------------------------------------------------- older spellings
+
+
+def test_device_put_sharded_stacks_a_part_of_each_device():
     devices = list(DEVICES[2:5])
     trees = [{"a": numbers((2, 3)) + i, "b": i} for i in range(3)]
     x = sw.device_put_sharded(trees, devices)
@@ -451,7 +492,9 @@ def test_put_on_each_device():
     there = [sw.device_put(t["a"], d) for t, d in zip(trees, devices, strict=True)]
     np.testing.assert_array_equal(np.asarray(sw.device_put_sharded(there, devices)), x["a"])
     assert np.asarray(sw.device_put_sharded([1.5], devices[:1])).tolist() == [1.5]
-    # Device put sharded wants one tree for each device.
+
+
+def test_device_put_sharded_wants_one_tree_for_each_device():
     put, devices = sw.device_put_sharded, list(DEVICES[:2])
     assert refused(ValueError, lambda: put([1], devices)) == (
         "device_put_sharded: shards must be a list with a pytree for each of the 2 devices; got 1."
@@ -464,7 +507,9 @@ def test_put_on_each_device():
         "device_put_sharded: shards[1] has shape (3,), but shards[0] has shape (2,). All must have "
         "the same shape."
     )
-    # Device put replicated gives all to each.
+
+
+def test_device_put_replicated_gives_all_to_each():
     devices = list(DEVICES[2:5])
     x = sw.device_put_replicated({"a": numbers((2, 3)), "b": 2.5}, devices)
     np.testing.assert_array_equal(np.asarray(x["a"]), np.stack([numbers((2, 3))] * 3))
@@ -474,6 +519,9 @@ def test_put_on_each_device():
     key = sw.random.key(3)
     keys = sw.random.key_data(sw.device_put_replicated(key, devices))
     np.testing.assert_array_equal(keys, np.stack([sw.random.key_data(key)] * 3))
+
+
+# ------------------------------------------------------------------------------------- all of them
 
 
 @settings(max_examples=40, deadline=None)
@@ -498,6 +546,9 @@ def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
     for y in made:
         assert y.aval is x.aval and y.sharding is place and y.committed
         np.testing.assert_array_equal(np.asarray(y), values)
+
+
+# ------------------------------------------------------------------------------------------ memory
 
 
 @pytest.mark.sweep

@@ -66,6 +66,9 @@ def aligned(values):
     return out
 
 
+# ------------------------------------------------------------------------------- between shardings
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_uneven_arrays_go_from_every_place_to_every_other(name):
     values = numbers(7, 5)
@@ -78,7 +81,7 @@ def test_uneven_arrays_go_from_every_place_to_every_other(name):
             np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
 
 
-def test_keys_and_gradients():
+def test_keys_go_from_every_place_to_every_other():
     keys = random.split(random.key(1), (4, 6))
     data = np.asarray(random.key_data(keys))
     places = [PLACES[n] for n in ("one", "rows", "both", "shuffled", "back")]
@@ -86,30 +89,12 @@ def test_keys_and_gradients():
         moved = sw.device_put(sw.device_put(keys, here), there)
         assert moved.sharding is there and moved.dtype == keys.dtype
         np.testing.assert_array_equal(np.asarray(random.key_data(moved)), data)
-    # Gradients and tangents.
-    x = sw.device_put(numbers(4), DEVICES[3])
-
-    def f(a):
-        there = (sw.device_put(a, DEVICES[5]) ** 2).sum()
-        return sw.device_put(there, DEVICES[3]) + a.sum()
-
-    gradient = sw.grad(f)(x)
-    assert gradient.devices() == {DEVICES[3]}
-    np.testing.assert_allclose(np.asarray(gradient), 2 * numbers(4) + 1)
-    second = sw.grad(lambda a: sw.grad(f)(a).sum())(x)
-    assert second.devices() == {DEVICES[3]} and np.asarray(second).tolist() == [2] * 4
-    x = sw.device_put(numbers(8), DEVICES[3])
-    out, tangent = sw.jvp(lambda a: sw.device_put(a, ROWS) * 3, (x,), (x,))
-    assert out.sharding == tangent.sharding == ROWS
-    np.testing.assert_array_equal(np.asarray(tangent), 3 * numbers(8))
-    place = NamedSharding(MESH, P(None, "x"))
-    f = sw.jit(sw.grad(lambda a: (sw.device_put(a, place, src=ROWS) ** 2).sum()))
-    gradient = f(sw.device_put(numbers(8, 8), PLACES["columns"]))
-    assert gradient.sharding == ROWS
-    np.testing.assert_array_equal(np.asarray(gradient), 2 * numbers(8, 8))
 
 
-def test_sharing_memory():
+# --------------------------------------------------------------------------------------- aliasing
+
+
+def test_by_default_arrays_in_place_are_shared_and_host_values_are_copied():
     host = aligned(numbers(8, 8))
     for place in (DEVICES[0], ROWS, PLACES["replicated"]):
         x = sw.device_put(host, place)
@@ -119,27 +104,6 @@ def test_sharing_memory():
     same = NamedSharding(MESH, P("x", None))
     x = sw.device_put(host, ROWS)
     assert pointers(sw.device_put(x, same)) == pointers(x)
-    # May alias false shares nothing.
-    values = numbers(8, 8)
-    source = sw.device_put(values, ROWS)
-    free = lax.add(values, 1.0)
-    cases = [
-        (source, ROWS),
-        (source, NamedSharding(MESH, P("x", None))),
-        (source, None),
-        (source, NamedSharding(Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y")), P())),
-        (free, None),
-        (free, DEVICES[0]),
-    ]
-    for x, place in cases:
-        y = sw.device_put(x, place, may_alias=False)
-        assert not set(pointers(x)) & set(pointers(y))
-        assert y.committed == (x.committed or place is not None)
-        assert y.sharding == (x.sharding if place is None else sw.device_put(x, place).sharding)
-        np.testing.assert_array_equal(np.asarray(y), np.asarray(x))
-    x, y = (sw.device_put(numbers(4), DEVICES[0]) for _ in range(2))
-    out = sw.device_put({"a": [x], "b": y}, DEVICES[0], may_alias={"a": False, "b": None})
-    assert pointers(out["a"][0]) != pointers(x) and out["b"] is y
 
 
 def test_may_alias_lets_the_result_share_the_memory_of_numpy():
@@ -180,7 +144,36 @@ def test_what_cannot_be_shared_is_copied(what):
     np.testing.assert_array_equal(np.asarray(y[1]), values)
 
 
-def test_donation():
+def test_may_alias_false_shares_nothing():
+    values = numbers(8, 8)
+    source = sw.device_put(values, ROWS)
+    free = lax.add(values, 1.0)
+    cases = [
+        (source, ROWS),
+        (source, NamedSharding(MESH, P("x", None))),
+        (source, None),
+        (source, NamedSharding(Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y")), P())),
+        (free, None),
+        (free, DEVICES[0]),
+    ]
+    for x, place in cases:
+        y = sw.device_put(x, place, may_alias=False)
+        assert not set(pointers(x)) & set(pointers(y))
+        assert y.committed == (x.committed or place is not None)
+        assert y.sharding == (x.sharding if place is None else sw.device_put(x, place).sharding)
+        np.testing.assert_array_equal(np.asarray(y), np.asarray(x))
+
+
+def test_may_alias_may_be_a_prefix():
+    x, y = (sw.device_put(numbers(4), DEVICES[0]) for _ in range(2))
+    out = sw.device_put({"a": [x], "b": y}, DEVICES[0], may_alias={"a": False, "b": None})
+    assert pointers(out["a"][0]) != pointers(x) and out["b"] is y
+
+
+# --------------------------------------------------------------------------------------- donation
+
+
+def test_donated_memory_is_free_at_once():
     for place in (DEVICES[3], PLACES["columns"], PLACES["back"]):
         x = sw.device_put(numbers(8, 8), ROWS)
         memory = weakref.ref(x._impl)
@@ -188,7 +181,9 @@ def test_donation():
         sw.block_until_ready(y)
         assert memory() is None and x.is_deleted()
         np.testing.assert_array_equal(np.asarray(y), numbers(8, 8))
-    # Donated memory is reused where nothing moves.
+
+
+def test_donated_memory_is_reused_where_nothing_moves():
     for place in (ROWS, NamedSharding(MESH, P("x", None)), None):
         x = sw.device_put(numbers(8, 8), ROWS)
         held = pointers(x)
@@ -202,6 +197,9 @@ def test_donation():
             lambda x=x: sw.device_put(x, DEVICES[1]),
         ):
             assert refused(RuntimeError, use).endswith(message)
+
+
+def test_donate_may_be_a_prefix_and_other_leaves_live_on():
     x, y, z = (sw.device_put(numbers(4), DEVICES[0]) for _ in range(3))
     out = sw.device_put(
         {"a": [x, y], "b": z, "c": numbers(2)},
@@ -210,11 +208,17 @@ def test_donation():
     )
     assert [a.is_deleted() for a in (x, y, z)] == [True, False, True]
     assert {d for a in (*out["a"], out["b"], out["c"]) for d in a.devices()} == {DEVICES[2]}
+
+
+def test_an_array_that_occurs_twice_is_donated_once():
     x = sw.device_put(numbers(4), DEVICES[0])
     first, second = sw.device_put([x, x], [DEVICES[1], DEVICES[2]], donate=True)
     assert x.is_deleted()
     np.testing.assert_array_equal(np.asarray(first), numbers(4))
     np.testing.assert_array_equal(np.asarray(second), numbers(4))
+
+
+# ---------------------------------------------------------------------------------- wrong arguments
 
 
 TREE = {"a": 1.0, "b": [2, 3]}
@@ -310,6 +314,9 @@ def test_what_is_no_array_is_refused_with_advice(name, place):
     assert refused(error, lambda: sw.device_put(tree, place)) == f"device_put: x['w'][1]: {message}"
 
 
+# -------------------------------------------------------------------------------------- host values
+
+
 @pytest.mark.parametrize("name", ["one", "rows", "both", "replicated"])
 def test_host_values_of_any_kind(name):
     read_only = numbers(8, 8)
@@ -372,6 +379,9 @@ def test_device_get_starts_all_copies_first(monkeypatch):
     assert seen == ["start"] * 3 + ["fetch"] * 3
 
 
+# ------------------------------------------------------------------------------------ traced values
+
+
 def there(place):
     return lambda a: (sw.device_put(a * 2, place) ** 2).sum()
 
@@ -390,7 +400,36 @@ def test_gradients_come_back_to_where_the_argument_is(name, home):
         np.testing.assert_allclose(np.asarray(both(x)), 8 * numbers(8, 2) + 3 * numbers(8, 2) ** 2)
 
 
-def test_mapped_values_and_explicit_axes():
+def test_a_value_used_here_and_there_has_one_gradient():
+    x = sw.device_put(numbers(4), DEVICES[3])
+
+    def f(a):
+        there = (sw.device_put(a, DEVICES[5]) ** 2).sum()
+        return sw.device_put(there, DEVICES[3]) + a.sum()
+
+    gradient = sw.grad(f)(x)
+    assert gradient.devices() == {DEVICES[3]}
+    np.testing.assert_allclose(np.asarray(gradient), 2 * numbers(4) + 1)
+    second = sw.grad(lambda a: sw.grad(f)(a).sum())(x)
+    assert second.devices() == {DEVICES[3]} and np.asarray(second).tolist() == [2] * 4
+
+
+def test_tangents_go_along():
+    x = sw.device_put(numbers(8), DEVICES[3])
+    out, tangent = sw.jvp(lambda a: sw.device_put(a, ROWS) * 3, (x,), (x,))
+    assert out.sharding == tangent.sharding == ROWS
+    np.testing.assert_array_equal(np.asarray(tangent), 3 * numbers(8))
+
+
+def test_src_says_where_cotangents_go():
+    place = NamedSharding(MESH, P(None, "x"))
+    f = sw.jit(sw.grad(lambda a: (sw.device_put(a, place, src=ROWS) ** 2).sum()))
+    gradient = f(sw.device_put(numbers(8, 8), PLACES["columns"]))
+    assert gradient.sharding == ROWS
+    np.testing.assert_array_equal(np.asarray(gradient), 2 * numbers(8, 8))
+
+
+def test_mapped_values_go_to_devices_too():
     x = sw.device_put(numbers(3, 8), DEVICES[3])
     for place in (ROWS, SingleDeviceSharding(DEVICES[5]), PLACES["no mesh"]):
         if place is PLACES["no mesh"]:
@@ -401,7 +440,9 @@ def test_mapped_values_and_explicit_axes():
         np.testing.assert_array_equal(np.asarray(y), 2 * numbers(3, 8))
         z = sw.vmap(lambda a, place=place: sw.device_put(a, place) * 2, 1, 1)(x.T)
         np.testing.assert_array_equal(np.asarray(z), 2 * numbers(3, 8).T)
-    # Specs and explicit axes under transforms.
+
+
+def test_specs_and_explicit_axes_under_transforms():
     x = sw.device_put(numbers(8), ROWS)
     with MESH:
         gradient = sw.grad(lambda a: (sw.device_put(a, P(("x", "y"))) ** 2).sum())(x)
@@ -432,6 +473,9 @@ def test_a_program_has_one_set_of_devices():
     assert free.devices() == {DEVICES[5]}
 
 
+# -------------------------------------------------------------------- conversions move nothing (J8)
+
+
 CONVERSIONS = {
     "astype": lambda x: x.astype(np.int32),
     "convert_element_type": lambda x: lax.convert_element_type(x, np.float16),
@@ -454,7 +498,7 @@ def test_conversions_move_nothing(name):
     assert moved.devices() == {DEVICES[4]} and not moved.committed
 
 
-def test_an_array_that_occurs_twice_is_donated_once() -> None:
+def test_an_array_that_stays_there_and_is_donated_later() -> None:
     device = sw.devices()[0]
     x = sw.device_put(np.ones(4, np.float32), device)
     first, second = sw.device_put([x, x], device, donate=True)

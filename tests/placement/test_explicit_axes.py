@@ -34,6 +34,9 @@ from tests.helpers.explicit import MESH, A, W, put, shown
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
 
 
+# -- types without shardings --
+
+
 def test_the_sharding_of_a_type_without_explicit_axes():
     auto = sw.make_mesh((8,), ("z",), axis_types=AxisType.Auto)
     split = sw.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(auto, P("z")))
@@ -60,7 +63,10 @@ def test_the_sharding_of_a_type_without_explicit_axes():
     assert repr(mesh) == "AbstractMesh()"
 
 
-def test_setting_a_mesh():
+# -- the mesh in scope --
+
+
+def test_set_mesh_is_a_setter_and_a_context_manager():
     assert get_mesh().empty
     assert get_abstract_mesh().axis_names == ()
     with set_mesh(MESH) as held:
@@ -80,9 +86,28 @@ def test_setting_a_mesh():
     finally:
         setter.__exit__()
     assert get_mesh().empty
+
+
+def test_flags_reach_code_under_a_mesh_that_was_set():
     with set_mesh(MESH), sw.enable_x64(True):
         assert jnp.zeros(3).dtype == np.float64
-    # Meshes are set outside of transforms only.
+
+
+def test_bare_specs_are_over_the_mesh_in_scope(mesh: Mesh):
+    x = put(A, "x")
+    assert x.sharding == NamedSharding(mesh, P("x"))
+    assert shown(x) == "float32[8@x,4]"
+    assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
+
+
+@pytest.mark.parametrize("made", [jnp.array, jnp.asarray, sw.device_put])
+def test_host_values_go_to_a_bare_spec_in_a_trace(mesh: Mesh, made):
+    found = sw.jit(lambda: made(A, device=P("x")))()
+    assert shown(found) == "float32[8@x,4]"
+    np.testing.assert_array_equal(found, A)
+
+
+def test_meshes_are_set_outside_of_transforms_only():
     message = error_of(ValueError, sw.jit(lambda x: set_mesh(MESH) and x), A)
     assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")
     message = error_of(ValueError, sw.jit(lambda x: get_mesh() and x), A)
@@ -93,12 +118,78 @@ def test_setting_a_mesh():
     )
 
 
-def test_specs_and_choices(mesh: Mesh):
+def test_use_abstract_mesh():
+    general = AbstractMesh((4, 2), ("x", "y"))
+    with use_abstract_mesh(general):
+        assert get_abstract_mesh() is general
+        t = sw.jit(lambda: jnp.zeros((8, 4), out_sharding=P("x"))).trace().program.out_types[0]
+        assert str(t) == "float32[8@x,4]"
+    with set_mesh(MIXED), use_abstract_mesh(general):
+        assert get_mesh() is MESH  # the same devices
+    with set_mesh(MESH):
+        assert error_of(ValueError, use_abstract_mesh(AbstractMesh((2,), ("x",))).__enter__) == (
+            "use_abstract_mesh cannot change the size of the mesh in scope, Mesh('x': 4, 'y': 2, "
+            "axis_types=(Explicit, Explicit)), to that of AbstractMesh('x': 2, "
+            "axis_types=(Explicit,))."
+        )
+
+
+# -- reshard --
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (7, 5), (3, 1)])
+def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
+    value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for before, after in [(("x",), ("y", "x")), ((), (None, ("x", "y"))), (("y", "x"), ())]:
+        x = put(value, *before)
+        for y in (reshard(x, P(*after)), sw.jit(lambda x, s=after: reshard(x, P(*s)))(x)):
+            assert sw.typeof(y).spec == P(*after, *[None] * (2 - len(after)))
+            np.testing.assert_array_equal(y, value)
+
+
+def test_reshard_takes_trees_and_unplaced_values():
+    xs = reshard(
+        {"a": A, "b": (A[0], 1.0)},
+        {"a": NamedSharding(MESH, P("x")), "b": NamedSharding(MESH, P())},
+    )
+    assert [shown(x) for x in (xs["a"], *xs["b"])] == ["float32[8@x,4]", "float32[4]", "~float32[]"]
+    assert shown(reshard(xs["a"], P("y"))) == "float32[8@y,4]"  # over the mesh of its type
+
+
+def test_reshard_refuses():
+    assert error_of(ValueError, reshard, A, P("x")) == (
+        "reshard: x: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')), or "
+        "enter `with shardwise.set_mesh(mesh):`."
+    )
+    assert error_of(ValueError, reshard, A, NamedSharding(MIXED, P("x", "y"))) == (
+        "reshard: x: P('x', 'y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, Auto)), "
+        "but only Explicit axes are part of types. Use `shardwise.lax.with_sharding_constraint` "
+        "for Auto axes."
+    )
+    assert error_of(ValueError, reshard, [A[0]], NamedSharding(MESH, P(None, "x"))) == (
+        "reshard: x[0] of type f32[4]: P(None, 'x') has 2 entries, but the array has only 1 "
+        "dimension. Remove entries from the end of the spec."
+    )
+
+
+def test_constraints_say_what_types_say(mesh: Mesh):
     x = put(A, "x")
-    assert x.sharding == NamedSharding(mesh, P("x"))
-    assert shown(x) == "float32[8@x,4]"
-    assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
-    # The choices are named.
+    assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
+    assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
+        "with_sharding_constraint: x is of type f32[8@x,4], and P('y') requires f32[8@y,4]. "
+        "Explicit axes are part of types, which a constraint does not change. Use "
+        "`shardwise.sharding.reshard(x, P('y'))`."
+    )
+    with set_mesh(MIXED):
+        y = sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x", "y")))(put(A, "x"))
+        assert shown(y) == "float32[8@x,4]"
+        assert y.sharding.is_equivalent_to(NamedSharding(MIXED, P("x", "y")), 2)
+
+
+# -- errors of ops --
+
+
+def test_the_choices_are_named(mesh: Mesh):
     a, w = put(A, None, "x"), put(W, "x", None)
     assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
         "matmul: operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
@@ -121,91 +212,9 @@ def test_specs_and_choices(mesh: Mesh):
         "over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is "
         "sharded: `x.at[idx].get(out_sharding=P(...))`."
     )
-    # Uneven sums are taken.
-    x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
-    assert error_of(ValueError, lambda: jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))) == (
-        "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
-        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
-        "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "
-        "or do not shard that dimension."
-    )
-    np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
 
 
-@pytest.mark.parametrize("made", [jnp.array, jnp.asarray, sw.device_put])
-def test_host_values_go_to_a_bare_spec_in_a_trace(mesh: Mesh, made):
-    found = sw.jit(lambda: made(A, device=P("x")))()
-    assert shown(found) == "float32[8@x,4]"
-    np.testing.assert_array_equal(found, A)
-
-
-def test_use_abstract_mesh():
-    general = AbstractMesh((4, 2), ("x", "y"))
-    with use_abstract_mesh(general):
-        assert get_abstract_mesh() is general
-        t = sw.jit(lambda: jnp.zeros((8, 4), out_sharding=P("x"))).trace().program.out_types[0]
-        assert str(t) == "float32[8@x,4]"
-    with set_mesh(MIXED), use_abstract_mesh(general):
-        assert get_mesh() is MESH  # the same devices
-    with set_mesh(MESH):
-        assert error_of(ValueError, use_abstract_mesh(AbstractMesh((2,), ("x",))).__enter__) == (
-            "use_abstract_mesh cannot change the size of the mesh in scope, Mesh('x': 4, 'y': 2, "
-            "axis_types=(Explicit, Explicit)), to that of AbstractMesh('x': 2, "
-            "axis_types=(Explicit,))."
-        )
-
-
-@pytest.mark.parametrize("shape", [(8, 4), (7, 5), (3, 1)])
-def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
-    value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    for before, after in [(("x",), ("y", "x")), ((), (None, ("x", "y"))), (("y", "x"), ())]:
-        x = put(value, *before)
-        for y in (reshard(x, P(*after)), sw.jit(lambda x, s=after: reshard(x, P(*s)))(x)):
-            assert sw.typeof(y).spec == P(*after, *[None] * (2 - len(after)))
-            np.testing.assert_array_equal(y, value)
-
-
-def test_reshard_takes_trees_and_refuses():
-    xs = reshard(
-        {"a": A, "b": (A[0], 1.0)},
-        {"a": NamedSharding(MESH, P("x")), "b": NamedSharding(MESH, P())},
-    )
-    assert [shown(x) for x in (xs["a"], *xs["b"])] == ["float32[8@x,4]", "float32[4]", "~float32[]"]
-    assert shown(reshard(xs["a"], P("y"))) == "float32[8@y,4]"  # over the mesh of its type
-    # Reshard refuses.
-    assert error_of(ValueError, reshard, A, P("x")) == (
-        "reshard: x: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')), or "
-        "enter `with shardwise.set_mesh(mesh):`."
-    )
-    assert error_of(ValueError, reshard, A, NamedSharding(MIXED, P("x", "y"))) == (
-        "reshard: x: P('x', 'y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, Auto)), "
-        "but only Explicit axes are part of types. Use `shardwise.lax.with_sharding_constraint` "
-        "for Auto axes."
-    )
-    assert error_of(ValueError, reshard, [A[0]], NamedSharding(MESH, P(None, "x"))) == (
-        "reshard: x[0] of type f32[4]: P(None, 'x') has 2 entries, but the array has only 1 "
-        "dimension. Remove entries from the end of the spec."
-    )
-    there = NamedSharding(MESH, P("x"))
-    assert jnp.zeros(8, out_sharding=there).sharding == there
-    product = jnp.matmul(A, W, out_sharding=there)
-    assert shown(product) == "float32[8@x,6]"
-    np.testing.assert_allclose(product, A @ W, rtol=1e-5)
-
-
-def test_constraints_and_out_shardings(mesh: Mesh):
-    x = put(A, "x")
-    assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
-    assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
-        "with_sharding_constraint: x is of type f32[8@x,4], and P('y') requires f32[8@y,4]. "
-        "Explicit axes are part of types, which a constraint does not change. Use "
-        "`shardwise.sharding.reshard(x, P('y'))`."
-    )
-    with set_mesh(MIXED):
-        y = sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x", "y")))(put(A, "x"))
-        assert shown(y) == "float32[8@x,4]"
-        assert y.sharding.is_equivalent_to(NamedSharding(MIXED, P("x", "y")), 2)
-    # Out sharding over other axes is refused.
+def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
     assert error_of(TypeError, lambda: jnp.zeros(8, out_sharding="x")) == (
         "zeros: out_sharding takes a NamedSharding or a PartitionSpec; got 'x' of type str."
     )
@@ -231,6 +240,17 @@ def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
         assert sw.typeof(made).spec == P("x", None)
         assert made.sharding.mesh is MESH
         np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed: rounding differs
+
+
+def test_concrete_meshes_need_no_scope():
+    there = NamedSharding(MESH, P("x"))
+    assert jnp.zeros(8, out_sharding=there).sharding == there
+    product = jnp.matmul(A, W, out_sharding=there)
+    assert shown(product) == "float32[8@x,6]"
+    np.testing.assert_allclose(product, A @ W, rtol=1e-5)
+
+
+# -- other types of axes --
 
 
 def test_auto_axes(mesh: Mesh):
@@ -292,7 +312,10 @@ def test_explicit_axes():
     )
 
 
-def test_maps_and_scans(mesh: Mesh):
+# -- transforms --
+
+
+def test_vmap_of_differently_split_axes(mesh: Mesh):
     add = sw.vmap(lambda a, b: a + b)
     assert error_of(ShardingTypeError, add, put(A, "x"), put(A, "y")) == (
         "vmap: the mapped axes of the arguments are sharded over different mesh axes: f32[8@x,4] "
@@ -306,7 +329,8 @@ def test_maps_and_scans(mesh: Mesh):
         "over 'x'. Use other mesh axes inside, or map over an unsharded axis."
     )
 
-    # Scan names the leaf.
+
+def test_scan_names_the_leaf(mesh: Mesh):
     def step(c: Any, x: Any) -> tuple:
         return c + x["a"], c
 
@@ -346,7 +370,7 @@ def test_custom_rules(mesh: Mesh):
             np.testing.assert_array_equal(out, np.full_like(A, slope))
 
 
-def test_meshes_and_programs():
+def test_a_mesh_of_equal_shape_hits_the_cache():
     other = sw.make_mesh(
         (4, 2), ("x", "y"), axis_types=AxisType.Explicit, devices=sw.devices()[::-1]
     )
@@ -361,7 +385,10 @@ def test_meshes_and_programs():
         out = f(sw.device_put(A, NamedSharding(m, P("x"))))
         assert out.sharding.mesh is m
     assert len(traces) == 1
-    # A spec is over the mesh in scope when a function is called, not when it was staged.
+
+
+def test_what_is_staged_under_a_mesh_is_of_no_devices():
+    """A spec is over the mesh in scope when a function is called, not when it was staged."""
     turned = sw.make_mesh(
         (4, 2), ("x", "y"), axis_types=AxisType.Explicit, devices=sw.devices()[::-1]
     )
@@ -405,6 +432,17 @@ def test_a_training_step_is_jax_s(mesh: Mesh):
     for k, g in expected[1].items():
         assert shown(grads[k]) == str(jax.typeof(g))
         np.testing.assert_allclose(grads[k], g, rtol=1e-4, atol=1e-6)
+
+
+def test_uneven_sums_are_taken(mesh: Mesh):
+    x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
+    assert error_of(ValueError, lambda: jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))) == (
+        "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
+        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
+        "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "
+        "or do not shard that dimension."
+    )
+    np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
 
 
 def test_the_text_of_addends():

@@ -18,12 +18,14 @@ X = np.arange(24, dtype=np.float32).reshape(4, 6)
 TURNED = Layout((1, 0))
 
 
-def test_layouts_that_the_compiler_keeps():
+def test_the_compiler_keeps_a_layout():
     f = sw.jit(lambda x: with_layout_constraint(x * 1, TURNED) * 2)
     assert "@LayoutConstraint(" in f.lower(X).as_text()
     assert "f32[4,6]{0,1}" in f.lower(X).compile().as_text()
     np.testing.assert_array_equal(f(X), X * 2)
-    # Trees eager arrays and transforms.
+
+
+def test_trees_eager_arrays_and_transforms():
     y = with_layout_constraint(snp.asarray(X), TURNED)
     assert y.format.layout == TURNED
     np.testing.assert_array_equal(y, X)

@@ -208,30 +208,12 @@ def test_moving(place, target):
     assert not x.is_deleted()
 
 
-def test_arrays_made_of_others():
+def test_a_copy_has_memory_of_its_own():
     x = columns(X)
     y = sw.device_put(x, x.format, may_alias=False)
     assert y.format == x.format and y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
     assert sw.device_put(x, x.format) is x and sw.device_put(x, Format()) is x
     np.testing.assert_array_equal(np.asarray(sw.jit(lambda a: a * 2)(y)), X * 2)
-    x = columns(X)
-    view = np.from_dlpack(x)
-    assert view.strides == (4, 32)
-    np.testing.assert_array_equal(view, X)
-    np.testing.assert_array_equal(np.asarray(jnp.from_dlpack(x)), X)
-    assert np.asarray(x).__array_interface__["data"][0] == x.unsafe_buffer_pointer()
-    x = sw.make_array_from_callback((8, 4), Format(COLUMNS, sharding("x")), lambda i: X[i])
-    assert x.format == Format(COLUMNS, sharding("x")) and stored(x) == "{0,1}"
-    parts = [columns(X[s.index], SingleDeviceSharding(s.device)) for s in x.addressable_shards]
-    y = sw.make_array_from_single_device_arrays((8, 4), sharding("x"), parts)
-    for got in (x, y, y * 1):
-        np.testing.assert_array_equal(np.asarray(got), X)
-    f = sw.jit(lambda a: a * 1, out_shardings=Format(Layout.AUTO))
-    assert not f(jnp.asarray(X)).committed
-    x = sw.device_put(X, sharding("x"))
-    assert x._sig.layout is None and x.format == Format(ROWS, sharding("x"))
-    assert sw.device_put(X, Format(ROWS, sharding("x")))._sig is x._sig
-    assert jnp.ones(()).format.layout is Layout(())
 
 
 @pytest.mark.sweep
@@ -247,67 +229,40 @@ def test_any_order_of_three_dimensions(first, second, axis):
     assert y.format.layout is Layout(second)
 
 
+def test_interchange_tells_strides():
+    x = columns(X)
+    view = np.from_dlpack(x)
+    assert view.strides == (4, 32)
+    np.testing.assert_array_equal(view, X)
+    np.testing.assert_array_equal(np.asarray(jnp.from_dlpack(x)), X)
+    assert np.asarray(x).__array_interface__["data"][0] == x.unsafe_buffer_pointer()
+
+
+def test_made_of_parts():
+    x = sw.make_array_from_callback((8, 4), Format(COLUMNS, sharding("x")), lambda i: X[i])
+    assert x.format == Format(COLUMNS, sharding("x")) and stored(x) == "{0,1}"
+    parts = [columns(X[s.index], SingleDeviceSharding(s.device)) for s in x.addressable_shards]
+    y = sw.make_array_from_single_device_arrays((8, 4), sharding("x"), parts)
+    for got in (x, y, y * 1):
+        np.testing.assert_array_equal(np.asarray(got), X)
+
+
+def test_uncommitted_stays_uncommitted():
+    f = sw.jit(lambda a: a * 1, out_shardings=Format(Layout.AUTO))
+    assert not f(jnp.asarray(X)).committed
+
+
+def test_arrays_of_the_usual_layout_are_as_before():
+    x = sw.device_put(X, sharding("x"))
+    assert x._sig.layout is None and x.format == Format(ROWS, sharding("x"))
+    assert sw.device_put(X, Format(ROWS, sharding("x")))._sig is x._sig
+    assert jnp.ones(()).format.layout is Layout(())
+
+
 # ---------------------------------------------------------------------------------------- jit
 
 
-def test_results_and_arguments_of_a_layout():
-    f = sw.jit(
-        lambda a: {"t": a.T, "n": a * 2},
-        out_shardings={"t": Format(COLUMNS, sharding(None, "x")), "n": Format(ROWS, sharding("x"))},
-    )
-    got = f(ours(X, "x"))
-    assert got["t"].format == Format(COLUMNS, sharding(None, "x")) and stored(got["t"]) == "{0,1}"
-    assert got["n"]._sig.layout is None
-    np.testing.assert_array_equal(np.asarray(got["t"]), X.T)
-    np.testing.assert_array_equal(np.asarray(got["n"]), X * 2)
-    assert f.lower(ours(X, "x")).compile().output_formats["t"] == got["t"].format
-    # Auto is the compilers choice and that of jax.
-    f = sw.jit(lambda a: (a.T, a @ a.T), out_shardings=Format(Layout.AUTO))
-    compiled = f.lower(ours(X, "x")).compile()
-    theirs = jax.jit(lambda a: (a.T, a @ a.T), out_shardings=JaxFormat(JaxLayout.AUTO))
-    expected = theirs.lower(jax.device_put(X, jax_sharding("x"))).compile().output_formats
-    for mine, other in zip(compiled.output_formats, expected, strict=True):
-        assert mine.layout.major_to_minor == other.layout.major_to_minor
-    transposed, _ = compiled(ours(X, "x"))
-    assert transposed.format == compiled.output_formats[0]
-    np.testing.assert_array_equal(np.asarray(transposed), X.T)
-    f = sw.jit(lambda a: a * 2, in_shardings=Format(COLUMNS, sharding("x")))
-    assert 'mhlo.layout_mode = "{0,1}"' in f.lower(X).as_text()
-    for value in (X, jnp.asarray(X), columns(X, sharding("x"))):
-        np.testing.assert_array_equal(np.asarray(f(value)), X * 2)
-    assert f.lower(X).compile().input_formats == ((Format(COLUMNS, sharding("x")),), {})
-    # Auto arguments are brought to what was chosen.
-    f = sw.jit(lambda a, b: a.T @ b, in_shardings=(Format(Layout.AUTO, sharding("x")), None))
-    compiled = f.lower(sw.ShapeDtypeStruct((8, 4), np.float32), X).compile()
-    (chosen, second), named = compiled.input_formats
-    assert named == {} and chosen.sharding is sharding("x") and second.layout is ROWS
-    x = sw.device_put(X, chosen)
-    assert x.format == chosen
-    for given_x in (x, X, columns(X, sharding("x"))):
-        np.testing.assert_array_equal(np.asarray(compiled(given_x, X)), X.T @ X)
-        np.testing.assert_array_equal(np.asarray(f(given_x, X)), X.T @ X)
-
-
-def test_compiled_programs():
-    there = Format(COLUMNS, sharding("x"))
-    compiled = (
-        sw.jit(lambda a: a * 2)
-        .lower(sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there))
-        .compile()
-    )
-    assert compiled.input_formats == ((there,), {})
-    for value in (X, ours(X, "x"), columns(X, sharding("x"))):
-        np.testing.assert_array_equal(np.asarray(compiled(value)), X * 2)
-    # Types tell formats.
-    there = Format(COLUMNS, sharding("x"))
-    t = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there)
-    assert t.sharding is sharding("x") and t.format == there
-    assert t != sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
-    assert t == sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there) and len({t, t}) == 1
-    assert repr(t) == (
-        f"ShapeDtypeStruct(shape=(8, 4), dtype=float32, sharding={sharding('x')}, layout={COLUMNS})"
-    )
-    # A program takes arguments as they are.
+def test_a_program_takes_arguments_as_they_are():
     x = columns(X, sharding("x"))
     f = sw.jit(lambda a, b: a + b)
     text = f.lower(x, X).as_text()
@@ -319,6 +274,74 @@ def test_compiled_programs():
     np.testing.assert_array_equal(np.asarray(y), X * 2)
     np.testing.assert_array_equal(np.asarray(f(sw.device_put(X, sharding("x")), X)), X * 2)
     assert f._cache_size() == 1  # the layout is not part of the types
+
+
+def test_asked_for_results():
+    f = sw.jit(
+        lambda a: {"t": a.T, "n": a * 2},
+        out_shardings={"t": Format(COLUMNS, sharding(None, "x")), "n": Format(ROWS, sharding("x"))},
+    )
+    got = f(ours(X, "x"))
+    assert got["t"].format == Format(COLUMNS, sharding(None, "x")) and stored(got["t"]) == "{0,1}"
+    assert got["n"]._sig.layout is None
+    np.testing.assert_array_equal(np.asarray(got["t"]), X.T)
+    np.testing.assert_array_equal(np.asarray(got["n"]), X * 2)
+    assert f.lower(ours(X, "x")).compile().output_formats["t"] == got["t"].format
+
+
+def test_auto_is_the_compilers_choice_and_that_of_jax():
+    f = sw.jit(lambda a: (a.T, a @ a.T), out_shardings=Format(Layout.AUTO))
+    compiled = f.lower(ours(X, "x")).compile()
+    theirs = jax.jit(lambda a: (a.T, a @ a.T), out_shardings=JaxFormat(JaxLayout.AUTO))
+    expected = theirs.lower(jax.device_put(X, jax_sharding("x"))).compile().output_formats
+    for mine, other in zip(compiled.output_formats, expected, strict=True):
+        assert mine.layout.major_to_minor == other.layout.major_to_minor
+    transposed, _ = compiled(ours(X, "x"))
+    assert transposed.format == compiled.output_formats[0]
+    np.testing.assert_array_equal(np.asarray(transposed), X.T)
+
+
+def test_auto_arguments_are_brought_to_what_was_chosen():
+    f = sw.jit(lambda a, b: a.T @ b, in_shardings=(Format(Layout.AUTO, sharding("x")), None))
+    compiled = f.lower(sw.ShapeDtypeStruct((8, 4), np.float32), X).compile()
+    (chosen, second), named = compiled.input_formats
+    assert named == {} and chosen.sharding is sharding("x") and second.layout is ROWS
+    x = sw.device_put(X, chosen)
+    assert x.format == chosen
+    for given_x in (x, X, columns(X, sharding("x"))):
+        np.testing.assert_array_equal(np.asarray(compiled(given_x, X)), X.T @ X)
+        np.testing.assert_array_equal(np.asarray(f(given_x, X)), X.T @ X)
+
+
+def test_in_shardings_place_what_is_free():
+    f = sw.jit(lambda a: a * 2, in_shardings=Format(COLUMNS, sharding("x")))
+    assert 'mhlo.layout_mode = "{0,1}"' in f.lower(X).as_text()
+    for value in (X, jnp.asarray(X), columns(X, sharding("x"))):
+        np.testing.assert_array_equal(np.asarray(f(value)), X * 2)
+    assert f.lower(X).compile().input_formats == ((Format(COLUMNS, sharding("x")),), {})
+
+
+def test_compiled_programs_relayout_what_they_get():
+    there = Format(COLUMNS, sharding("x"))
+    compiled = (
+        sw.jit(lambda a: a * 2)
+        .lower(sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there))
+        .compile()
+    )
+    assert compiled.input_formats == ((there,), {})
+    for value in (X, ours(X, "x"), columns(X, sharding("x"))):
+        np.testing.assert_array_equal(np.asarray(compiled(value)), X * 2)
+
+
+def test_types_tell_formats():
+    there = Format(COLUMNS, sharding("x"))
+    t = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there)
+    assert t.sharding is sharding("x") and t.format == there
+    assert t != sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    assert t == sw.ShapeDtypeStruct((8, 4), np.float32, sharding=there) and len({t, t}) == 1
+    assert repr(t) == (
+        f"ShapeDtypeStruct(shape=(8, 4), dtype=float32, sharding={sharding('x')}, layout={COLUMNS})"
+    )
 
 
 @pytest.mark.parametrize("place", ["one", "rows"])
@@ -337,7 +360,7 @@ def test_donation(place):
     run(None)  # another order of elements: right, whether or not memory is shared
 
 
-def test_layouts_within_programs():
+def test_closed_over_arrays_keep_their_layout():
     x = columns(X, sharding("x"))
     f = sw.jit(lambda a: a + x)
     np.testing.assert_array_equal(np.asarray(f(ours(X, "x"))), X * 2)
@@ -345,10 +368,16 @@ def test_layouts_within_programs():
     elsewhere = sw.device_put(X, sw.devices()[0])
     free = sw.jit(lambda a: a * 1, out_shardings=Format(COLUMNS, ONE))(elsewhere)
     np.testing.assert_array_equal(np.asarray(sw.jit(lambda a: a + free)(elsewhere)), X * 2)
+
+
+def test_layouts_inside_of_programs_are_left_to_the_compiler():
     inner = sw.jit(lambda a: a * 2, out_shardings=Format(COLUMNS, sharding("x")))
     y = sw.jit(lambda a: sw.device_put(inner(a), Format(COLUMNS, sharding("x"))))(ours(X, "x"))
     assert y.format == Format(ROWS, sharding("x"))
     np.testing.assert_array_equal(np.asarray(y), X * 2)
+
+
+def test_derivatives_of_arrays_in_another_layout():
     x = columns(X, sharding("x"))
     got = sw.grad(lambda a: (a**2).sum())(x)
     np.testing.assert_array_equal(np.asarray(got), 2 * X)
@@ -373,7 +402,9 @@ def test_kinds_of_memory():
     assert back.sharding is sharding("x")
     np.testing.assert_array_equal(np.asarray(back), X)
     np.testing.assert_array_equal(np.asarray(x), X)
-    # Unknown kinds name those that there are.
+
+
+def test_unknown_kinds_name_those_that_there_are():
     with pytest.raises(ValueError) as caught:
         NamedSharding(MESH, P("x"), memory_kind="moon")
     device = sw.devices()[0]
@@ -381,16 +412,6 @@ def test_kinds_of_memory():
         f"the device {device} has no memory of kind 'moon'; it has 'device', 'pinned_host' and "
         "'unpinned_host'."
     )
-    # Spaces of memory.
-    near = ours(X, "x")
-    far = sw.device_put(near, Space.Host)
-    assert far.sharding is HOST and host_kinds(far) == ("pinned_host", "pinned_host")
-    assert sw.device_put(far, Space.Device).sharding is sharding("x")
-    assert sw.device_put(X, Space.Host).sharding is ONE.with_memory_kind("pinned_host")
-    both = sw.device_put({"a": near, "b": far}, {"a": Space.Host, "b": Space.Device})
-    assert both["a"].sharding is HOST and both["b"].sharding is sharding("x")
-    theirs = jax.device_put(jax.device_put(X, jax_sharding("x")), jax.memory.Space.Host)
-    assert theirs.sharding.memory_kind == "pinned_host"
 
 
 @pytest.mark.parametrize(
@@ -411,7 +432,7 @@ def test_programs_write_to_host_memory(place):
     assert kinds == [[place.memory_kind, "device"]]
 
 
-def test_programs_in_host_memory():
+def test_programs_read_from_host_memory():
     x = sw.device_put(X, HOST)
     f = sw.jit(lambda a, b: a + b)
     y = f(x, ours(X, "x"))
@@ -422,35 +443,30 @@ def test_programs_in_host_memory():
     f = sw.jit(lambda a: a * 2, in_shardings=HOST, out_shardings=HOST)
     for value in (X, x):
         assert f(value).sharding is HOST
+
+
+def test_in_shardings_in_host_memory_are_for_what_is_there():
     near = ours(X, "x")
     assert error_of(ValueError, lambda: sw.jit(lambda a: a * 2, in_shardings=HOST)(near)) == (
         f"jit of <lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings requires "
         f"{HOST}. Use `device_put` to move it, or None in in_shardings to accept it unchanged."
     )
 
-    # Programs go to host memory and back.
-    def update(state, x):
-        state = sw.device_put(state, Space.Device)
-        return sw.device_put(state + x, Space.Host)
-
-    state = sw.device_put(X, HOST)
-    for _ in range(3):
-        state = sw.jit(update, donate_argnums=0)(state, ours(X, "x"))
-    assert state.sharding is HOST
-    np.testing.assert_allclose(np.asarray(state), X * 4)
-    one = sw.jit(STEPS["space"])(sw.device_put(X, sw.devices()[3]))
-    assert one.devices() == {sw.devices()[3]} and host_kinds(one) == ("pinned_host",) * 2
-
-    def loss(a):
-        return (sw.device_put(sw.device_put(a, Space.Host), Space.Device) ** 2).sum()
-
-    for grad in (sw.grad(loss), sw.jit(sw.grad(loss))):
-        np.testing.assert_array_equal(np.asarray(grad(ours(X, "x"))), 2 * X)
-    np.testing.assert_array_equal(np.asarray(sw.vmap(STEPS["space"])(ours(X, "x"))), 2 * X)
-
 
 def host_kinds(x):
     return x.sharding.memory_kind, kind_of(x)
+
+
+def test_spaces_of_memory():
+    near = ours(X, "x")
+    far = sw.device_put(near, Space.Host)
+    assert far.sharding is HOST and host_kinds(far) == ("pinned_host", "pinned_host")
+    assert sw.device_put(far, Space.Device).sharding is sharding("x")
+    assert sw.device_put(X, Space.Host).sharding is ONE.with_memory_kind("pinned_host")
+    both = sw.device_put({"a": near, "b": far}, {"a": Space.Host, "b": Space.Device})
+    assert both["a"].sharding is HOST and both["b"].sharding is sharding("x")
+    theirs = jax.device_put(jax.device_put(X, jax_sharding("x")), jax.memory.Space.Host)
+    assert theirs.sharding.memory_kind == "pinned_host"
 
 
 STEPS = {
@@ -465,6 +481,29 @@ def test_results_stay_where_a_program_leaves_them(step):
     y = sw.jit(STEPS[step])(ours(X, "x"))
     assert y.sharding is HOST and host_kinds(y) == ("pinned_host", "pinned_host")
     np.testing.assert_array_equal(np.asarray(y), X * 2)
+
+
+def test_programs_go_to_host_memory_and_back():
+    def update(state, x):
+        state = sw.device_put(state, Space.Device)
+        return sw.device_put(state + x, Space.Host)
+
+    state = sw.device_put(X, HOST)
+    for _ in range(3):
+        state = sw.jit(update, donate_argnums=0)(state, ours(X, "x"))
+    assert state.sharding is HOST
+    np.testing.assert_allclose(np.asarray(state), X * 4)
+    one = sw.jit(STEPS["space"])(sw.device_put(X, sw.devices()[3]))
+    assert one.devices() == {sw.devices()[3]} and host_kinds(one) == ("pinned_host",) * 2
+
+
+def test_derivatives_pass_through_spaces():
+    def loss(a):
+        return (sw.device_put(sw.device_put(a, Space.Host), Space.Device) ** 2).sum()
+
+    for grad in (sw.grad(loss), sw.jit(sw.grad(loss))):
+        np.testing.assert_array_equal(np.asarray(grad(ours(X, "x"))), 2 * X)
+    np.testing.assert_array_equal(np.asarray(sw.vmap(STEPS["space"])(ours(X, "x"))), 2 * X)
 
 
 @pytest.mark.parametrize("types", [AxisType.Auto, AxisType.Explicit])

@@ -59,47 +59,61 @@ def check(x, sharding, values=VALUES):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_from_numpy_and_every_sharding_to_any_other(name):
+def test_a_numpy_array_goes_to_any_sharding(name):
     check(sw.device_put(VALUES, TARGETS[name]), TARGETS[name])
-    source = sw.device_put(VALUES, TARGETS[name])
-    for target in TARGETS.values():
-        check(sw.device_put(source, target), target)
-    check(source, TARGETS[name])
 
 
-def test_targets():
+def test_a_device_stands_for_the_sharding_on_it():
     x = sw.device_put(VALUES, DEVICES[3])
     assert x.sharding == SingleDeviceSharding(DEVICES[3]) and x.device == DEVICES[3]
     assert x.devices() == {DEVICES[3]}
+
+
+def test_scalars_lists_and_trees():
     x = sw.device_put({"a": [1, 2.5], "b": (np.int8(3), None)}, DEVICES[1])
     assert x["b"][1] is None and x["a"][1].weak_type and not x["b"][0].weak_type
     assert [int(x["a"][0]), float(x["a"][1]), int(x["b"][0])] == [1, 2.5, 3]
     assert {d for a in (*x["a"], x["b"][0]) for d in a.devices()} == {DEVICES[1]}
+
+
+def test_a_tree_of_targets_is_a_prefix():
     tree = {"a": [VALUES, VALUES], "b": VALUES}
     put = sw.device_put(tree, {"a": TARGETS["rows"], "b": DEVICES[2]})
     assert [a.sharding for a in put["a"]] == [TARGETS["rows"]] * 2
     assert put["b"].devices() == {DEVICES[2]}
+
+
+def test_none_leaves_things_where_they_are():
     x = sw.device_put(VALUES, TARGETS["rows"])
     assert sw.device_put(x) is x
     there = sw.device_put([x, VALUES], [None, DEVICES[1]])
     assert there[0] is x and there[1].devices() == {DEVICES[1]}
     fresh = sw.device_put(VALUES)
     assert not fresh.committed and fresh.devices() == {DEVICES[0]}
+
+
+def test_a_bare_spec_means_the_mesh_in_scope():
     with MESH:
         assert sw.device_put(VALUES, P("x")).sharding is TARGETS["rows"]
 
 
-def test_the_source():
+def test_what_was_uncommitted_becomes_committed():
     x = lax.add(VALUES, 1.0)
     y = sw.device_put(x, x.sharding)
     assert not x.committed and y.committed
     np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
+
+
+def test_later_writes_to_the_source_are_not_seen():
     for target in (DEVICES[0], TARGETS["replicated"], TARGETS["rows"]):
         source = np.zeros((8, 8), np.float32)
         x = sw.device_put(source, target)
         source[:] = 1
         np.testing.assert_array_equal(np.asarray(x), 0)
-    # XLA's CPU devices can alias memory that begins at a multiple of 64 bytes.
+
+
+def test_later_writes_to_memory_that_devices_could_take_over_are_not_seen():
+    """XLA's CPU devices can alias memory that begins at a multiple of 64 bytes."""
     for target in (DEVICES[0], TARGETS["replicated"], TARGETS["rows"]):
         memory = np.zeros(8 * 64 + 16, np.float32)
         start = -memory.ctypes.data % 64 // 4
@@ -108,9 +122,6 @@ def test_the_source():
         x = sw.device_put(source, target)
         source[:] = 1
         np.testing.assert_array_equal(np.asarray(x), 0)
-    assert sw.device_put(np.arange(3)).dtype == np.int32
-    assert sw.device_put(np.ones(3)).dtype == np.float32
-    assert sw.device_put(np.ones(3, complex), TARGETS["replicated"]).dtype == np.complex64
 
 
 @pytest.mark.parametrize("order", ["F", "strided", "reversed"])
@@ -123,7 +134,21 @@ def test_any_memory_layout_comes_in(order):
     check(sw.device_put(source, TARGETS["both"]), TARGETS["both"])
 
 
+def test_wide_types_are_narrowed():
+    assert sw.device_put(np.arange(3)).dtype == np.int32
+    assert sw.device_put(np.ones(3)).dtype == np.float32
+    assert sw.device_put(np.ones(3, complex), TARGETS["replicated"]).dtype == np.complex64
+
+
 # ---------------------------------------------------------------------------------- resharding
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_from_every_sharding_to_every_other(name):
+    source = sw.device_put(VALUES, TARGETS[name])
+    for target in TARGETS.values():
+        check(sw.device_put(source, target), target)
+    check(source, TARGETS[name])
 
 
 def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
@@ -144,7 +169,7 @@ def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
         np.testing.assert_array_equal(np.asarray(x), VALUES)
 
 
-def test_sharing_buffers():
+def test_equal_layouts_share_the_buffers():
     x = sw.device_put(VALUES, NamedSharding(MESH, P("x")))
     y = sw.device_put(x, NamedSharding(MESH, P("x", None)))
     z = sw.device_put(x, NamedSharding(REVERSED, P()))
@@ -153,18 +178,15 @@ def test_sharing_buffers():
     w = sw.device_put(z, NamedSharding(MESH, P()))
     replicas = {s.device: s.data.unsafe_buffer_pointer() for s in z.addressable_shards}
     assert replicas == {s.device: s.data.unsafe_buffer_pointer() for s in w.addressable_shards}
+
+
+def test_may_alias_false_copies():
     x = sw.device_put(VALUES, DEVICES[0])
     assert sw.device_put(x, DEVICES[0]) is x
     y = sw.device_put(x, DEVICES[0], may_alias=False)
     assert y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
     x.delete()
     np.testing.assert_array_equal(np.asarray(y), VALUES)
-    there = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
-    x = sw.device_put(sw.device_put(VALUES, TARGETS["rows"]), there)
-    assert x.sharding.memory_kind == "pinned_host"
-    check(x, there)
-    check(sw.device_put(x, TARGETS["both"]), TARGETS["both"])
-    check(sw.device_put(VALUES, there), there)
 
 
 @pytest.mark.parametrize("target", ["one", "columns", "half", "reversed"])
@@ -188,6 +210,15 @@ def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
     monkeypatch.undo()
     for x, target in moved:
         check(x, target)
+
+
+def test_memory_kinds():
+    there = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
+    x = sw.device_put(sw.device_put(VALUES, TARGETS["rows"]), there)
+    assert x.sharding.memory_kind == "pinned_host"
+    check(x, there)
+    check(sw.device_put(x, TARGETS["both"]), TARGETS["both"])
+    check(sw.device_put(VALUES, there), there)
 
 
 OF_HOST_MEMORY = {  # whether results stay in host memory
@@ -220,10 +251,25 @@ def test_results_of_arrays_in_host_memory(name):
         np.testing.assert_allclose(y, whole, rtol=1e-6)
 
 
+def test_in_a_traced_function_it_is_a_constraint():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    y = sw.jit(lambda a: sw.device_put(lax.add(a, 1.0), TARGETS["columns"]))(x)
+    assert y.sharding == TARGETS["columns"]
+    np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
+
+
+def test_aligned_gives_every_device_the_same():
+    target = TARGETS["shuffled"]
+    order = tuple(DEVICES)
+    found = transfer.aligned(target, order, 2)
+    assert found.devices == order
+    assert found.devices_indices_map((8, 8)) == target.devices_indices_map((8, 8))
+
+
 # -------------------------------------------------------------------------------------- shards
 
 
-def test_shards():
+def test_shards_say_device_index_and_replica():
     x = sw.device_put(VALUES, TARGETS["rows"])
     shards = x.addressable_shards
     assert [s.device.id for s in shards] == list(range(8))
@@ -235,26 +281,23 @@ def test_shards():
     )
     assert [s.device for s in x.global_shards] == [s.device for s in shards]
     np.testing.assert_array_equal(np.asarray(x.addressable_data(3)), VALUES[2:4])
+
+
+def test_replica_ids_of_a_replicated_array():
     x = sw.device_put(VALUES, TARGETS["replicated"])
     assert [s.replica_id for s in x.addressable_shards] == list(range(8))
     assert x.is_fully_replicated and x.is_fully_addressable
     assert not sw.device_put(VALUES, TARGETS["rows"]).is_fully_replicated
     assert sw.device_put(VALUES, DEVICES[0]).is_fully_replicated
+
+
+def test_shards_share_the_memory_of_the_whole():
     x = sw.device_put(VALUES, TARGETS["both"])
     one, again = x.addressable_shards[2].data, x.addressable_shards[2].data
     assert one.unsafe_buffer_pointer() == again.unsafe_buffer_pointer()
     shard = x.addressable_shards[0]
     assert shard.data is shard.data
     assert shard.data.sharding == SingleDeviceSharding(DEVICES[0]) and shard.data.committed
-    x = sw.device_put(VALUES, TARGETS["rows"])
-    doubled = sw.jit(lambda a: lax.add(a, a), donate_argnums=0)(x.addressable_shards[0].data)
-    np.testing.assert_array_equal(np.asarray(doubled), VALUES[:2] * 2)
-    np.testing.assert_array_equal(np.asarray(x), VALUES)
-    target = TARGETS["shuffled"]
-    order = tuple(DEVICES)
-    found = transfer.aligned(target, order, 2)
-    assert found.devices == order
-    assert found.devices_indices_map((8, 8)) == target.devices_indices_map((8, 8))
 
 
 def test_shards_outlive_the_whole():
@@ -264,6 +307,13 @@ def test_shards_outlive_the_whole():
     del x
     gc.collect()
     np.testing.assert_array_equal(np.asarray(lax.add(part, 1.0)), VALUES[2:4] + 1)
+
+
+def test_a_shard_can_be_donated_without_harm_to_the_whole():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    doubled = sw.jit(lambda a: lax.add(a, a), donate_argnums=0)(x.addressable_shards[0].data)
+    np.testing.assert_array_equal(np.asarray(doubled), VALUES[:2] * 2)
+    np.testing.assert_array_equal(np.asarray(x), VALUES)
 
 
 # ---------------------------------------------------------------------------------- host values
@@ -280,14 +330,16 @@ def test_each_distinct_index_is_copied_once(monkeypatch):
     assert views == [0]
 
 
-def test_host_values():
+def test_the_host_value_is_cached_and_read_only():
     for target in ("one", "rows", "replicated"):
         x = sw.device_put(VALUES, TARGETS[target])
         value = np.asarray(x)
         assert np.asarray(x) is value and not value.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
             value[0, 0] = 1
-    # Array protocol dtype and copy.
+
+
+def test_array_protocol_dtype_and_copy():
     x = sw.device_put(VALUES, TARGETS["rows"])
     assert np.asarray(x, np.int64).dtype == np.int64
     assert np.array(x, copy=True).flags.writeable
@@ -296,18 +348,6 @@ def test_host_values():
         "an array of type f32[8,8] cannot become a NumPy array of dtype float64 without a "
         "copy, as copy=False requires."
     )
-    tree = {"a": sw.device_put(VALUES, TARGETS["rows"]), "b": [1, "text", None]}
-    got = sw.device_get(tree)
-    assert type(got["a"]) is np.ndarray and got["b"] == [1, "text", None]
-    assert sw.grad(lambda a: a * sw.device_get(a))(3.0) == 6  # traced values pass through unchanged
-    x = sw.device_put(VALUES, TARGETS["rows"])
-    x.copy_to_host_async()
-    assert x.block_until_ready() is x and x.is_ready()
-    assert sw.block_until_ready({"a": x, "b": 3})["b"] == 3
-    assert x.on_device_size_in_bytes() == 2 * VALUES.nbytes
-    tree = {"a": jnp.arange(3), "b": "text"}
-    assert sw.copy_to_host_async(tree) is tree
-    assert tree["a"].tolist() == [0, 1, 2]
 
 
 NAMES = [
@@ -352,10 +392,25 @@ def test_every_shape_is_fetched_right(shape):
             np.testing.assert_array_equal(np.asarray(x).astype(np.float32), values)
 
 
+def test_device_get_fetches_trees():
+    tree = {"a": sw.device_put(VALUES, TARGETS["rows"]), "b": [1, "text", None]}
+    got = sw.device_get(tree)
+    assert type(got["a"]) is np.ndarray and got["b"] == [1, "text", None]
+    assert sw.grad(lambda a: a * sw.device_get(a))(3.0) == 6  # traced values pass through unchanged
+
+
+def test_copy_to_host_async_and_readiness():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    x.copy_to_host_async()
+    assert x.block_until_ready() is x and x.is_ready()
+    assert sw.block_until_ready({"a": x, "b": 3})["b"] == 3
+    assert x.on_device_size_in_bytes() == 2 * VALUES.nbytes
+
+
 # ----------------------------------------------------------------------------------- callbacks
 
 
-def test_make_array_from_callback():
+def test_make_array_from_callback_asks_once_for_each_index():
     asked = []
 
     def part(index):
@@ -368,11 +423,17 @@ def test_make_array_from_callback():
         check(x, TARGETS[name])
         distinct = set(map(str, TARGETS[name].devices_indices_map((8, 8)).values()))
         assert len(asked) == len(distinct)
+
+
+def test_make_array_from_callback_takes_what_is_array_like():
     x = sw.make_array_from_callback((8,), NamedSharding(MESH, P("x")), lambda i: [1, 2], np.int8)
     assert x.dtype == np.int8 and np.asarray(x).tolist() == [1, 2] * 4
     source = sw.device_put(VALUES, DEVICES[2])
     y = sw.make_array_from_callback((8, 8), TARGETS["rows"], lambda i: np.asarray(source)[i])
     check(y, TARGETS["rows"])
+
+
+def test_make_array_from_callback_refuses_wrong_shapes():
     with pytest.raises(ValueError) as caught:
         sw.make_array_from_callback((8,), NamedSharding(MESH, P("x")), lambda i: np.zeros(3))
     assert str(caught.value) == (
@@ -443,7 +504,7 @@ def test_pickles_keep_value_and_type_and_copies_the_sharding_too(target):
         np.testing.assert_array_equal(np.asarray(twin), VALUES)
 
 
-def test_pickles_and_dlpack():
+def test_weak_types_and_narrow_dtypes_survive_pickling():
     for x in (
         sw.device_put(2.5),
         sw.device_put(np.ones(3, ml_dtypes.bfloat16)),
@@ -452,7 +513,9 @@ def test_pickles_and_dlpack():
         back = pickle.loads(pickle.dumps(x))
         assert back.aval is x.aval
         np.testing.assert_array_equal(np.asarray(back), np.asarray(x))
-    # Dlpack.
+
+
+def test_numpy_imports_dlpack_without_a_copy():
     x = sw.device_put(VALUES, DEVICES[0])
     assert x.__dlpack_device__() == (1, 0)
     view = np.from_dlpack(x)
@@ -462,12 +525,17 @@ def test_pickles_and_dlpack():
     assert copied.__array_interface__["data"][0] != x.unsafe_buffer_pointer()
     x.delete()
     np.testing.assert_array_equal(view, VALUES)
+
+
+def test_dlpack_of_many_devices_is_refused():
     x = sw.device_put(VALUES, TARGETS["rows"])
     assert error_of(BufferError, np.from_dlpack, x) == (
         "array of type f32[8,8] is sharded over 8 devices, so it has no DLPack device. Take one of "
         "its `addressable_shards`, or gather it with `device_put`."
     )
-    # Dlpack of bits and foreign devices is refused.
+
+
+def test_dlpack_of_bits_and_foreign_devices_is_refused():
     x = sw.device_put(np.ones(3, ml_dtypes.int4))
     assert error_of(BufferError, np.from_dlpack, x) == (
         "DLPack does not support elements of int4, of less than a byte. Convert the array with "
@@ -479,22 +547,13 @@ def test_pickles_and_dlpack():
     )
 
 
-def test_layouts_without_a_spec_and_other_devices():
+def test_the_escape_hatch_for_layouts_without_a_spec():
     tiling = GSPMDSharding.get_replicated(tuple(DEVICES))
     check(sw.device_put(VALUES, tiling), tiling)
     odd = transfer.aligned(TARGETS["shuffled"], tuple(DEVICES), 2)
     x = sw.device_put(VALUES, odd)
     check(x, odd)
     y = sw.jit(lambda a: lax.add(a, 1.0))(x)
-    np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
-    x = sw.device_put(VALUES, TARGETS["both"])
-    for name in ("half", "back", "back, replicated", "another"):
-        moved = sw.device_put(x, TARGETS[name])
-        np.testing.assert_array_equal(np.asarray(moved), VALUES)
-    assert x._host is None  # the full value was never on the host
-    x = sw.device_put(VALUES, TARGETS["rows"])
-    y = sw.jit(lambda a: sw.device_put(lax.add(a, 1.0), TARGETS["columns"]))(x)
-    assert y.sharding == TARGETS["columns"]
     np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
 
 
@@ -506,9 +565,23 @@ def test_arrays_without_elements_are_moved(source):
         assert moved.sharding == target and np.asarray(moved).shape == (0, 8)
 
 
+def test_shards_for_other_devices_are_cut_out_of_those_that_are_there():
+    x = sw.device_put(VALUES, TARGETS["both"])
+    for name in ("half", "back", "back, replicated", "another"):
+        moved = sw.device_put(x, TARGETS[name])
+        np.testing.assert_array_equal(np.asarray(moved), VALUES)
+    assert x._host is None  # the full value was never on the host
+
+
 def test_older_names_and_arguments():
     assert sw.host_id() == sw.process_index() == 0
     assert sw.host_count() == sw.process_count() == 1
     assert sw.host_ids() == sw.process_indices() == [0]
     assert sw.local_devices(host_id=0) == sw.local_devices()
     assert sw.local_devices(host_id=1) == []
+
+
+def test_copy_to_host_async_gives_the_tree():
+    tree = {"a": jnp.arange(3), "b": "text"}
+    assert sw.copy_to_host_async(tree) is tree
+    assert tree["a"].tolist() == [0, 1, 2]

@@ -44,14 +44,16 @@ OTHERS = over_processes([1, 0, 0, 1, 1, 0, 1, 1], P("x"))
 GRID = over_processes(np.array([[0, 1], [0, 1]]), P("x", "y"))
 
 
-def test_global_shapes():
+def test_the_global_shape_follows_from_the_share_of_a_process():
     assert inferred(HALVES, (4, 3)) == ((8, 3), [{0: 0, 2: 2}, None])
     assert inferred(APART, (4, 3)) == ((8, 3), [{0: 0, 4: 2}, None])
     assert inferred(OTHERS, (6,)) == ((16,), [{2: 0, 4: 2, 10: 4}])
     assert inferred(GRID, (4, 3)) == ((4, 6), [None, {0: 0}])
     assert inferred(HALVES.with_spec(P()), (4, 3)) == ((4, 3), [None, None])
     assert inferred(HALVES, (0, 3)) == ((0, 3), [None, None])
-    # A given global shape may leave dimensions open.
+
+
+def test_a_given_global_shape_may_leave_dimensions_open():
     assert inferred(GRID, (4, 3), (None, 6)) == ((4, 6), [None, {0: 0}])
     assert inferred(GRID, (4, 6), (None, 6)) == ((4, 6), [None, None])  # all of the columns
     assert inferred(GRID, (4, 3), (4, None)) == ((4, 6), [None, {0: 0}])
@@ -61,18 +63,13 @@ def test_global_shapes():
     assert inferred(APART, (6,), (10,))[1] == [{0: 0, 6: 3}]
 
 
-def test_parts_of_this_process():
+def test_slices_that_are_apart_are_adjacent_in_the_local_data():
     shape, (offsets,) = inferred(OTHERS, (6,))
     values, local = np.arange(16), np.array([2, 3, 4, 5, 10, 11])
     for device, index in OTHERS.addressable_devices_indices_map(shape).items():
         assert device.process_index == 0
         here = parts.local_slice(index[0], offsets, 16)
         np.testing.assert_array_equal(local[here], values[index])
-    found = parts.distinct_parts(OTHERS, (16,))
-    assert [(p.shape, len(p.devices)) for p in found] == [((2,), 1)] * 3
-    whole = parts.distinct_parts(OTHERS.with_spec(P()), (16,))
-    assert [(p.shape, len(p.devices)) for p in whole] == [((16,), 3)]
-    assert isinstance(OTHERS, Sharding) and not OTHERS.is_fully_addressable
 
 
 @pytest.mark.parametrize(
@@ -104,3 +101,11 @@ def test_parts_of_this_process():
 )
 def test_local_data_of_no_possible_size_is_refused(sharding, local, asked, message):
     assert refused(ValueError, lambda: inferred(sharding, local, asked)) == message
+
+
+def test_parts_are_those_of_the_devices_of_this_process():
+    found = parts.distinct_parts(OTHERS, (16,))
+    assert [(p.shape, len(p.devices)) for p in found] == [((2,), 1)] * 3
+    whole = parts.distinct_parts(OTHERS.with_spec(P()), (16,))
+    assert [(p.shape, len(p.devices)) for p in whole] == [((16,), 3)]
+    assert isinstance(OTHERS, Sharding) and not OTHERS.is_fully_addressable

@@ -75,20 +75,29 @@ def test_groups_and_text(found):
     assert text.splitlines()[-1].startswith(f"({found.tried} programs compiled in ")
 
 
-def test_limits_and_refusals():
+def test_memory_counts():
     link = explain.Link(1e12, 0.0)
     small = explain.Machine("small", {"f32": 1e15}, 1e12, 1 << 16, link, link)
     weight = struct(128, 128)  # 64 KiB: too much for one device
     (best,) = explain.suggest(lambda w: w + 1, (weight,), MESH, machine=small, keep=1)
     assert best.report.memory.peak <= 2 * 128 * 128 * 4 / 8
+
+
+def test_of_a_mesh_that_is_not_there():
     mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
     (best,) = explain.suggest(jnp.sin, (struct(64),), mesh, keep=1)
     assert best.shardings == ((NamedSharding(mesh, P("x")),), {})
     assert best.report.devices == 16
+
+
+def test_explicit_axes_are_refused():
     mesh = AbstractMesh((8,), ("x",))
     assert message(ValueError, lambda: explain.suggest(jnp.sin, (struct(8),), mesh)) == (
         f"suggest needs a mesh whose axes are all Auto; got {mesh}. "
         "`mesh.update(axis_types=AxisType.Auto)` makes one."
     )
+
+
+def test_the_budget_ends_the_search():
     found = explain.suggest(STEP, (WEIGHTS, struct(512, 64)), MESH, keep=1, budget=0.0)
     assert len(found) == 1 and found.tried == 1

@@ -99,7 +99,7 @@ def test_collectives(name):
     assert types.sharding.spec == P(("x", "y"))
 
 
-def test_programs_and_arithmetic():
+def test_the_gradient_too():
     def step(w, x):
         return sw.lax.psum(x @ w, "x")
 
@@ -112,7 +112,8 @@ def test_programs_and_arithmetic():
     assert forward.flops == 2 * 8 * 16 * 4 and backward.flops == 2 * forward.flops
     assert forward.ici_bytes == {"x": 2 * (8 * 4 * 4 // 4) * 3}
 
-    # Loops and branches.
+
+def test_loops_and_branches():
     def body(c, x):
         return c @ c, x * 2
 
@@ -126,21 +127,6 @@ def test_programs_and_arithmetic():
     )(np.bool_(True), xs)[1]
     assert two.unfused_flops == 60
     assert ours.roofline(lambda x: x.max())(xs)[1].unfused_flops == 29
-    # Results are added and multiplied.
-    a = ours.RooflineResult(flops=1, ici_bytes={"x": 2}, peak_hbm_bytes=5, hbm_bytes=3)
-    b = ours.RooflineResult(flops=2, ici_bytes={"y": 1}, peak_hbm_bytes=4)
-    assert a + b == ours.RooflineResult(
-        flops=3, ici_bytes={"x": 2, "y": 1}, peak_hbm_bytes=5, hbm_bytes=3
-    )
-    assert (
-        2 * a
-        == a * 2
-        == ours.RooflineResult(flops=2, ici_bytes={"x": 4}, peak_hbm_bytes=10, hbm_bytes=6)
-    )
-    assert a + ours.RooflineResult.zeros() == a
-    with pytest.raises(TypeError, match=r"^RooflineShape.from_aval takes an array type"):
-        ours.RooflineShape.from_aval(3)
-    assert ours.RooflineShape.total_bytes([sw.typeof(of(3)), sw.typeof(of(2))]) == 20
 
 
 def test_rules_of_users(capsys):
@@ -165,3 +151,20 @@ def test_rules_of_users(capsys):
     assert (found.flops, found.ici_bytes) == (12, {"x": 16})
     ours.register_standard_roofline(prim)
     assert f(of(4))[1].flops == 0
+
+
+def test_results_are_added_and_multiplied():
+    a = ours.RooflineResult(flops=1, ici_bytes={"x": 2}, peak_hbm_bytes=5, hbm_bytes=3)
+    b = ours.RooflineResult(flops=2, ici_bytes={"y": 1}, peak_hbm_bytes=4)
+    assert a + b == ours.RooflineResult(
+        flops=3, ici_bytes={"x": 2, "y": 1}, peak_hbm_bytes=5, hbm_bytes=3
+    )
+    assert (
+        2 * a
+        == a * 2
+        == ours.RooflineResult(flops=2, ici_bytes={"x": 4}, peak_hbm_bytes=10, hbm_bytes=6)
+    )
+    assert a + ours.RooflineResult.zeros() == a
+    with pytest.raises(TypeError, match=r"^RooflineShape.from_aval takes an array type"):
+        ours.RooflineShape.from_aval(3)
+    assert ours.RooflineShape.total_bytes([sw.typeof(of(3)), sw.typeof(of(2))]) == 20

@@ -49,7 +49,10 @@ def accelerators(monkeypatch):
     )
 
 
-def test_rows_shards_and_nothing():
+# ------------------------------------------------------------------------------ counted by hand
+
+
+def test_rows_to_columns():
     """f32[1024,1024], 4 MiB: 4 tiles of rows, twice; to 2 tiles of columns, four times."""
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     # A device holds 1 MiB and needs 2 MiB, of which it already has a quarter: it lacks 1.5 MiB.
@@ -58,34 +61,9 @@ def test_rows_shards_and_nothing():
     assert found.host_bytes == 4 * MIB  # replicas share the assembled data
     assert kinds(found) == ["copies on the host"]
     assert found.bytes_sent == 0 and found.complete and found.machine == "cpu"
-    # Shards that are copied.
-    found = sw.plan(shaped((1024, 1024), PLACES["one"]), PLACES["another"])
-    assert found.bytes_moved == found.bytes_sent == found.peak_bytes == 4 * MIB
-    assert found.host_bytes == 4 * MIB
-    (step,) = found.steps
-    assert step.text == "each of 1 shard is copied unchanged"
-    machine = explain.machines["cpu"].near
-    assert step.seconds == pytest.approx(4 * MIB / machine.bandwidth + machine.latency)
-    # Nothing to do.
-    x = sw.device_put(np.ones((8, 4), np.float32), ROWS)
-    same = GSPMDSharding(ROWS.devices, ROWS.tiling(2))
-    for target in (ROWS, None, same):
-        found = sw.plan(x, target)
-        assert found.bytes_moved == found.bytes_sent == found.host_bytes == 0
-        assert found.seconds == 0 and found.steps == ()
-        assert found.peak_bytes == 2 * 4 * 4
-        assert str(found).splitlines()[-1] == "nothing to do: already in place"
-    # Values of the host.
-    value = np.ones((1024, 1024), np.float32)
-    found = sw.plan(value, ROWS)
-    assert (found.bytes_moved, found.peak_bytes, found.host_bytes) == (8 * MIB, MIB, 4 * MIB)
-    small = sw.plan(np.ones((9, 7)), PLACES["three"])  # float64, which becomes float32
-    assert (small.bytes_moved, small.peak_bytes) == (9 * 7 * 4, 3 * 7 * 4)
-    assert sw.plan(shaped((1024, 1024)), ROWS) == sw.plan(value, ROWS)
-    assert sw.plan(3, SingleDeviceSharding(DEVICES[1])).bytes_moved == 4
 
 
-def test_programs_that_gather(accelerators):
+def test_gathering_is_a_program(accelerators):
     found = sw.plan(shaped((1024, 1024), ROWS), PLACES["replicated"])
     assert found.bytes_moved == found.bytes_sent == 8 * 3 * MIB
     assert found.peak_bytes == 5 * MIB
@@ -98,18 +76,36 @@ def test_programs_that_gather(accelerators):
     link = machine.near
     took = 3 * MIB / link.bandwidth + 2 * link.latency + 5 * MIB / machine.memory_bandwidth
     assert step.seconds == pytest.approx(took)
-    # From rows to columns XLA gathers the full array on each device.
+
+
+def test_a_program_may_send_more_than_is_lacking(accelerators):
+    """From rows to columns XLA gathers the full array on each device."""
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert found.bytes_moved == 12 * MIB
     assert found.bytes_sent == 24 * MIB
     assert found.peak_bytes >= (1 + 2 + 4) * MIB
-    # 2 x 2 tiles of 1 MiB on four devices to two tiles of rows, twice, on four others.
+
+
+def test_shards_that_are_copied():
+    found = sw.plan(shaped((1024, 1024), PLACES["one"]), PLACES["another"])
+    assert found.bytes_moved == found.bytes_sent == found.peak_bytes == 4 * MIB
+    assert found.host_bytes == 4 * MIB
+    (step,) = found.steps
+    assert step.text == "each of 1 shard is copied unchanged"
+    machine = explain.machines["cpu"].near
+    assert step.seconds == pytest.approx(4 * MIB / machine.bandwidth + machine.latency)
+
+
+def test_pieces_of_shards(accelerators):
+    """2 x 2 tiles of 1 MiB on four devices to two tiles of rows, twice, on four others."""
     found = sw.plan(shaped((1024, 1024), PLACES["half"]), PLACES["back"])
     assert found.bytes_moved == found.bytes_sent == 4 * 2 * MIB
     assert found.peak_bytes == 4 * MIB  # two pieces and the shard that they make
     assert kinds(found) == ["slices on devices", "copies between devices", "slices on devices"]
-    # f32[9,7] in three tiles of rows: nine rows on one device go to three devices, three
-    # each.
+
+
+def test_uneven_shards_have_padding(accelerators):
+    """f32[9,7] in three tiles of rows: nine rows on one device go to three devices, three each."""
     found = sw.plan(shaped((9, 7), PLACES["another"]), PLACES["three"])
     assert found.bytes_moved == 9 * 7 * 4
     assert found.peak_bytes == 9 * 7 * 4 + 3 * 3 * 7 * 4  # on the device that splits
@@ -120,7 +116,28 @@ def test_programs_that_gather(accelerators):
     assert back.peak_bytes >= (2 + 9) * 7 * 4
 
 
-def test_programs_that_add_and_relayout():
+def test_nothing_to_do():
+    x = sw.device_put(np.ones((8, 4), np.float32), ROWS)
+    same = GSPMDSharding(ROWS.devices, ROWS.tiling(2))
+    for target in (ROWS, None, same):
+        found = sw.plan(x, target)
+        assert found.bytes_moved == found.bytes_sent == found.host_bytes == 0
+        assert found.seconds == 0 and found.steps == ()
+        assert found.peak_bytes == 2 * 4 * 4
+        assert str(found).splitlines()[-1] == "nothing to do: already in place"
+
+
+def test_values_of_the_host():
+    value = np.ones((1024, 1024), np.float32)
+    found = sw.plan(value, ROWS)
+    assert (found.bytes_moved, found.peak_bytes, found.host_bytes) == (8 * MIB, MIB, 4 * MIB)
+    small = sw.plan(np.ones((9, 7)), PLACES["three"])  # float64, which becomes float32
+    assert (small.bytes_moved, small.peak_bytes) == (9 * 7 * 4, 3 * 7 * 4)
+    assert sw.plan(shaped((1024, 1024)), ROWS) == sw.plan(value, ROWS)
+    assert sw.plan(3, SingleDeviceSharding(DEVICES[1])).bytes_moved == 4
+
+
+def test_addends_are_added_up_by_a_program():
     mesh = Mesh(DEVICES[:2], ("i",), axis_types=AxisType.Explicit)
     place = NamedSharding(mesh, P(None, unreduced={"i"}))
     found = sw.plan(shaped((1024, 256), place), NamedSharding(mesh, P()))
@@ -128,10 +145,16 @@ def test_programs_that_add_and_relayout():
     assert [one.kind for one in step.collectives] == ["all-reduce"]
     assert found.bytes_moved == found.bytes_sent == 2 * MIB
     assert found.peak_bytes >= 2 * MIB
+
+
+def test_keys_are_counted_as_they_are_stored():
     keys = sw.random.split(sw.random.key(3), 8)
     found = sw.plan(sw.device_put(keys, DEVICES[0]), PLACES["rows"])
     # Two keys of two words on each of eight devices; device 0 already has its own.
     assert found.bytes_moved == 7 * 2 * 8
+
+
+def test_another_layout_is_a_program():
     layout = sw.experimental.layout
     x = sw.device_put(np.ones((64, 32), np.float32), ROWS)
     found = sw.plan(x, layout.Format(layout.Layout((1, 0)), ROWS))
@@ -140,7 +163,10 @@ def test_programs_that_add_and_relayout():
     assert (found.bytes_moved, found.peak_bytes) == (0, 2 * 16 * 32 * 4)
 
 
-def test_trees():
+# -------------------------------------------------------------------------- trees and their peaks
+
+
+def test_a_tree_moves_leaf_by_leaf():
     tree = {"w": shaped((1024, 1024), ROWS), "b": [shaped((1024,), ROWS), shaped((256, 1024))]}
     found = sw.plan(tree, {"w": COLUMNS, "b": PLACES["replicated"]})
     assert [leaf.path for leaf in found.leaves] == ["x['b'][0]", "x['b'][1]", "x['w']"]
@@ -154,12 +180,15 @@ def test_trees():
     assert three.peak_bytes == found.peak_bytes == old + 4096 + MIB + 2 * MIB
     assert found.bytes_moved == one.bytes_moved + two.bytes_moved + three.bytes_moved
     assert found.seconds == pytest.approx(one.seconds + two.seconds + three.seconds)
+
+
+def test_an_array_that_occurs_twice_is_held_once():
     x = sw.device_put(np.ones((1024, 1024), np.float32), ROWS)
     assert sw.plan([x, x], ROWS).peak_bytes == MIB
     assert sw.plan([x, x], COLUMNS).peak_bytes == 5 * MIB
 
 
-def test_long_trees_and_many_devices():
+def test_long_trees_are_folded():
     """Of each array 192 bytes move: six elements to each of eight devices."""
     layers = [shaped((4, 4), ROWS) for _ in range(40)]
     found = sw.plan(layers, COLUMNS)
@@ -183,13 +212,19 @@ def test_long_trees_and_many_devices():
     rest = 192 * sum(range(1, 9))  # the twelve largest are shown
     assert text.splitlines()[-1] == f"… and 8 smaller arrays, {rest / 1024:.1f} KiB in all"
     assert len(sw.plan(other, COLUMNS)._repr_html_()) < 10_000
-    # A thousand arrays over 8,192 described devices.
+
+
+def test_many_arrays_on_many_devices():
+    """A thousand arrays over 8,192 described devices."""
     large = AbstractMesh((512, 16), ("data", "model"))
     source, target = NamedSharding(large, P(None, "model")), NamedSharding(large, P("data"))
     found = sw.plan([shaped((8192, 512), source)] * 1000, target)
     # Of 16 rows of 512 columns, 16 rows of 32 columns are already there.
     assert found.bytes_moved == 1000 * 8192 * 16 * (512 - 32) * 4
     assert found.peak_bytes == 8192 * 32 * 4 + 1000 * 16 * 512 * 4
+
+
+# ------------------------------------------------------------------- every pair, by NumPy's indices
 
 
 @pytest.mark.parametrize(("source", "target"), everyday(itertools.product(PLACES, PLACES), 60))
@@ -240,7 +275,10 @@ def test_the_steps_are_those_of_device_put(source, target, monkeypatch):
         assert taken == planned, str(found)
 
 
-def test_meshes_and_models():
+# ------------------------------------------------------------------------- meshes without devices
+
+
+def test_meshes_that_are_not_there():
     mesh = AbstractMesh((4, 2), ("x", "y"))
     rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "y"))
     found = sw.plan(shaped((1024, 1024), rows), columns, machine="h200")
@@ -251,7 +289,10 @@ def test_meshes_and_models():
     assert kinds(found) == ["program"]
     same = sw.plan(shaped((1024, 1024), rows), rows)
     assert (same.bytes_moved, same.steps) == (0, ())
-    # From 8 devices to 8,192, which are identified by their positions.
+
+
+def test_a_model_onto_a_larger_mesh():
+    """From 8 devices to 8,192, which are identified by their positions."""
     large = AbstractMesh((512, 16), ("data", "model"))
     tree = {"w": shaped((1024, 1024), ROWS), "b": shaped((1024,), PLACES["replicated"])}
     target = {"w": NamedSharding(large, P("data", "model")), "b": NamedSharding(large, P())}
@@ -263,6 +304,9 @@ def test_meshes_and_models():
     assert b.bytes_moved == (8192 - 8) * 4096
     assert kinds(found) == ["copies between devices"] * 2
     assert not found.complete
+
+
+# --------------------------------------------------------------------------------------- measured
 
 
 MEASURED = [
@@ -305,7 +349,10 @@ def test_measured_peaks(case):
     assert kind[case.partition(",")[0]] in found["kinds"]
 
 
-def test_limits_text_and_data():
+# ------------------------------------------------------------------------------- texts and mistakes
+
+
+def test_what_a_device_cannot_hold_is_the_first_line():
     large = sw.ShapeDtypeStruct((5 << 38,), np.float32)
     found = sw.plan(large, sw.devices()[0], machine="h100")
     assert str(found).splitlines()[0] == (
@@ -317,7 +364,9 @@ def test_limits_text_and_data():
     over = AbstractMesh((64,), ("d",))
     found = sw.plan(large, NamedSharding(over, P("d")), machine="h100")  # as the line states
     assert found.fits and found.to_dict()["fits"] and "fit" not in str(found)
-    # As text and as data.
+
+
+def test_as_text_and_as_data():
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert str(found) == (
         "moved: 12.0 MiB that devices do not hold yet\n"

@@ -48,13 +48,15 @@ float32: 3 arrays, 252.0 KiB; bfloat16: 2 arrays, 64.0 KiB
 over a mesh of 8 devices (x: 4, y: 2)"""
 
 
-def test_models_and_bytes():
+def test_a_model():
     found = explain.tree(MODEL)
     assert repr(found) == str(found) == TEXT
     assert found.elements == 97_280 and found.bytes == 256_000 + 2 * (1024 + 32_768)
     assert found.bytes_per_device == 128_000 + 2 * (256 + 8192)
     assert found.dtypes == {"float32": (3, 64_512, 258_048), "bfloat16": (2, 32_768, 65_536)}
-    # Bytes on devices are those of the arrays.
+
+
+def test_bytes_on_devices_are_those_of_the_arrays():
     rng = np.random.default_rng(0)
     values = [rng.random(shape).astype(np.float32) for shape in ((8, 6), (9, 7), (3,), ())]
     places = [COLUMNS, NamedSharding(MESH, P("x", "y")), NamedSharding(MESH, P("y")), DEVICES[2]]
@@ -107,14 +109,84 @@ def test_every_kind_of_leaf():
     }
 
 
-def test_one_array_data_and_html():
+def test_one_array_and_none():
     x = sw.device_put(np.ones((4, 4), np.float32), ROWS)
     assert list(rows(x)) == ["x"]
     empty = explain.tree({})
     assert (empty.rows, empty.bytes, empty.bytes_per_device) == ((), 0, 0)
     assert str(empty).splitlines()[-1].split() == ["0", "arrays", "0", "0", "B", "0", "B"]
     assert "<table" in empty._repr_html_()
-    # As data.
+
+
+def test_what_a_device_holds_counts_once():
+    x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
+    found = explain.tree([x, x])
+    assert (found.bytes, found.bytes_per_device) == (128, 64)
+
+
+def test_an_array_that_is_gone():
+    x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
+    x.delete()
+    (row,) = explain.tree(x).rows
+    assert (row.place, row.bytes, row.per_device) == ("deleted", 0, None)
+
+
+def test_shapes_of_results_and_traced_values():
+    shapes = sw.eval_shape(lambda x: {"y": x @ x, "z": x.sum()}, shaped((4, 4)))
+    assert {p: r.bytes for p, r in rows(shapes).items()} == {"['y']": 64, "['z']": 4}
+    seen = []
+    sw.jit(lambda x: (seen.append(explain.tree({"x": x})), x)[1])(np.ones((3, 2), np.float32))
+    assert [(r.shape, r.bytes, r.per_device) for r in seen[0].rows] == [((3, 2), 24, None)]
+
+
+def test_symbolic_shapes_are_not_in_the_sums():
+    n = sw.export.symbolic_shape("n, 4")
+    found = explain.tree({"a": shaped(n), "b": shaped((4,))})
+    assert found.rows[0].bytes is None and found.bytes == 16
+    assert "(n, 4)" in str(found)
+    assert str(found).splitlines()[-1] == "1 array of symbolic shapes, not in the totals"
+    assert json.loads(json.dumps(found.to_dict()))["arrays"][0]["shape"] == ["n", 4]
+
+
+def test_a_mesh_that_is_not_there():
+    place = NamedSharding(AbstractMesh((512, 16), ("data", "model")), P("data", "model"))
+    found = explain.tree({"w": shaped((8192, 8192), np.float32, place)})
+    assert found.bytes_per_device == 16 * 512 * 4
+    assert str(found).splitlines()[-1] == (
+        "over an abstract mesh of 8192 devices (data: 512, model: 16)"
+    )
+
+
+# ------------------------------------------------------------------------------------- large trees
+
+
+def test_layers_are_folded():
+    tree = {"layers": [MODEL["layers"][0] for _ in range(1000)], "embed": MODEL["embed"]}
+    found = explain.tree(tree)
+    lines = str(found).splitlines()
+    assert len(found.rows) == 2001 and len(lines) < 12
+    assert lines[2].split()[:1] == ["['embed']"]
+    assert re.match(r"\['layers'\]\[\*\]\['b'\] \(1,000 times\) +\(256,\)", lines[3])
+    assert "16,384,000" in lines[4] and "31.2 MiB" in lines[4]
+    assert len(found._repr_html_()) < 20_000
+    assert len(found.to_dict()["arrays"]) == 2001
+
+
+def test_the_smallest_are_left_to_a_row():
+    tree = {f"{chr(97 + i // 26)}{chr(97 + i % 26)}": shaped((i + 1,)) for i in range(200)}
+    lines = str(explain.tree(tree)).splitlines()
+    (rest,) = [line for line in lines if line.startswith("…")]
+    # All but the largest 29 of 1 to 200 elements.
+    assert rest.split()[:4] == ["…", "and", "171", "smaller"]
+    assert f"{171 * 172 // 2:,}" in rest
+    assert len(lines) == 2 + 30 + 2
+    assert f"{200 * 201 // 2:,}" in lines[-1]
+
+
+# ------------------------------------------------------------------------------ as data and as HTML
+
+
+def test_as_data():
     data = json.loads(json.dumps(explain.tree(MODEL).to_dict()))
     assert data["bytes_per_device"] == 144_896
     assert data["meshes"] == ["a mesh of 8 devices (x: 4, y: 2)"]
@@ -128,67 +200,6 @@ def test_one_array_data_and_html():
         "bytes": 256_000,
         "bytes_per_device": 128_000,
     }
-    found = Cells(explain.tree(MODEL)._repr_html_()).rows
-    assert [len(row) for row in found] == [7] * 7
-    assert found[1] == [
-        "['embed']",
-        "(1000, 64)",
-        "float32",
-        "P(None, 'y')",
-        "64,000",
-        "250.0 KiB",
-        "125.0 KiB",
-    ]
-    hostile = Cells(explain.tree({"<script>&": shaped((1,))})._repr_html_()).rows
-    assert hostile[1][0] == "['<script>&']"
-
-
-def test_leaves_of_other_kinds():
-    x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
-    found = explain.tree([x, x])
-    assert (found.bytes, found.bytes_per_device) == (128, 64)
-    x = sw.device_put(np.ones((4, 4), np.float32), DEVICES[1])
-    x.delete()
-    (row,) = explain.tree(x).rows
-    assert (row.place, row.bytes, row.per_device) == ("deleted", 0, None)
-    shapes = sw.eval_shape(lambda x: {"y": x @ x, "z": x.sum()}, shaped((4, 4)))
-    assert {p: r.bytes for p, r in rows(shapes).items()} == {"['y']": 64, "['z']": 4}
-    seen = []
-    sw.jit(lambda x: (seen.append(explain.tree({"x": x})), x)[1])(np.ones((3, 2), np.float32))
-    assert [(r.shape, r.bytes, r.per_device) for r in seen[0].rows] == [((3, 2), 24, None)]
-    n = sw.export.symbolic_shape("n, 4")
-    found = explain.tree({"a": shaped(n), "b": shaped((4,))})
-    assert found.rows[0].bytes is None and found.bytes == 16
-    assert "(n, 4)" in str(found)
-    assert str(found).splitlines()[-1] == "1 array of symbolic shapes, not in the totals"
-    assert json.loads(json.dumps(found.to_dict()))["arrays"][0]["shape"] == ["n", 4]
-    place = NamedSharding(AbstractMesh((512, 16), ("data", "model")), P("data", "model"))
-    found = explain.tree({"w": shaped((8192, 8192), np.float32, place)})
-    assert found.bytes_per_device == 16 * 512 * 4
-    assert str(found).splitlines()[-1] == (
-        "over an abstract mesh of 8192 devices (data: 512, model: 16)"
-    )
-
-
-def test_folded_rows():
-    tree = {"layers": [MODEL["layers"][0] for _ in range(1000)], "embed": MODEL["embed"]}
-    found = explain.tree(tree)
-    lines = str(found).splitlines()
-    assert len(found.rows) == 2001 and len(lines) < 12
-    assert lines[2].split()[:1] == ["['embed']"]
-    assert re.match(r"\['layers'\]\[\*\]\['b'\] \(1,000 times\) +\(256,\)", lines[3])
-    assert "16,384,000" in lines[4] and "31.2 MiB" in lines[4]
-    assert len(found._repr_html_()) < 20_000
-    assert len(found.to_dict()["arrays"]) == 2001
-    # The smallest are left to a row.
-    tree = {f"{chr(97 + i // 26)}{chr(97 + i % 26)}": shaped((i + 1,)) for i in range(200)}
-    lines = str(explain.tree(tree)).splitlines()
-    (rest,) = [line for line in lines if line.startswith("…")]
-    # All but the largest 29 of 1 to 200 elements.
-    assert rest.split()[:4] == ["…", "and", "171", "smaller"]
-    assert f"{171 * 172 // 2:,}" in rest
-    assert len(lines) == 2 + 30 + 2
-    assert f"{200 * 201 // 2:,}" in lines[-1]
 
 
 class Cells(HTMLParser):
@@ -214,6 +225,22 @@ class Cells(HTMLParser):
     def handle_data(self, data):
         if "td" in self.open or "th" in self.open:
             self.rows[-1][-1] += data
+
+
+def test_as_html():
+    found = Cells(explain.tree(MODEL)._repr_html_()).rows
+    assert [len(row) for row in found] == [7] * 7
+    assert found[1] == [
+        "['embed']",
+        "(1000, 64)",
+        "float32",
+        "P(None, 'y')",
+        "64,000",
+        "250.0 KiB",
+        "125.0 KiB",
+    ]
+    hostile = Cells(explain.tree({"<script>&": shaped((1,))})._repr_html_()).rows
+    assert hostile[1][0] == "['<script>&']"
 
 
 def test_with_rich():

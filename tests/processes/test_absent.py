@@ -8,9 +8,7 @@ import socket
 import pytest
 
 from shardwise._src.runtime.processes import Coordinator
-from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
-from tests.helpers.programs import without_pids
 
 pytestmark = pytest.mark.processes
 EARLY = (
@@ -28,7 +26,15 @@ print(sw.device_count())
 
 
 def plain(lines):
-    return re.sub(r"at \S+:\d+:", "at ADDRESS:", "\n".join(without_pids(lines)))
+    text = "\n".join(lines)
+    text = re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", text)
+    return re.sub(r"at \S+:\d+:", "at ADDRESS:", text)
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 def check(done, heads):
@@ -51,7 +57,9 @@ def check(done, heads):
 
 def test_a_launch_fails_at_once_if_a_process_ends_before_it_joins():
     check(launch("-n", "3", source=PROGRAM), (0, 2))
-    # So does one on two machines.
+
+
+def test_so_does_one_on_two_machines():
     words = ["-n", "1", "--nodes", "2", "--coordinator", f"127.0.0.1:{free_port()}"]
     with (
         Launch(*words, "--node-rank", "0", source=PROGRAM) as first,
@@ -81,7 +89,7 @@ def coordinator(count):
         yield made, join
 
 
-def test_what_the_coordinator_says_of_who_is_absent():
+def test_whoever_has_joined_or_comes_later_is_refused():
     with coordinator(3) as (made, join):
         first = join(0)
         made.exited(2, "process 2 (host h, pid 3)")
@@ -93,7 +101,9 @@ def test_what_the_coordinator_says_of_who_is_absent():
             f"(host h, pid 3) {EARLY}"
         )
         assert later == {"op": "refused", "why": why, "ranks": [2]}
-    # Several are named once one comes.
+
+
+def test_several_are_named_once_one_comes():
     with coordinator(4) as (made, join):
         for rank in (3, 1):
             made.exited(rank, f"process {rank}")
@@ -103,6 +113,9 @@ def test_what_the_coordinator_says_of_who_is_absent():
         early = EARLY.replace("before it", f"before {word}")
         names = ", ".join(f"process {rank}" for rank in found["ranks"])
         assert found["why"] == f"{names} {early}"
+
+
+def test_who_has_joined_may_end():
     with coordinator(2) as (made, join):
         lines = [join(rank) for rank in range(2)]
         assert [json.loads(line.readline())["op"] for line in lines] == ["go", "go"]

@@ -1,9 +1,14 @@
 """Functions whose per-shard code the user writes, on devices of several processes."""
 
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
+import numpy as np
+import shardwise as sw
+from shardwise import lax
 from shardwise.experimental.custom_partitioning import custom_partitioning
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 @custom_partitioning
 def product(x, y):
     return x @ y

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 ONE_LINE = """
+import sys
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 me = sw.process_index()
 devices = sw.devices()[::-1] if me and sys.argv[1] == "devices" else sw.devices()
 s = NamedSharding(Mesh(devices, ("x",)), P("x"))

@@ -86,17 +86,17 @@ def unnamed(printed, count):
     return re.sub(r"CPU|p\d+:|[ ─]", "", re.sub(r"\d{4,}", position, printed))
 
 
-def test_what_is_compared():
+def test_pictures_are_compared_without_names():
     one = "┌─────────────┬─────┐\n│ CPU 0,2,4,6 │ CPU 1 │\n"
     two = "┌────────┬─────┐\n│ CPU 0,2, p1:2048,2050 │ CPU 1 │\np1: devices of another process; …\n"
     assert unnamed(one, 1) == unnamed(two, 2) == "┌┬┐\n│0,2,4,6│1│\n"
     assert unnamed(two, 4) != unnamed(one, 1)
+
+
+def test_reports_are_compared_by_what_communicates():
     report = "f: estimated for machine 'cpu'\n  all-reduce  {}\n    dot(…) → …\n    adds over …\n"
     assert unnamed(report.format("1 KiB"), 1) == unnamed(report.format("2 KiB"), 2)
     assert unnamed(report, 1) == ["    adds over …", "    dot(…) → …"]
-    for table in (REFUSED, ONLY_IN_FIRST):
-        for name, line in table:
-            assert len([block for block in blocks_of(name) if line in block]) == 1, line
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +134,9 @@ def test_a_document_gives_the_same_in_several_processes(name, count, in_one):
                 assert got != one
             else:
                 assert unnamed(got, count) == unnamed(one, 1), (result.rank, block)
+
+
+def test_exceptions_are_those_of_blocks():
+    for table in (REFUSED, ONLY_IN_FIRST):
+        for name, line in table:
+            assert len([block for block in blocks_of(name) if line in block]) == 1, line

@@ -4,10 +4,13 @@ import pytest
 
 from tests.helpers.everyday import everyday
 from tests.helpers.failures import plain
-from tests.helpers.programs import ended, run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
 import atexit, sys
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
 
 @sw.jit
@@ -28,7 +31,7 @@ if sys.argv[1] == "fails":
 """
 ENDED = (
     "shardwise.errors.ProcessFailureError: process 1 has ended, and never launched program "
-    "'total'. Its last known line: program.py:9 (<module>). All processes must do this: look for "
+    "'total'. Its last known line: program.py:12 (<module>). All processes must do this: look for "
     "an `if` on process_index() around it, for an early exit, or for data of different length."
 )
 LATER = "shardwise.errors.ProcessFailureError: "
@@ -36,7 +39,7 @@ AFTER_FAILURE = [
     LATER + "this process failed with KeyError: 'before', and the others exit without it.",
     *[
         LATER + f"process {rank} is lost: it failed with KeyError: 'before'. Its last known line: "
-        "program.py:19 (<module>)."
+        "program.py:22 (<module>)."
         for rank in range(2)
     ],
 ]
@@ -51,7 +54,8 @@ CASES = {
 def test_a_handler_that_is_called_at_exit(case):
     outs, statuses, errors = CASES[case]
     results = run_processes(PROGRAM, 2, devices=2, args=[case], timeout=60, expect=None)
-    told = ended(results, statuses)
+    told = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == statuses, told
     assert [r.out for r in results] == outs, told
     for result, error in zip(results, errors, strict=True):
         assert error in [*plain(result.err).splitlines(), result.err], told  # "": no error
@@ -59,7 +63,8 @@ def test_a_handler_that_is_called_at_exit(case):
 
 def test_a_handler_after_a_failure_does_not_hang():
     results = run_processes(PROGRAM, 2, devices=2, args=["fails"], timeout=60, expect=None)
-    told = ended(results, [1, 1])
+    told = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1, 1], told
     for result in results:
         assert "KeyError: 'before'" in result.err, told
         assert set(plain(result.err).splitlines()) & set(AFTER_FAILURE), told

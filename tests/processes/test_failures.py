@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.everyday import everyday
 from tests.helpers.failures import KINDS, last_line, normal, provoke
 from tests.helpers.patience import seconds, until
-from tests.helpers.programs import ended, run_processes
+from tests.helpers.processes import run_processes
 
 ALWAYS = ("killed", "raises", "skips one", "sleeps")
 TIMES = everyday(range(4), 1)  # tools/failure_times.py provokes each ten times
@@ -65,6 +65,9 @@ def test_what_takes_long_does_not_fail():
     """Compilation that takes longer than the heartbeat timeout, and a long collective program."""
     results = run_processes(
         f"""
+        import time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.ones((4, 400), device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         def slow(x):
             if sw.process_index() == 1:
@@ -89,6 +92,10 @@ def test_what_takes_long_does_not_fail():
 
 
 PAIRS = """
+import threading
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 rank, one = sw.process_index(), sw.devices()
 def over(*pair):
     mesh = Mesh([one[i] for i in pair], ("x",))
@@ -119,15 +126,18 @@ print([float(y) for y in [total(arrays[pair]) for pair in order]])
         "All processes must launch their common programs in the same order: look for an `if` on "
         "process_index(), threads, or sets or dicts in a different order."
     )
-    said = ended(results, [1, 1, 1])
+    said = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1, 1, 1], said
     assert {last_line(r.err) for r in results} == {
         f"shardwise.errors.ProcessFailureError: {says}"
     }, said
 
 
-def test_who_comes_in_another_order_is_told_so():
+def test_another_order_just_before_the_end_is_told_of():
     results = run_processes(
         """
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         first, second = (sw.jit(lambda x, n=n: (x + n).sum()) for n in range(2))
         for n in range(20):
@@ -142,31 +152,12 @@ def test_who_comes_in_another_order_is_told_so():
     assert 75 in [r.status for r in results], said
     assert "do not run the same program (launch 41)" in said
     assert "exits with status 75: its last results may be wrong." in said
-    # Who comes to the same after other launches is told so.
-    results = run_processes(
-        """
-        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
-        f, g = sw.jit(lambda x: x + 1), sw.jit(lambda x: x.max()).lower(x).compile()
-        f(x).block_until_ready()
-        if sw.process_index() == 1:
-            f(x)
-        g(x)
-        """,
-        2,
-        expect=None,
-    )
-    says = (
-        r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
-        r"0 reaches program '_lambda_' at program.py:7 \(<module>\) after 1 launches; process 1 "
-        r"reaches program '_lambda_' at program\.py:7 \(<module>\) after 2 launches. All processes "
-        r"must "
-    )
-    assert all(re.match(says, last_line(r.err)) for r in results), results
 
 
 def test_an_interrupt_shows_the_lines_of_the_program():
     results = run_processes(
         """
+        import shardwise as sw
         def step(x):
             raise KeyboardInterrupt
         if sw.process_index() == 1:
@@ -176,8 +167,8 @@ def test_an_interrupt_shows_the_lines_of_the_program():
         expect=None,
     )
     trace = re.fullmatch(
-        r"Traceback \(most recent call last\):\n  File \S+program\.py\", line 5, in <module>\n"
-        r"    sw\.jit\(step\)\(1\.0\)\n  File \S+program\.py\", line 3, in step\n"
+        r"Traceback \(most recent call last\):\n  File \S+program\.py\", line 6, in <module>\n"
+        r"    sw\.jit\(step\)\(1\.0\)\n  File \S+program\.py\", line 4, in step\n"
         r"    raise KeyboardInterrupt\nKeyboardInterrupt\n",
         re.sub(r"(?m)^ +[\^~]+\n", "", results[1].err),
     )
@@ -187,6 +178,10 @@ def test_an_interrupt_shows_the_lines_of_the_program():
 def test_a_host_function_that_never_returns_is_shown():
     results = run_processes(
         """
+        import threading
+        import numpy as np
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         from shardwise._src.distributed.start import here
         watch, reported = here().watch, threading.Event()
@@ -202,7 +197,8 @@ def test_a_host_function_that_never_returns_is_shown():
         patience=1,
         expect=None,
     )
-    ended(results, [(0, "6.0\n")] * 2)
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "6.0\n")] * 2, said
     assert re.search(r"has waited for \d+ s; all processes have launched it\.", results[1].err)
     assert "(host): reported.wait()  # or for ever" in results[1].err
 
@@ -211,6 +207,9 @@ def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
     """Process 0 has a closed stderr; process 2 has names that its locale cannot encode."""
     results = run_processes(
         """
+        import os, signal
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         rank = sw.process_index()
         if rank == 0:
             end, begin = os.pipe()
@@ -231,7 +230,8 @@ def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
         expect=None,
         env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
-    ended(results, [(0, "(1,)\n"), (-9, ""), (0, "(1,)\n")])
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "(1,)\n"), (-9, ""), (0, "(1,)\n")], said
 
 
 def test_all_may_be_stopped_and_go_on(tmp_path):
@@ -253,6 +253,8 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
     results = run_processes(
         """
         import pathlib, sys, time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         f = sw.jit(lambda x: x.sum())
         for n in range(20):
@@ -266,13 +268,42 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
         heartbeat=beat,
         expect=None,
     )
-    ended(results, [(0, "6.0\n" * 20)] * 2)
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "6.0\n" * 20)] * 2, said
+
+
+def test_who_comes_to_the_same_after_other_launches_is_told_so():
+    results = run_processes(
+        """
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f, g = sw.jit(lambda x: x + 1), sw.jit(lambda x: x.max()).lower(x).compile()
+        f(x).block_until_ready()
+        if sw.process_index() == 1:
+            f(x)
+        g(x)
+        """,
+        2,
+        expect=None,
+    )
+    says = (
+        r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
+        r"0 reaches program '_lambda_' at program.py:9 \(<module>\) after 1 launches; process 1 "
+        r"reaches program '_lambda_' at program\.py:9 \(<module>\) after 2 launches. All processes "
+        r"must "
+    )
+    assert all(re.match(says, last_line(r.err)) for r in results), results
 
 
 @pytest.mark.sweep
 def test_a_line_that_somebody_types_fails_alone():
     results = run_processes(
         """
+        import sys
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.experimental import multihost_utils
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         f = sw.jit(lambda x: x.sum())
         print(float(f(x)))
@@ -288,7 +319,8 @@ def test_a_line_that_somebody_types_fails_alone():
         2,
         expect=None,
     )
-    ended(results, [(0, "15.0\n15.0\n")] * 2)
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "15.0\n15.0\n")] * 2, said
     assert last_line(results[1].err).startswith("NameError: name 'nmae' is not defined")
 
 
@@ -296,6 +328,9 @@ def test_a_line_that_somebody_types_fails_alone():
 def test_a_program_that_nobody_waits_for_does_not_fail_unnoticed(way):
     results = run_processes(
         f"""
+        import os, signal, time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         f = sw.jit(lambda x: x.sum())
         float(f(x))
@@ -308,6 +343,7 @@ def test_a_program_that_nobody_waits_for_does_not_fail_unnoticed(way):
         devices=2,
         expect=None,
     )
-    told = ended(results, [1 if way else 75, -9])
+    told = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1 if way else 75, -9], told
     ends = "exits with status 75: a program that it launched and did not wait for has failed."
     assert ("ProcessFailureError: process 1" if way else ends) in results[0].err, told

@@ -8,10 +8,15 @@ import psutil
 
 from tests.helpers import patience
 from tests.helpers.joining import free_port
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
-import warnings
+import os, sys, time, warnings
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.experimental import multihost_utils
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 warnings.simplefilter("ignore")
 x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
 total = sw.jit(lambda x: x.sum())
@@ -34,11 +39,14 @@ print(float(total(x)))
 """
 
 
-def test_children_of_a_process():
+def test_a_child_says_nothing_for_its_parent():
     for mode, status in (("ends", 3), ("raises", 1)):
         first, second = run_processes(PROGRAM, 2, args=[mode])
         assert first.out == "28.0\n" and first.err == ""
         assert second.out == f"the child {status} True\n28.0\n"
+
+
+def test_a_child_does_not_hide_that_its_parent_has_died():
     first, second = run_processes(PROGRAM, 2, args=["stays"], expect=None, heartbeat=15)
     assert (first.status, second.status) == (1, -9)
     assert "process 1 (host " in first.err

@@ -1,12 +1,17 @@
 """`GlobalDeviceArray` over the devices of several processes."""
 
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
+    import numpy as np
+
+    import shardwise as sw
     from shardwise.experimental.global_device_array import (
         GlobalDeviceArray as GDA, get_shard_indices, get_shard_shape,
     )
     from shardwise.experimental.multihost_utils import process_allgather
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     mesh = Mesh(np.array(sw.devices()).reshape(2, 2), ("x", "y"))
     values = np.arange(64.0, dtype="f").reshape(8, 8)
     me = sw.process_index()

@@ -2,11 +2,16 @@
 
 import pytest
 
-from tests.helpers.programs import run_processes
+from shardwise.testing import run_processes
 
 pytestmark = pytest.mark.processes
 PROGRAM = """
+import pickle, sys
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
 from shardwise.experimental.multihost_utils import sync_global_devices
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 rank = sw.process_index()
 mesh = Mesh(np.array(sw.devices()).reshape(2, 2), ("process", "local"))
 local = Mesh(sw.local_devices(), ("local",))

@@ -4,10 +4,16 @@ import re
 
 import pytest
 
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
+import sys
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise import lax
 from shardwise.experimental import io_callback
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 like = sw.ShapeDtypeStruct((), "f4")
 
 def host(value):
@@ -79,6 +85,8 @@ def test_none_ends_as_if_nothing_had_happened():
 def test_a_function_without_results_fails_where_it_is_called():
     results = run_processes(
         """
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         def host(value):
             raise ValueError("no")

@@ -2,13 +2,21 @@
 
 import pytest
 
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 CASTS = """
+    import re
+
+    import numpy as np
+
+    import shardwise as sw
+    import shardwise.numpy as jnp
     from shardwise.experimental.multihost_utils import (
         global_array_to_host_local_array as to_local, host_local_array_to_global_array as to_global,
         process_allgather,
     )
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     n, me, d = sw.process_count(), sw.process_index(), sw.local_device_count()
     flat = Mesh(sw.devices(), ("x",))
     grid = Mesh(np.array(sw.devices()).reshape(n, d), ("host", "dev"))

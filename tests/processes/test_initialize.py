@@ -231,7 +231,7 @@ def test_a_stranger_at_the_port():
     )
 
 
-def test_proxies_and_addresses_beyond_loopback():
+def test_proxies_are_bypassed_and_noted():
     port, dead = free_port(), free_port()
     proxy = f"http://127.0.0.1:{dead}"
     [result] = run(
@@ -249,7 +249,9 @@ def test_proxies_and_addresses_beyond_loopback():
     )
     assert joined.startswith("shardwise.distributed: process 0 of 1 (as given) has joined at ")
     assert done == "joined"
-    # A coordinator beyond loopback without tls warns once.
+
+
+def test_a_coordinator_beyond_loopback_without_tls_warns_once():
     port = free_port()
     [(out, err)] = run(
         HEAD

@@ -18,9 +18,12 @@ from shardwise._src.launch.worker_reports import Report, ending, first, last_wor
 from tests.helpers import patience
 from tests.helpers.everyday import everyday
 from tests.helpers.launching import Launch, launch
-from tests.helpers.programs import SUM, without_pids
 
 pytestmark = pytest.mark.processes
+
+
+def without_pids(lines):
+    return [re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", line) for line in lines]
 
 
 # --------------------------------------------------------------------------- output
@@ -53,7 +56,7 @@ def test_lines_have_numbers_and_are_never_mixed():
     assert sorted(done.err) == [f"[{rank}] to stderr {rank}" for rank in range(3)]
 
 
-def test_lines_colours_and_last_words():
+def test_lines_of_gloo():
     tail = b"is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
     line = b"[Gloo] Rank 0 " + tail + b"\n"
     transport = Transport()
@@ -72,13 +75,6 @@ def test_lines_colours_and_last_words():
     told = [b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n", b"x" * 9]
     assert transport.without(told, last=False) == told
     assert transport.without([b"no end " + line], last=True) == [b"no end "]
-    assert prefix(2, False) == b"[2] "
-    assert prefix(2, True) == b"\x1b[33m[2]\x1b[0m "
-    assert prefix(8, True) == b"\x1b[33m[8]\x1b[0m "
-    lines = [f"line {i}" for i in range(30)]
-    assert last_words(lines) == lines[-20:]
-    trace = ["Traceback (most recent call last):", "  at", "E: x"]
-    assert last_words([*lines, *trace, "after", *trace, "end"]) == [*trace, "end"]
 
 
 def gloo_lines(rank, ranks):
@@ -103,6 +99,12 @@ def test_lines_of_gloo_in_any_order_of_their_pieces(turns):
     left = [gloo_lines(rank, ranks) for rank in range(ranks)]
     text = b"".join(left[rank].pop(0) for rank in turns)
     assert Transport().without(text.splitlines(keepends=True), last=True) == []
+
+
+def test_colours():
+    assert prefix(2, False) == b"[2] "
+    assert prefix(2, True) == b"\x1b[33m[2]\x1b[0m "
+    assert prefix(8, True) == b"\x1b[33m[8]\x1b[0m "
 
 
 def colours_are_for_terminals_that_want_them():
@@ -209,7 +211,18 @@ def test_modules(tmp_path, separated):
 
 
 def test_a_program_joins_by_itself():
-    done = launch("-n", "2", "--devices-per-process", "2", source=SUM)
+    source = """
+        import sys
+        import numpy as np
+        import shardwise as sw
+        import shardwise.numpy as snp
+        from shardwise.sharding import NamedSharding, PartitionSpec as P
+        mesh = sw.make_mesh((4,), ("x",))
+        split = NamedSharding(mesh, P("x"))
+        x = sw.make_array_from_callback((8,), split, lambda i: np.arange(8.0)[i])
+        print(sw.process_index(), sw.process_count(), sw.device_count(), float(sw.jit(snp.sum)(x)))
+    """
+    done = launch("-n", "2", "--devices-per-process", "2", source=source)
     assert (done.status, sorted(done.out), done.err, done.left) == (
         0,
         ["[0] 0 2 4 28.0", "[1] 1 2 4 28.0"],
@@ -369,7 +382,14 @@ def test_which_failure_is_the_first():
         "process 0 was killed by SIGSEGV. It printed no error.",
     )
     assert ending(-99) == "was killed by signal 99"
-    assert Report.from_dict(follower._asdict()) == follower
+    assert Report.from_dict(follower.to_dict()) == follower
+
+
+def test_last_words():
+    lines = [f"line {i}" for i in range(30)]
+    assert last_words(lines) == lines[-20:]
+    trace = ["Traceback (most recent call last):", "  at", "E: x"]
+    assert last_words([*lines, *trace, "after", *trace, "end"]) == [*trace, "end"]
 
 
 # --------------------------------------------------------------------------- signals

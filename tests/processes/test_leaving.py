@@ -7,10 +7,21 @@ import time
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.processes import until_written
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes, until_written
 
 PAUSED = """
+    import os
+    import signal
+    import sys
+    import time
+    from pathlib import Path
+
+    import numpy as np
+
+    import shardwise as sw
+    from shardwise.experimental import multihost_utils
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     x = sw.device_put(np.arange(8.0, dtype="f"), NamedSharding(Mesh(sw.devices(), "x"), P("x")))
     double = sw.jit(lambda x: (x * 2).sum())
     print(float(double(x)))
@@ -50,13 +61,21 @@ def test_one_ends_when_the_others_have_what_it_sent():
         "(<module>). It waits for at most 300 s in all (`shutdown_timeout_seconds`)."
     )
     assert not second.err
-    # Otherwise it would wait for 300 s, which is longer than the timeout of this test.
+
+
+def test_it_waits_for_nobody_who_is_lost():
+    """Otherwise it would wait for 300 s, which is longer than the timeout of this test."""
     lost, first, second = stopped_until_waited_for(signal.SIGKILL)
     assert (first.status, second.status) == (0, -9), first
     assert lost < float(first.out.split()[-1])
 
 
 LARGE = """
+    import numpy as np
+
+    import shardwise as sw
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     mesh = Mesh(sw.devices(), "x")
     rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "x"))
     x = sw.device_put(np.ones((8, 1 << 16), "f"), rows)

@@ -7,11 +7,16 @@ import signal
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.processes import until_written
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes, until_written
 
 GATHER = """
+    import ml_dtypes
+    import numpy as np
+
+    import shardwise as sw
     from shardwise.experimental import multihost_utils as m
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     n, me = sw.process_count(), sw.process_index()
     # What each process has for itself: stacked, or joined if tiled.
     own = {"a": np.arange(6.0).reshape(2, 3) + me, "b": me, "c": sw.numpy.ones(2, "int8") * me,
@@ -106,7 +111,16 @@ def test_values_go_round(count, devices):
 
 
 ERRORS = """
+    import sys
+    import time
+    from pathlib import Path
+
+    import numpy as np
+
+    import shardwise as sw
     from shardwise.experimental import multihost_utils as m
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     me = sw.process_index()
     mesh = Mesh(sw.devices(), ("x",))
     spread = sw.device_put(np.arange(8.0, dtype="f"), NamedSharding(mesh, P("x")))
@@ -200,19 +214,23 @@ def test_what_does_not_fit_is_an_error_in_all(tmp_path):
 
 def test_other_places_are_told_apart():
     program = """
+        import shardwise as sw
         from shardwise.experimental import multihost_utils as m
 
         try:
             m.sync_global_devices("left" if sw.process_index() else "right")
         except m.ProcessFailureError as error:
             print(error.processes, "sync_global_devices('right')" in str(error),
-                  "sync_global_devices('left')" in str(error), str(error).count("program.py:5"))
+                  "sync_global_devices('left')" in str(error), str(error).count("program.py:6"))
     """
     results = run_processes(program, 2)
     assert [r.out for r in results] == ["(0, 1) True True 2\n"] * 2
 
 
 LOST = """
+    import os, signal, sys, time
+
+    import shardwise as sw
     from shardwise.experimental import multihost_utils as m
 
     everyone = sw.devices()
@@ -240,6 +258,9 @@ def test_survivors_agree_on_live_devices():
 
 
 PREEMPTED = """
+    import time
+
+    import shardwise as sw
     from shardwise.experimental import multihost_utils as m
 
     m.sync_global_devices("start")

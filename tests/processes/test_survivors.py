@@ -5,9 +5,14 @@ import signal
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 TRAINING = """
+import os, signal, sys
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 victim, across = int(sys.argv[1]), sys.argv[2] == "across"
 rank = sw.process_index()
 devices = np.array(sw.devices()).reshape(3, 2)

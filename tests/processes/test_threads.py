@@ -6,12 +6,15 @@ import pytest
 
 from tests.helpers.everyday import everyday
 from tests.helpers.failures import normal, plain
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
 
 
 def test_thread_guard_refuses_launches_of_other_threads():
     results = run_processes(
         """
+        import threading
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
         x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
         f = sw.jit(lambda x: x.sum())
         def other():
@@ -39,7 +42,11 @@ def test_thread_guard_refuses_launches_of_other_threads():
 # In flight: the processes report their launches once they have all results. Between: the second
 # thread launches once the launch of the first is known to differ.
 TWO = """
+import sys, threading, time
+import shardwise as sw, shardwise.numpy as jnp
 from shardwise._src.distributed.start import here
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
 
 @sw.jit

@@ -5,12 +5,16 @@ import re
 import pytest
 
 from tests.helpers.failures import last_line, plain
-from tests.helpers.processes import REPORTS
-from tests.helpers.programs import ended, run_processes
+from tests.helpers.processes import REPORTS, run_processes
 
 BEGIN = (
     REPORTS
     + """
+import sys, time
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.experimental import multihost_utils
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh, rank = Mesh(sw.devices(), ("x",)), sw.process_index()
 x = jnp.arange(8.0, device=NamedSharding(mesh, P("x")))
 f = sw.jit(lambda x, y: (x * y).sum())
@@ -91,19 +95,23 @@ def test_values_that_differ(way):
         "process to all, `shardwise.make_array_from_process_local_data` makes a global array of "
         "process-local parts, and the option `check_replicas` raises at the line."
     )
-    told = ended(results, [1, 1])
+    told = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1, 1], told
     for r in results:
         said = plain(r.err)
         assert says in re.sub(F, "AT", said), told
         assert "ProcessFailureError" in last_line(said)
 
 
-def test_values_at_the_end_and_values_that_are_the_same():
+def test_at_the_end():
     results = run_processes(f"{BEGIN}\nprint(float(x[rank]))", 2, devices=2, expect=None)
     told = "\n".join(r.err for r in results)
     assert 75 in [r.status for r in results], told
     assert "exits with status 75: its last results may be wrong." in told
-    # Values of some processes, and of all; including NaN.
+
+
+def test_values_that_are_the_same():
+    """Values of some processes, and of all; including NaN."""
     results = run_processes(
         BEGIN
         + """
@@ -122,4 +130,5 @@ print(float(z), float(f(x, 1)))
         4,
         expect=None,
     )
-    ended(results, [(0, "7.0 28.0\n")] * 4)
+    told = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "7.0 28.0\n")] * 4, told

@@ -24,7 +24,7 @@ from tests.helpers.meshes import mesh_of
 TPU = AbstractDevice(device_kind="TPU v6 lite", num_cores=1, platform="tpu")
 
 
-def test_kinds_of_devices():
+def test_meshes_for_a_kind_of_device():
     mesh = AbstractMesh((2, 4), ("x", "y"), abstract_device=TPU)
     plain = AbstractMesh((2, 4), ("x", "y"))
     assert mesh is AbstractMesh((2, 4), ("x", "y"), abstract_device=copy.copy(TPU)) is not plain
@@ -41,10 +41,6 @@ def test_kinds_of_devices():
         match=re.escape("AbstractMesh: abstract_device must be an AbstractDevice; got 'tpu'."),
     ):
         AbstractMesh((2,), ("x",), abstract_device="tpu")  # pyright: ignore[reportArgumentType]
-    device = sw.devices()[1]
-    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
-    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
-    assert pinned.memory_kind == "pinned_host"
 
 
 def test_programs_are_lowered_for_the_kind_in_scope():
@@ -65,7 +61,7 @@ def test_programs_are_lowered_for_the_kind_in_scope():
         assert "stablehlo.add" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
-def test_manual_axes_of_types():
+def test_manual_axes():
     t = ManualAxisType(varying=frozenset("ab"), unreduced=frozenset("c"))
     assert t.vur == {"a", "b", "c"} and not t.empty and ManualAxisType().empty
     assert t.update(varying=frozenset()) == ManualAxisType(unreduced=frozenset("c"))
@@ -81,7 +77,9 @@ def test_manual_axes_of_types():
         ),
     ):
         ManualAxisType(varying=frozenset("a"), reduced=frozenset("a"))
-    # Types say their manual axes.
+
+
+def test_types_say_their_manual_axes():
     found = []
     sw.jit(
         sw.shard_map(
@@ -96,3 +94,10 @@ def test_manual_axes_of_types():
     assert again is ShapedArray((2,), np.float32, vma={"x"}) is found[0]
     with pytest.raises(NotImplementedError, match=r"unreduced axes are specified by the"):
         ShapedArray((2,), np.float32, manual_axis_type=ManualAxisType(reduced=frozenset("x")))
+
+
+def test_shardings_of_one_device():
+    device = sw.devices()[1]
+    assert make_single_device_sharding(device) is SingleDeviceSharding(device)
+    pinned = make_single_device_sharding(device, memory_kind="pinned_host")
+    assert pinned.memory_kind == "pinned_host"

@@ -42,9 +42,14 @@ def fails(error, function, *args):
 # ------------------------------------------------------------------------------- canonicalize
 
 
+def test_every_dtype_of_jax_is_there():
+    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
+    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
+
+
 @both
 @names
-def test_canonicalize_agrees_with_jax(dtype, x64):
+def test_canonicalize_agrees_with_jax_in_every_spelling(dtype, x64):
     with enable_x64(x64), jax.enable_x64(x64):
         expected = jax_dtypes.canonicalize_dtype(dtype)
         for spelling in (dtype, dtype.type, dtype.name, np.dtype(dtype, metadata={"a": 1})):
@@ -52,15 +57,6 @@ def test_canonicalize_agrees_with_jax(dtype, x64):
             assert found == expected
             assert found is canonicalize(expected)  # one object per dtype
             assert found.metadata is None
-    # Check user dtype warns where jax does.
-    with enable_x64(x64), jax.enable_x64(x64):
-        with warnings.catch_warnings(record=True) as theirs:
-            warnings.simplefilter("always")
-            expected = jax_dtypes.check_and_canonicalize_user_dtype(dtype, "f")
-        with warnings.catch_warnings(record=True) as ours:
-            warnings.simplefilter("always")
-            assert check_user_dtype(dtype, "f") == expected
-        assert len(ours) == len(theirs)
 
 
 @both
@@ -71,7 +67,7 @@ def test_canonicalize_agrees_with_jax_on_python_types(python_type, x64):
         assert check_user_dtype(python_type, "zeros") == jax_dtypes.jax_dtype(python_type)
 
 
-def test_canonicalize():
+def test_canonicalize_follows_the_flag_within_its_block():
     assert canonicalize("float64") == np.float32
     with enable_x64(True):
         assert canonicalize("float64") == np.float64
@@ -79,7 +75,8 @@ def test_canonicalize():
             assert canonicalize("float64") == np.float32
     assert canonicalize("float64") == np.float32
 
-    # Canonicalize takes classes and objects with a dtype.
+
+def test_canonicalize_takes_classes_and_objects_with_a_dtype():
     class Like:
         dtype = np.dtype("int16")
 
@@ -223,6 +220,19 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
         assert zeros("float64") == np.float64  # without a warning
 
 
+@both
+@names
+def test_check_user_dtype_warns_where_jax_does(dtype, x64):
+    with enable_x64(x64), jax.enable_x64(x64):
+        with warnings.catch_warnings(record=True) as theirs:
+            warnings.simplefilter("always")
+            expected = jax_dtypes.check_and_canonicalize_user_dtype(dtype, "f")
+        with warnings.catch_warnings(record=True) as ours:
+            warnings.simplefilter("always")
+            assert check_user_dtype(dtype, "f") == expected
+        assert len(ours) == len(theirs)
+
+
 # -------------------------------------------------------------------------------------- kinds
 
 CLASSES = [
@@ -242,12 +252,27 @@ TO_JAX = {extended: jax_dtypes.extended, prng_key: jax_dtypes.prng_key}
 
 
 @names
-def test_dtypes_agree_with_jax(dtype):
+def test_issubdtype_agrees_with_jax(dtype):
     for b in [*CLASSES, extended, prng_key, *ALL, *(d.type for d in ALL), float, "int8"]:
         expected = jax_dtypes.issubdtype(dtype, TO_JAX.get(b, b))
         for spelling in (dtype, dtype.type, dtype.name):
             assert issubdtype(spelling, b) is expected, b
-    # Related dtypes names and predicates agree with jax.
+
+
+def test_issubdtype_of_classes_extended_dtypes_and_float0():
+    theirs = jax.random.key(0).dtype
+    for b in [*CLASSES, extended, prng_key, np.float32]:
+        assert issubdtype(KEY, b) is jax_dtypes.issubdtype(theirs, TO_JAX.get(b, b)), b
+        assert issubdtype(float0, b) is jax_dtypes.issubdtype(float0, TO_JAX.get(b, b)), b
+    assert issubdtype(prng_key, extended)
+    assert issubdtype(np.floating, np.inexact)
+    assert issubdtype(KEY, KEY)
+    assert not issubdtype(KEY, KeyDType("rbg", (4,)))
+    assert not issubdtype(np.float32, KEY)
+
+
+@names
+def test_predicates_agree_with_the_class_hierarchy(dtype):
     classes = {
         dtypes.is_bool: np.bool_,
         dtypes.is_signed: np.signedinteger,
@@ -262,27 +287,9 @@ def test_dtypes_agree_with_jax(dtype):
         for spelling in (dtype, dtype.type, dtype.name):
             assert predicate(spelling) is jax_dtypes.issubdtype(dtype, scalar_class), predicate
         assert predicate(KEY) is predicate(float0) is predicate("S3") is False
-    # Related dtypes agree with jax.
-    if dtype.name not in ("int2", "uint2"):  # jax leaves these integers
-        assert dtypes.to_inexact(dtype) == jax_dtypes.to_inexact_dtype(dtype)
-        assert dtypes.complex_dtype(dtype) == jax_dtypes.to_complex_dtype(dtype)
-    if dtypes.is_complex(dtype):
-        assert dtypes.real_dtype(dtype) == jax_dtypes.to_floating_dtype(dtype)
-    else:
-        assert dtypes.real_dtype(dtype) == dtype
-    assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
 
 
-def test_kinds_and_classes():
-    theirs = jax.random.key(0).dtype
-    for b in [*CLASSES, extended, prng_key, np.float32]:
-        assert issubdtype(KEY, b) is jax_dtypes.issubdtype(theirs, TO_JAX.get(b, b)), b
-        assert issubdtype(float0, b) is jax_dtypes.issubdtype(float0, TO_JAX.get(b, b)), b
-    assert issubdtype(prng_key, extended)
-    assert issubdtype(np.floating, np.inexact)
-    assert issubdtype(KEY, KEY)
-    assert not issubdtype(KEY, KeyDType("rbg", (4,)))
-    assert not issubdtype(np.float32, KEY)
+def test_kinds():
     assert [dtypes.kind_of(d) for d in ("int4", "uint8", float, "?", "c8")] == [
         "int",
         "uint",
@@ -291,13 +298,20 @@ def test_kinds_and_classes():
         "complex",
     ]
     assert [dtypes.kind_of(d) for d in (KEY, float0, "S1")] == ["extended", "float0", "other"]
-    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
-    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
-    one_bit = {np.dtype(ml_dtypes.int1), np.dtype(ml_dtypes.uint1)}
-    assert {*ALL} == {*jax_dtypes._jax_types} - one_bit
 
 
 # ------------------------------------------------------------------------------ related dtypes
+
+
+@names
+def test_related_dtypes_agree_with_jax(dtype):
+    if dtype.name not in ("int2", "uint2"):  # jax leaves these integers
+        assert dtypes.to_inexact(dtype) == jax_dtypes.to_inexact_dtype(dtype)
+        assert dtypes.complex_dtype(dtype) == jax_dtypes.to_complex_dtype(dtype)
+    if dtypes.is_complex(dtype):
+        assert dtypes.real_dtype(dtype) == jax_dtypes.to_floating_dtype(dtype)
+    else:
+        assert dtypes.real_dtype(dtype) == dtype
 
 
 @both
@@ -309,7 +323,7 @@ def test_to_inexact_is_the_dtype_of_a_sine(x64):
                 assert dtypes.to_inexact(name) == sine.dtype
 
 
-def test_what_has_no_limits_or_bits():
+def test_related_dtypes_of_two_bit_integers_and_of_what_is_no_number():
     assert dtypes.to_inexact("int2") == dtypes.to_inexact("uint2") == np.float32
     assert dtypes.complex_dtype("int2") == np.complex64
     for dtype in (KEY, float0):
@@ -317,20 +331,19 @@ def test_what_has_no_limits_or_bits():
         assert dtypes.real_dtype(dtype) is dtype
     message = "key<fry> has no complex counterpart: it is not a number."
     assert fails(TypeError, dtypes.complex_dtype, KEY) == message
-    # Finfo and iinfo of values and of the wrong kind.
-    assert dtypes.finfo(np.ones(2, "float16")).bits == 16
-    assert dtypes.finfo(np.float32(1)).bits == 32
-    assert dtypes.finfo(dtypes.bfloat16).bits == 16
-    assert dtypes.iinfo("int4").max == 7
-    assert fails(ValueError, dtypes.finfo, "int32") == (
-        "finfo describes floating-point and complex dtypes, got i32. For integers use iinfo."
-    )
-    assert fails(ValueError, dtypes.iinfo, KEY) == (
-        "iinfo describes integer dtypes, got key<fry>. For floats use finfo."
-    )
 
 
 # --------------------------------------------------------------------------------------- facts
+
+
+@names
+def test_short_names_agree_with_jax(dtype):
+    assert short_name(dtype) == short_name(dtype.name) == jax_dtypes.short_dtype_name(dtype)
+
+
+def test_short_names_of_the_others():
+    assert (short_name(float0), short_name(KEY)) == ("float0", "key<fry>")
+    assert (short_name("S3"), short_name(">i4")) == ("|S3", ">i4")
 
 
 @names
@@ -345,6 +358,19 @@ def test_finfo_and_iinfo_agree_with_jax(dtype):
         return
     for field in fields:
         np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
+
+
+def test_finfo_and_iinfo_of_values_and_of_the_wrong_kind():
+    assert dtypes.finfo(np.ones(2, "float16")).bits == 16
+    assert dtypes.finfo(np.float32(1)).bits == 32
+    assert dtypes.finfo(dtypes.bfloat16).bits == 16
+    assert dtypes.iinfo("int4").max == 7
+    assert fails(ValueError, dtypes.finfo, "int32") == (
+        "finfo describes floating-point and complex dtypes, got i32. For integers use iinfo."
+    )
+    assert fails(ValueError, dtypes.iinfo, KEY) == (
+        "iinfo describes integer dtypes, got key<fry>. For floats use finfo."
+    )
 
 
 @names
@@ -383,7 +409,7 @@ def test_key_dtypes_print_and_measure_as_in_jax(impl):
     assert ours.short_name == short_name(ours) == str(ours)
 
 
-def test_extended_dtypes():
+def test_key_dtypes_are_interned_and_frozen():
     assert KeyDType("threefry2x32", (2,)) is KEY
     assert KeyDType("threefry2x32", [2]) is KEY and KEY.physical_shape == (2,)
     assert KEY.physical_dtype == np.uint32
@@ -393,7 +419,9 @@ def test_extended_dtypes():
     with pytest.raises(AttributeError):
         KEY.impl_name = "rbg"
     assert np.dtype("float32") != KEY and np.float32 != KEY
-    # Extended dtypes compare by fields.
+
+
+def test_extended_dtypes_compare_by_fields():
     pair = ExtendedDType("pair", (2,), np.dtype("float32"))
     same = ExtendedDType("pair", (2,), np.dtype("float32"))
     assert pair == same and hash(pair) == hash(same) and pair.itemsize == 8

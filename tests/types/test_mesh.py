@@ -52,7 +52,7 @@ def grid(*shape):
     return np.array(fakes(int(np.prod(shape))), object).reshape(shape)
 
 
-def test_facts_and_devices():
+def test_facts_are_those_of_jax():
     devices = np.array(jax.devices()[:8]).reshape(4, 2)
     ours, theirs = Mesh(devices, ("x", "y")), jax.sharding.Mesh(devices, ("x", "y"))
     assert ours.shape == dict(theirs.shape)
@@ -64,7 +64,9 @@ def test_facts_and_devices():
     np.testing.assert_array_equal(ours.devices, theirs.devices)
     assert ours.flat_devices == tuple(theirs.devices.flat)
     assert ours.local_mesh is ours
-    # Devices are copied and read only.
+
+
+def test_devices_are_copied_and_read_only():
     devices = grid(2, 2)
     mesh = Mesh(devices, ("x", "y"))
     devices[0, 0] = None
@@ -73,22 +75,9 @@ def test_facts_and_devices():
         mesh.devices[0, 0] = None
     mesh.shape["x"] = 7  # a copy
     assert mesh.shape == {"x": 2, "y": 2}
-    # Axis types.
-    assert Mesh(grid(2), "x").axis_types == (AUTO,)
-    assert AbstractMesh((2,), ("x",)).axis_types == (EXPLICIT,)
-    assert make_mesh((2,), ("x",), devices=fakes(2)).axis_types == (EXPLICIT,)
-    mesh = Mesh(grid(2, 2, 1), ("x", "y", "z"), (AUTO, EXPLICIT, MANUAL))
-    assert (mesh.auto_axes, mesh.explicit_axes, mesh.manual_axes) == (("x",), ("y",), ("z",))
-    assert not mesh.are_all_axes_auto
-    assert Mesh(grid(2), "x").are_all_axes_auto
-    nothing = Mesh(np.empty((), object), ())
-    assert (nothing.empty, nothing.size, nothing.flat_devices) == (True, 0, ())
-    one = Mesh(np.array(fake(0), object), ())
-    assert (one.empty, one.size, one.shape, one.flat_devices) == (False, 1, {}, (fake(0),))
-    assert one.process_mesh(0) is one
 
 
-def test_identity_and_text():
+def test_equal_meshes_are_one_object():
     mesh = Mesh(grid(4, 2), ("x", "y"))
     assert Mesh([list(row) for row in grid(4, 2)], ["x", "y"]) is mesh
     assert Mesh(grid(4, 2), ("x", "y"), AUTO) is mesh
@@ -101,28 +90,6 @@ def test_identity_and_text():
     assert mesh not in different
     assert len({mesh, *different}) == 5
     assert mesh.update(axis_names=("y", "x")) is different[0]
-    mesh = Mesh(grid(4, 2), ("x", "y"), (AUTO, EXPLICIT))
-    assert pickle.loads(pickle.dumps(mesh)) is mesh
-    assert copy.deepcopy({"mesh": mesh})["mesh"] is mesh
-    assert copy.copy(mesh) is mesh
-    abstract = mesh.abstract_mesh
-    assert pickle.loads(pickle.dumps(abstract)) is abstract
-    # Prints.
-    assert repr(Mesh(grid(4, 2), ("x", "y"))) == "Mesh('x': 4, 'y': 2)"
-    types = (AUTO, EXPLICIT)
-    assert repr(Mesh(grid(4, 2), ("x", "y"), types)) == (
-        "Mesh('x': 4, 'y': 2, axis_types=(Auto, Explicit))"
-    )
-    assert repr(AbstractMesh((4,), "x")) == "AbstractMesh('x': 4, axis_types=(Explicit,))"
-    assert repr(AxisType.Auto) == "Auto"
-    devices = np.array(fakes(8192)).reshape(64, 128)
-    mesh = Mesh(devices, ("x", "y"))
-    assert Mesh(devices, ("x", "y")) is mesh
-    assert type(mesh).__eq__ is object.__eq__
-    assert type(mesh).__hash__ is object.__hash__
-    assert (mesh.size, mesh.device_ids[-1, -1], len(mesh.local_devices)) == (8192, 8191, 8192)
-    made = at_once(lambda: [Mesh(grid(2, 2), (f"a{i}", "b")) for i in range(50)])
-    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
 
 
 def test_meshes_that_nobody_holds_go_away():
@@ -133,7 +100,70 @@ def test_meshes_that_nobody_holds_go_away():
     assert reference() is None
 
 
-def test_scope():
+def test_copies_and_pickles_are_the_same_object():
+    mesh = Mesh(grid(4, 2), ("x", "y"), (AUTO, EXPLICIT))
+    assert pickle.loads(pickle.dumps(mesh)) is mesh
+    assert copy.deepcopy({"mesh": mesh})["mesh"] is mesh
+    assert copy.copy(mesh) is mesh
+    abstract = mesh.abstract_mesh
+    assert pickle.loads(pickle.dumps(abstract)) is abstract
+
+
+def test_prints():
+    assert repr(Mesh(grid(4, 2), ("x", "y"))) == "Mesh('x': 4, 'y': 2)"
+    types = (AUTO, EXPLICIT)
+    assert repr(Mesh(grid(4, 2), ("x", "y"), types)) == (
+        "Mesh('x': 4, 'y': 2, axis_types=(Auto, Explicit))"
+    )
+    assert repr(AbstractMesh((4,), "x")) == "AbstractMesh('x': 4, axis_types=(Explicit,))"
+    assert repr(AxisType.Auto) == "Auto"
+
+
+def test_axis_types():
+    assert Mesh(grid(2), "x").axis_types == (AUTO,)
+    assert AbstractMesh((2,), ("x",)).axis_types == (EXPLICIT,)
+    assert make_mesh((2,), ("x",), devices=fakes(2)).axis_types == (EXPLICIT,)
+    mesh = Mesh(grid(2, 2, 1), ("x", "y", "z"), (AUTO, EXPLICIT, MANUAL))
+    assert (mesh.auto_axes, mesh.explicit_axes, mesh.manual_axes) == (("x",), ("y",), ("z",))
+    assert not mesh.are_all_axes_auto
+    assert Mesh(grid(2), "x").are_all_axes_auto
+
+
+def test_the_mesh_without_devices():
+    nothing = Mesh(np.empty((), object), ())
+    assert (nothing.empty, nothing.size, nothing.flat_devices) == (True, 0, ())
+    one = Mesh(np.array(fake(0), object), ())
+    assert (one.empty, one.size, one.shape, one.flat_devices) == (False, 1, {}, (fake(0),))
+    assert one.process_mesh(0) is one
+
+
+# ---------------------------------------------------------------------------- processes
+
+
+def test_local_mesh_is_the_subgrid_of_this_process():
+    devices = np.array(fakes(8, lambda i: i // 4, here=1)).reshape(2, 4)
+    mesh = Mesh(devices, ("x", "y"))
+    assert mesh.is_multi_process
+    assert mesh.local_devices == list(devices[1])
+    assert mesh.local_mesh is Mesh(devices[1:], ("x", "y"))
+    assert mesh.local_mesh is mesh.process_mesh(1)
+    assert mesh.process_mesh(0) is Mesh(devices[:1], ("x", "y"))
+
+
+def test_a_process_that_has_no_block_of_the_mesh():
+    mesh = Mesh(fakes(4, lambda i: i % 2), "x")
+    assert error_of(ValueError, lambda: mesh.local_mesh) == (
+        "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
+        "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
+        "as make_mesh does."
+    )
+    assert error_of(ValueError, mesh.process_mesh, 5) == "process 5 has no devices in Mesh('x': 4)."
+
+
+# -------------------------------------------------------------------------------- scope
+
+
+def test_scope_nests_and_a_mesh_may_be_entered_again():
     outer, inner = Mesh(grid(4), "x"), Mesh(grid(2, 2), ("y", "z"))
     root = current()
     with outer as entered:
@@ -145,10 +175,15 @@ def test_scope():
             assert current().mesh is inner
         assert current().mesh is outer
     assert current() is root
+
+
+def test_scope_ends_when_an_error_passes():
     with pytest.raises(KeyError), Mesh(grid(4), "x"):
         raise KeyError
     assert current().mesh is None
-    # Decorator.
+
+
+def test_decorator():
     mesh = Mesh(grid(4), "x")
 
     @mesh
@@ -185,7 +220,7 @@ def test_threads_have_their_own_scope():
     assert seen == [[None, *[mesh] * 20, None] for mesh in meshes]
 
 
-def test_scopes_that_are_refused():
+def test_leaving_out_of_order():
     outer, inner = Mesh(grid(4), "x"), Mesh(grid(2), "y")
     with outer:
         with inner, pytest.raises(RuntimeError) as error:
@@ -196,7 +231,9 @@ def test_scopes_that_are_refused():
         )
     with pytest.raises(RuntimeError, match="no mesh is entered here"):
         outer.__exit__(None, None, None)
-    # A mesh may not hide an axis of something else.
+
+
+def test_a_mesh_may_not_hide_an_axis_of_something_else():
     mesh = Mesh(grid(4), "i")
     with current().replace(axes=(NamedAxis("i", 3),)).entered():
         for enter in mesh.__enter__, lambda: sw.set_mesh(mesh):
@@ -207,25 +244,12 @@ def test_scopes_that_are_refused():
             assert current().mesh is None
     with mesh, current().replace(axes=(NamedAxis("i", 4),)).entered(), mesh:  # the mesh's own axis
         assert current().mesh is mesh
-    # Meshes that must not be entered.
-    mesh = Mesh(np.array([FakeDevice(0)]), ("x",))
-    with disallow_mesh_context_manager(True), pytest.raises(RuntimeError) as error, mesh:
-        pass
-    assert str(error.value) == (
-        "Mesh('x': 1) cannot be entered with `with mesh:`, as the flag "
-        "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
-    )
-    with mesh:
-        assert current().mesh is mesh
-    with pytest.raises(ValueError) as error, AbstractMesh((4,), ("x",), AUTO):
-        pass
-    assert str(error.value) == (
-        "AbstractMesh('x': 4) cannot be entered: it has no devices. Enter a Mesh, or put an "
-        "abstract mesh in scope with use_abstract_mesh."
-    )
 
 
-def test_abstract_meshes():
+# ------------------------------------------------------------------------------- abstract
+
+
+def test_abstract_mesh_has_the_axes():
     mesh = Mesh(grid(4, 2), ("x", "y"))
     abstract = mesh.abstract_mesh
     assert abstract is AbstractMesh((4, 2), ("x", "y"), AUTO)
@@ -236,10 +260,6 @@ def test_abstract_meshes():
     assert (abstract.shape, abstract.size, abstract.empty) == ({"x": 4, "y": 2}, 8, False)
     assert abstract.update_axis_types({"y": MANUAL}).axis_types == (AUTO, MANUAL)
     assert abstract.update(axis_sizes=(1, 2)).shape == {"x": 1, "y": 2}
-    for kind in (AbstractMesh, jax.sharding.AbstractMesh):
-        none, some = kind((), ()), kind((2, 4), ("x", "y"))
-        assert (none.empty, none.size) == (True, 0)
-        assert (some.empty, some.size) == (False, 8)
 
 
 @pytest.mark.parametrize(
@@ -253,27 +273,23 @@ def test_abstract_mesh_has_no_devices(name):
     )
 
 
-def test_meshes_that_are_made():
+def test_abstract_mesh_is_no_scope():
+    with pytest.raises(ValueError) as error, AbstractMesh((4,), ("x",), AUTO):
+        pass
+    assert str(error.value) == (
+        "AbstractMesh('x': 4) cannot be entered: it has no devices. Enter a Mesh, or put an "
+        "abstract mesh in scope with use_abstract_mesh."
+    )
+
+
+# --------------------------------------------------------------------------------- making
+
+
+def test_make_mesh_takes_the_first_devices_in_order():
     mesh = make_mesh((2, 3), ("x", "y"), devices=fakes(8))
     np.testing.assert_array_equal(mesh.device_ids, [[0, 1, 2], [3, 4, 5]])
     assert make_mesh((2,), "x", devices=fakes(2), axis_types=AUTO) is Mesh(grid(2), "x")
     np.testing.assert_array_equal(create_device_mesh((2, 2), fakes(4)), grid(2, 2))
-    # Meshes of several processes.
-    devices = np.array(fakes(8, lambda i: i // 4, here=1)).reshape(2, 4)
-    mesh = Mesh(devices, ("x", "y"))
-    assert mesh.is_multi_process
-    assert mesh.local_devices == list(devices[1])
-    assert mesh.local_mesh is Mesh(devices[1:], ("x", "y"))
-    assert mesh.local_mesh is mesh.process_mesh(1)
-    assert mesh.process_mesh(0) is Mesh(devices[:1], ("x", "y"))
-    # A process that has no block of the mesh.
-    mesh = Mesh(fakes(4, lambda i: i % 2), "x")
-    assert error_of(ValueError, lambda: mesh.local_mesh) == (
-        "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
-        "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
-        "as make_mesh does."
-    )
-    assert error_of(ValueError, mesh.process_mesh, 5) == "process 5 has no devices in Mesh('x': 4)."
 
 
 @pytest.mark.parametrize(
@@ -325,3 +341,36 @@ def test_meshes_that_are_made():
 )  # fmt: skip
 def test_errors(make, kind, message):
     assert error_of(kind, make) == message
+
+
+def test_thousands_of_devices_are_compared_by_identity():
+    devices = np.array(fakes(8192)).reshape(64, 128)
+    mesh = Mesh(devices, ("x", "y"))
+    assert Mesh(devices, ("x", "y")) is mesh
+    assert type(mesh).__eq__ is object.__eq__
+    assert type(mesh).__hash__ is object.__hash__
+    assert (mesh.size, mesh.device_ids[-1, -1], len(mesh.local_devices)) == (8192, 8191, 8192)
+
+
+def test_threads_get_the_same_object():
+    made = at_once(lambda: [Mesh(grid(2, 2), (f"a{i}", "b")) for i in range(50)])
+    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+
+
+def test_abstract_meshes_without_axes_are_empty():
+    for kind in (AbstractMesh, jax.sharding.AbstractMesh):
+        none, some = kind((), ()), kind((2, 4), ("x", "y"))
+        assert (none.empty, none.size) == (True, 0)
+        assert (some.empty, some.size) == (False, 8)
+
+
+def test_meshes_that_must_not_be_entered():
+    mesh = Mesh(np.array([FakeDevice(0)]), ("x",))
+    with disallow_mesh_context_manager(True), pytest.raises(RuntimeError) as error, mesh:
+        pass
+    assert str(error.value) == (
+        "Mesh('x': 1) cannot be entered with `with mesh:`, as the flag "
+        "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
+    )
+    with mesh:
+        assert current().mesh is mesh

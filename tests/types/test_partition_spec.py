@@ -30,25 +30,22 @@ def test_entries_and_equality_are_those_of_jax(a, b):
     assert tuple(P(*a) + P(*b)) == tuple(theirs + others)
 
 
-def test_identity_and_equality():
+def test_equal_specs_are_one_object():
     assert P("x", None) is P("x", None)
     assert P(("x",), ()) is P(["x"], None)
     assert P("x", unreduced={"y"}) is P("x", unreduced=frozenset("y"))
     assert P("x") is not P("x", None)
     assert len({P("x"), P(("x",)), P("x", None)}) == 2
+
+
+def test_equals_nothing_but_specs():
     assert P("x") != ("x",)
     assert P("x") != "x"
     assert P("x") != P("x", unreduced={"y"})
     assert P("x", reduced={"y"}) != P("x", unreduced={"y"})
-    names = [f"axis{i}" for i in range(200)]
-    made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
-    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
-    spec = P("x", unreduced={"y"})
-    assert spec.update(partitions=("z",)) is P("z", unreduced={"y"})
-    assert spec.update(unreduced=frozenset()) is P("x")
 
 
-def test_sequence_and_dims():
+def test_is_a_sequence():
     spec = P("x", None, ("a", "b"))
     assert len(spec) == 3
     assert list(spec) == ["x", None, ("a", "b")]
@@ -58,50 +55,30 @@ def test_sequence_and_dims():
     assert spec.axes == ("x", "a", "b")
     assert ("c", *spec) == tuple(("c",) + spec)
     assert spec + ("c",) is P("x", None, ("a", "b"), "c")
-    # Dims pads and flattens.
-    spec = P("x", None, ("a", "b"), UNCONSTRAINED)
-    assert spec.dims(5) == (("x",), (), ("a", "b"), (), ())
-    assert spec.dims(5) is spec.dims(5)
-    assert message(ValueError, lambda: P("x", None).dims(1)) == (
-        "P('x', None) has 2 entries, but the array has only 1 dimension. "
-        "Remove entries from the end of the spec."
-    )
 
 
-def test_text_and_kinds():
+def test_prints():
     assert repr(P()) == "P()"
     assert repr(P("x", None, ("a", "b"))) == "P('x', None, ('a', 'b'))"
     assert (
         repr(P(P.UNCONSTRAINED, unreduced={"b", "a"})) == "P(UNCONSTRAINED, unreduced={'a', 'b'})"
     )
     assert str(P("x", reduced={"y"})) == "P('x', reduced={'y'})"
-    # Immutable.
-    with pytest.raises(AttributeError) as error:
-        P("x").partitions = ()
-    assert str(error.value) == (
-        "cannot assign to 'partitions': a PartitionSpec is immutable; "
-        "make a new one with P(...) or spec.update(...)."
-    )
-    with pytest.raises(AttributeError, match="cannot delete 'reduced'"):
-        del P("x").reduced
-    # Kinds of unreduced values.
-    assert P("x", unreduced={"y"}).unreduced_kind is UnreducedKind.sum
-    assert P("x").unreduced_kind is None
-    summed = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.sum)
-    assert summed is P("x", unreduced={"y"})
-    assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
-    assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
-        "unreduced_kind=sum of a PartitionSpec requires unreduced axes: add "
-        "unreduced={...}, or leave it out."
-    )
-    assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
-        "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
-    )
-    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
-        "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
-        "sums; partial maxima are not supported. Leave both out and reduce directly: "
-        "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
-        "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
+
+
+def test_update_replaces_parts():
+    spec = P("x", unreduced={"y"})
+    assert spec.update(partitions=("z",)) is P("z", unreduced={"y"})
+    assert spec.update(unreduced=frozenset()) is P("x")
+
+
+def test_dims_pads_and_flattens():
+    spec = P("x", None, ("a", "b"), UNCONSTRAINED)
+    assert spec.dims(5) == (("x",), (), ("a", "b"), (), ())
+    assert spec.dims(5) is spec.dims(5)
+    assert message(ValueError, lambda: P("x", None).dims(1)) == (
+        "P('x', None) has 2 entries, but the array has only 1 dimension. "
+        "Remove entries from the end of the spec."
     )
 
 
@@ -112,8 +89,19 @@ def test_copies_and_pickles_are_the_same_object(spec):
     assert copy.deepcopy([spec])[0] is spec
 
 
+def test_immutable():
+    with pytest.raises(AttributeError) as error:
+        P("x").partitions = ()
+    assert str(error.value) == (
+        "cannot assign to 'partitions': a PartitionSpec is immutable; "
+        "make a new one with P(...) or spec.update(...)."
+    )
+    with pytest.raises(AttributeError, match="cannot delete 'reduced'"):
+        del P("x").reduced
+
+
 @pytest.mark.parametrize(
-    ("make", "kind", "text"),
+    ("make", "kind", "message"),
     [
         (lambda: P({}), TypeError,
          "a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of axis "
@@ -136,5 +124,32 @@ def test_copies_and_pickles_are_the_same_object(spec):
          "An axis may be used only once in a spec."),
     ],
 )  # fmt: skip
-def test_errors(make, kind, text):
-    assert message(kind, make) == text
+def test_errors(make, kind, message):
+    assert message(kind, make) == message
+
+
+def test_threads_get_the_same_object():
+    names = [f"axis{i}" for i in range(200)]
+    made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
+    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+
+
+def test_kinds_of_unreduced_values():
+    assert P("x", unreduced={"y"}).unreduced_kind is UnreducedKind.sum
+    assert P("x").unreduced_kind is None
+    summed = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.sum)
+    assert summed is P("x", unreduced={"y"})
+    assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
+    assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
+        "unreduced_kind=sum of a PartitionSpec requires unreduced axes: add "
+        "unreduced={...}, or leave it out."
+    )
+    assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
+        "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
+    )
+    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
+        "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
+        "sums; partial maxima are not supported. Leave both out and reduce directly: "
+        "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
+        "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
+    )

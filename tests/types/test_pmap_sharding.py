@@ -22,7 +22,7 @@ from tests.helpers.errors import message as error_of
 WHOLE = slice(None)
 
 
-def test_default_and_identity():
+def test_default_gives_each_device_an_index():
     assert Public is PmapSharding
     devices = sw.devices()
     rows = PmapSharding.default((8, 3))
@@ -38,18 +38,9 @@ def test_default_and_identity():
     copies = PmapSharding.default((3, 4), None, devices[:2])
     assert copies.is_fully_replicated
     assert copies.devices == tuple(devices[:2])
-    # Identity and repr.
-    rows = PmapSharding.default((2,))
-    assert pickle.loads(pickle.dumps(rows)) is rows
-    assert rows.with_memory_kind(rows.memory_kind) is rows
-    assert rows.with_memory_kind("unpinned_host").memory_kind == "unpinned_host"
-    assert repr(rows) == (
-        "PmapSharding(2 devices, ShardingSpec(sharding=(Unstacked(size=2),), "
-        "mesh_mapping=(ShardedAxis(axis=0),)))"
-    )
 
 
-def test_cuts_and_arrays():
+def test_specs_of_cuts():
     """The axes of the device grid, in the order of the mapping, against named axes."""
     spec = ShardingSpec(
         [Chunked([2, 2]), NoSharding(), Unstacked(1)],
@@ -62,12 +53,26 @@ def test_cuts_and_arrays():
     assert dict(found.devices_indices_map((8, 3, 1))) == dict(named.devices_indices_map((8, 3, 1)))
     assert found.replica_ids((8, 3, 1)) == named.replica_ids((8, 3, 1))
     assert found.is_equivalent_to(named, 3)
+
+
+def test_arrays():
     x = np.arange(24, dtype="float32").reshape(8, 3)
     rows = PmapSharding.default(x.shape)
     placed = sw.device_put(x, rows)
     assert placed.sharding is rows
     np.testing.assert_array_equal(placed.addressable_shards[2].data, x[2:3])
     np.testing.assert_array_equal(sw.jit(lambda a: a + 1)(placed), x + 1)
+
+
+def test_identity_and_repr():
+    rows = PmapSharding.default((2,))
+    assert pickle.loads(pickle.dumps(rows)) is rows
+    assert rows.with_memory_kind(rows.memory_kind) is rows
+    assert rows.with_memory_kind("unpinned_host").memory_kind == "unpinned_host"
+    assert repr(rows) == (
+        "PmapSharding(2 devices, ShardingSpec(sharding=(Unstacked(size=2),), "
+        "mesh_mapping=(ShardedAxis(axis=0),)))"
+    )
 
 
 @pytest.mark.parametrize(

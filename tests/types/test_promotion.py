@@ -72,19 +72,31 @@ def settings(mode, x64):
         yield
 
 
+# ---------------------------------------------------------------------------------- the table
+
+
 @modes
 @x64s
-def test_joins_and_result_types_agree_with_jax(mode, x64):
+def test_join_agrees_with_jax_on_every_pair(mode, x64):
     with settings(mode, x64):
         for a, b in itertools.product(PAIRS, PAIRS):
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*a), Operand(*b))
             assert outcome(lattice_join, a, b) == expected, (a, b)
             assert outcome(lattice_join, a, b) == expected, (a, b)  # from the table, with warnings
+
+
+@modes
+@x64s
+def test_join_agrees_with_jax_on_single_values(mode, x64):
     with settings(mode, x64):
         for pair in PAIRS:
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*pair))
             assert outcome(lattice_join, pair) == expected, pair
-    # Join agrees with jax on triples and longer.
+
+
+@modes
+@x64s
+def test_join_agrees_with_jax_on_triples_and_longer(mode, x64):
     with settings(mode, x64):
         rng = np.random.default_rng(0)
         for n in (3, 3, 3, 4, 12):
@@ -92,50 +104,20 @@ def test_joins_and_result_types_agree_with_jax(mode, x64):
                 pairs = [PAIRS[i] for i in rng.integers(len(PAIRS), size=n)]
                 expected = outcome(jax_dtypes.lattice_result_type, *(Operand(*p) for p in pairs))
                 assert outcome(lattice_join, *pairs) == expected, pairs
+
+
+@modes
+@x64s
+def test_promote_types_agrees_with_jax_on_every_pair(mode, x64):
     with settings(mode, x64):
         for a, b in itertools.product([*ALL, int, float, complex], repeat=2):
             expected = outcome(jax.numpy.promote_types, a, b)
             assert outcome(promote_types, a, b) == expected, (a, b)
-    # Result type agrees with jax.
-    with settings(mode, x64):
-        for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
-            # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
-            expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
-            found, _ = outcome(result_type, *args, return_weak_type_flag=True)
-            assert found == expected, args
-            if found != "error":
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    assert result_type(*args) == found[0]
 
 
-def test_result_types_and_their_errors():
+def test_promote_types_takes_every_spelling():
     assert promote_types("int8", np.float16) == promote_types(bool, "float16") == F16
     assert promote_types(None, "int8") == jax.numpy.promote_types(None, "int8") == F64
-    # Strict promotion says what mixes.
-    with numpy_dtype_promotion("strict"):
-        assert lattice_join((F16, False), (F32, True)) == (F16, False)
-        assert join_error((F32, False), (I32, False), (F32, True)) == (
-            "float32, int32 and weak float32 do not mix while numpy_dtype_promotion is 'strict'. "
-            "Cast one of them with x.astype(...), or set numpy_dtype_promotion to 'standard' here."
-        )
-    assert lattice_join((F32, False), (I32, False)) == (F32, False)
-    assert issubclass(TypePromotionError, TypeError)
-    assert issubclass(TypePromotionError, ValueError)
-    with pytest.raises(ValueError) as info:
-        result_type()
-    assert str(info.value) == "result_type expects at least one array, scalar or dtype; got none."
-    # Narrowing a wide result warns each time.
-    for _ in range(2):
-        with pytest.warns(UserWarning) as record:
-            assert lattice_join((F64, False), (F32, True)) == (F32, False)
-        assert [str(w.message) for w in record] == [
-            "float64 and weak float32 promote to float64, which is narrowed to float32 while "
-            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True)."
-        ]
-        assert record[0].filename == __file__
-    assert lattice_join((F64, False), (F64, False)) == (F64, False)
-    assert lattice_join((I64, False), (U64, False)) == (F32, True)
 
 
 ARGUMENTS = [
@@ -171,6 +153,23 @@ ARGUMENTS = [
     Operand(BF16, True),
 ]
 
+
+@modes
+@x64s
+def test_result_type_agrees_with_jax(mode, x64):
+    with settings(mode, x64):
+        for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
+            # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
+            expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
+            found, _ = outcome(result_type, *args, return_weak_type_flag=True)
+            assert found == expected, args
+            if found != "error":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert result_type(*args) == found[0]
+
+
+# ------------------------------------------------------------------------------------- algebra
 
 pairs = st.sampled_from(PAIRS)
 strong_pairs = st.sampled_from([(dtype, False) for dtype in ALL])
@@ -216,6 +215,9 @@ def test_a_python_scalar_never_widens_a_dtype_of_its_kind(pair, scalar):
             assert lattice_join(pair, dtype_and_weak(scalar)) == pair
 
 
+# ------------------------------------------------------------------------ values and their dtypes
+
+
 @x64s
 def test_dtype_and_weak_of_values(x64):
     class Number(enum.IntEnum):
@@ -242,7 +244,7 @@ def test_dtype_and_weak_of_values(x64):
         assert dtype_and_weak(Operand("float16", True)) == (F16, True)
 
 
-def test_what_is_no_value_and_scalar_types():
+def test_dtype_and_weak_refuses_what_is_no_value():
     for value, message in [
         ([1, 2], "got a list. Convert a sequence with `shardwise.numpy.asarray` first."),
         ((1,), "got a tuple. Convert a sequence with `shardwise.numpy.asarray` first."),
@@ -254,7 +256,9 @@ def test_what_is_no_value_and_scalar_types():
         with pytest.raises(TypeError) as info:
             dtype_and_weak(value)
         assert str(info.value) == f"expected an array or a Python or NumPy scalar, {message}"
-    # Scalar types.
+
+
+def test_scalar_types():
     assert [scalar_type_of(d) for d in ("bool", "int4", np.uint8, BF16, "complex64")] == [
         bool,
         int,
@@ -277,13 +281,16 @@ def test_what_is_no_value_and_scalar_types():
     assert str(info.value) == "elements of key<fry> have no Python scalar type."
 
 
+# ----------------------------------------------------------------------- what does not promote
+
+
 def join_error(*operands):
     with pytest.raises(TypePromotionError) as info:
         lattice_join(*operands)
     return str(info.value)
 
 
-def test_extended_and_narrow_dtypes():
+def test_extended_dtypes_meet_only_themselves():
     same = ExtendedDType("pair", (2,), F32), ExtendedDType("pair", (2,), F32)
     for a, b in [(KEY, KEY), (float0, float0), same]:
         assert lattice_join((a, False), (b, False)) == (a, False)
@@ -304,7 +311,9 @@ def test_extended_and_narrow_dtypes():
         "They combine only with their own dtype."
     )
     assert join_error((KEY, False), (KeyDType("rbg", (4,)), False)).startswith("key<fry> and key<r")
-    # Narrow dtypes say what to do.
+
+
+def test_narrow_dtypes_say_what_to_do():
     float8, float4 = np.dtype("float8_e4m3fn"), np.dtype("float4_e2m1fn")
     rule = (
         "do not promote to a common dtype: floats of 8 bits or fewer and integers of 4 bits or "
@@ -320,3 +329,37 @@ def test_extended_and_narrow_dtypes():
     assert error_of(TypePromotionError, promote_types, "int4", "int8") == (
         f"int4 and int8 {rule} Cast them, for example with x.astype('int8')."
     )
+
+
+def test_strict_promotion_says_what_mixes():
+    with numpy_dtype_promotion("strict"):
+        assert lattice_join((F16, False), (F32, True)) == (F16, False)
+        assert join_error((F32, False), (I32, False), (F32, True)) == (
+            "float32, int32 and weak float32 do not mix while numpy_dtype_promotion is 'strict'. "
+            "Cast one of them with x.astype(...), or set numpy_dtype_promotion to 'standard' here."
+        )
+    assert lattice_join((F32, False), (I32, False)) == (F32, False)
+
+
+def test_errors_are_type_errors_and_as_in_jax_value_errors():
+    assert issubclass(TypePromotionError, TypeError)
+    assert issubclass(TypePromotionError, ValueError)
+
+
+def test_narrowing_a_wide_result_warns_each_time():
+    for _ in range(2):
+        with pytest.warns(UserWarning) as record:
+            assert lattice_join((F64, False), (F32, True)) == (F32, False)
+        assert [str(w.message) for w in record] == [
+            "float64 and weak float32 promote to float64, which is narrowed to float32 while "
+            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True)."
+        ]
+        assert record[0].filename == __file__
+    assert lattice_join((F64, False), (F64, False)) == (F64, False)
+    assert lattice_join((I64, False), (U64, False)) == (F32, True)
+
+
+def test_result_type_of_nothing():
+    with pytest.raises(ValueError) as info:
+        result_type()
+    assert str(info.value) == "result_type expects at least one array, scalar or dtype; got none."

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import threading
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -23,7 +24,6 @@ from shardwise._src.types.sharding import (
 )
 from shardwise._src.types.tiling import Tiling
 from tests.helpers.errors import message as error_of
-from tests.helpers.threads import at_once
 
 THEIRS = jax.sharding
 GRIDS = [  # tile assignment dimensions, and whether the last one counts replicas
@@ -63,6 +63,9 @@ def mesh_of(*sizes, names="xyz", **options):
     return Mesh(np.array(FAKES[:count]).reshape(sizes), tuple(names[: len(sizes)]), **options)
 
 
+# ---------------------------------------------------------------------- strategies
+
+
 @st.composite
 def meshes(draw):
     """(our mesh, jax's) over the same devices, in any order."""
@@ -95,6 +98,9 @@ def placements(draw):
     tiles = sharding.tiling(ndim).dims
     shape = tuple(draw(st.integers(0, 3)) * count for count in tiles)
     return sharding, THEIRS.NamedSharding(theirs, THEIRS.PartitionSpec(*spec)), shape
+
+
+# ------------------------------------------------------------------- index arithmetic
 
 
 @settings(max_examples=300)
@@ -143,7 +149,7 @@ def test_equivalence_is_that_of_jax(a, b, data):
     assert ours[1].is_equivalent_to(ours[0], 3) == expected
 
 
-def test_equivalence_and_tiles():
+def test_equivalence_between_kinds():
     mesh, one = mesh_of(4, 2), mesh_of(1)
     rows = NamedSharding(mesh, P("x"))
     assert rows.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
@@ -161,20 +167,9 @@ def test_equivalence_and_tiles():
     assert not partial.is_equivalent_to(NamedSharding(explicit, P()), 1)
     assert not partial.is_fully_replicated
     assert rows.is_equivalent_to(NamedSharding(explicit, P("x")), 1)
-    # Tiles that no spec gives.
-    mesh = mesh_of(4, 2)
-    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
-    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
-    assert spec_from_tiles(mesh, (4,), range(4), False) is None
-    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
-    assert spec_from_tiles(mesh, (), (), False) is P()
-    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
-    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
-    # Replicas of a tile may be listed in any order.
-    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
 
 
-def test_sizes_that_do_not_divide():
+def test_uneven_sizes_follow_the_ceil_rule():
     mesh = Mesh(FAKES[:8], "uneven")
     for size in range(20):
         sharding = NamedSharding(mesh, P("uneven"))
@@ -192,21 +187,15 @@ def test_sizes_that_do_not_divide():
     assert NamedSharding(mesh, P(None, "uneven")).indices((3, 9))[5] == (
         slice(None), slice(9, 9),
     )  # fmt: skip
-    # Shapes are given back where nothing is padded.
-    rows = NamedSharding(mesh_of(4, 2), P("x"))
-    for _ in range(2):
-        shape = tuple([8, 3])
-        assert rows.padded_shape(shape) is shape
-    assert rows.padded_shape([7, 3]) == (8, 3)
-    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
-    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
 
 
-def test_indices_of_some_dimensions_and_devices():
+def test_indices_of_unconstrained_dimensions_are_whole():
     sharding = NamedSharding(mesh_of(4, 2), P(UNCONSTRAINED, "x"))
     assert sharding.shard_shape((3, 8)) == (3, 2)
     assert sharding.indices((3, 8))[2] == (slice(None), slice(2, 4))
-    # Devices of other processes.
+
+
+def test_devices_of_other_processes():
     devices = [FakeDevice(i, process=i // 2) for i in range(4)]
     sharding = NamedSharding(Mesh(devices, "x"), P("x"))
     assert not sharding.is_fully_addressable
@@ -216,7 +205,9 @@ def test_indices_of_some_dimensions_and_devices():
         devices[0]: (slice(0, 2),), devices[1]: (slice(2, 4),),
     }  # fmt: skip
     assert len(sharding.devices_indices_map((8,))) == 4
-    # Thousands of devices share indices.
+
+
+def test_thousands_of_devices_share_indices():
     mesh = mesh_of(64, 16, 8)
     sharding = NamedSharding(mesh, P("x", "z"))
     shape = [640, 80]
@@ -232,6 +223,9 @@ def test_indices_of_some_dimensions_and_devices():
     np.testing.assert_array_equal(ids, np.broadcast_to(np.arange(16)[:, None], (64, 16, 8)))
     with pytest.raises(TypeError):
         index_map[FAKES[0]] = ()
+
+
+# ---------------------------------------------------------------------------- tilings
 
 
 @settings(max_examples=200)
@@ -292,7 +286,23 @@ def _all_specs(names, ndim):
     return {P(*spec) for spec in found}
 
 
-def test_identity_and_text():
+def test_tiles_that_no_spec_gives():
+    mesh = mesh_of(4, 2)
+    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
+    assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
+    assert spec_from_tiles(mesh, (4,), range(4), False) is None
+    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
+    assert spec_from_tiles(mesh, (), (), False) is P()
+    assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
+    assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
+    # Replicas of a tile may be listed in any order.
+    assert spec_from_tiles(mesh, (4, 2), [1, 0, 2, 3, 5, 4, 6, 7], True) is P("x")
+
+
+# ------------------------------------------------------------------------------ identity
+
+
+def test_equal_shardings_are_one_object():
     mesh = mesh_of(4, 2)
     rows = NamedSharding(mesh, P("x"))
     assert NamedSharding(mesh_of(4, 2), P(("x",))) is rows
@@ -308,17 +318,6 @@ def test_identity_and_text():
     assert GSPMDSharding(list(mesh.flat_devices), rows.tiling(2)) is tiles
     for sharding in (rows, tiles, SingleDeviceSharding(FAKES[0])):
         assert type(sharding).__hash__ is object.__hash__
-    # Prints.
-    mesh = mesh_of(4, 2)
-    rows = NamedSharding(mesh, P("x", None))
-    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
-    assert repr(rows.with_memory_kind("pinned_host")) == (
-        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
-    )
-    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
-    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
-        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
-    )
 
 
 def test_the_default_memory_kind_needs_no_name():
@@ -357,21 +356,42 @@ def test_copies_and_pickles_are_the_same_object(sharding):
     assert copy.deepcopy([sharding])[0] is sharding
 
 
+def test_prints():
+    mesh = mesh_of(4, 2)
+    rows = NamedSharding(mesh, P("x", None))
+    assert repr(rows) == "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None))"
+    assert repr(rows.with_memory_kind("pinned_host")) == (
+        "NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x', None), memory_kind='pinned_host')"
+    )
+    assert repr(SingleDeviceSharding(FAKES[1])) == "SingleDeviceSharding(device=Fake(1))"
+    assert repr(GSPMDSharding(FAKES[:8], rows.tiling(2))) == (
+        "GSPMDSharding(8 devices, tiles=(4, 1), replicas=2)"
+    )
+
+
 def test_threads_get_the_same_object():
     mesh = Mesh(FAKES[:8], "threads")
+    made: list[list[Sharding]] = [[] for _ in range(4)]
+    gate = threading.Barrier(4)
 
-    def work():
-        out: list[Sharding] = []
+    def work(out):
+        gate.wait()
         for i in range(50):
             out.append(NamedSharding(mesh, P(*[None] * i, "threads")))
             out.append(GSPMDSharding(FAKES[: i + 1], Tiling((i + 1,), (i + 1,), (0,), False)))
             out.append(SingleDeviceSharding(FAKES[i]))
             assert len(out[-3].indices((8,) * (i + 1))) == 8
-        return out
 
-    made = at_once(work)
+    threads = [threading.Thread(target=work, args=(out,)) for out in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert [len(out) for out in made] == [150] * 4
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+
+
+# ------------------------------------------------------------------------ without devices
 
 
 def test_abstract_mesh_knows_shapes_but_no_devices():
@@ -392,6 +412,9 @@ def test_abstract_mesh_knows_shapes_but_no_devices():
     ):
         with pytest.raises(ValueError, match=r"AbstractMesh\('x': 4, 'y': 2\) has no devices"):
             fails()
+
+
+# --------------------------------------------------------------------------- own shardings
 
 
 class Diagonal(Sharding):
@@ -426,6 +449,9 @@ def test_a_sharding_of_ones_own():
         "divisible by 4, the number of tiles along it. "
         "Pad the dimension to 8, or shard it another way."
     )
+
+
+# ------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -525,3 +551,13 @@ def _check_parts(sharding, shape, step):
         assert key not in seen
         seen.add(key)
     np.testing.assert_array_equal(holders, 1)
+
+
+def test_shapes_are_given_back_where_nothing_is_padded():
+    rows = NamedSharding(mesh_of(4, 2), P("x"))
+    for _ in range(2):
+        shape = tuple([8, 3])
+        assert rows.padded_shape(shape) is shape
+    assert rows.padded_shape([7, 3]) == (8, 3)
+    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
+    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()

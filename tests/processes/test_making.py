@@ -1,13 +1,25 @@
-"""Values that should be the same in all processes, and differ: `check_replicas` says so."""
+"""Constructors, over meshes with several device orders."""
 
 import re
 
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.programs import run_processes
+from tests.helpers.processes import run_processes
+from tests.processes.running import agrees, cases
+
+
+@cases("making")
+def test_making(count, part):
+    agrees("making", count, part)
+
 
 DIFFERENT = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 sw.config.update("check_replicas", True)
 mesh = Mesh(np.array(sw.devices()).reshape(2, 2), ("x", "y"))
 same, parts = np.arange(4.0), np.arange(4.0) + sw.process_index()
@@ -30,6 +42,11 @@ except sw.errors.ProcessFailureError as error:
 
 MAKERS = ["device_put", "make_array_from_callback", "make_array_from_process_local_data"]
 USED = """
+import sys
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
 sw.config.update("check_replicas", True)
 me, s = sw.process_index(), NamedSharding(Mesh(sw.devices(), ("x",)), P("x"))
 x = jnp.arange(4.0, device=s)
