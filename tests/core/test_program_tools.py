@@ -118,7 +118,7 @@ def test_rewriting_adds_equations_after_those_of_a_program():
     program = program_of(jnp.sin, X)
     new = Rewriting(program.eqns)
     out = new.bind(OPS["neg"], *program.outvars)
-    whole = program.replace(outvars=[out], equations=new.eqns)
+    whole = program.replace(outvars=[out], eqns=new.eqns)
     check_program(whole)
     assert names(program) == ["sin"] and names(whole) == ["sin", "neg"]
 

@@ -44,7 +44,7 @@ CALLS = {
         lambda: jnp.intersect1d(sw.random.key(0), sw.random.key(1)),
         ["intersect1d", "check_domain"],
     ),
-    "method": (lambda: jnp.asarray(A).sum(axis=3), ["sum", "sum", "canonical_axis"]),
+    "method": (lambda: jnp.asarray(A).sum(axis=3), ["sum", "sum", "_reduce", "canonical_axis"]),
     "index": (lambda: jnp.asarray(A)[0, 0, 0], ["_too_many"]),
     "at": (lambda: jnp.asarray(A).at[0].set(np.ones(9)), ["set", "_in_shape"]),
     "lax": (lambda: lax.add(A, B), ["add", "common_shape"]),

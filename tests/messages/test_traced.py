@@ -165,7 +165,7 @@ def test_what_arrays_have_and_traced_values_do_not():
     assert error_of(AttributeError, lambda: sw.jit(lambda a: a.addressable_shards)(V)) == (
         "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
         f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "
-        "(test_what_arrays_have_and_traced_values_do_not)). Query the arrays outside of the "
+        "(<lambda>)). Query the arrays outside of the "
         "function; `typeof(x)` gives the type, with the sharding over explicit mesh axes."
     )
     fails(
