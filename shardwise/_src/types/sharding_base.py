@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,26 +33,6 @@ from shardwise._src.types.tiling import (
 Shape = tuple[int, ...]
 SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
 SMALL_REMEMBERED = 1024  # per sharding, for entries of a few numbers
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _cached_by_shape(limit: int) -> Callable[[F], F]:
-    """Caches the results of a method of a shape, separately for each sharding."""
-
-    def decorate(method: F) -> F:
-        name = f"_cached_{method.__name__}"
-
-        @wraps(method)
-        def found(self: Sharding, global_shape: Sequence[int]) -> Any:
-            cache = self.__dict__.get(name)
-            if cache is None:
-                cache = self.__dict__[name] = lru_cache(limit)(partial(method, self))
-            return cache(tuple(global_shape))
-
-        return cast("F", found)
-
-    return decorate
 
 
 class Sharding:
@@ -237,26 +217,20 @@ class Sharding:
 
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
         """The shape of the first shard, ceil(n/k) in each dimension: of all shards, if even."""
-        self.check_rank(len(global_shape))
-        return self.tile_shape(global_shape)
+        shape = tuple(global_shape)
+        self.check_rank(len(shape))
+        return self._cached_tile_shape(shape)
 
     def check_rank(self, ndim: int) -> None:
         """Raises ValueError if the sharding is for arrays of another rank."""
 
-    @_cached_by_shape(SMALL_REMEMBERED)
     def tile_shape(self, stored: Sequence[int]) -> Shape:
         """`shard_shape` of an array as stored, where elements may have dimensions too."""
-        return tuple(map(tile_size, stored, self.tiling(len(stored)).dims))
-
-    @_cached_by_shape(SMALL_REMEMBERED)
-    def _padding(self, shape: Sequence[int]) -> Shape | None:
-        tiles = self.tiling(len(shape)).dims
-        padded = tuple(tile_size(n, k) * k for n, k in zip(shape, tiles, strict=True))
-        return None if padded == shape else padded
+        return self._cached_tile_shape(tuple(stored))
 
     def is_even(self, global_shape: Sequence[int]) -> bool:
         """Whether each dimension is divisible by its number of tiles: all shards are equal."""
-        return self._padding(global_shape) is None
+        return self._cached_padding(tuple(global_shape)) is None
 
     def padded_shape(self, global_shape: Sequence[int]) -> Shape:
         """The shape rounded up to full shards: k·ceil(n/k) in each dimension.
@@ -264,62 +238,33 @@ class Sharding:
         If that equals the shape, the same tuple is returned.
         """
         shape = tuple(global_shape)
-        return self._padding(shape) or shape
+        return self._cached_padding(shape) or shape
 
-    @_cached_by_shape(SHAPES_REMEMBERED)
     def indices(self, global_shape: Sequence[int]) -> tuple[Index, ...]:
         """The index that each device holds, in the order of `devices`."""
-        shape = tuple(global_shape)
-        tiling = self.tiling(len(shape))
-        tiles = tile_indices(shape, tiling.dims)  # shared among replicas
-        found = tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
-        if not self._defines("tiling"):
-            self._check_mapped(shape, found)
-        return found
+        return self._cached_indices(tuple(global_shape))
 
-    @_cached_by_shape(SHAPES_REMEMBERED)
     def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
         """Device → the index it holds of an array of this shape: a slice for each dimension."""
-        self.check_rank(len(global_shape))
-        return MappingProxyType(dict(zip(self.devices, self.indices(global_shape), strict=True)))
+        return self._cached_index_map(tuple(global_shape))
 
-    @_cached_by_shape(SHAPES_REMEMBERED)
     def addressable_devices_indices_map(
         self, global_shape: Sequence[int]
     ) -> Mapping[Device, Index]:
         """`devices_indices_map`, for the devices of this process."""
-        self.check_rank(len(global_shape))
-        devices, indices = self.devices, self.indices(global_shape)
-        return MappingProxyType({devices[i]: indices[i] for i in self.addressable_positions})
+        return self._cached_local_index_map(tuple(global_shape))
 
-    @_cached_by_shape(SHAPES_REMEMBERED)
     def replica_ids(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         """For each of `devices`, the number of earlier ones that hold the same index."""
-        return tuple(replica_ids(tuple(global_shape), self.tiling(len(global_shape))))
+        return self._cached_replica_ids(tuple(global_shape))
 
-    @_cached_by_shape(SHAPES_REMEMBERED)
     def distinct(self, global_shape: Sequence[int]) -> tuple[tuple[Index, ...], tuple[int, ...]]:
         """The distinct indices that this process holds, and positions that hold them."""
-        indices, replicas = self.indices(global_shape), self.replica_ids(global_shape)
-        seen: dict[Any, int] = {}
-        for i in self.addressable_positions:
-            key = tuple([(s.start, s.stop) for s in indices[i]])
-            if key not in seen or replicas[i] == 0:
-                seen[key] = i
-        positions = tuple(seen.values())
-        return tuple([indices[i] for i in positions]), positions
+        return self._cached_distinct(tuple(global_shape))
 
     def is_held_here(self, global_shape: Sequence[int]) -> bool:
         """Whether the devices of this process hold every element of an array of this shape."""
-        return self.is_fully_addressable or self._covers(global_shape)
-
-    @_cached_by_shape(SHAPES_REMEMBERED)
-    def _covers(self, shape: Sequence[int]) -> bool:
-        sizes = [
-            math.prod([len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True)])
-            for index in self.distinct(shape)[0]
-        ]
-        return sum(sizes) == math.prod(shape)
+        return self.is_fully_addressable or self._cached_is_held_here(tuple(global_shape))
 
     def tile_assignment(self, ndim: int) -> NDArray[np.intp]:
         """The positions in `devices` that hold each tile, as a grid; replicas come last."""
@@ -341,6 +286,85 @@ class Sharding:
         """For messages: the full layout, what splits dimension `dim`, and what to do instead."""
         del dim, ndim
         return repr(self), "the number of tiles along it", "or shard it another way"
+
+    @cached_property
+    def _cached_tile_shape(self) -> Callable[[Shape], Shape]:
+        def tile_shape(shape: Shape) -> Shape:
+            tiles = self.tiling(len(shape)).dims
+            return tuple(map(tile_size, shape, tiles))
+
+        return lru_cache(SMALL_REMEMBERED)(tile_shape)
+
+    @cached_property
+    def _cached_padding(self) -> Callable[[Shape], Shape | None]:
+        def padding(shape: Shape) -> Shape | None:
+            tiles = self.tiling(len(shape)).dims
+            padded = tuple(tile_size(n, k) * k for n, k in zip(shape, tiles, strict=True))
+            return None if padded == shape else padded
+
+        return lru_cache(SMALL_REMEMBERED)(padding)
+
+    @cached_property
+    def _cached_indices(self) -> Callable[[Shape], tuple[Index, ...]]:
+        def indices(shape: Shape) -> tuple[Index, ...]:
+            tiling = self.tiling(len(shape))
+            tiles = tile_indices(shape, tiling.dims)  # shared among replicas
+            found = tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
+            if not self._defines("tiling"):
+                self._check_mapped(shape, found)
+            return found
+
+        return lru_cache(SHAPES_REMEMBERED)(indices)
+
+    @cached_property
+    def _cached_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
+            return MappingProxyType(dict(zip(self.devices, self.indices(shape), strict=True)))
+
+        return lru_cache(SHAPES_REMEMBERED)(index_map)
+
+    @cached_property
+    def _cached_local_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def local_index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
+            devices, indices = self.devices, self.indices(shape)
+            return MappingProxyType({devices[i]: indices[i] for i in self.addressable_positions})
+
+        return lru_cache(SHAPES_REMEMBERED)(local_index_map)
+
+    @cached_property
+    def _cached_replica_ids(self) -> Callable[[Shape], tuple[int, ...]]:
+        def ids(shape: Shape) -> tuple[int, ...]:
+            return tuple(replica_ids(shape, self.tiling(len(shape))))
+
+        return lru_cache(SHAPES_REMEMBERED)(ids)
+
+    @cached_property
+    def _cached_is_held_here(self) -> Callable[[Shape], bool]:
+        def is_held_here(shape: Shape) -> bool:
+            indices, _ = self.distinct(shape)
+            sizes = [
+                math.prod([len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True)])
+                for index in indices
+            ]
+            return sum(sizes) == math.prod(shape)
+
+        return lru_cache(SHAPES_REMEMBERED)(is_held_here)
+
+    @cached_property
+    def _cached_distinct(self) -> Callable[[Shape], tuple[tuple[Index, ...], tuple[int, ...]]]:
+        def distinct(shape: Shape) -> tuple[tuple[Index, ...], tuple[int, ...]]:
+            indices, replicas = self.indices(shape), self.replica_ids(shape)
+            seen: dict[Any, int] = {}
+            for i in self.addressable_positions:
+                key = tuple([(s.start, s.stop) for s in indices[i]])
+                if key not in seen or replicas[i] == 0:
+                    seen[key] = i
+            positions = tuple(seen.values())
+            return tuple([indices[i] for i in positions]), positions
+
+        return lru_cache(SHAPES_REMEMBERED)(distinct)
 
     # -- comparison ------------------------------------------------------------------------
 
