@@ -108,8 +108,8 @@ def f(x, y=None):
     return x
 
 
-def fails(kind, message, fun, *args, **kwargs):
-    assert message(kind, lambda: fun(*args, **kwargs)) == message
+def fails(kind, expected, fun, *args, **kwargs):
+    assert message(kind, lambda: fun(*args, **kwargs)) == expected
 
 
 def test_axes_that_do_not_exist():

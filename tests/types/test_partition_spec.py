@@ -101,7 +101,7 @@ def test_immutable():
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "message"),
+    ("make", "kind", "expected"),
     [
         (lambda: P({}), TypeError,
          "a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of axis "
@@ -124,8 +124,8 @@ def test_immutable():
          "An axis may be used only once in a spec."),
     ],
 )  # fmt: skip
-def test_errors(make, kind, message):
-    assert message(kind, make) == message
+def test_errors(make, kind, expected):
+    assert message(kind, make) == expected
 
 
 def test_threads_get_the_same_object():
