@@ -382,7 +382,7 @@ def test_which_failure_is_the_first():
         "process 0 was killed by SIGSEGV. It printed no error.",
     )
     assert ending(-99) == "was killed by signal 99"
-    assert Report.from_dict(follower.to_dict()) == follower
+    assert Report.from_dict(follower._asdict()) == follower
 
 
 def test_last_words():
