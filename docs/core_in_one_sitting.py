@@ -259,7 +259,7 @@ assert np.array_equal(np.asarray(lean(x)[0]), np.asarray(wasteful(x)[0]))
 
 
 class Largest(Inside):
-    key = ()
+    name, key = "largest", ()
     types = (array_type((), np.dtype(np.float32)),)
 
     def has(self, program):

@@ -85,8 +85,8 @@ def check_gone(x, why, remedy):
     for name, use in uses.items():
         with pytest.raises(RuntimeError) as caught:
             used(use, x)
-        told = str(caught.value)
-        assert told.endswith(f"array of type f32[8,2] {why}. {remedy}"), (name, told)
+        shown = str(caught.value)
+        assert shown.endswith(f"array of type f32[8,2] {why}. {remedy}"), (name, shown)
     assert x.shape == (8, 2) and x.dtype == np.float32 and len(x) == 8 and x.ndim == 2
     assert x.sharding is not None and x.devices() and x.nbytes == 64
     assert "deleted" in repr(x) and "deleted" in str(x)
@@ -249,8 +249,8 @@ def test_memory_that_was_looked_at_is_used_again(place, look):
     np.testing.assert_array_equal(y, values * 2)
     if look == "shards, kept":
         for part in kept:
-            told = f"array of type {part.aval.str_short(True)} was donated to step, {BY}. "
-            assert message(RuntimeError, np.asarray, part) == told + donated("step")
+            shown = f"array of type {part.aval.str_short(True)} was donated to step, {BY}. "
+            assert message(RuntimeError, np.asarray, part) == shown + donated("step")
 
 
 @pytest.mark.parametrize("place", ["one", "partly replicated", "sharded"])
@@ -344,8 +344,8 @@ def test_parts_and_the_whole_that_was_made_of_them():
     assert all(p.is_deleted() for p in parts)
     with pytest.raises(RuntimeError) as caught:
         parts[0] + 1
-    told = f"array of type f32[1,2] was donated to step, {BY}. "
-    assert str(caught.value) == told + donated("step")
+    shown = f"array of type f32[1,2] was donated to step, {BY}. "
+    assert str(caught.value) == shown + donated("step")
 
 
 def test_devices_list_no_buffers():

@@ -121,7 +121,7 @@ def it_fits_into_its_time_when_everything_hangs(monkeypatch, capsys):
 
 def test_what_is_wrong_is_counted(monkeypatch, capsys):
     def bad():
-        yield Line(False, "a thing", "is broken\nin two ways", "mend it")
+        yield Line(False, "a thing", "is broken\nin two ways", "repair it")
         yield Line(True, "another", "works")
         yield Line(None, "a third", "", "buy a better one")
 
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_counted(monkeypatch, capsys):
         "things\n"
         "  !! a thing              is broken\n"
         "                          in two ways\n"
-        "                          -> mend it\n"
+        "                          -> repair it\n"
         "  ok another              works\n"
         "     a third              \n"
         "                          -> buy a better one\n"
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_counted(monkeypatch, capsys):
         "ok": False,
         "name": "a thing",
         "text": "is broken\nin two ways",
-        "advice": "mend it",
+        "advice": "repair it",
         "facts": {},
     }
     monkeypatch.setattr(doctor, "sections", lambda clock, quick: {})

@@ -236,7 +236,7 @@ def test_a_program_takes_keys():
 
 def test_functions_of_users_are_run_and_let_go():
     """Nothing created for one call is retained for another."""
-    told: list[Any] = []
+    seen: list[Any] = []
 
     def eager(op: Op, args: Any, params: dict) -> list[Any]:
         params["fun"](args[0])
@@ -249,7 +249,7 @@ def test_functions_of_users_are_run_and_let_go():
         user_code=True,
         eager=eager,
         dims=lambda op, x, *, fun: pytest.fail("has no results"),
-        effects=frozenset({"told"}),
+        effects=frozenset({"seen"}),
         jvp=lambda op, primals, tangents, **p: (op(*primals, **p), []),
         batch=lambda op, mapped, args, dims, **p: (op(*args, **p), []),
     )
@@ -260,11 +260,11 @@ def test_functions_of_users_are_run_and_let_go():
 
     class Fun:
         def __call__(self, x: Any) -> None:
-            told.append(np.shape(x))
+            seen.append(np.shape(x))
 
     for transformed in (f, sw.grad(f)):
         transformed(jnp.asarray(X), Fun())
-    assert told == [(3,), (3,)]
+    assert seen == [(3,), (3,)]
     fun = Fun()
     kept = weakref.ref(fun)
     assert staged(functools.partial(f, fun=fun), X).eqns[0].op is op  # also without results

@@ -442,3 +442,29 @@ def test_shard_maps_without_checks_communicate_nothing() -> None:
     double = sw.shard_map(lambda x: x * 2, mesh=mesh, in_specs=sw.P("i"), out_specs=sw.P("i"))
     text = sw.jit(checkify.checkify(double)).lower(np.ones(8, np.float32)).compile().as_text()
     assert "all-gather" not in text and "all-reduce" not in text
+
+
+@pytest.mark.parametrize("errors", [checkify.user_checks, checkify.all_checks], ids=["user", "all"])
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+def test_derivatives_of_checked_functions_are_those_of_their_rules(kind, errors, jitted) -> None:
+    def sine(x):
+        checkify.check(x < 2, "too large: {}", x)
+        return jnp.sin(x)
+
+    f = getattr(sw, kind)(sine)
+    if kind == "custom_jvp":
+        f.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), 100 * tangents[0]))
+    else:
+        f.defvjp(lambda x: (jnp.sin(x), None), lambda _, ct: (100 * ct,))
+
+    def checked(x):
+        error, y = checkify.checkify(f, errors=errors)(x)
+        return y, error
+
+    run = sw.grad(checked, has_aux=True)
+    run = sw.jit(run) if jitted else run
+    slope, error = run(np.float32(1))
+    assert float(slope) == 100 and error.get() is None
+    slope, error = run(np.float32(3))
+    assert float(slope) == 100 and "too large: 3.0" in error.get()

@@ -503,3 +503,8 @@ def test_an_array_that_stays_there_and_is_donated_later() -> None:
     x = sw.device_put(np.ones(4, np.float32), device)
     first, second = sw.device_put([x, x], device, donate=True)
     assert x.is_deleted() and first.tolist() == second.tolist() == [1.0] * 4
+
+
+def test_numbers_that_are_too_large_are_named() -> None:
+    error = refused(OverflowError, lambda: sw.device_put({"a": 1, "b": [2**70]}))
+    assert error.startswith("device_put: x['b'][0]: ")

@@ -72,8 +72,8 @@ def test_lines_of_gloo():
         ([b"and\rb\n"], [b"a and\rb\n"]),
     ):
         assert transport.without(came, last=False) == shown
-    told = [b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n", b"x" * 9]
-    assert transport.without(told, last=False) == told
+    lines = [b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n", b"x" * 9]
+    assert transport.without(lines, last=False) == lines
     assert transport.without([b"no end " + line], last=True) == [b"no end "]
 
 
@@ -249,8 +249,8 @@ FAILS = """
 def test_the_first_failure_ends_all_and_is_shown_last():
     done = launch("-n", "3", source=FAILS)
     assert (done.status, done.out, done.left) == (1, [], [])
-    told = [i for i, line in enumerate(done.err) if line.startswith("shardwise launch: ")]
-    (begin,) = told
+    lines = [i for i, line in enumerate(done.err) if line.startswith("shardwise launch: ")]
+    (begin,) = lines
     assert [re.sub('File ".*"', "File F", w) for w in without_pids(done.err[begin:])] == [
         "shardwise launch: process 1 (HERE) failed with exit status 1. Its last output:",
         "[1] Traceback (most recent call last):",
@@ -334,8 +334,8 @@ def one_that_is_stopped_is_named():
     options = ["--heartbeat-timeout-seconds", str(patience.seconds(2)), "--grace", "0.5"]
     done = launch("-n", "2", *options, source=source)
     assert (done.status, done.out, done.left) == (1, [], [])
-    (told,) = [line for line in without_pids(done.err) if line.startswith("shardwise launch: ")]
-    assert told == (
+    (line,) = [line for line in without_pids(done.err) if line.startswith("shardwise launch: ")]
+    assert line == (
         "shardwise launch: process 0 (HERE) failed with exit status 1, because of process 1. Its "
         "last output:"
     )
@@ -354,11 +354,11 @@ def a_process_that_cannot_be_started():
 
 
 def test_which_failure_is_the_first():
-    told = [
+    lines = [
         b"Traceback (most recent call last):\n",
         b"shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.\n",
     ]
-    follower = report(0, "process 0", 1, told)
+    follower = report(0, "process 0", 1, lines)
     assert (follower.second, follower.named) == (True, (1,))
     assert report(0, "process 0", 75, []).second
     heard = [b"\n", b"shardwise: process 1 (host h, pid 5) is lost: so.\n", b"NameError: x\n"]
@@ -490,7 +490,7 @@ def a_stopped_process_is_ended_with_the_others():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], "no program: pass a script.py, or a module with -m."),
         (["-n", "2", "nowhere.py"], "there is no file 'nowhere.py'."),
@@ -546,11 +546,11 @@ def a_stopped_process_is_ended_with_the_others():
         (["--log-dir", "/dev/null/x", "-m", "this"], "--log-dir /dev/null/x: Not a directory."),
     ],
 )
-def test_bad_usage(arguments, told, capsys):
+def test_bad_usage(arguments, expected, capsys):
     with pytest.raises(SystemExit) as end:
         command.run(arguments)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"shardwise launch: error: {told}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"shardwise launch: error: {expected}"
 
 
 def test_help_names_all_options(capsys):

@@ -24,7 +24,7 @@ from tests.helpers.errors import message
 class Count(Inside):
     """How many times a sine was computed."""
 
-    key = ()
+    name, key = "count", ()
     types = (array_type((), np.dtype(np.int32)),)
 
     def has(self, program: Program) -> bool:
@@ -143,8 +143,7 @@ def test_an_op_without_the_rule_is_named() -> None:
         return lax.custom_linear_solve(jnp.sin, x, lambda mv, b: mv(b), symmetric=True)
 
     assert message(NotImplementedError, lambda: counted(fun, jnp.ones(2))) == (
-        "[custom_linear_solve] cannot be used under a transform that looks inside: its record has "
-        "no `enter` rule."
+        "[custom_linear_solve] cannot be used under count: its record has no `enter` rule."
     )
 
 

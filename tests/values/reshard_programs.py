@@ -503,7 +503,7 @@ def main() -> None:
     parser.add_argument("--library", default="shardwise")
     options = parser.parse_args()
     cases = [program(n) for n in range(options.first, options.last)]
-    print(sweep(cases, options.library).told(100))
+    print(sweep(cases, options.library).text(100))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Programs under shardings, in child processes: values must match those on one device.
 
     report = sweep(PAD.cases)
-    assert not report.faults, report.told()
+    assert not report.faults, report.text()
 
 A failed check in XLA ends its process, and some programs crash it. So a child (`structure_child`)
 runs the cases, many of one mesh in a module, and reports its progress. If it dies or hangs, the
@@ -89,7 +89,7 @@ class Report:
     faults: list[str] = dataclasses.field(default_factory=list)
     kinds: Counter = dataclasses.field(default_factory=Counter)
 
-    def told(self, most: int = 20) -> str:
+    def text(self, most: int = 20) -> str:
         more = [f"… and {len(self.faults) - most} more"] if len(self.faults) > most else []
         counts = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
         zeros = f", zeros in {self.zeros}" if self.zeros else ""
@@ -228,7 +228,7 @@ def main() -> None:
         cost = sum(os.times()[:4]) - sum(before[:4])
         print(
             f"{name}: {cost:.0f} s of CPU, {time.perf_counter() - start:.0f} s:",
-            report.told(options.most),
+            report.text(options.most),
             flush=True,
         )
 

@@ -95,7 +95,7 @@ OTHERS = [
 @pytest.mark.parametrize("cases", [FOUND, OTHERS], ids=["found", "others"])
 def test_slices_of_one_value_at_one_sharding(cases):
     report = sweep(cases)
-    assert not report.faults, report.told()
+    assert not report.faults, report.text()
 
 
 @pytest.mark.sweep
@@ -103,4 +103,4 @@ def test_slices_of_one_value_at_one_sharding(cases):
 @pytest.mark.parametrize("first", range(0, PROGRAMS, EACH))
 def test_random_programs(first):
     report = sweep([program(number) for number in range(first, first + EACH)])
-    assert not report.faults, report.told()
+    assert not report.faults, report.text()

@@ -12,7 +12,7 @@ from tests.values.structure_families import PARTS, part
 @pytest.mark.parametrize("number", everyday(range(PARTS), 1))
 def test_values_are_those_of_one_device(number):
     report = sweep(part(number))
-    assert not report.faults, report.told()
+    assert not report.faults, report.text()
 
 
 FOUR = Input((4,), "x", "float32", "counted")
@@ -41,9 +41,9 @@ def test_what_differs_is_told():
         "(2,) to (x)",
         "wrong: a if at(a, 'x') is a else a + 1 for a = float32[4] counted at (x) over (2,) to (x)",
     ]
-    assert "  got float32[4] [2. 3. 4. 5.], want float32[4] [1. 2. 3. 4.]" in report.told()
+    assert "  got float32[4] [2. 3. 4. 5.], want float32[4] [1. 2. 3. 4.]" in report.text()
 
 
 def test_counts():
     report = sweep([RIGHT, RIGHT])
-    assert report.told() == "2 cases, 1 shardings, 1 modules: all right"
+    assert report.text() == "2 cases, 1 shardings, 1 modules: all right"

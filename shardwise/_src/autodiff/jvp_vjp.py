@@ -11,7 +11,7 @@ from shardwise._src.arguments.values import as_value
 from shardwise._src.autodiff.closure_convert import Closure
 from shardwise._src.autodiff.grad import vjp
 from shardwise._src.autodiff.tangents import as_tangent
-from shardwise._src.base.marks import apart, spread, woven
+from shardwise._src.base.marks import merge, partition, spread
 from shardwise._src.base.positions import taking_only
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
@@ -153,7 +153,7 @@ def closure_convert(
     types = [type_of(x) for x in leaves]
     body = staged(lambda *xs: fun(*tree.unflatten(xs)), types, "closure_convert", name)
     moving = [isinstance(x, Tracer) and is_inexact(x.aval.dtype) for x in body.outside]
-    still, hoisted = apart(body.outside, moving)
+    still, hoisted = partition(body.outside, moving)
     program = shared(body.program)
 
     @functools.wraps(fun)
@@ -167,7 +167,7 @@ def closure_convert(
                 f"closure_convert of {name}: call the converted function with arguments like the "
                 f"examples, followed by the {len(hoisted)} hoisted values; {where}."
             )
-        outside = woven(moving, args[count:], still)
+        outside = merge(moving, args[count:], still)
         given = [x if is_operand(x) else as_value(x) for x in given]
         pairs = zip([*outside, *given], program.in_types, strict=True)
         return body.tree.unflatten(program(*[_as_staged(x, t) for x, t in pairs]))

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
-from shardwise._src.base.marks import apart, woven
+from shardwise._src.base.marks import merge, partition
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -187,7 +187,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     parts = remat_split(params["program"], unknown, params["policy"])
-    known_args, rest_args = apart(args, unknown)
+    known_args, rest_args = partition(args, unknown)
     outs: list[Any] = []
     if parts.known.outvars or parts.known.effects:
         outs = interpreter.known(call, known_args, {"program": parts.known})
@@ -195,7 +195,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     residuals = parts.residuals(known_args, outs[count:])
     new = {**params, "program": parts.rest, "differentiated": True}
     rest = interpreter.record(op, (*residuals, *rest_args), new)
-    return woven(parts.unknown_out, rest, outs[:count])
+    return merge(parts.unknown_out, rest, outs[:count])
 
 
 def _lower(

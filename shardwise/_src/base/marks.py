@@ -2,7 +2,7 @@
 
 picked("abc", (True, False, True)) == ["a", "c"]
 spread("ac", (True, False, True)) == ["a", None, "c"]
-woven((True, False, True), "ac", "b") == ["a", "b", "c"]
+merge((True, False, True), "ac", "b") == ["a", "b", "c"]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def picked(values: Iterable[Any], marks: Iterable[Any]) -> list[Any]:
     return [v for v, m in zip(values, marks, strict=True) if m]
 
 
-def apart(values: Sequence[Any], marks: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def partition(values: Sequence[Any], marks: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The values that are not marked, and those that are."""
     return [v for v, m in zip(values, marks, strict=True) if not m], picked(values, marks)
 
@@ -32,7 +32,7 @@ def spread(values: Iterable[Any], marks: Iterable[Any]) -> list[Any]:
     return [next(rest) if m else None for m in marks]
 
 
-def woven(marks: Iterable[Any], marked: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+def merge(marks: Iterable[Any], marked: Iterable[Any], others: Iterable[Any]) -> list[Any]:
     """One of the values for each mark: of `marked` if it is set, of `others` if not."""
     first, second = iter(marked), iter(others)
     return [next(first) if m else next(second) for m in marks]

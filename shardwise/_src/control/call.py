@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.base.marks import apart, given, spread, woven
+from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import marked
+from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
@@ -45,19 +46,19 @@ def partial_eval_call(op: Op, interpreter: Any, args: Any, params: dict) -> list
     """Partial evaluation: the known part runs now, the rest is staged with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
-    known_args, rest_args = apart(args, unknown)
+    known_args, rest_args = partition(args, unknown)
     outs = interpreter.known(op, known_args, params | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
     left = params | {"program": parts.rest}
     rest = interpreter.record(op, (*residuals, *rest_args), left)
-    return woven(parts.unknown_out, rest, outs[:count])
+    return merge(parts.unknown_out, rest, outs[:count])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
     linear = tuple(is_linear(a) for a in args)
     ordered = known_first(program, linear)
-    known, _ = apart(args, linear)
+    known, _ = partition(args, linear)
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
     values = [*known, *given(cts)]
@@ -70,7 +71,7 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     """The program with its linear arguments last."""
     if list(linear) == sorted(linear):
         return program
-    known, last = apart(program.invars, linear)
+    known, last = partition(program.invars, linear)
     return program.replace(inputs=[*program.constvars, *known, *last])
 
 
@@ -123,6 +124,16 @@ def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
 batch_as_call, _transpose_as_call = _by_call(_batch), _by_call(_transpose)
 
 
+def _enter_beside(
+    op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
+) -> tuple[list[Any], list[Any]]:
+    """The results keep the op's own derivatives; the state is computed separately, without any."""
+    if inside.at_lowering:
+        return enter_call(call, inside, state, args, program=program)
+    _, state = enter_call(call, inside, state, [*map(stop_gradient, args)], program=program)
+    return op(*args, program=inside.plain(program), **p), state
+
+
 def opaque_call(name: str, **rules: Any) -> Op:
     """An op that calls its parameter `program`; its other parameters only apply to this program, so
     that `jit` calls those derived from it, except where `rules` has another rule.
@@ -132,7 +143,7 @@ def opaque_call(name: str, **rules: Any) -> Op:
         "lower": lower_call,
         "transpose": _transpose_as_call,
         "batch": batch_as_call,
-        "enter": _by_call(enter_call),
+        "enter": _enter_beside,
         "eval": eval_call,
         "multiple": True,
         "programs": ("program",),
@@ -140,16 +151,16 @@ def opaque_call(name: str, **rules: Any) -> Op:
     return Op(name, **common | rules)
 
 
-def enter_by_inlining(
+def enter_unless_lowered(
     op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
 ) -> tuple[list[Any], list[Any]]:
-    """For ops that mean more than their program: where they must stay what they are, it raises."""
+    """For ops that mean more than their program, which cannot replace them in a module."""
     if inside.at_lowering:
         raise NotImplementedError(
             f"[{op.name}] does not support ordered effects in its function. Pass ordered=False, or "
             "call the host outside of it."
         )
-    return enter_call(call, inside, state, args, program=program)
+    return _enter_beside(op, inside, state, args, program=program, **p)
 
 
 # Calls by an instruction with attributes, pairs of strings.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import enter_by_inlining, opaque_call
+from shardwise._src.control.call import enter_unless_lowered, opaque_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 
@@ -26,5 +26,9 @@ def _no_derivative(op: Op, *given: Any, name: str, **p: Any) -> NoReturn:
 
 
 composite_op = opaque_call(
-    "composite", lower=_lower, jvp=_no_derivative, transpose=_no_derivative, enter=enter_by_inlining
+    "composite",
+    lower=_lower,
+    jvp=_no_derivative,
+    transpose=_no_derivative,
+    enter=enter_unless_lowered,
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.marks import apart, given, picked, spread, woven
+from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
@@ -152,7 +152,7 @@ class CondSplit:
         self.unknown_out = any_of([s.unknown_out for s in split])
         parts = [_with_unknown(s, self.unknown_out) for s in split]
         self.passed = sorted({i for p in parts for i in p.forwarded if i is not None})
-        known_types, _ = apart(first.in_types, unknown)
+        known_types, _ = partition(first.in_types, unknown)
         self._passed_types = [known_types[i] for i in self.passed]
         self._places: list[ArrayType] = []  # types of the residuals that are computed
         taken = [self._take(p) for p in parts]
@@ -214,7 +214,7 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
         else:
             moved.append(atom)
             outputs.append(Var(atom.aval))
-    extra, _ = apart(outputs, picked(part.unknown_out, wanted))
+    extra, _ = partition(outputs, picked(part.unknown_out, wanted))
     n = len(rest.consts) + len(part.forwarded)
     inputs = [*rest.inputs[:n], *extra, *rest.inputs[n:]]
     return Split(
@@ -238,14 +238,14 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     if any(map(axes_in, branches)):
         return _split_whole(interpreter, args, branches, unknown)
     plan = split_branches(branches[0], branches, unknown)
-    known_args, rest_args = apart(operands, unknown)
+    known_args, rest_args = partition(operands, unknown)
     outs = []
     if plan.known[0].outvars or any(b.effects for b in plan.known):
         outs = interpreter.known(cond, [which, *known_args], {"branches": plan.known})
     count = plan.unknown_out.count(False)
     residuals = [*[known_args[i] for i in plan.passed], *outs[count:]]
     rest = interpreter.record(cond, (which, *residuals, *rest_args), {"branches": plan.rest})
-    return woven(plan.unknown_out, rest, outs[:count])
+    return merge(plan.unknown_out, rest, outs[:count])
 
 
 def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks) -> list[Any]:
@@ -336,7 +336,7 @@ def _transpose(op: Op, cts: Any, which: Any, *args: Any, branches: Branches) -> 
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
-    (known, _), moving = apart(args, linear), given(cts)
+    (known, _), moving = partition(args, linear), given(cts)
     if axes := {n: size for b in backward for n, size in axes_in(b).items()}:
         results = _summed(which, known, moving, backward, axes)
     else:

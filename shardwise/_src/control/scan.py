@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
-from shardwise._src.base.marks import given, picked, spread, woven
+from shardwise._src.base.marks import given, merge, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_scan, eval_scan
 from shardwise._src.control.programs import Extension, ScanParams, fit, parts
@@ -154,7 +154,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
     known, rest_args, rest = plan.run(interpreter.known, scan, args, params)
-    return woven(plan.unknown_out, interpreter.record(scan, tuple(rest_args), rest), known)
+    return merge(plan.unknown_out, interpreter.record(scan, tuple(rest_args), rest), known)
 
 
 # -- transpose --

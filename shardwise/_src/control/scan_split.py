@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.base.marks import apart
+from shardwise._src.base.marks import partition
 from shardwise._src.control.call import call
 from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
@@ -179,7 +179,7 @@ class SplitPlan:
         bind: `(op, args, params) → results`, for known values.
         """
         own = ScanParams(**params)
-        known, rest_args = apart(args, self.unknown_in)
+        known, rest_args = partition(args, self.unknown_in)
         consts, changing = known[: self.known_consts], known[self.known_consts :]
         computed = _run(bind, self.before, consts)
         count = len(self.results) - sum(self.inner.unknown_out)

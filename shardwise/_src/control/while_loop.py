@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base.marks import apart, given, spread
+from shardwise._src.base.marks import given, partition, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_ordered
 from shardwise._src.control.entering_rules import enter_while, eval_while
@@ -190,7 +190,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
     known_body, known_test, *rest = _known_part(body, test, body_marks, test_marks, carry)
-    held, _ = apart(args, (*test_marks, *body_marks, *carry))
+    held, _ = partition(args, (*test_marks, *body_marks, *carry))
     known = WhileParams(known_test, known_body, test_marks.count(False), body_marks.count(False))
     outs = iter(interpreter.known(while_loop, held, known._asdict()))
     rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})

@@ -306,8 +306,10 @@ class CoordinatorServer(Arrival):
         if len(meeting.arrived) == len(ranks):
             del self.meetings[key, number]
             self.reported -= {mark for mark in self.reported if mark[0] is meeting}
-            told = [meeting.arrived[r].payload for r in ranks]
-            self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
+            payloads = [meeting.arrived[r].payload for r in ranks]
+            self._met(
+                ranks, {"set": key, "k": number, "payloads": payloads if any(payloads) else []}
+            )
             return
         self._check_absent(key, meeting)
         if first == peer.rank:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
-from shardwise._src.base.marks import apart, given, spread, woven
+from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import batch_as_call, call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import with_results
@@ -147,10 +147,10 @@ def sequential_vmap(f: Callable) -> custom_vmap:
     def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         leaves, tree = flatten(args)
         marks = flatten(in_batched)[0]
-        same, moving = apart(leaves, marks)
+        same, moving = partition(leaves, marks)
 
         def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-            return carry, f(*tree.unflatten(woven(marks, xs, same)))
+            return carry, f(*tree.unflatten(merge(marks, xs, same)))
 
         outs = scan(step, None, moving, length=axis_size)[1]
         out_leaves, out_tree = flatten(outs)

@@ -19,7 +19,7 @@ from shardwise._src.base.errors import Documented
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.statistics.reductions import argmax
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
@@ -340,6 +340,8 @@ def _places(program: Program, enabled: frozenset[str]) -> tuple[Place, ...]:
 class _Checking(Inside):
     """The checks in the programs of an op. The state: a code, and the values of all places."""
 
+    name = "checkify"
+
     def __init__(self, enabled: frozenset[str], programs: tuple[Program, ...]):
         self.enabled = enabled
         self.key = enabled, programs
@@ -368,6 +370,10 @@ class _Checking(Inside):
         failed = ne(state[0], NONE)
         rows = zip(state, after, strict=True)
         return outs[:count], [select_n(failed, now, then) for then, now in rows]
+
+    def plain(self, program: Program) -> Program:
+        new, _ = checked_program(program, self.enabled)
+        return pruned(new, new.outvars[: len(program.outvars)])
 
     def fresh(self, op: Op, program: Program) -> Program:
         new, places = checked_program(program, self.enabled)

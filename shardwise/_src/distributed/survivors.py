@@ -159,8 +159,8 @@ class Survivors:
         """
         leaves, tree_of = flatten_with_path(tree)
         found = [what_is_wrong(leaf) for _, leaf in leaves]
-        told = self._met("Survivors.arrays", json.dumps(found))
-        everyone = [json.loads(one) for one in told]
+        answers = self._met("Survivors.arrays", json.dumps(found))
+        everyone = [json.loads(one) for one in answers]
         missing = [
             f"{keystr(path) or 'the array'} ({why})"
             for i, (path, leaf) in enumerate(leaves)

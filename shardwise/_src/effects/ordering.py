@@ -53,6 +53,7 @@ def _has_wide_types(program: Program) -> bool:
 class _InOrder(Inside):
     """The state is a token."""
 
+    name = "ordered effects"
     key = ()
     at_lowering = True
     types = (TOKEN,)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
-from shardwise._src.base.marks import apart, given, picked, spread, woven
+from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
@@ -240,7 +240,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     known_in = _specs(in_specs, [not u for u in unknown])
     marks = parts.unknown_out
     known_out = (*_specs(out_specs, [not m for m in marks]), *stacks)
-    known_args, rest_args = apart(args, unknown)
+    known_args, rest_args = partition(args, unknown)
     first = own._replace(program=known, in_specs=known_in, out_specs=known_out)
     outs = interpreter.known(op, known_args, first._asdict())
     computed = iter(zip(outs[count:], stacks, strict=True))
@@ -250,7 +250,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     rest_in = (*[s for _, s in residuals], *_specs(in_specs, unknown))
     left = own._replace(program=rest, in_specs=rest_in, out_specs=_specs(out_specs, marks))
     found = interpreter.record(op, (*[r for r, _ in residuals], *rest_args), left._asdict())
-    return woven(marks, found, outs[:count])
+    return merge(marks, found, outs[:count])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
@@ -269,7 +269,7 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
             rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
             backward = _shared(backward, len(known_specs), *rows)
     ins, outs = (*known_specs, *ct_specs), _specs(linear_specs, marks)
-    found = own.bind(backward, [*apart(args, linear)[0], *given(cts)], ins, outs)
+    found = own.bind(backward, [*partition(args, linear)[0], *given(cts)], ins, outs)
     return spread(spread(found, marks), linear)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import enter_by_inlining, opaque_call
+from shardwise._src.control.call import enter_unless_lowered, opaque_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
@@ -65,7 +65,7 @@ custom_partitioning_call = opaque_call(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    enter=enter_by_inlining,
+    enter=enter_unless_lowered,
     has_partitioner_callback=True,
     aliases={"call": "program"},
 )

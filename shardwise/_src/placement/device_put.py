@@ -188,7 +188,7 @@ def _put(
     for v, request in zip(leaves, requests, strict=True):
         try:
             out.append(_placed(v, request))
-        except (ValueError, TypeError, runtime.RuntimeFailure) as error:
+        except (ValueError, TypeError, OverflowError, runtime.RuntimeFailure) as error:
             raise _named(error, f"x{leaf_paths(x)[len(out)]}", v, request) from None
         if bar is not None:
             bar.add(1)
@@ -249,7 +249,7 @@ def _named(error: Exception, name: str, x: Any, request: _Request) -> Exception:
     """The error for a leaf, with its name."""
     if isinstance(error, UnexpectedTracerError):
         return error
-    if isinstance(error, ValueError | TypeError):
+    if isinstance(error, ValueError | TypeError | OverflowError):
         return type(error)(f"device_put: {name}: {error}")
     if not is_disallowed(error):
         return error

@@ -27,11 +27,13 @@ from shardwise._src.types.array_type import ArrayType
 class Inside(ABC):
     """What a transform does inside of the programs of an op.
 
+    name:  of the transform, for messages.
     key:   represents what it does, in cache keys.
     types: of the state's values, except for the axes along which they vary.
     at_lowering: whether no other transform follows: custom rules are not needed any more.
     """
 
+    name: str
     key: Hashable
     at_lowering: bool = False
     types: Sequence[ArrayType]
@@ -58,6 +60,10 @@ class Inside(ABC):
 
         return program_of(run, program.in_types, program.name)
 
+    def plain(self, program: Program) -> Program:
+        """The program without what the transform replaces, if results and state are separate."""
+        return program
+
     @abstractmethod
     def join(self, state: Sequence[Any], states: Sequence[Any]) -> Sequence[Any]:
         """The state after several devices changed theirs: these have an additional dimension."""
@@ -74,7 +80,7 @@ class Inside(ABC):
         """The results of an equation whose op contains programs, and the state after it."""
         op = eqn.op
         if op.enter is None:
-            raise op.missing("enter", "a transform that looks inside")
+            raise op.missing("enter", self.name)
         given = [reshard_like(everywhere(x), t) for x, t in zip(state, self.types, strict=True)]
         return op.enter(op, self, given, args, **eqn.params)
 
