@@ -262,5 +262,3 @@ def test_old_names_warn() -> None:
             "removed in 0.4.0."
         )
         assert warned[0].filename == __file__
-    assert message(AttributeError, lambda: program.shape) == "Program has no attribute 'shape'."
-    assert message(AttributeError, lambda: eqn.shape) == "Equation has no attribute 'shape'."

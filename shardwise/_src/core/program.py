@@ -78,33 +78,20 @@ class EquationContext(NamedTuple):
         return nullcontext()
 
 
-_RENAMED = {
-    "equations": "eqns",
-    "arguments": "invars",
-    "outputs": "outvars",
-    "constants": "consts",
-    "constant_vars": "constvars",
-}
+def _renamed(what: str, old: str, new: str) -> Any:
+    """A property for the name that a field had. (A `__getattr__` would slow down all fields.)"""
 
-
-class _Renamed:
-    """A class whose fields had other names."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        new = "invars" if name == "inputs" else _RENAMED.get(name)
-        if new is None or not hasattr(type(self), new):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
-        what = type(self).__name__
+    def renamed(self: Any) -> Any:
         warn(
-            f"`{name}` of a {what} is now `{new}`, as in JAX; the old name is removed in 0.4.0.",
+            f"`{old}` of a {what} is now `{new}`, as in JAX; the old name is removed in 0.4.0.",
             DeprecationWarning,
         )
         return getattr(self, new)
 
+    return property(renamed)
 
-class Equation(_Renamed):
+
+class Equation:
     """`outvars = op invars` with parameters, and the user's source line that it came from.
 
     primitive: the op, or the user's primitive that it represents.
@@ -129,6 +116,8 @@ class Equation(_Renamed):
     primitive = property(lambda self: self.op if self.op.foreign is None else self.op.foreign)
     source_info = property(lambda self: SourceInfo(self.site))
     ctx = property(lambda self: EquationContext())
+    inputs = _renamed("Equation", "inputs", "invars")
+    outputs = _renamed("Equation", "outputs", "outvars")
 
     def __repr__(self) -> str:
         return equation_text(self)
@@ -191,7 +180,7 @@ class DebugInfo(NamedTuple):
 _MADE_OF = ("inputs", "outvars", "eqns", "consts", "name")
 
 
-class Program(_Renamed):
+class Program:
     """A staged function.
 
     inputs: `constvars`, with the values `consts`, then `invars`, whose values callers pass.
@@ -240,6 +229,11 @@ class Program(_Renamed):
     jaxpr = property(lambda self: self)
     literals = property(lambda self: self.consts)
     debug_info = property(lambda self: DebugInfo("jit", self.name))
+    equations = _renamed("Program", "equations", "eqns")
+    arguments = _renamed("Program", "arguments", "invars")
+    outputs = _renamed("Program", "outputs", "outvars")
+    constants = _renamed("Program", "constants", "consts")
+    constant_vars = _renamed("Program", "constant_vars", "constvars")
 
     def replace(self, **fields: Any) -> Program:
         """The program with some fields replaced; `jaxpr` is a program without constants."""

@@ -79,8 +79,10 @@ def arange(
     if is_bool(wanted):
         raise TypeError("arange does not support booleans. Pass dtype=int.")
     bounds = _number(low, "start"), _number(high, "stop"), _number(apart, "step")
-    made = placed(_range, out_sharding, *bounds, wanted)
-    return made if device is None or out_sharding is not None else eval_trace().place(made, device)
+    if out_sharding is not None:
+        return placed(_range, out_sharding, *bounds, wanted)
+    made = _range(*bounds, wanted)
+    return made if device is None else eval_trace().place(made, device)
 
 
 def _number(x: Any, argument: str) -> Any:

@@ -184,10 +184,18 @@ def _put(
     x: Any, leaves: Sequence[Any], requests: Sequence[_Request], bar: progress | None = None
 ) -> list[Any]:
     """The leaves of `x`, each at its target."""
-    out = []
+    out, known, there = [], None, None
     for v, request in zip(leaves, requests, strict=True):
         try:
-            out.append(_placed(v, request))
+            if v.__class__ is not np.ndarray or request.may_alias:
+                out.append(_placed(v, request))
+            else:  # most often: no need to look at what it is
+                if request is not known:
+                    known, there = request, _host_place(request.target)
+                target = request.target
+                made = transfer.put_host(v, there, target is not None, what="device_put")
+                plain = target.__class__ is not Format
+                out.append(made if plain else transfer.relayout(made, target.layout))
         except (ValueError, TypeError, OverflowError, runtime.RuntimeFailure) as error:
             raise _named(error, f"x{leaf_paths(x)[len(out)]}", v, request) from None
         if bar is not None:
@@ -196,7 +204,7 @@ def _put(
 
 
 class _Request(NamedTuple):
-    """What `device_put` is to do with a leaf; see its docstring."""
+    """What `device_put` is to do with a leaf; see its docstring. Leaves may share one."""
 
     target: Any
     src: Any = None
@@ -258,26 +266,31 @@ def _named(error: Exception, name: str, x: Any, request: _Request) -> Exception:
     return disallowed(error, type_of(x), here, there, f"{name} of device_put")
 
 
+def _host_place(target: Any) -> Any:
+    """The sharding for a host value."""
+    default = transfer.default_place
+    if target is None:
+        return default()
+    if target.__class__ is Format:
+        target = target.sharding
+    return placed_over(target.over(default()) if target.__class__ is Space else target, None)
+
+
 def _placed(x: Any, request: _Request) -> Any:
     """A leaf at its target: in the requested memory, then moved, then in the requested layout."""
-    target, layout, given = request.target, _ANY, x
-    if target.__class__ is Format:
-        target, layout = target.sharding, target.layout
-    if x.__class__ is not np.ndarray:
-        x = x if isinstance(x, Value) else as_arraylike(x)
-        if isinstance(x, Tracer):
-            return _traced(x, target, request.src)
-    if target.__class__ is Space:
-        target = target.over(x.sharding if x.__class__ is Array else transfer.default_place())
+    target, given = request.target, x
+    layout = target.layout if target.__class__ is Format else _ANY
+    if layout is not _ANY:
+        target = target.sharding
+    x = x if isinstance(x, Value) else as_arraylike(x)
+    if isinstance(x, Tracer):
+        return _traced(x, target, request.src)
     if x.__class__ is Array:
+        if target.__class__ is Space:
+            target = target.over(x.sharding)
         result = _moved(x, target, request if x is given else request._replace(donate=False))
     else:
-        committed = target is not None
-        there = placed_over(target, None) if committed else transfer.default_place()
-        if request.may_alias or x.__class__ is not np.ndarray:
-            result = _from_host(x, there, committed, request.may_alias)
-        else:
-            result = transfer.put_host(x, there, committed, what="device_put")
+        result = _from_host(x, request)
     return result if layout is _ANY else transfer.relayout(result, layout)
 
 
@@ -320,14 +333,15 @@ def _in_place(x: Array, target: Any) -> bool:
     return same and here.is_equivalent_to(transfer.aligned(target, here.devices, ndim), ndim)
 
 
-def _from_host(x: Any, there: Any, committed: bool, may_alias: bool | None) -> Array:
+def _from_host(x: Any, request: _Request) -> Array:
     """Transfers another host value: it may share its memory, or is no plain NumPy array."""
+    there, committed = _host_place(request.target), request.target is not None
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
             "masked arrays cannot be put on a device, where the mask would be lost. Use "
             "x.filled(value)."
         )
-    if may_alias and isinstance(x, np.ndarray):
+    if request.may_alias and isinstance(x, np.ndarray):
         return parts.aliased(x, there, committed)
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return transfer.put_host(x, there, committed, what="device_put")
