@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 from shardwise._src.base.config import traceback_filtering
+from shardwise._src.base.frames import frames_by_thread
 from shardwise._src.messages.source import is_own
 
 THREAD = "shardwise-watch"  # the thread of this library, which is left out
@@ -35,14 +34,6 @@ def _is_package(file: str) -> bool:
     return any(name in file for name in _PACKAGES) and not is_own(file)
 
 
-def _frames(thread: int | None) -> Iterator[FrameType]:
-    """The frames of a thread, the innermost first."""
-    frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _place(frame: FrameType, line: int | None = None) -> str:
     """`file:12 (name)`, by default for the current line of a frame."""
     code = frame.f_code
@@ -55,7 +46,7 @@ def user_line(thread: int | None) -> str:
     If there is no frame of the user's code, the line of an installed package.
     """
     package = ""
-    for frame in _frames(thread):
+    for frame in frames_by_thread().get(thread or 0, ()):
         if not _is_library(frame):
             return _place(frame)
         if not package and _is_package(frame.f_code.co_filename):
@@ -90,10 +81,10 @@ def stacks(main: int | None) -> str:
     The outermost frame is the first; library frames are counted, and the last of them is named.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+    found = frames_by_thread()
     parts: list[str] = []
     for ident in sorted(found, key=lambda ident: (ident != main, ident)):
-        lines = _told(list(_frames(ident))[::-1])
+        lines = _told(found[ident][::-1])
         if ident == main or (lines and names.get(ident) != THREAD):
             parts.append(f"  thread {names.get(ident, '?')}:\n" + "".join(lines))
     return "".join(parts)

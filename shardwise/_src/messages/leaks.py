@@ -10,13 +10,14 @@ following referrers from object to object until one has a name.
 from __future__ import annotations
 
 import gc
-import sys
+import itertools
 from collections.abc import Iterator
 from types import CellType, FrameType, FunctionType, GeneratorType, TracebackType
 from typing import Any, cast
 
 from shardwise._src.base.config import check_tracer_leaks
 from shardwise._src.base.errors import LeakedTracerError
+from shardwise._src.base.frames import frames_by_thread
 from shardwise._src.messages.source import describe, is_own
 
 _SILENT = CellType | TracebackType  # their attributes are not shown
@@ -94,11 +95,7 @@ def _running_variables() -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def _running_frames() -> Iterator[FrameType]:
-    for frame in list(sys._current_frames().values()):  # pyright: ignore[reportPrivateUsage]
-        here: FrameType | None = frame
-        while here is not None:
-            yield here
-            here = here.f_back
+    return itertools.chain.from_iterable(frames_by_thread().values())
 
 
 def _name_of(x: Any, step: str) -> tuple[str, str] | None:

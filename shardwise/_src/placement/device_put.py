@@ -156,10 +156,10 @@ def device_put(
       ValueError: if a sharding does not fit a value's shape, or a pytree is not a prefix of `x`.
       TypeError: if a leaf of `x` is not an array.
     """
-    if guards.used and not guards.is_explicit("put"):
-        with guards.explicitly("put"):
-            return device_put(x, device, src=src, donate=donate, may_alias=may_alias)
     try:
+        if guards.used and not guards.is_explicit("put"):
+            with guards.explicitly("put"):
+                return device_put(x, device, src=src, donate=donate, may_alias=may_alias)
         leaves, tree = flatten(x)
         if (
             src is may_alias is None

@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -29,6 +28,7 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.frames import frames_by_thread
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.forks import forgotten_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW
@@ -112,10 +112,10 @@ def _end_daemons() -> None:
     continue."""
     until, told, looks = time.monotonic() + _PATIENCE, dict[int, float](), 0
     while (others := _daemons()) and looks < _LOOKS and (now := time.monotonic()) < until:
-        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        frames = frames_by_thread()
         for thread in others:
-            known = thread in told
-            if (known or _is_within(frames.get(thread))) and now - told.get(thread, 0) >= _AGAIN:
+            within = thread in told or _is_within(frames.get(thread, []))
+            if within and now - told.get(thread, 0) >= _AGAIN:
                 told[thread] = now
                 end = ctypes.py_object(SystemExit)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), end)
@@ -129,12 +129,9 @@ def _daemons() -> set[int]:
     return {t.ident for t in found if t.ident is not None}
 
 
-def _is_within(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-            return True
-        frame = frame.f_back
-    return False
+def _is_within(frames: list[FrameType]) -> bool:
+    modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+    return any(module.partition(".")[0] == _PACKAGE for module in modules)
 
 
 def drain_all() -> None:
