@@ -20,5 +20,8 @@ if TYPE_CHECKING:
     from shardwise._src.extend.backend_clients import (
         register_backend_factory as register_backend_factory,
     )
+    from shardwise._src.extend.backend_clients import register_platform as register_platform
+    from shardwise._src.runtime.platforms import Platform as Platform
+    from shardwise._src.runtime.platforms import pjrt_plugin as pjrt_plugin
 
 lazy_names(__name__)

@@ -208,9 +208,9 @@ if TYPE_CHECKING:
     from shardwise._src.lax.parallel import psum_scatter as psum_scatter
     from shardwise._src.lax.parallel import pswapaxes as pswapaxes
     from shardwise._src.lax.parallel import pvary as pvary
-    from shardwise._src.lax.platforms import RandomAlgorithm as RandomAlgorithm
-    from shardwise._src.lax.platforms import platform_dependent as platform_dependent
-    from shardwise._src.lax.platforms import rng_bit_generator as rng_bit_generator
+    from shardwise._src.lax.platform_dependent import RandomAlgorithm as RandomAlgorithm
+    from shardwise._src.lax.platform_dependent import platform_dependent as platform_dependent
+    from shardwise._src.lax.platform_dependent import rng_bit_generator as rng_bit_generator
     from shardwise._src.lax.ragged import ragged_all_to_all as ragged_all_to_all
     from shardwise._src.lax.ragged_products import (
         RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,

@@ -17,12 +17,12 @@ from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.caches import cached
 from shardwise._src.runtime import buffers, host
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize_dtype
 from shardwise._src.types.extended import ExtendedDType
 
 CPU = (1, 0)  # the DLPack device of the host
-_KINDS = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
 
 
 class _NoBuffer(BufferError):
@@ -57,7 +57,7 @@ class Interchange(Concrete):
         return self._sig.devices[0].platform
 
     def _is_on_cpu(self) -> bool:
-        return self._sig.devices[0].platform == "cpu"
+        return platform_of(self._sig.devices[0]).shares_memory
 
     def unsafe_buffer_pointer(self) -> int:
         """The address of the data of an array on one device. Nothing keeps it valid."""
@@ -83,7 +83,12 @@ class Interchange(Concrete):
     def __dlpack_device__(self) -> tuple[int, int]:
         self._check_one_device("has no DLPack device")
         device = self._sig.devices[0]
-        return (_KINDS[device.platform], device.local_hardware_id) if not self._is_on_cpu() else CPU
+        if self._is_on_cpu():
+            return CPU
+        kind = platform_of(device).dlpack_type
+        if kind is None:
+            raise BufferError(f"DLPack has no type for {device}; copy the array to the host first.")
+        return kind, device.local_hardware_id
 
     def __dlpack__(
         self,

@@ -211,7 +211,7 @@ def _lower(
 ) -> list[str]:
     if not (differentiated and prevent_cse and outs):
         return e.call(program, *xs)
-    if e.platform != "cpu":
+    if not e.platform.is_xla_cpu:
         barrier: Any = optimization_barrier.lower
         return e.call(program, *barrier(optimization_barrier, e, ins, ins, *xs))
     return _in_branch(e, outs, program, xs)

@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         own.error(f"unknown option {name!r}.{did_you_mean(name, own.format_help().split())}")
     words, is_module = program_of(own, asked)
     try:
-        machine = None if asked.machine is None else machine_of(asked.machine, "cpu")
+        machine = None if asked.machine is None else machine_of(asked.machine)
     except ValueError as error:
         own.error(str(error))
     with observed() as found:

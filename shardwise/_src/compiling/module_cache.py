@@ -27,6 +27,7 @@ from shardwise._src.runtime.compiler.modules import (
     load,
 )
 from shardwise._src.runtime.compiler.partitioner_callbacks import without_names
+from shardwise._src.runtime.platforms import platform_of
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may be slow.
@@ -68,7 +69,7 @@ def loaded_for(
             _modules.move_to_end(key)
         _report("found %s in memory in %.1f ms", text, begin)
         return found
-    if callbacks and len(devices) > 1 and devices[0].platform == "cpu":
+    if callbacks and len(devices) > 1 and platform_of(devices[0]).is_xla_cpu:
         overrides = (_PATIENT, *overrides)
     options = compile_options(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
@@ -101,7 +102,7 @@ def _compile(
     text: str, devices: tuple, options: Any, callbacks: tuple, ordered: bool
 ) -> LoadedModule:
     begin = time.perf_counter()
-    client = backend.client(devices[0].platform)
+    client = devices[0].client
     with progress(f"compiling {_name_in(text)}"):
         new = compile_text(client, text, devices, options, callbacks, ordered)
     monitoring.took(monitoring.COMPILE, time.perf_counter() - begin, _name_in(text))
@@ -142,7 +143,7 @@ def _kept(
 
 
 def _loaded(content: bytes, devices: tuple, options: Any) -> LoadedModule | None:
-    client = backend.client(devices[0].platform)
+    client = devices[0].client
     try:
         return load(client, content[1:], devices, options, bool(content[0]))
     except (backend.RuntimeFailure, IndexError):

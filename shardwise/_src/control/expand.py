@@ -12,6 +12,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.runtime.platforms import Platform
 
 
 @derived
@@ -21,7 +22,7 @@ def is_expandable(program: Program) -> bool:
 
 
 @derived
-def expanded(program: Program, platform: str) -> Program:
+def expanded(program: Program, platform: Platform) -> Program:
     """The program with calls in place of ops that expand on this platform."""
     if not is_expandable(program):
         return program
@@ -29,7 +30,7 @@ def expanded(program: Program, platform: str) -> Program:
     return program.replace(eqns=equations)
 
 
-def _expanded(eqn: Equation, platform: str) -> Equation:
+def _expanded(eqn: Equation, platform: Platform) -> Equation:
     op = eqn.op
     if op.expand is not None:
         types = tuple([a.aval for a in eqn.invars])
@@ -41,7 +42,7 @@ def _expanded(eqn: Equation, platform: str) -> Equation:
     return eqn.replace(params=eqn.params | _held(op, eqn.params, platform))
 
 
-def _held(op: Op, params: dict[str, Any], platform: str) -> dict[str, Any]:
+def _held(op: Op, params: dict[str, Any], platform: Platform) -> dict[str, Any]:
     return {
         name: tuple([expanded(p, platform) for p in held]) if isinstance(held, tuple)
         else expanded(held, platform)

@@ -30,6 +30,7 @@ from shardwise._src.messages.tree_paths import path_in, paths_in, tree_differenc
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import neg, sub
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
@@ -154,7 +155,9 @@ def _batch(
     return outs, [0 if m else None for m in found[1][1]]
 
 
-def _expand(op: Op, types: Sequence[ArrayType], p: dict[str, Any], platform: str) -> Program | None:
+def _expand(
+    op: Op, types: Sequence[ArrayType], p: dict[str, Any], platform: Platform
+) -> Program | None:
     """If the solver has ordered effects, the call of it, which passes their token through."""
     solver, counts = p["programs"][1], p["counts"]
     if ORDERED not in solver.effects:

@@ -19,6 +19,7 @@ from typing import Any
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
 from shardwise._src.messages.formatting import join
+from shardwise._src.runtime.platforms import CPU, Platform
 
 
 @public("shardwise.explain")
@@ -103,13 +104,13 @@ def _bits(dtype: str) -> int:
 machines: dict[str, Machine] = {}
 
 
-def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
+def machine_of(asked: Any, platform: Platform = CPU, kind: str = "") -> Machine:
     """The machine with that name, or the one for a kind of devices."""
     if asked is not None:
         return named_machine(asked)
     named = kind.lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in named]
-    usual = machines["cpu" if platform == "cpu" else "h100"]
+    usual = machines[platform.typical_machine]
     return max(found, key=lambda m: len(m.name)) if found else usual
 
 

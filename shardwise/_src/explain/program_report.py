@@ -36,6 +36,7 @@ from shardwise._src.running.plan import ModulePlan
 from shardwise._src.running.program_placement import constraint_shardings
 from shardwise._src.runtime.compiler.offline import Inspection, inspected, quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
@@ -95,7 +96,7 @@ def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -
     text, equations = plan.numbered()
     device = plan.places.devices[0]
     found = _inspected(plan, text, lowered.traced.overrides, timeout)
-    known = machine_of(machine, device.platform, getattr(device, "device_kind", ""))
+    known = machine_of(machine, platform_of(device), getattr(device, "device_kind", ""))
     flows = propagated_flows(text, NUMBERED) if len(plan.places.devices) > 1 else {}
     program = lowered.traced.program
     return _Making(plan, program, text, equations, flows, found, known).report()

@@ -31,6 +31,7 @@ from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_t
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.compiler.lapack import register
 from shardwise._src.runtime.compiler.portable import Part, Unreadable, parts_of, refined_text
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dtypes import float0, is_inexact
@@ -200,7 +201,7 @@ def _lower(
     if exported.uses_global_constants:
         key = number, *map(tensor_text, held)
         text = exported._cached(key, _refined, exported, number, held, results)
-    if "lapack_" in text and e.platform == "cpu":
+    if "lapack_" in text and e.platform.is_xla_cpu:
         register()
     key = exported, number, params["shapes"]
     if key not in e.foreign:
@@ -229,17 +230,15 @@ def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[
     return [n if s is None else e.constrained(n, t, s) for n, t, s in rows]
 
 
-def _platform(exported: ExportedData, here: str) -> int:
+def _platform(exported: ExportedData, here: Platform) -> int:
     """The index of the platform among the platforms of the export."""
-    names = {"gpu": ("cuda", "rocm")}.get(here, (here,))
-    for i, platform in enumerate(exported.platforms):
-        if platform in names:
-            return i
+    if here.name in exported.platforms:
+        return exported.platforms.index(here.name)
     if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
         return 0
     raise ValueError(
         f"{exported.fun_name} was exported for {join(exported.platforms)}, but is called on "
-        f"{names[0]!r}. Export it with platforms={(*exported.platforms, names[0])}."
+        f"{here.name!r}. Export it with platforms={(*exported.platforms, here.name)}."
     )
 
 

@@ -22,11 +22,10 @@ from shardwise._src.lowering.module import Meshes, hoisted_constants
 from shardwise._src.lowering.text import return_text, symbol_text, tensor_text
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.random.keys import key_data
+from shardwise._src.runtime.platforms import Platform, named
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import float0
 from shardwise._src.types.extended import ExtendedDType
-
-_AS_DEVICES_SAY = {"cuda": "gpu", "rocm": "gpu"}
 
 
 def exported_text(
@@ -53,13 +52,14 @@ def exported_text(
         if several
         else (SymbolicEmitter() if symbolic else Emitter())
     )
-    emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])
+    targets = [named(name) for name in platforms]
+    emitter.platform = targets[0]
     if isinstance(emitter, SymbolicEmitter):
         emitter.bind(types, args, program.name)
     if len(platforms) == 1:
         results = _body(emitter, program, args)
     else:
-        results = _cases(emitter, program, args, platforms)
+        results = _cases(emitter, program, args, targets)
     given = iter(results)
     results = [
         emitter.constant(False, type_in_module(t)) if t.dtype == float0 else next(given)
@@ -100,10 +100,10 @@ def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:
 
 
 def _cases(
-    emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[str]
+    emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[Platform]
 ) -> list[str]:
     """Writes the program once if it is the same on all platforms; else a branch for each."""
-    trials = [emitter.for_platform(_AS_DEVICES_SAY.get(p, p)) for p in platforms]
+    trials = [emitter.for_platform(p) for p in platforms]
     texts = []
     for e in trials:
         e.functions, e.taken = [], {"main"}
@@ -114,7 +114,7 @@ def _cases(
     outs = ", ".join(map(tensor_text, types))
     regions = []
     for platform in platforms:
-        e = emitter.for_platform(_AS_DEVICES_SAY.get(platform, platform))
+        e = emitter.for_platform(platform)
         results = _body(e, program, args)
         lines = "\n".join([*e.lines, return_text("stablehlo.return", results, types)])
         regions.append(f"{{\n{lines}\n}}")

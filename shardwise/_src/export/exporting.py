@@ -23,27 +23,26 @@ from shardwise._src.export.versions import (
 )
 from shardwise._src.jit.jit import Jitted
 from shardwise._src.jit.stages import Traced, used_arguments, without_others
-from shardwise._src.lax.platforms import EXPORTED
+from shardwise._src.lax.platform_dependent import EXPORTED
 from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.lowering.module import hoisted_constants
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
-from shardwise._src.placement.device_put import default_backend
 from shardwise._src.running.program_placement import check_committed, places_for
+from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.portable import portable_artifact
+from shardwise._src.runtime.platforms import known, named, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import float0, is_inexact
 from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
 
-_KNOWN = ("cpu", "cuda", "rocm", "tpu")
-
 
 def default_export_platform() -> str:
     """The platform of the default devices, as named by `export`."""
-    return {"gpu": "cuda"}.get(default_backend(), default_backend())
+    return platform_of(backend.devices()[0]).name
 
 
 def export(
@@ -99,10 +98,11 @@ def _checked(platforms: Sequence[str] | None) -> tuple[str, ...]:
     if platforms is None:
         return (default_export_platform(),)
     given = (platforms,) if isinstance(platforms, str) else tuple(platforms)
-    unknown = [p for p in given if p not in _KNOWN]
+    names = [platform.name for platform in known()]
+    unknown = [p for p in given if p not in names]
     if unknown or not given or len({*given}) < len(given):
         raise ValueError(
-            f"{WHERE}.export: platforms must be among {join(_KNOWN)}, without duplicates; got "
+            f"{WHERE}.export: platforms must be among {join(names)}, without duplicates; got "
             f"{given}."
         )
     return given
@@ -115,7 +115,7 @@ def _of_traced(
     ins = traced.in_shardings or [None] * len(sigs)
     outs = traced.out_shardings or [None] * len(program.outvars)
     for platform in platforms:
-        on_platform = expanded(program, platform)
+        on_platform = expanded(program, named(platform))
         if host_functions(on_platform) or ORDERED in on_platform.effects:
             raise NotImplementedError(
                 f"{WHERE}.export: {program.name} calls host functions (a callback, or "

@@ -22,6 +22,7 @@ from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.text import quoted, tensor_text
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.indexing.gather_rules import attribute, flag
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.symbolic import Symbolic
 
@@ -41,7 +42,7 @@ class SymbolicEmitter(Emitter):
         super().__init__(*given)
         self.sizes: dict[str, str] = {}  # variable → its SSA value
 
-    def for_platform(self, platform: str) -> SymbolicEmitter:
+    def for_platform(self, platform: Platform) -> SymbolicEmitter:
         new = super().for_platform(platform)
         assert isinstance(new, SymbolicEmitter)
         new.sizes, new.count = self.sizes, self.count

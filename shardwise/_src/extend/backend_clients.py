@@ -9,8 +9,10 @@ import numpy as np
 
 from shardwise._src.base.caches import register
 from shardwise._src.debug.clear_caches import clear_caches
+from shardwise._src.messages.formatting import brief
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler import modules
+from shardwise._src.runtime.platforms import Platform, add
 from shardwise._src.transfers.transfer import default_place
 from shardwise._src.types.devices import Device
 
@@ -153,6 +155,25 @@ def clear_backends(_crash: bool = False) -> NoReturn:
     )
 
 
+def register_platform(platform: Platform) -> None:
+    """Adds a platform: afterwards `shardwise.devices(platform.name)` has its devices.
+
+    Programs for its devices are lowered, compiled and run as for others. `pjrt_plugin` makes the
+    record for a vendor's plugin. A package can declare a platform by an entry point of the group
+    `shardwise.platforms`, with the platform's name, that refers to a `Platform` or to a function
+    that returns one.
+
+    Raises:
+      ValueError: if another platform has its name.
+    """
+    if not isinstance(platform, Platform):
+        raise TypeError(
+            f"register_platform takes a Platform; got {brief(platform)} of type "
+            f"{type(platform).__name__}."
+        )
+    add(platform)
+
+
 def register_backend_factory(
     name: str,
     factory: Callable[[], Any],
@@ -162,9 +183,17 @@ def register_backend_factory(
     experimental: bool = False,
     make_topology: Any = None,
     c_api: Any = None,
-) -> NoReturn:
-    """Not supported: the set of platforms is fixed."""
-    raise NotImplementedError(
-        f"register_backend_factory: the platform {name!r} cannot be added; lowering and transfers "
-        "support only the platforms 'cpu' and 'cuda'."
-    )
+) -> None:
+    """Adds a platform that is only described by the function that makes its client.
+
+    Args:
+      name: of the platform; must be new.
+      factory: returns its PJRT client.
+      priority: the available platform of the highest priority is the default; CPU has 0.
+      fail_quietly, experimental: accepted and ignored: it is started when it is asked for.
+      make_topology, c_api: accepted and ignored.
+
+    Raises:
+      ValueError: if another platform has its name. Use `register_platform` to say more about it.
+    """
+    register_platform(Platform(name=name, make_client=factory, priority=priority))

@@ -143,7 +143,7 @@ def lowered(
 
     def build(function: Any) -> Any:
         apart.append(_Apart(e, function))
-        platforms = (e.platform,)
+        platforms = (e.platform.name,)
         module = ModuleContext(
             function.module.context, function.module, function.ip, function.symbols, platforms
         )

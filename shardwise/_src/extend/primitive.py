@@ -26,6 +26,7 @@ from shardwise._src.extend import rule_tables
 from shardwise._src.extend.rule_tables import AxisData, FromFunction, Zero
 from shardwise._src.ffi.call_description import ForeignRule, LoweringContext
 from shardwise._src.ops.sharded.sharding_ops import cotangent_type
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 
@@ -163,7 +164,7 @@ def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
 
 
 def _expand(
-    op: Op, types: Sequence[ArrayType], params: dict[str, Any], platform: str
+    op: Op, types: Sequence[ArrayType], params: dict[str, Any], platform: Platform
 ) -> Program | None:
     rule = rule_tables.lowering(op.foreign, platform)
     return rule.staged(types, params) if isinstance(rule, FromFunction) else None

@@ -17,6 +17,7 @@ from shardwise._src.core.op import is_linear as is_undefined_primal
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.families import add
+from shardwise._src.runtime.platforms import Platform, named
 from shardwise._src.transforms.batch import MappedAxis
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array
@@ -329,13 +330,13 @@ def register_lowering(
       `avals_out`, `module_context`, `primitive`.
     inline, cacheable: accepted and ignored.
     """
-    _lowerings[prim, None if platform is None else _platform(platform)] = rule
+    _lowerings[prim, None if platform is None else named(platform).device_name] = rule
     return rule
 
 
-def lowering(primitive: Any, platform: str) -> Any:
+def lowering(primitive: Any, platform: Platform) -> Any:
     """The lowering of a primitive on a platform; None if absent."""
-    found = _lowerings.get((primitive, _platform(platform)))
+    found = _lowerings.get((primitive, platform.device_name))
     return _lowerings.get((primitive, None)) if found is None else found
 
 
@@ -351,10 +352,6 @@ def built(
     """Writes what a rule builds with MLIR's bindings, which are imported on demand."""
     building: Any = import_module(_BUILDING)
     return building.lowered(op, rule, e, ins, outs, names, params)
-
-
-def _platform(name: str) -> str:
-    return {"gpu": "cuda", "rocm": "cuda"}.get(name, name)
 
 
 __all__ = ["UndefinedPrimal", "is_undefined_primal"]

@@ -60,12 +60,12 @@ def _lower(
     input_output_aliases: Any,
     **p: Any,
 ) -> list[str]:
-    kind = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}.get(e.platform)
-    if kind is None:
+    kind = e.platform.callbacks
+    if not kind:
         raise NotImplementedError(
             f"{callback.title}: buffers are supported on CPU and GPU only, not on {e.platform}."
         )
-    after = "_cmd_buffer" if command_buffer and kind == "gpu" else ""
+    after = "_cmd_buffer" if command_buffer and not e.platform.shares_memory else ""
     return e.custom_call(
         f"xla_buffer_python_{kind}_callback{after}",
         xs,

@@ -24,6 +24,7 @@ from shardwise._src.running.executable import Executable
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.fingerprint import fingerprint
 from shardwise._src.runtime.compiler.modules import compile_options, load
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.array_type import ArrayType, array_type
 
 _HEAD = b"shardwise executable 1\n"
@@ -64,7 +65,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
             "out_sigs": [_sig_fields(s) for s in exe.out_sigs],
             "out_types": [_type_fields(t) for t in traced.program.out_types],
             "text": exe.text,
-            "platform": devices[0].platform,
+            "platform": platform_of(devices[0]).name,
             "devices": [d.id for d in devices],
             "made_by": _made_by(devices),
             "collectives": exe.module.has_collectives,
@@ -173,7 +174,7 @@ def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None)
     wanted = fields["devices"]
     here = [d.id for d in asked] if asked is not None else [i for i in known if i in wanted]
     right = here == wanted if asked is not None else set(here) == set(wanted)
-    kind = client.devices()[0].platform
+    kind = platform_of(client.devices()[0]).name
     if not right or kind != fields["platform"]:
         raise ValueError(
             f"deserialize_and_load: {fields['name']} was compiled for devices {wanted} of platform "

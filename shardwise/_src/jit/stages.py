@@ -31,9 +31,9 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.plan import ModulePlan, plan_module
-from shardwise._src.runtime.backend import client
 from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
 from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
@@ -82,9 +82,6 @@ class ArgInfo:
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
-
-
-_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as named by devices
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
@@ -188,12 +185,12 @@ class Traced:
         begin = time.perf_counter()
         plan = self._planned()
         took(LOWER, time.perf_counter() - begin, self.program.name)
-        here = plan.places.devices[0].platform
-        others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
+        here = platform_of(plan.places.devices[0])
+        others = [p for p in lowering_platforms or () if p not in here.names]
         if others:
             raise ValueError(
                 f"{self.program.name} is lowered for the devices of its arguments, of platform "
-                f"{here!r}; lowering_platforms requests {join(others)}."
+                f"{here.device_name!r}; lowering_platforms requests {join(others)}."
             )
         return Lowered(self, plan)
 
@@ -272,7 +269,7 @@ class Lowered(_OfTraced):
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the entire program, before it is partitioned and optimized."""
-        return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
+        return estimated_cost(self.plan.places.devices[0].client, self.plan.text)
 
     def compile(
         self,

@@ -38,6 +38,7 @@ from shardwise._src.lowering.text import (
 )
 from shardwise._src.messages.source import joined, line_of, scope_of
 from shardwise._src.runtime.compiler.callback_targets import bits_of
+from shardwise._src.runtime.platforms import CPU, Platform
 from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -58,7 +59,7 @@ class Emitter(Manual, Instructions, Kernels):
         self._around: Any = None  # equation whose rule emits others, without sites
         self._number = ""  # location of its lines, if lines are numbered
         self.scope: str | None = None  # the name scope of lines, if they have one
-        self.platform = "cpu"
+        self.platform = CPU
         self.host_numbers: dict[Any, int] = {}  # numbers of the host functions that it calls
         self.lines: list[str] = []
         self.functions: list[str] = []
@@ -354,7 +355,7 @@ class Emitter(Manual, Instructions, Kernels):
         new.scope, new._around, new._number = self.scope, self._around, self._number
         return new
 
-    def for_platform(self, platform: str) -> Emitter:
+    def for_platform(self, platform: Platform) -> Emitter:
         """The emitter of another function of the module, for the given platform."""
         new = type(self)(self.meshes, self.devices, self._located)
         new.platform, new.functions, new.taken = platform, self.functions, self.taken
@@ -391,7 +392,12 @@ class Emitter(Manual, Instructions, Kernels):
                 names, ins, outs, lambda e, given: e.host_call(function, ins, outs, given, pure)
             )
         callback, place, as_bits = function.callback, {}, outs
-        kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
+        if not (kind := self.platform.callbacks):
+            raise NotImplementedError(
+                f"programs on {self.platform} cannot call host functions (callbacks, "
+                "`shardwise.debug.print`). Run this part on a CPU device: `shardwise.device_put(x, "
+                "shardwise.devices('cpu')[0])`."
+            )
         target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
         if self.devices > 1:
             symbol = self.meshes.one_device(callback.device)

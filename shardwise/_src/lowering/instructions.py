@@ -21,6 +21,7 @@ from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import finfo, is_float, max_value
 
@@ -39,7 +40,7 @@ class Instructions:
     let: Callable[[str], str]
     lets: Callable[[str, int], list[str]]
     lines: list[str]
-    platform: str
+    platform: Platform
     hoisted: dict[int, str]
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
@@ -191,7 +192,7 @@ class Instructions:
 
     def _computed(self, update: str, t: ArrayType) -> str:
         """XLA error `update-in-place`: an update computed from the value that it overwrites."""
-        return self.barrier(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
+        return self.barrier(update, t) if JAXLIB >= (0, 11) and self.platform.is_xla_cpu else update
 
     def gather(
         self,
@@ -259,7 +260,7 @@ class Instructions:
         small negative numbers if the dtype has no -0.
         """
         if t.dtype == np.float64 and dtype.name in ("float16", "bfloat16"):
-            if self.platform == "cpu":
+            if self.platform.is_xla_cpu:
                 x, t = self.via(_to_odd, (t,), x)[0], t.update(dtype=np.dtype(np.float32))
             return x, t
         if JAXLIB >= (0, 12) or not is_float(t.dtype):
@@ -278,7 +279,7 @@ class Instructions:
         """XLA error `log-of-half`: float64 near -0.4 on the CPU. There log(1 + x) is accurate
         enough, and is computed as well."""
         out = self.apply("log_plus_one", t, x)
-        if t.dtype != np.float64 or self.platform != "cpu":
+        if t.dtype != np.float64 or not self.platform.is_xla_cpu:
             return out
         whole = self.apply("log", t, self.apply("add", t, x, self.constant(1, t)))
         low = self.compare("LT", x, self.constant(-0.29, t), t)

@@ -20,6 +20,7 @@ from shardwise._src.base.config import divided_matrix_min_size_bytes
 from shardwise._src.lowering import distributed_functions
 from shardwise._src.lowering.text import reference_text, tensor_text
 from shardwise._src.runtime.compiler import lapack
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
 
@@ -35,7 +36,7 @@ class Kernels:
     divided: Callable[..., Any]
     lets: Callable[[str, int], list[str]]
     manual: Any
-    platform: str
+    platform: Platform
 
     def lapack(
         self,
@@ -142,7 +143,7 @@ class Kernels:
 
         Not if all matrices are small: gathering them is faster than exchanging panels.
         """
-        if self.devices == 1 or self.platform != "cpu" or self.manual is not None:
+        if self.devices == 1 or not self.platform.is_xla_cpu or self.manual is not None:
             return False
         size = max(t.size * t.dtype.itemsize for t in ins)
         function = distributed_functions.FUNCTIONS.get(name)

@@ -30,6 +30,7 @@ from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.messages import source
 from shardwise._src.ops.memory_kinds import in_memory
 from shardwise._src.runtime.compiler.shardy import propagated_results, with_attributes
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
@@ -283,7 +284,7 @@ def _module(
 ) -> tuple[str, Meshes]:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
-    meshes, platform = Meshes(devices, mesh), devices[0].platform
+    meshes, platform = Meshes(devices, mesh), platform_of(devices[0])
     emitter = (
         WithWorkarounds(meshes, len(devices), located)
         if len(devices) > 1

@@ -309,7 +309,7 @@ def _by_algorithm(
     e: Any, ins: Any, out: ArrayType, x: str, y: str, algorithm: Any, write: Callable
 ) -> str:
     """The product of operands in the dtypes of the algorithm; the result has its sum dtype."""
-    if e.platform == "cpu" and algorithm not in _ON_CPU:
+    if e.platform.is_xla_cpu and algorithm not in _ON_CPU:
         raise ValueError(
             f"dot_general: the CPU does not support the algorithm {algorithm}, and would compute "
             "something else; it supports "

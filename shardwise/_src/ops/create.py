@@ -38,11 +38,11 @@ iota = Op(
 # -- platform_number: which of several platforms a program is lowered for --
 
 
-platform_number = Op(  # numbers: pairs of a platform, as reported by its devices, and a number
+platform_number = Op(  # numbers: pairs of the name of a platform and a number
     "platform_number",
     type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
     dims=lambda op, numbers: Dims((), ((),)),
-    lower=lambda op, e, ins, outs, *, numbers: e.constant(dict(numbers)[e.platform], outs[0]),
+    lower=lambda op, e, ins, outs, *, numbers: e.constant(dict(numbers)[e.platform.name], outs[0]),
     elements=Elements.CONVERTED,
 )
 

@@ -25,6 +25,7 @@ from shardwise._src.lowering.text import attribute_text, return_text, tensor_tex
 from shardwise._src.partitioning.partitioning_rule import Decision, PartitioningRule
 from shardwise._src.runtime.compiler import partitioner_callbacks
 from shardwise._src.runtime.compiler.partitioner_callbacks import Tiles
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, spec_from_tiles
@@ -89,7 +90,7 @@ class PartitionerCallback:
     rule: PartitioningRule
     mesh: Any
     emitter: Callable[[], Any]
-    platform: str
+    platform: Platform
     ins: Sequence[ArrayType]
     outs: Sequence[ArrayType]
     context: Context

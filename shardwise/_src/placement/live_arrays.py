@@ -17,7 +17,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 
     It inspects every object of the process, which takes milliseconds.
     """
-    wanted = backend.devices(platform)[0].platform
+    wanted = backend.client(platform)
     hidden = {id(a) for a in cached_scalars()}
     return [
         x
@@ -25,5 +25,5 @@ def live_arrays(platform: str | None = None) -> list[Array]:
         if x.__class__ is Array
         and id(x) not in hidden
         and not x.is_deleted()
-        and x._sig.devices[0].platform == wanted
+        and x._sig.devices[0].client is wanted
     ]

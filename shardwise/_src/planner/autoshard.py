@@ -29,6 +29,7 @@ from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.messages.tree_paths import path_text
+from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten_with_path
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -289,6 +290,6 @@ def _text(t: ArrayType) -> str:
     return t.str_short(True).removeprefix("~")
 
 
-def _kind(mesh: Mesh) -> tuple[str, str]:
+def _kind(mesh: Mesh) -> tuple[Platform, str]:
     device = mesh.flat_devices[0]
-    return device.platform, getattr(device, "device_kind", "")
+    return platform_of(device), getattr(device, "device_kind", "")

@@ -27,6 +27,7 @@ from shardwise._src.jit.jit import jit
 from shardwise._src.lowering.layouts_and_memory import order_of, stated_kind
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.placement.explicit_axes import reshard
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers import between_devices, reshard_strategy
 from shardwise._src.transfers.between_processes import as_stored, both_sides, stack, steps, stops
 from shardwise._src.transfers.from_host import is_large
@@ -219,7 +220,7 @@ def buffers(sig: Signature, shared: bool = False) -> Amounts:
 
 
 def on_cpu(sharding: Any) -> bool:
-    return sharding.devices[0].platform == "cpu"
+    return platform_of(sharding.devices[0]).shares_memory
 
 
 def _sent(one: Collective, count: int) -> int:
@@ -450,7 +451,9 @@ def _at(amounts: dict[Any, int]) -> Amounts:
     """Adds the bytes on this process's CPU devices to its host."""
     found: Amounts = Counter(amounts)
     local = [
-        n for d, n in amounts.items() if d != HOST and d.platform == "cpu" and is_addressable(d)
+        n
+        for d, n in amounts.items()
+        if d != HOST and platform_of(d).shares_memory and is_addressable(d)
     ]
     if local:
         found[HOST] = sum(local)

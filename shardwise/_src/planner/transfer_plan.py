@@ -29,6 +29,7 @@ from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.planner.transfer_cost import HOST, Accounts, Step, buffers, put
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.regions import is_abstract, moved, places
 from shardwise._src.transfers.targets import as_placement, check_fit, is_sharding_leaf
@@ -332,9 +333,9 @@ def _machine(asked: Any, leaves: Sequence[Any], targets: Sequence[Any]) -> Machi
     shardings = [*map(bare, targets), *map(_place, leaves)]
     concrete = [s for s in shardings if s is not None and not is_abstract(s)]
     if not concrete:
-        return machine_of(asked, "")
+        return machine_of(asked)
     device = concrete[0].devices[0]
-    return machine_of(asked, device.platform, getattr(device, "device_kind", ""))
+    return machine_of(asked, platform_of(device), getattr(device, "device_kind", ""))
 
 
 def _signature(leaf: Any, t: ArrayType) -> Signature:

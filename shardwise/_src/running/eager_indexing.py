@@ -21,6 +21,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import EvalTrace
 from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.infer import type_of
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers.transfer import put_host, replicated_like
 from shardwise._src.types.array_type import array_type
 from shardwise._src.values.index_pattern import ALL, ARRAY, AT, SCALAR, parse
@@ -107,7 +108,7 @@ def _is_on_host(sig: Signature, mask: Any) -> bool:
     """Whether NumPy applies a mask: otherwise each count of elements would need a program."""
     return (
         len(sig.devices) == 1
-        and sig.devices[0].platform == "cpu"
+        and platform_of(sig.devices[0]).shares_memory
         and isinstance(sig.type.dtype, np.dtype)
         and mask.ndim > 0
         and mask.shape == sig.type.shape[: mask.ndim]

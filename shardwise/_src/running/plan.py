@@ -40,6 +40,7 @@ from shardwise._src.running.program_placement import (
 from shardwise._src.running.sharding_inspection import report_shardings
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
@@ -221,7 +222,7 @@ def plan_module(
     where = sigs, names, ins, outs
     if is_expandable(program):
         devices = places_for(program, *where, hoisted_constants(program)).devices
-        program = expanded(program, devices[0].platform)
+        program = expanded(program, platform_of(devices[0]))
     if ORDERED in program.effects:
         program = sequenced(program)
     constants = hoisted_constants(program)
@@ -277,7 +278,7 @@ def _text_for(plan: ModulePlan) -> tuple[str, list[Any]]:
     if tied or False in forms:
         text, chosen = make()
         return text, over(chosen)
-    platform, count = devices[0].platform, len(devices)
+    platform, count = platform_of(devices[0]), len(devices)
     key = (module_and_results, current().trace_key, platform, count, *forms, *rest)
     kept = program.derived
     if key not in kept:

@@ -12,13 +12,13 @@ from typing import Any
 
 from jaxlib import _jax
 from jaxlib import version as _version
-from jaxlib import xla_client as xc
 
 from shardwise._src.base.caches import cached
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import cuda, forks, guards, processes, shutdown
+from shardwise._src.runtime import forks, guards, processes
+from shardwise._src.runtime import platforms as registry
 
 JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -33,20 +33,6 @@ _failures: dict[str, str] = {}
 before_start: Callable[[], None] | None = None
 
 
-def _make_cpu() -> Any:
-    count = num_cpu_devices.value
-    made = xc.make_cpu_client(
-        asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
-    )
-    processes.cpu_started()
-    shutdown.waits_for(made)
-    return made
-
-
-_MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
-_ALIASES = {"gpu": "cuda"}
-
-
 def started() -> Mapping[str, Any]:
     """A live view of the clients, by platform."""
     return MappingProxyType(_clients)
@@ -56,12 +42,11 @@ def client(platform: str | None = None) -> Any:
     """The client of a platform, made on first use; without a platform, the default one."""
     if platform is None:
         return _default_client()
-    name = _ALIASES.get(platform, platform)
-    found = _clients.get(name)
+    found = _clients.get(platform)
     if found is not None:
         return found
-    if name not in _MAKERS:
-        raise RuntimeError(f"unknown platform {platform!r}; known platforms: {', '.join(_MAKERS)}.")
+    record = registry.startable(platform)
+    name, make = record.name, record.make_client
     with _lock:
         if name not in _clients:
             if name in _failures:
@@ -71,7 +56,9 @@ def client(platform: str | None = None) -> Any:
             processes.meet_to_start(name)
             try:
                 with uninterrupted():
-                    _clients[name] = _MAKERS[name]()
+                    made = make()
+                    registry.started(record, made)
+                    _clients[name] = made
                     forks.devices_started()
             except (RuntimeError, ImportError) as error:
                 _failures[name] = f"platform {name!r} could not be started: {error}"
@@ -84,9 +71,7 @@ def _default_client() -> Any:
     wanted = platforms.value
     if wanted:
         return client(wanted.split(",")[0].strip())
-    if cuda.available():
-        return client("cuda")
-    return client("cpu")
+    return client(registry.default().name)
 
 
 guards.follow()
@@ -144,10 +129,9 @@ def process_index(platform: str | None = None) -> int:
 
 
 def _reduced(device: Any) -> tuple[Any, ...]:
-    platform: str = device.platform
-    if _clients.get(_ALIASES.get(platform, platform)) is not device.client:
+    if device.client not in _clients.values():
         raise TypeError(f"cannot pickle the device {device}: another library started it.")
-    return reduced("device", platform, device.id)
+    return reduced("device", registry.platform_of(device).name, device.id)
 
 
 def _device(platform: str, number: int) -> Any:

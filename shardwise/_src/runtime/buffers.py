@@ -23,6 +23,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.runtime import forks, host, processes
 from shardwise._src.runtime.backend import RuntimeFailure, clients
 from shardwise._src.runtime.in_flight import CPU_WINDOW
+from shardwise._src.runtime.platforms import named
 
 _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
@@ -294,7 +295,7 @@ def single_buffers(raw: Any) -> list[Any]:
 
 def start_fetch(raw: Any) -> None:
     """Starts the copy of a single-device raw buffer to the host; on CPU there is nothing to do."""
-    if raw.platform() != "cpu":
+    if not named(raw.platform()).shares_memory:
         raw._copy_single_device_array_to_host_async()
 
 
@@ -303,7 +304,7 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
     dtype: of whole bytes.
     """
-    if raw.platform() == "cpu":
+    if named(raw.platform()).shares_memory:
         raw.block_until_ready()  # jaxlib ends the process if the computation has failed
         return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
     value, _ = raw._single_device_array_to_np_array_did_copy()

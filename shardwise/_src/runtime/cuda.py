@@ -15,7 +15,7 @@ from typing import Any
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import import_module
-from shardwise._src.runtime import processes
+from shardwise._src.runtime import plugins
 
 _VERSIONS = ("13", "12")
 
@@ -50,26 +50,14 @@ def _preload_libraries() -> None:
                 continue  # optional libraries need others; the plugin reports missing required ones
 
 
-_loaded: dict[str, Any] = {}
-
-
-def c_api() -> Any:
-    """The plugin's C API, once a client has been created."""
-    return _loaded["api"]
-
-
 def make_client() -> Any:
     found = _plugin_path()
     if found is None:
         raise ImportError("the CUDA plugin is not installed: pip install 'shardwise[cuda13]'.")
     version, path = found
     _preload_libraries()
-    api = _loaded["api"] = xc.load_pjrt_plugin_dynamically("cuda", path)
-    xc.initialize_pjrt_plugin("cuda")
-    options = {**xc.generate_pjrt_gpu_plugin_options(), **processes.plugin_options()}
-    here = processes.link()
-    client = xc.make_c_api_client("cuda", options, here and here.client)
-    _register_extension(version, api)
+    client = plugins.make_client("cuda", path, xc.generate_pjrt_gpu_plugin_options())
+    _register_extension(version, plugins.c_api("cuda"))
     return client
 
 

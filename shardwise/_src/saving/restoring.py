@@ -31,6 +31,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import host_memory, processes
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise._src.saving.chunks import IN_FLIGHT, converted, on_devices, read_part
@@ -364,5 +365,5 @@ class _Reader:
 
 def _taken_over(sharding: Any) -> bool:
     """Whether the devices adopt the host buffer that values are read into."""
-    on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
+    on_cpu = all(platform_of(d).shares_memory for d in parts.local_devices(sharding))
     return on_cpu and stated_kind(sharding) is None

@@ -14,6 +14,7 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.interchange import CPU
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.runtime import backend, buffers, host
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers.transfer import copy as copied
 from shardwise._src.transfers.transfer import default_single, move, put_host
 from shardwise._src.types.array_type import array_type
@@ -52,7 +53,7 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
     there: Any = target if target is not None else _on_cpu()
     committed = target is not None or there.devices[0] != default_single()
     dtype: Any = canonicalize(view.dtype)
-    if len(there.devices) > 1 or there.devices[0].platform != "cpu":
+    if len(there.devices) > 1 or not platform_of(there.devices[0]).shares_memory:
         _check_copy(copy, f"on the host, not on {there}")
         return put_host(view, there, committed)
     if dtype != view.dtype:
@@ -70,7 +71,7 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
 def _on_cpu() -> SingleDeviceSharding:
     """The default device if it is a CPU; otherwise the first CPU device."""
     device = default_single()
-    if device.platform != "cpu":
+    if not platform_of(device).shares_memory:
         device = backend.local_devices("cpu")[0]
     return SingleDeviceSharding(device)
 

@@ -16,6 +16,7 @@ from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.layouts_and_memory import stated_kind
 from shardwise._src.runtime import buffers, guards, host, host_memory
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.regions import holders, regions
 from shardwise._src.transfers.transfer_guards import copy_between_devices, is_host_operand
@@ -34,7 +35,7 @@ def is_large(sig: Signature) -> bool:
     t = sig.physical
     return (
         t.size * t.dtype.itemsize >= LARGE
-        and sig.devices[0].platform == "cpu"
+        and platform_of(sig.devices[0]).shares_memory
         and t.dtype.name not in SUBBYTE
         and stated_kind(sig.sharding) is None
     )

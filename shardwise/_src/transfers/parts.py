@@ -23,6 +23,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import buffers, host_memory
 from shardwise._src.runtime.host import from_view
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers import transfer
 from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.from_host import is_large
@@ -161,7 +162,7 @@ def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
     sig = signature(t, sharding, committed)
     devices = local_devices(sharding)
     fits = host.dtype == t.dtype and sig.even and t.size
-    if not fits or any(d.platform != "cpu" for d in devices):
+    if not fits or not all(platform_of(d).shares_memory for d in devices):
         return transfer.put_host(host, sharding, committed)
     raws = {}
     for part in distinct_parts(sharding, t.shape):

@@ -15,6 +15,7 @@ import numpy as np
 from shardwise._src.arrays.interchange import SUBBYTE
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.lowering.layouts_and_memory import stated_kind
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers.regions import within_processes
 from shardwise._src.types.sharding import GSPMDSharding
 from shardwise._src.types.tiling import Tiling
@@ -70,7 +71,7 @@ def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool
     here = sig.sharding
     if sig.devices == target.devices or here.device_set == target.device_set:
         return "host" if on_cpu and _better_on_host(sig, target, ready) else "program"
-    same_platform = sig.devices[0].platform == target.devices[0].platform
+    same_platform = platform_of(sig.devices[0]) is platform_of(target.devices[0])
     if same_platform and same_tiles(sig, target):
         return "copy"
     if here.is_fully_addressable and not target.is_fully_addressable:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.messages.formatting import pluralize, short_repr
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
@@ -33,7 +34,7 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> 
             f"a mesh of shape {shape} takes {pluralize(math.prod(shape), 'device')}, "
             f"but {pluralize(len(devices), 'device')} were given."
         )
-    if all(getattr(device, "platform", None) == "gpu" for device in devices):
+    if all(platform_of(device).is_ordered_by_id for device in devices):
         devices = sorted(devices, key=lambda device: device.id)
     flat = np.empty(len(devices), dtype=object)
     flat[:] = list(devices)

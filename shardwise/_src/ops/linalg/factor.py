@@ -20,7 +20,7 @@ from shardwise._src.types.array_type import array_type
 
 def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     (t,) = ins
-    if e.platform != "cpu":
+    if not e.platform.is_xla_cpu:
         full = e.let(f"stablehlo.cholesky {x}, lower = true : {e.ty(t)}")
         return e.via(triangle, (t,), full, lower=True)[0]
     batch = t.ndim - 2

@@ -134,7 +134,7 @@ hermitian_part = matrix_op(
 
 def on_cpu(op: Op, e: Any) -> None:
     """Rejects other platforms: the kernels are LAPACK's."""
-    if e.platform != "cpu":
+    if not e.platform.is_xla_cpu:
         raise NotImplementedError(
             f"[{op.name}] is implemented by LAPACK kernels, on CPU only; this program is for "
             f"'{e.platform}'. Put its operands on a CPU device: `shardwise.device_put(x, "

@@ -139,7 +139,7 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
-    if e.platform == "cpu":
+    if e.platform.is_xla_cpu:
         config = {
             "side": "L" if p["left_side"] else "R",
             "uplo": "L" if p["lower"] else "U",

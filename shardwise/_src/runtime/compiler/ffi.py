@@ -20,20 +20,26 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime.host import address_in
+from shardwise._src.runtime.platforms import Platform, find
 
 Buffer = _jax.ffi.Buffer
 ExecutionContext = _jax.ffi.ExecutionContext
 ExecutionStage = _jax.ffi.ExecutionStage
-_PLATFORMS = {"cpu": "Host", "gpu": "CUDA", "cuda": "CUDA", "rocm": "ROCM", "tpu": "TPU"}
 _registered: dict[tuple[str, str], Any] = {}  # platform, name → addresses
 _batched: set[str] = set()
+
+
+def _xla_name(platform: str) -> str:
+    """The name by which XLA knows a platform; any other name is passed on."""
+    found = find(platform.lower())
+    return platform if found is None else found.xla_name
 
 
 def register_target(
     name: str, functions: Any, platform: str, api_version: int, options: dict[str, Any]
 ) -> None:
     """Registers a function with XLA. Raises ValueError if the name is taken by another one."""
-    where = _PLATFORMS.get(platform.lower(), platform)
+    where = _xla_name(platform)
     if _is_new(where, name, _addresses(functions)):
         with _undone(where, name):
             xc.register_custom_call_target(name, functions, where, api_version, **options)
@@ -41,7 +47,7 @@ def register_target(
 
 def register_type(name: str, registration: Any, platform: str) -> None:
     """Registers a state type of functions with XLA."""
-    where = _PLATFORMS.get(platform.lower(), platform)
+    where = _xla_name(platform)
     if _is_new(where, f"type {name}", _addresses(registration)):
         with _undone(where, f"type {name}"):
             xc.register_custom_type(name, registration, where)
@@ -102,9 +108,9 @@ def headers() -> Path:
     return Path(next(iter(jaxlib.__path__))).resolve() / "include"
 
 
-def unknown_target(name: str, platform: str) -> str:
+def unknown_target(name: str, platform: Platform) -> str:
     """The error message for a name that is not registered."""
-    where = _PLATFORMS.get(platform.lower(), platform)
+    where = platform.xla_name
     known = {n for w, n in _registered if w == where} | {*xc.custom_call_targets(where)}
     return (
         f"no foreign function is registered as {name!r} for the platform {platform}."

@@ -25,6 +25,7 @@ from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
+from shardwise._src.runtime.platforms import Platform, platform_of
 
 CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
@@ -59,7 +60,7 @@ def compile_options(
     small: a program on so few elements that optimizing its kernels would not pay off.
     overrides: XLA flags by name; an unknown name fails the compilation.
     """
-    platform = devices[0].platform
+    is_xla_cpu = platform_of(devices[0]).is_xla_cpu
     options = xc.CompileOptions()
     options.num_replicas = 1
     options.num_partitions = len(devices)
@@ -72,9 +73,9 @@ def compile_options(
     if len(devices) > 1:
         build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
         build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if platform == "cpu" and (left_out := _passes_left_out(quick, devices)):
+    if is_xla_cpu and (left_out := _passes_left_out(quick, devices)):
         build.debug_options.xla_disable_hlo_passes = ",".join(left_out)
-    flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
+    flags = {**(_UNOPTIMISED if small and is_xla_cpu else {}), **(overrides or {})}
     if flags:
         options.env_option_overrides = list(flags.items())
     return options
@@ -127,15 +128,15 @@ class LoadedModule:
         self.span = processes.span_of(devices)
         self.name, self.digest, self.text = "", "", ""
         self._smallest: int | None = None  # the result that the window stores; -1: a token
-        platform = devices[0].platform
+        is_xla_cpu = platform_of(devices[0]).is_xla_cpu
         self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
         if collectives is None:
             hlo = raw.get_hlo_text() if len(devices) > 1 else ""
             collectives = _communicates(hlo)
             self.result_shapes = _result_shapes(hlo) if hlo else None
         self.has_collectives = collectives
-        self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
-        if len(devices) == 1 and platform == "cpu":
+        self.window: Window | None = CPU_WINDOW if len(devices) > 1 and is_xla_cpu else None
+        if len(devices) == 1 and is_xla_cpu:
             shutdown.runs_alone(devices[0], result_handler)
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
@@ -230,7 +231,7 @@ def compile_text(
     except _jax.JaxRuntimeError as error:
         if (failure := failure_in(text)) is not None:
             raise failure from None
-        _explain(error, devices[0].platform)
+        _explain(error, platform_of(devices[0]))
     return LoadedModule(raw, devices, calls=calls)
 
 
@@ -254,7 +255,7 @@ _NO_TARGET = re.compile(
 )
 
 
-def _explain(error: Exception, platform: str) -> NoReturn:
+def _explain(error: Exception, platform: Platform) -> NoReturn:
     """Raises the cause of a failed compilation: an option, a name, or the error itself."""
     if found := _NO_TARGET.search(str(error)):
         name = found[1] or found[2].strip("'\"")

@@ -18,9 +18,10 @@ from weakref import WeakValueDictionary
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import uninterrupted
-from shardwise._src.runtime import cuda
+from shardwise._src.runtime import plugins
 from shardwise._src.runtime.compiler.partitioner import of_users
 from shardwise._src.runtime.compiler.runtime_shardings import tiles_of
+from shardwise._src.runtime.platforms import Platform
 
 TARGET = "shardwise_functions"
 
@@ -46,13 +47,13 @@ class Question(Protocol):
 
 _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _numbers = itertools.count()
-_registered: set[str] = set()
+_registered: set[Platform] = set()
 
 
-def ask(question: Question, platform: str) -> str:
+def ask(question: Question, platform: Platform) -> str:
     """Registers a question; returns its name, which identifies it in a call's text."""
     if platform not in _registered:
-        api = {"c_api": cuda.c_api()} if platform == "cuda" else {}
+        api = {"c_api": plugins.c_api(platform.name)} if platform.is_plugin else {}
         rules = of_users, _parts, _of_operands
         with uninterrupted():
             xc.register_custom_call_partitioner(TARGET, *rules, True, **api)

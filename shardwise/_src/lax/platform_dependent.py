@@ -14,13 +14,10 @@ from shardwise._src.ops.create import platform_number
 from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
 from shardwise._src.ops.sharded.sharding_ops import placed
-from shardwise._src.placement.device_put import default_backend
+from shardwise._src.runtime.backend import devices
+from shardwise._src.runtime.platforms import Platform, named, platform_of
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
-
-_PLATFORMS = {"gpu": ("cuda", "rocm", "gpu"), "cuda": ("cuda", "gpu"), "rocm": ("rocm", "gpu")}
-_DEVICES = {"cuda": "gpu", "rocm": "gpu"}  # platforms that devices report
-
 
 # The platforms that a function is being exported for, while it is traced.
 EXPORTED: UserContext[tuple[str, ...]] = make_user_context(())
@@ -36,27 +33,23 @@ def platform_dependent(
     of all exported platforms are traced, and the module contains one for each.
     """
 
-    def of(platform: str) -> Callable[..., T]:
-        for name in _PLATFORMS.get(platform, (platform,)):
+    def of(platform: Platform) -> Callable[..., T]:
+        for name in platform.names:
             if name in per_platform:
                 return per_platform[name]
         if default is None:
             raise NotImplementedError(
-                f"platform_dependent: there is no function for {platform!r}, on which this runs, "
-                f"and no default; got {', '.join(per_platform) or 'none'}."
+                f"platform_dependent: there is no function for {platform.device_name!r}, on which "
+                f"this runs, and no default; got {', '.join(per_platform) or 'none'}."
             )
         return default
 
-    chosen = {p: of(p) for p in EXPORTED.value or (default_backend(),)}
+    targets = [named(p) for p in EXPORTED.value] or [platform_of(devices()[0])]
+    chosen = {p: of(p) for p in targets}
     funs = [*dict.fromkeys(chosen.values())]
     if len(funs) == 1:
         return funs[0](*args)
-    if chosen.get("cuda") is not chosen.get("rocm") and {"cuda", "rocm"} <= chosen.keys():
-        raise NotImplementedError(
-            "platform_dependent: one module is exported for cuda and rocm, which have different "
-            "functions here. Export one for each."
-        )
-    numbers = {_DEVICES.get(p, p): funs.index(fun) for p, fun in chosen.items()}
+    numbers = {platform.name: funs.index(fun) for platform, fun in chosen.items()}
     return switch(platform_number(numbers=tuple(sorted(numbers.items()))), funs, *args)
 
 
