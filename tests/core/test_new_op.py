@@ -21,7 +21,7 @@ import shardwise.numpy as jnp
 from shardwise import random
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.infer import infer
-from shardwise._src.core.op import OPS, Elements, Op
+from shardwise._src.core.op import OPS, Elements, Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.ops.elementwise import div, mul
 from shardwise._src.ops.families import FLOATING, lit, unary
@@ -167,15 +167,14 @@ def test_reports_of_a_new_op():
 # -- containing a program --
 
 
-def holder(**fields: Any) -> Op:
+def holder() -> Op:
     """An op that runs a program, with a minimal record."""
     return Op(
         "holder",
         type_rule=lambda op, *types, held: held.out_types,
         multiple=True,
         lower=lambda op, e, ins, outs, *xs, held: e.call(held, *xs),
-        programs=("held",),
-        **fields,
+        contains=Programs(("held",)),
     )
 
 

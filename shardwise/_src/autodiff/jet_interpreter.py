@@ -94,7 +94,7 @@ class Jet(Interpreter):
         if rule is not None:
             outs = self._by_own_rule(rule, op, args, params, order)
             return outs if op.multiple else outs[0]
-        if op.is_call:
+        if op.contains.is_call:
             outs = eval_program(next(held_in(op, params)), args, self._bind)
             return outs if op.multiple else outs[0]
         if op.jvp is None:

@@ -140,13 +140,14 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
         program = without_calls(program)
         return plan(program.eqns, program.outvars, policy), program
 
-    return (eqn, [], eqn) if eqn.op.remat is None else eqn.op.remat(eqn.op, inside, eqn)
+    rule = eqn.op.contains.remat
+    return (eqn, [], eqn) if rule is None else rule(eqn.op, inside, eqn)
 
 
 @derived
 def without_calls(program: Program) -> Program:
     """The program with its calls of nested programs inlined."""
-    if not any(eqn.op.is_call for eqn in program.eqns):
+    if not any(eqn.op.contains.is_call for eqn in program.eqns):
         return program
     return inlined(program, lambda eqn: eqn.called)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.entering_rules import enter_call, eval_call
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import KeyReuseRule, LowerRule, Op, ProcessRule, Programs, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import marked
@@ -84,7 +84,14 @@ def _batch(
     return op(*moved, program=new, **p), [0 if m else None for m in marks]
 
 
-def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any], **facts: Any) -> Op:
+def calling(
+    name: str,
+    lower: LowerRule,
+    split: ProcessRule,
+    is_call: bool = False,
+    key_reuse: KeyReuseRule | None = None,
+    **facts: Any,
+) -> Op:
     """An op that calls its parameter `program`; other parameters are passed unchanged."""
     return Op(
         name,
@@ -95,9 +102,8 @@ def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any], **f
         batch=_batch,
         partial_eval=split,
         enter=enter_call,
-        eval=eval_call,
         multiple=True,
-        programs=("program",),
+        contains=Programs(("program",), is_call=is_call, eval=eval_call, key_reuse=key_reuse),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},
         **facts,
     )
@@ -144,9 +150,8 @@ def opaque_call(name: str, **rules: Any) -> Op:
         "transpose": _transpose_as_call,
         "batch": batch_as_call,
         "enter": _enter_beside,
-        "eval": eval_call,
         "multiple": True,
-        "programs": ("program",),
+        "contains": Programs(("program",), eval=eval_call),
     }
     return Op(name, **common | rules)
 

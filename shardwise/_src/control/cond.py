@@ -21,7 +21,7 @@ from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.effects.ordering import ORDERED
@@ -420,7 +420,6 @@ def _divide(
 
 cond = Op(
     "cond",
-    key_reuse=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,
@@ -428,8 +427,11 @@ cond = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_cond,
-    eval=eval_cond,
-    remat=_divide,
     multiple=True,
-    programs=("branches",),
+    contains=Programs(
+        ("branches",),
+        eval=eval_cond,
+        key_reuse=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
+        remat=_divide,
+    ),
 )

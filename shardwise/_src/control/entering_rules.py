@@ -13,14 +13,11 @@ from typing import Any
 
 from shardwise._src.control.programs import ScanParams, WhileParams, parts
 from shardwise._src.core.eval_context import eval_trace
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Entered, Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.transforms.entering import Inside, ignoring
 from shardwise._src.transforms.stage import program_of
-
-Entered = tuple[list[Any], list[Any]]
-
 
 # -- calls --
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
@@ -161,7 +161,7 @@ def tangents_by_tree(
 reduce_op = Op(
     "reduce",
     multiple=True,
-    programs=("body",),
+    contains=Programs(("body",)),
     type_rule=_type,
     dims=_dims,
     lower=_lower,

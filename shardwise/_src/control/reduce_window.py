@@ -22,7 +22,7 @@ from shardwise._src.control.generic_reduce import (
     tangents_by_tree,
 )
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.ops import elementwise as ew
@@ -111,7 +111,7 @@ def _jvp(
 reduce_window_op = Op(
     "reduce_window",
     multiple=True,
-    programs=("body",),
+    contains=Programs(("body",)),
     is_expensive=True,
     type_rule=_type,
     dims=_dims,

@@ -20,7 +20,7 @@ from shardwise._src.control.entering_rules import enter_scan, eval_scan
 from shardwise._src.control.programs import Extension, ScanParams, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.core.remedies import gathered
@@ -331,7 +331,6 @@ def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
 
 scan = Op(
     "scan",
-    key_reuse=_keys,
     type_rule=_type,
     lower=lower_scan,
     jvp=_jvp,
@@ -339,9 +338,7 @@ scan = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_scan,
-    eval=eval_scan,
-    remat=_divide,
     multiple=True,
-    programs=("body",),
+    contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_divide),
     aliases={"jaxpr": "body"},
 )

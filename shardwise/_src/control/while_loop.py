@@ -23,7 +23,7 @@ from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import WhileParams, fit, parts
 from shardwise._src.control.scan import batched_body, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, sites_in, without_sites
 from shardwise._src.ops.basis import zeros
@@ -336,7 +336,6 @@ def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
 
 while_loop = Op(
     "while_loop",
-    key_reuse=_keys,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,
@@ -344,9 +343,8 @@ while_loop = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_while,
-    eval=eval_while,
     multiple=True,
-    programs=("test", "body"),
+    contains=Programs(("test", "body"), eval=eval_while, key_reuse=_keys),
     aliases={
         "cond_jaxpr": "test",
         "body_jaxpr": "body",

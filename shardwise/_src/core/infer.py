@@ -15,7 +15,7 @@ from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.explicit_sharding import with_specs
-from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
+from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op, Types
 from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type, inside_of_maps
@@ -128,7 +128,7 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         return result
     if op.shardings or (op.dims is None and (op.programs or op.user_code)):
         return result  # its types carry names and shardings already
-    outs = list(result) if op.multiple else [result]
+    outs = [*cast(Types, result)] if op.multiple else [cast(ArrayType, result)]
     varying = NO_NAMES.union(*[t.varying for t in types])
     if op.varies is not None and varying:
         varying = op.varies(op, varying, **params)

@@ -27,12 +27,6 @@ their rules. They are called as follows (`**p` are the op's parameters):
                                             enters them: `inside` (transforms/entering.py) is what
                                             it does there. Ops with ordered effects take the token
                                             (effects/ordering.py) themselves.
-    eval(op, run, args, **p)              runs the programs it contains as the op does, with
-                                            `run(program, args) → results`; for `debug_nans`. It may
-                                            return an equation that `run` cannot run by itself.
-    key_reuse(op, flow, args, **p)        → which keys the results are, for ops that contain
-                                            programs with loops or branches; for `debug_key_reuse`
-                                            (running/key_reuse.py).
     windows(op, args, **p)                → (x, indices, dims, sizes): for ops that read or write at
                                             positions in `x`: the starts of windows of these sizes,
                                             vectors along the last dimension of `indices`, whose
@@ -40,13 +34,12 @@ their rules. They are called as follows (`**p` are the op's parameters):
     host(op, **p)                         → the host function that the compiled op calls.
     expand(op, types, p, platform)        → the program equivalent to the op on a platform, which is
                                             lowered instead of it (control/expand.py); or None.
-    remat(op, inside, eqn)                → (first, saved, again); for ops that contain programs:
-                                            the equation that also returns the values saved inside
-                                            them, these values, and the equation that computes the
-                                            results from them. `inside(program)` returns the same
-                                            for a program (autodiff/recompute.py).
+    prune(op, eqn, used)                  → the equation without what only unused results need; or
+                                            None.
 
 With `multiple`, results, tangents, cotangents and dims are lists.
+
+What concerns only ops that contain programs is in their `contains`, a `Programs`.
 
 The other fields are facts. Code that depends on a property of an op reads one of these fields,
 never the op's name or the names of its parameters; so code written earlier treats a new op
@@ -57,19 +50,42 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Concatenate
 
 from shardwise._src.base.caches import register
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims
 
 INFERENCE_CACHE_SIZE = 8192
-Rule = Callable[..., Any]
+
+Types = Sequence[ArrayType]
+Values = Sequence[Any]
+Entered = tuple[list[Any], list[Any]]  # results, and the state
+# The rules. Operands and parameters that follow (`...`) differ by op.
+TypeRule = Callable[Concatenate["Op", ...], ArrayType | Types]
+DimsRule = Callable[Concatenate["Op", ...], Dims]
+VariesRule = Callable[Concatenate["Op", frozenset[Any], ...], frozenset[Any]]
+LowerRule = Callable[Concatenate["Op", Any, Types, Types, ...], str | Sequence[str]]
+JvpRule = Callable[Concatenate["Op", Values, Values, ...], tuple[Any, Any]]
+TransposeRule = Callable[Concatenate["Op", Any, ...], Values]
+BatchRule = Callable[Concatenate["Op", Any, Values, Sequence[int | None], ...], tuple[Any, Any]]
+ProcessRule = Callable[["Op", Any, Values, dict[str, Any]], Any]
+EagerRule = Callable[["Op", tuple[Any, ...], dict[str, Any]], Any]
+EnterRule = Callable[Concatenate["Op", Any, list[Any], list[Any], ...], Entered]
+WindowsRule = Callable[Concatenate["Op", Values, ...], tuple[Any, Any, Any, Any] | None]
+HostRule = Callable[Concatenate["Op", ...], Any]
+ExpandRule = Callable[["Op", Types, dict[str, Any], Platform], Any]
+PruneRule = Callable[["Op", Any, list[bool]], Any]
+EvalRule = Callable[Concatenate["Op", Callable[..., Any], list[Any], ...], Any]
+KeyReuseRule = Callable[Concatenate["Op", Any, Values, ...], Any]
+RematRule = Callable[["Op", Callable[[Any], Any], Any], tuple[Any, Any, Any]]
 
 
 class Elements(enum.Enum):
@@ -83,17 +99,45 @@ class Elements(enum.Enum):
     KNOWN = enum.auto()  # keys as keys: it reads them, or passes them to its programs
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The programs that an op contains, and the rules for them.
+
+    params:     the parameters that are programs, or tuples of them, once the op is staged.
+    is_call:    whether the op only calls the one program it contains, which may replace it.
+    binds:      the parameter with the named axes that only its programs see; or None.
+    eval:       eval(op, run, args, **p) runs the programs as the op does, with `run(program, args)
+                → results`; for `debug_nans`. It may return an equation that `run` cannot run by
+                itself.
+    key_reuse:  key_reuse(op, flow, args, **p) → which keys the results are, for loops and branches;
+                for `debug_key_reuse` (running/key_reuse.py).
+    remat:      remat(op, inside, eqn) → (first, saved, again): the equation that also returns the
+                values saved inside the programs, these values, and the equation that computes the
+                results from them. `inside(program)` returns the same for a program
+                (autodiff/recompute.py).
+    """
+
+    params: tuple[str, ...]
+    _: KW_ONLY
+    is_call: bool = False
+    binds: str | None = None
+    eval: EvalRule | None = None
+    key_reuse: KeyReuseRule | None = None
+    remat: RematRule | None = None
+
+
+_NO_PROGRAMS = Programs(())
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
     """One primitive operation. See the module docstring for the rules.
 
     effects:     its side effects; an op with effects is retained even if its results are unused.
     multiple:    whether it returns a list of results.
-    programs:    the parameters that contain programs, or tuples of them, once it is staged.
-    is_call:     whether it only calls the one program it contains, which may replace it.
+    contains:    the programs that it contains once it is staged, and their rules; see `Programs`.
     shardings:   the parameters that are shardings; its type rule determines the results' sharding.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
-    binds:       the parameter with the named axes that only its programs see; or None.
     user_code:   whether parameters contain user functions, which rules run.
     elements:    what becomes of the operands' elements; see `Elements`.
     pointwise:   whether an element of a result depends only on the operands' elements at the same
@@ -111,37 +155,33 @@ class Op:
     foreign:     the user's primitive that it represents (extend/primitive.py); or None.
     aliases:     JAX's names of its parameters → their names, where these differ; a function of the
                  parameters for values that the op does not have itself.
+    programs:    the parameters that contain programs: those of `contains`.
     inferred:    cached result types, by operand types and parameters. None for ops that contain
                  programs or user functions, which the cache would keep alive.
     """
 
     name: str
     _: KW_ONLY
-    type_rule: Rule
-    dims: Rule | None = None
-    varies: Rule | None = None
-    lower: Rule | None = None
-    jvp: Rule | None = None
-    transpose: Rule | None = None
-    batch: Rule | None = None
-    partial_eval: Rule | None = None
-    stage: Rule | None = None
-    eager: Rule | None = None
-    enter: Rule | None = None
-    eval: Rule | None = None
-    key_reuse: Rule | None = None
-    windows: Rule | None = None
-    host: Rule | None = None
-    expand: Rule | None = None
-    prune: Rule | None = None
-    remat: Rule | None = None
+    type_rule: TypeRule
+    dims: DimsRule | None = None
+    varies: VariesRule | None = None
+    lower: LowerRule | None = None
+    jvp: JvpRule | None = None
+    transpose: TransposeRule | None = None
+    batch: BatchRule | None = None
+    partial_eval: ProcessRule | None = None
+    stage: ProcessRule | None = None
+    eager: EagerRule | None = None
+    enter: EnterRule | None = None
+    windows: WindowsRule | None = None
+    host: HostRule | None = None
+    expand: ExpandRule | None = None
+    prune: PruneRule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False
-    programs: tuple[str, ...] = ()
-    is_call: bool = False
+    contains: Programs = _NO_PROGRAMS
     shardings: tuple[str, ...] = ()
     named_axes: tuple[str, str] | None = None
-    binds: str | None = None
     user_code: bool = False
     elements: Elements = Elements.COMPUTED
     pointwise: bool = False
@@ -154,11 +194,13 @@ class Op:
     has_partitioner_callback: bool = False
     foreign: Any = None
     aliases: dict[str, str | Callable[[Any], Any]] | None = None
+    programs: tuple[str, ...] = field(default=(), init=False)
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.foreign is None and self.name in OPS:
             raise ValueError(f"an op named {self.name!r} already exists")
+        object.__setattr__(self, "programs", self.contains.params)
         if self.programs and self.elements is Elements.COMPUTED:  # by these, which know keys
             object.__setattr__(self, "elements", Elements.KNOWN)
         if not (self.programs or self.user_code):

@@ -129,7 +129,7 @@ class Equation:
     @property
     def called(self) -> Program | None:
         """The program that may replace this equation, if the equation only calls it."""
-        return next(self.programs()) if self.op.is_call else None
+        return next(self.programs()) if self.op.contains.is_call else None
 
     @property
     def effects(self) -> frozenset[Any]:

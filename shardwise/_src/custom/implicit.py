@@ -17,7 +17,7 @@ from shardwise._src.control.bodies import Body, check_function, leaf, staged, wi
 from shardwise._src.control.call import call
 from shardwise._src.control.programs import fit, with_results
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args, derived
 from shardwise._src.core.structure import shared
@@ -179,7 +179,7 @@ linear_solve = Op(
     batch=_batch,
     expand=_expand,
     multiple=True,
-    programs=("programs",),
+    contains=Programs(("programs",)),
 )
 
 # -- the public functions --

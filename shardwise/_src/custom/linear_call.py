@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise._src.control.bodies import Body, check_function, leaf, staged
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.custom.implicit import as_params, groups_of, tangents_of
 from shardwise._src.messages.argument_names import name_of
@@ -27,7 +27,7 @@ from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import ArrayType
 
 WHO = "linear_call"
-Programs = tuple[Program, Program]
+Pair = tuple[Program, Program]
 
 # -- the op: (constants of fun…, constants of its transpose…, residuals…, x…) → results --
 #
@@ -35,19 +35,19 @@ Programs = tuple[Program, Program]
 # counts:   the number of constants of each, and of residuals.
 
 
-def _type(op: Op, *types: ArrayType, programs: Programs, counts: tuple) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, programs: Pair, counts: tuple) -> tuple[ArrayType, ...]:
     return programs[0].out_types
 
 
 def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: Programs, counts: tuple
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: Pair, counts: tuple
 ) -> list[str]:
     consts, _, residuals, given = groups_of(xs, counts)
     return e.call(programs[0], *consts, *residuals, *given)
 
 
 def _jvp(
-    op: Op, primals: Any, tangents: Any, *, programs: Programs, counts: tuple
+    op: Op, primals: Any, tangents: Any, *, programs: Pair, counts: tuple
 ) -> tuple[list, list]:
     """Linear in x; with respect to the residuals, it differentiates `fun`."""
     outs = linear_call_op(*primals, programs=programs, counts=counts)
@@ -71,7 +71,7 @@ def _jvp(
     return outs, moved
 
 
-def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, programs: Pair, counts: tuple) -> list[Any]:
     if any(is_linear(a) for a in args[: sum(counts)]):
         raise TypeError(
             f"linear_call: {programs[0].name} is linear in its second argument only, so it has no "
@@ -86,7 +86,7 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) 
 
 
 def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: Programs, counts: tuple
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: Pair, counts: tuple
 ) -> tuple[list, list]:
     """Both programs over values with batch dimensions, except for the residuals."""
     axis = mapped.of(args, dims)
@@ -119,7 +119,7 @@ linear_call_op = Op(
     transpose=_transpose,
     batch=_batch,
     multiple=True,
-    programs=("programs",),
+    contains=Programs(("programs",)),
 )
 
 # -- the public function --

@@ -181,7 +181,9 @@ class Checked:
             return []
         op = eqn.op
         # The axes of an op that binds some are not in scope here, where its places are unknown.
-        if op.programs and (op.binds or any(_places(p, self.enabled) for p in eqn.programs())):
+        if op.programs and (
+            op.contains.binds or any(_places(p, self.enabled) for p in eqn.programs())
+        ):
             if op.enter is not None:
                 return self._enter(eqn, values)
             if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
@@ -199,7 +201,7 @@ class Checked:
 
     def _enter(self, eqn: Equation, values: list[Any]) -> list[Any]:
         """The results of an op whose programs have checks; adds their findings."""
-        programs = () if eqn.op.binds else tuple(dict.fromkeys(eqn.programs()))
+        programs = () if eqn.op.contains.binds else tuple(dict.fromkeys(eqn.programs()))
         inside = _Checking(self.enabled, programs)
         state = [*map(zeros, inside.types)]
         outs, (code, *slots) = inside.enter(eqn, values, state)

@@ -25,7 +25,7 @@ from shardwise._src.base.context import Context, current
 from shardwise._src.base.lazy import public
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.op import Elements, Entered, Op
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import walk
 from shardwise._src.effects.ordering import ORDERED, TOKEN
@@ -266,7 +266,7 @@ def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]
     return eval_trace().run(Program(ins, outs, [called], name=op.name), args)
 
 
-def _enter(op: Op, inside: Any, state: Values, args: Values, **p: Any) -> tuple[Values, Values]:
+def _enter(op: Op, inside: Any, state: list[Any], args: list[Any], **p: Any) -> Entered:
     """The token orders the call: it is the first operand and result."""
     outs = op(*state, *args, **p | {"token": True})
     return outs[1:], outs[:1]

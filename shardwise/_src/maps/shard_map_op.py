@@ -26,7 +26,7 @@ from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import consts_to_args, derived, inlined
 from shardwise._src.ops.basis import move_axis, reshape
@@ -463,12 +463,9 @@ shard_map = Op(
     batch=_batch,
     partial_eval=_split,
     enter=_enter,
-    remat=_divide,
-    eval=_replay,
     multiple=True,
-    programs=("program",),
+    contains=Programs(("program",), binds="axes", eval=_replay, remat=_divide),
     shardings=("place",),
-    binds="axes",
     is_expensive=True,
     aliases={"jaxpr": "program"},
 )

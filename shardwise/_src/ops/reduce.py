@@ -10,7 +10,7 @@ where NumPy does. `control.generic_reduce` is the reduction with a user function
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def body_of(op: Op) -> Callable:
         if op.lower is None:
             raise op.missing("lower", "compilation")
         (t,) = types
-        return [op.lower(op, e, (t, t), (t,), x, y)]
+        return [cast("str", op.lower(op, e, (t, t), (t,), x, y))]
 
     return write
 

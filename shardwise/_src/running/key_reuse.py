@@ -185,8 +185,8 @@ class Flow:
         return found
 
     def _holding(self, eqn: Equation, values: list[Any], keys: list[Keys]) -> list[Any]:
-        if eqn.op.key_reuse is not None:
-            return eqn.op.key_reuse(eqn.op, self, values, **eqn.params)
+        if (rule := eqn.op.contains.key_reuse) is not None:
+            return rule(eqn.op, self, values, **eqn.params)
         programs = list(held_in(eqn.op, eqn.params))
         if len(programs) == 1 and len(programs[0].invars) == len(values):
             return self.through(programs[0], values)

@@ -122,8 +122,8 @@ class _Search:
         outs = list(result) if eqn.op.multiple else [result]
         if self.is_bad(outs):
             inner = None
-            if eqn.op.eval is not None:  # may find it in a nested program
-                inner = eqn.op.eval(eqn.op, self.through, values, **eqn.params)
+            if (rule := eqn.op.contains.eval) is not None:  # may find it in a nested program
+                inner = rule(eqn.op, self.through, values, **eqn.params)
             if inner is not None:
                 raise self.error(inner, inner.invars, inner.outvars, "")
             raise self.found(eqn, values, outs)

@@ -70,7 +70,7 @@ class Sparsify(Interpreter):
         mats = [a.matrix if self._owns(a) else a for a in args]
         if not any(isinstance(m, JAXSparse) for m in mats):
             return self.parent.process(op, args, params)
-        if op.is_call:
+        if op.contains.is_call:
             return eval_program(next(held_in(op, params)), args, self._bind)
         runs = PROGRAMS.get(op)
         if op not in RULES and runs is None:

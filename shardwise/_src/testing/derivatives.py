@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Linear, Op
+from shardwise._src.core.op import Linear, Op, Types
 from shardwise._src.testing.running import Bundle, filled
 from shardwise._src.testing.sample import Report, Sample, wide, wide_param
 from shardwise._src.transforms.jvp import push_forward
@@ -51,7 +51,7 @@ class _Point:
     @functools.cached_property
     def out_types(self) -> list[Any]:
         found = self.op.type_rule(self.op, *[type_of(a) for a in self.args], **self.params)
-        return list(found) if self.op.multiple else [found]
+        return list(cast(Types, found)) if self.op.multiple else [found]
 
     @functools.cached_property
     def outs(self) -> list[int]:

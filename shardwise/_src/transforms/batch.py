@@ -108,7 +108,7 @@ def axes_in(program: Program) -> dict[Any, int]:
             inner = dict(zip(*[eqn.params[p] for p in op.named_axes], strict=True))
         for held in held_in(op, eqn.params):
             inner |= axes_in(held)
-        bound = eqn.params[op.binds] if op.binds else ()
+        bound = eqn.params[op.contains.binds] if op.contains.binds else ()
         found |= {name: size for name, size in inner.items() if name not in bound}
     return found
 
@@ -190,7 +190,7 @@ class Batch(Interpreter):
             return False
         if op.named_axes is not None:
             return name in params[op.named_axes[0]]
-        if op.binds and name in params[op.binds]:
+        if op.contains.binds and name in params[op.contains.binds]:
             return False
         return any(name in axes_in(p) for p in held_in(op, params))
 

@@ -82,7 +82,7 @@ class Inside(ABC):
         if op.enter is None:
             raise op.missing("enter", self.name)
         given = [reshard_like(everywhere(x), t) for x, t in zip(state, self.types, strict=True)]
-        return op.enter(op, self, given, args, **eqn.params)
+        return op.enter(op, self, given, list(args), **eqn.params)
 
     def program(self, program: Program, at: int = 0, out: int = 0) -> Program:
         """The program with the state's values as arguments from `at` on, and results from `out`."""
