@@ -86,9 +86,9 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, length
     (t,), (out,) = ins, outs
     if 0 in (*lengths, out.size):  # sums of no elements
         return e.constant(0, out)
-    if e.may_divide("fft", ins):
+    if e.may_partition("fft", ins):
         config = {"kind": int(kind), "lengths": list(lengths)}
-        return e.of_divided("fft", [x], ins, outs, config)[0]
+        return e.partitioned_call("fft", [x], ins, outs, config)[0]
     x = e.replicate_dims(x, t, range(t.ndim - len(lengths), t.ndim))
     return e.let(
         f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "
