@@ -6,7 +6,8 @@
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
 the sizes of the transformed dimensions of the global signal; terms of an empty signal are 0. On CPU
-all dimensions may be sharded (see `blocked.fourier`); elsewhere these are unsharded on each device.
+all dimensions may be sharded (see `distributed_linalg.fourier`); elsewhere the transformed
+dimensions are unsharded.
 """
 
 from __future__ import annotations
