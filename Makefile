@@ -1,14 +1,14 @@
-# The project's commands. `make` alone lists them.
+# The project's commands. `make` without a target lists them.
 
 PYTHON  ?= python3
-# One more than two cores: tests of processes wait for what they started.
+# One more than the two cores: tests of processes wait for the programs that they start.
 WORKERS ?= 3
 TIMES   ?= 1
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 TOOLS   := $(VENV)/.installed-dev
-# Tests start hundreds of programs, which are not to compile the library each time.
+# Tests start hundreds of programs, which should not compile the library each time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -18,9 +18,9 @@ export PYTHONDONTWRITEBYTECODE :=
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP)  ## .venv with shardwise (editable) and what checkpoints need; nothing for tests
+install: $(STAMP)  ## .venv with shardwise (editable) and the packages for checkpoints, but not for tests
 
-dev: $(TOOLS)      ## the same with everything that tests, lint and benchmarks need
+dev: $(TOOLS)      ## the same with the packages for tests, lint and benchmarks
 
 demo: install      ## trains a small transformer over eight virtual devices
 	$(BIN)/shardwise demo
@@ -28,20 +28,20 @@ demo: install      ## trains a small transformer over eight virtual devices
 test: dev          ## the everyday tests, the same on every date and machine; WORKERS=n processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-loaded: dev   ## the same beside four busy loops, as on a busy machine; TIMES=n repeats
+test-loaded: dev   ## the same alongside four busy loops, as on a busy machine; TIMES=n repeats
 	$(BIN)/python tools/loaded.py --times $(TIMES) -- -n $(WORKERS) --dist worksteal $(ARGS)
 
 sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tests/saving
 	$(BIN)/python -m tools.sweep run --workers $(WORKERS) \
 	  $(if $(SHARD),--shard $(SHARD)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-sweep-changed: dev ## sweeps of what the last ten commits changed, 200 seconds of CPU
+sweep-changed: dev ## cases that cover the last ten commits, for 200 seconds of CPU
 	$(BIN)/python -m tools.sweep changed --workers $(WORKERS) $(ARGS)
 
-sweep-report: dev  ## what of the current commit has been swept
+sweep-report: dev  ## which tests have been swept at the current commit
 	$(BIN)/python -m tools.sweep report
 
-mutations: dev     ## breaks rules of the library one at a time: what the everyday tests notice
+mutations: dev     ## breaks rules of the library one at a time, and checks that tests fail
 	$(BIN)/python -m tools.mutations $(ARGS)
 
 test-matrix: dev   ## smoke tests on every supported pair of Python and jaxlib found here
@@ -53,10 +53,10 @@ ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their new
 docs: dev          ## the documentation as a site, in build/docs; ARGS=--check tests it
 	$(BIN)/python -m tools.docs_site $(ARGS)
 
-browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
+browser:           ## installs Chromium, for tests of rendered pages (on Debian, as root)
 	@sh tools/browser.sh
 
-clusters:          ## Slurm, Open MPI and MPICH, which tests start programs by (Debian, as root)
+clusters:          ## installs Slurm, Open MPI and MPICH, for tests that use them (Debian, as root)
 	@sh tools/clusters.sh
 
 lint: dev          ## ruff (rules and format), pyright, word list, size bounds; pyright and mypy on user programs
@@ -70,7 +70,7 @@ lint: dev          ## ruff (rules and format), pyright, word list, size bounds; 
 bench: dev         ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-drift: dev   ## rows whose ratio moved since the earlier runs of benchmarks; ARGS=--by=0.2
+bench-drift: dev   ## rows whose ratio changed since earlier runs of the benchmarks; ARGS=--by=0.2
 	$(BIN)/python -m benchmarks drift $(ARGS)
 
 release-check: dev ## builds wheel and source archive, uses both; ARGS=--draft before a release

@@ -174,7 +174,7 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 def shared(one: Lib, other: Lib) -> list[str]:
-    """The callables of both libraries, as `namespace.name`."""
+    """The callables that both libraries have, as `namespace.name`."""
     return [
         f"{space}.{name}"
         for space in tables.SPACES

@@ -133,7 +133,7 @@ def resident_bytes(lib: Lib, devices: int) -> float:
     return (resident() - before) / ARRAYS
 
 
-PEAK_BYTES = 2**29  # of the array whose creation is measured
+PEAK_BYTES = 2**29  # size of the array whose creation is measured
 MOVES = ("put", "reshard", "read")
 
 
@@ -215,7 +215,8 @@ def drop(lib: Lib, peak: bool) -> float:
 
 
 def peak_of_plan(lib: Lib, measured: bool) -> float:
-    """Bytes that a program needs to gather an array over 8 devices: measured, or by `plan`."""
+    """Bytes that a program needs to gather an array over 8 devices: measured, or predicted by
+    `plan`."""
     import numpy
 
     put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)

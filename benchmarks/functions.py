@@ -112,7 +112,7 @@ def measure(names: Sequence[str], cells: Sequence[str], effort: Effort) -> Itera
 def child(options: argparse.Namespace) -> None:
     """Measures functions in this process, and prints a line for each."""
     warnings.simplefilter("ignore")  # such as disabled 64-bit types
-    gc.disable()  # otherwise each pays for collections that traverse the other's objects
+    gc.disable()  # otherwise a collection for one library traverses the other's objects too
     for found in measure(options.child, options.cells, QUICK if options.quick else EFFORT):
         print(json.dumps(found), flush=True)
 

@@ -1,4 +1,4 @@
-"""The two libraries behind one record, so that a row is written once.
+"""The two libraries with one interface, so that a row is written once.
 
     lib = Lib("shardwise", itertools.count(1000))
     lib.np.sin(lib.root.device_put(...))
@@ -32,7 +32,7 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
     flags = environment.get("XLA_FLAGS", "")
     if flag not in flags:
         environment["XLA_FLAGS"] = f"{flags} {flag}={DEVICES}".strip()
-    environment.setdefault("JAX_PLATFORMS", "cpu")  # shardwise reads it as a fallback
+    environment.setdefault("JAX_PLATFORMS", "cpu")  # also read by shardwise, as a fallback
     for prefix in ("JAX_", "SHARDWISE_"):
         environment[prefix + "ENABLE_COMPILATION_CACHE"] = "false"
 

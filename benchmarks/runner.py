@@ -33,7 +33,7 @@ CLOCKS: Mapping[str, Clock] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A setup may return this instead of a callable: facts that must agree between libraries."""
+    """A setup may return this instead of a callable: facts that must be equal for both libraries."""
 
     call: Callable[[], Any]
     facts: Mapping[str, int]
@@ -120,7 +120,7 @@ class Contestant:
             return
         try:
             step(*args)
-        except Exception as error:  # anything a library raises belongs in its cell
+        except Exception as error:  # every error of a library is shown in its cell
             self.error = first_line(error)
 
     def prepare(self, batch: float) -> None:

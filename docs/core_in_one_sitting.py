@@ -2,10 +2,9 @@
 
     python docs/core_in_one_sitting.py
 
-This is a program to read from top to bottom. It builds one new op and one new transform while it
-explains what they hang on to. Each step ends with assertions of what it showed, so that this text
-cannot drift from the code. Where a step names a file, it is under shardwise/_src/, and short: open
-it beside this one.
+This is a program to read from top to bottom. It builds a new op and new transforms, and explains
+the parts of the core that they use. Each step ends with assertions, so that this text cannot become
+outdated. Files that a step names are under shardwise/_src/, and short: open them next to this one.
 
     1 values and types      4 programs                 7 batching
     2 an op                 5 forward mode             8 lowering and running
@@ -44,10 +43,10 @@ from shardwise._src.types.dims import Dims
 # ==================================================================================================
 # 1  Values and types (types/array_type.py, core/infer.py)
 #
-# The library computes with values: arrays, tracers that stand for arrays while a function is
-# transformed, and host scalars. Each has a type. Types are interned: equal ones are one object, so
-# every cache below compares identities. A Python scalar's type is weak (`~`): it gives way in
-# promotion.
+# The library computes with values: arrays, tracers that represent arrays while a function is
+# transformed, and host scalars. Each has a type. Types are interned: equal types are the same
+# object, so every cache below compares identities. The type of a Python scalar is weak (`~`): it
+# adopts the dtype of the other operand.
 
 x = sw.device_put(np.array([1.0, 2.0, 3.0], np.float32))
 assert repr(type_of(x)) == "f32[3]"
@@ -57,16 +56,17 @@ assert type_of(x) is array_type((3,), np.dtype("float32"))
 # ==================================================================================================
 # 2  An op (core/op.py)
 #
-# An op is one record with everything the system knows about it. Most are made in a line
-# (ops/families.py: `sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: ...)`). Here is
-# one written out: the outer product of two vectors, which shardwise does not have as an op.
+# An op is one record with everything the system knows about it. Most ops are defined in one line
+# (ops/families.py: `sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: ...)`). This one
+# is written out: the outer product of two vectors, which is not an op of shardwise.
 #
 # Rules get the op itself, then its arguments: arrays by position, static metadata by keyword. They
-# call ops, never operators, for they run wherever the op was used: eagerly, or in a trace.
+# call ops, never operators, because they run in the context in which the op was used: eagerly, or
+# in a trace.
 
 
 def outer_type(op, x, y):
-    """Types in, type out; what is wrong begins with the op's name."""
+    """The type of the result; error messages begin with the op's name."""
     if x.ndim != 1 or y.ndim != 1 or x.dtype != y.dtype:
         raise TypeError(
             "[outer] takes two vectors of one dtype; got "
@@ -76,7 +76,7 @@ def outer_type(op, x, y):
 
 
 def outer_dims(op, x, y):
-    """Which dimensions belong together, as einsum says it: i,j->ij. Shardings follow from it."""
+    """How dimensions correspond, as in einsum: i,j->ij. It determines shardings."""
     return Dims((("i",), ("j",)), (("i", "j"),))
 
 
@@ -89,7 +89,7 @@ def outer_lower(op, e, ins, outs, x, y):
 
 
 def outer_jvp(op, primals, tangents):
-    """(result, tangent). A tangent of None is zero, and stays out of the program."""
+    """(result, tangent). A tangent of None is a symbolic zero, which is not part of the program."""
     (x, y), (tx, ty) = primals, tangents
     terms = []
     if tx is not None:
@@ -100,7 +100,7 @@ def outer_jvp(op, primals, tangents):
 
 
 def outer_transpose(op, ct, x, y):
-    """Cotangents of the arguments in which this use is linear; they arrive as `Linear(type)`."""
+    """Cotangents of the arguments in which the call is linear, passed as `Linear(type)`."""
     if is_linear(x):
         across = broadcast_in_dim(y, shape=type_of(ct).shape, dims=(1,))
         return [reduce_sum(mul(ct, across), axes=(1,)), None]
@@ -109,7 +109,7 @@ def outer_transpose(op, ct, x, y):
 
 
 def outer_batch(op, mapped, args, dims):
-    """The op on values with one hidden dimension each (None: it has none); see step 7."""
+    """The op on values with a batch dimension each (None: without one); see step 7."""
     (x, y), (dx, dy) = args, dims
     x = move_axis(x, dx, 0) if dx is not None else broadcast_in_dim(
         x, shape=(mapped.size, *type_of(x).shape), dims=(1,))  # fmt: skip
@@ -139,19 +139,21 @@ try:
 except TypeError as error:
     assert str(error) == "[outer] takes two vectors of one dtype; got f32[3] and f32[3,2]."
 
-# `testing/check_op.py` takes such a record and some samples, and tries every rule of it: against
-# NumPy, finite differences, a loop in place of `vmap`, and on every placement of every factor.
+# `testing/check_op.py` takes such a record and some samples, and tests all of its rules: against
+# NumPy, against finite differences, against a loop instead of `vmap`, and with every sharding of
+# every factor.
 
 # ==================================================================================================
 # 3  Interpreters (core/interpreter.py, base/context.py)
 #
-# Calling an op asks the context who is the current interpreter, and hands over: that is all of
-# `Op.__call__`. The eager interpreter evaluates: it compiles the op and runs it. A transform is
-# an interpreter on top. It keeps its parent, does its part, and lets the parent do the rest. So
-# transforms nest without levels: an op falls through the chain until someone is responsible.
+# Calling an op passes it to the current interpreter, which is in the context: `Op.__call__` does
+# nothing else. The eager interpreter evaluates: it compiles the op and runs it. A transform is an
+# interpreter with a parent, the interpreter that was current before. It does its part and passes
+# ops on to the parent. So transforms nest without levels: an op is passed from parent to parent
+# until an interpreter handles it.
 #
-# Here is a whole transform: which arguments does each value depend on? It needs a tracer, for the
-# values it knows something about, and one method.
+# This is a complete transform: on which arguments does each value depend? It needs a tracer, for
+# the values that it tracks, and one method.
 
 assert current().interpreter is EAGER
 
@@ -192,15 +194,15 @@ def curve(a, b, c):
 
 assert depends(curve, a=x, b=x, c=x) == {"a", "c"}
 
-# It composes with transforms that it has never heard of. Under `jit`, its parent is the stager of
-# step 4; a gradient inside it asks it for the ops of the derivative.
+# It composes with transforms for which it has no code. Under `jit`, its parent is the stager of
+# step 4; a gradient inside it passes it the ops of the derivative.
 
 
 def slope(a, b, c):
     return sw.grad(lambda v: reduce_sum(mul(mul(v, b), sin(c)), axes=(0,)))(a)
 
 
-assert depends(slope, a=x, b=x, c=x) == {"b", "c"}  # linear in a, so its slope is free of it
+assert depends(slope, a=x, b=x, c=x) == {"b", "c"}  # linear in a, so independent of it
 seen = []
 sw.jit(lambda v: seen.append(depends(curve, a=v, b=v, c=1.0)) or v)(x)
 assert seen == [{"a", "c"}]
@@ -208,7 +210,7 @@ assert seen == [{"a", "c"}]
 # ==================================================================================================
 # 4  Programs (core/program.py, transforms/stage.py, core/checker.py)
 #
-# The stager is an interpreter that runs nothing: it writes the ops down. Its result is a `Program`:
+# The stager is an interpreter that runs nothing: it records the ops. Its result is a `Program`:
 # typed variables and equations (JAX's jaxpr). Programs print, can be run op by op, and are checked:
 # any pass over programs ends with `check_program` in its tests.
 
@@ -229,7 +231,7 @@ assert (
 check_program(program)
 assert np.allclose(np.asarray(program(x)[0]), 2 * np.sin(np.asarray(x)))
 
-# A pass is a function from programs to programs. This one computes equal things once.
+# A pass is a function from programs to programs. This one eliminates common subexpressions.
 
 
 def without_repeats(program):
@@ -253,9 +255,10 @@ check_program(lean)
 assert (len(wasteful.eqns), len(lean.eqns)) == (7, 4)
 assert np.array_equal(np.asarray(lean(x)[0]), np.asarray(wasteful(x)[0]))
 
-# Ops such as `scan` contain programs. A transform enters them by one rule of these ops, `enter`:
-# they pass a state of the transform through. So a transform that knows nothing about loops and
-# branches works in them. This one records the largest magnitude of all intermediate values.
+# Ops such as `scan` contain programs. A transform enters them by one rule of these ops, `enter`,
+# which passes a state of the transform through these programs. So a transform without any code for
+# loops and branches works in them. This one records the largest magnitude of all intermediate
+# values.
 
 
 class Largest(Inside):
@@ -318,9 +321,9 @@ assert tangent is None  # a symbolic zero: nothing was computed for it
 # ==================================================================================================
 # 6  Reverse mode (transforms/linearize.py, transforms/transpose.py)
 #
-# Reverse mode is forward mode run backwards, in two steps. `Linearize` is a stager that writes down
-# only what depends on its tracers; JVP on top of it feeds it the tangents. So the function itself
-# runs in the parent, at once, and what remains is a program that is linear in the tangents:
+# Reverse mode is forward mode run backwards, in two steps. `Linearize` is a stager that records
+# only ops on its own tracers, which are the tangents of a JVP on top of it. So the function itself
+# runs immediately, in the parent, and the recorded program is linear in the tangents:
 
 outs, linear = linearize(lambda v: [mul(sin(v), v)], [x])
 assert (
@@ -334,9 +337,9 @@ assert (
   in (h,) }"""
 )
 
-# a, b and c are the residuals cos(v), v and sin(v): already computed, held in `linear.captured`.
-# Transposition walks the linear equations backwards. Each op says what a cotangent of its result
-# means for the arguments that it is linear in.
+# a, b and c are the residuals cos(v), v and sin(v): already computed, stored in `linear.captured`.
+# Transposition processes the linear equations in reverse order. The `transpose` rule of an op maps
+# a cotangent of its result to cotangents of the arguments in which it is linear.
 
 v, ones = np.asarray(x), np.ones(3, np.float32)
 (ct,) = transpose(linear.program, linear.captured, [ones])
@@ -347,10 +350,10 @@ assert np.array_equal(np.asarray(same), np.asarray(ct))
 # ==================================================================================================
 # 7  Batching (transforms/batch.py)
 #
-# A batch tracer is a value with one dimension more than its type admits to. The `batch` rule says
-# how the op treats such values, and where the hidden dimension of its result is.
+# A batch tracer is a value with one dimension more than its type has. The `batch` rule defines the
+# op on such values, and returns the position of the batch dimension of its result.
 
-several = outer(x, y)  # f32[3,2]: three vectors, as one value with a hidden dimension 0
+several = outer(x, y)  # f32[3,2]: three vectors, as one value with the batch dimension 0
 (products,), (dim,) = batch(lambda row: [outer(row, y)], [several], [0], 3)
 assert dim == 0
 assert repr(type_of(products)) == "f32[3,2,2]"
@@ -361,8 +364,8 @@ for row, product in zip(np.asarray(several), np.asarray(products), strict=True):
 # 8  Lowering and running (lowering/module.py, running/executable.py)
 #
 # A program and the shardings of its arguments become the text of a StableHLO module, by each op's
-# `lower` rule; the text is compiled. What an array is, type and place together, is its *signature*:
-# also interned. An executable is made for signatures, and found again by them.
+# `lower` rule; the text is compiled. The type and the sharding of an array together are its
+# *signature*, which is also interned. Executables are cached by the signatures of their arguments.
 
 assert x._sig is signature(type_of(x), x.sharding, x.committed)
 program, _ = stage(lambda v, w: [outer(sin(v), w)], [type_of(x), type_of(y)])
@@ -370,8 +373,8 @@ executable = build(program, [x._sig, y._sig])
 assert "stablehlo.sine %arg0 : tensor<3xf32>" in executable.text
 assert np.allclose(np.asarray(executable([x, y])[0]), np.outer(np.sin(v), np.asarray(y)))
 
-# Eager execution is the same: step 2's `outer(x, y)` staged one equation, compiled it, and kept
-# the executable under the op and the signatures of its arguments.
+# Eager execution works in the same way: `outer(x, y)` in step 2 staged one equation, compiled it,
+# and cached the executable by the op and the signatures of its arguments.
 
 assert any(key[0] is outer for key in EAGER.cache)
 

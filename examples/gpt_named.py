@@ -4,7 +4,7 @@
     python examples/gpt_named.py "fully sharded"    this strategy only
 
 No function here refers to a mesh or a spec. Each names its dimensions by logical axes; one line of
-`STRATEGIES` maps these to mesh axes. The program takes a few steps with each strategy from the same
+`STRATEGIES` maps these to mesh axes. The program runs a few steps with each strategy from the same
 state: the losses are the same, the collectives depend on the strategy.
 """
 

@@ -1,9 +1,9 @@
-"""Finds phrases in comments, docstrings and documentation that a reader of the field stumbles over.
+"""Finds phrases in comments, docstrings and documentation that are not the field's plain English.
 
     python tools/check_words.py            # the exit status is 1 if there are any
 
-`PHRASES` has what is not used any more, and what to say instead. Code, strings other than
-docstrings, and blocks of code in Markdown are not looked at.
+`PHRASES` maps phrases that are no longer used to their replacements. Code, strings other than
+docstrings, and code blocks in Markdown are not checked.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ PHRASES = {
     r"house": "codebase",
     r"as users give (it|them)": "leave it out",
     r"switchboard|judge": "coordinator, failure detector",
+    r"(?<!class=\")beside": "next to, alongside, compared with",
+    r"nobody": "name who does not: no process, no test",
+    r"lest": "so that … not",
+    r"stands? for": "represents",
+    r"an? \w+ of (its|their) own": "its own …, a separate …",
+    r"(colour|behaviour|neighbour|favour|labelled|modelled|signalled)\w*": "color, behavior, …",
+    r"(normal|initial|vector|quant|linear|serial|canonical|optim|parallel|summar|general|recogn|"
+    r"synchron|minim|maxim|factor|token)is(e[sd]?|ing|ations?)": "the spelling with z",
 }
 _FOUND = {re.compile(rf"\b({phrase})\b", re.IGNORECASE): say for phrase, say in PHRASES.items()}
 
@@ -65,7 +73,7 @@ def _of_markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def complaints(path: Path, name: str) -> list[str]:
-    """What a file says that is to be said otherwise, a line each."""
+    """The phrases of a file that should be replaced, one line each."""
     return [
         f"{name}:{number}: {match[0]!r}: say {say}"
         for number, line in prose(path)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what the tests in tests/clusters start programs with: Open MPI, MPICH, and Slurm with
-# MUNGE. Needs apt-get and root, and does nothing without them; where it has both, a failure is a
-# failure. No service is started: the tests run their own, in folders of their own.
+# Installs the launchers that tests/clusters uses: Open MPI, MPICH, and Slurm with MUNGE. Needs
+# apt-get and root, and does nothing without them; with both, it fails if the installation fails.
+# No service is started: the tests run their own services, in their own folders.
 set -eu
 
 missing=
@@ -10,10 +10,10 @@ for name in mpirun.openmpi mpiexec.hydra slurmctld slurmd srun munged; do
 done
 if [ -z "$missing" ]; then exit 0; fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-  echo "Not here:$missing; and no apt-get or not root: tests that need them will be skipped."
+  echo "Not installed:$missing; and apt-get or root is missing: tests that need them will be skipped."
   exit 0
 fi
-policy=/usr/sbin/policy-rc.d # what packages ask before they start a service
+policy=/usr/sbin/policy-rc.d # packages run it before they start a service
 if [ ! -e "$policy" ]; then
   trap 'rm -f "$policy"' EXIT
   printf '#!/bin/sh\nexit 101\n' >"$policy"

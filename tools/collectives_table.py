@@ -2,8 +2,8 @@
 
     python tools/collectives_table.py
 
-The rows are the collectives that tests define in NumPy, the columns are the contexts that they are
-tested in; a test of each cell checks the table. Unsupported cells must have a reason, otherwise
+The rows are the collectives that tests define in NumPy, the columns are the contexts in which they
+are tested; a test of each cell checks the table. Unsupported cells must have a reason, otherwise
 nothing is written.
 """
 

@@ -27,8 +27,8 @@ PAGE = ROOT / "docs" / "coverage.md"
 TEXT = """\
 # Names of JAX and of the array API standard
 
-This page is written by `tools/coverage_page.py` from jax {version}, the version that development
-needs. Modules for kernels, for bindings of MLIR and for TPUs are left out: see the end.
+This page is written by `tools/coverage_page.py` from jax {version}, the development
+dependency. Modules for kernels, for bindings of MLIR and for TPUs are excluded: see the end.
 
 A name counts as present if it exists at the same path below `shardwise` and accepts every
 argument that JAX's accepts.
@@ -49,13 +49,13 @@ LEFT_OUT = {
     "jax.experimental.jax2tf*": "for TensorFlow",
     "jax.tools*": "programs, not a library",
     "jax.collect_profile": "a program, not a library",
-    "jax.experimental.source_mapper*": "of JAX's own programs and their dumps",
+    "jax.experimental.source_mapper*": "for dumps of JAX's own programs",
     "jax.test_util": "for JAX's own tests",
     "jax.experimental.sparse.test_util": "for JAX's own tests",
-    "jax.version": "of the package",
-    "jax.experimental.hijax": "of JAX's inner parts",
-    "jax.extend.linear_util": "of JAX's inner parts",
-    "jax.extend.source_info_util": "of JAX's inner parts",
+    "jax.version": "the version of the package",
+    "jax.experimental.hijax": "internal modules of JAX",
+    "jax.extend.linear_util": "internal modules of JAX",
+    "jax.extend.source_info_util": "internal modules of JAX",
     **{
         f"jax.experimental.{name}": f"its public names are those of `jax.experimental.{above}`"
         for above, parts in {
@@ -253,36 +253,35 @@ def page() -> str:
     found = names()
     there = sum(name.is_there for name in found)
     lines = [TEXT.format(version=jax.__version__)]
-    lines.append(f"Of {len(found)} names, {there} are there: {100 * there / len(found):.1f} %.\n")
+    lines.append(f"Of {len(found)} names, {there} are present: {100 * there / len(found):.1f} %.\n")
     inner = [name for name in found if not name.is_there and name.reason == _INNER]
     documented = len(found) - len(inner)
     lines.append(
-        f"Without the {len(inner)} absent ones that are inner parts of JAX's, which its "
-        f"documentation does\nnot name, {there} of {documented} are there: "
-        f"{100 * there / documented:.1f} %. These parts are listed by themselves.\n\n"
+        f"Without the {len(inner)} absent names that are internal to JAX and not in its "
+        f"documentation,\n{there} of {documented} are present: "
+        f"{100 * there / documented:.1f} %. The internal names are listed separately.\n\n"
     )
     listed, absent = standard()
     lines.append(
         f"Of {len(listed)} names of the array API standard (2024.12), {len(listed) - len(absent)} "
-        f"are there{_list(absent, '; not ')}.\n\n"
+        f"are present{_list(absent, '; not ')}.\n\n"
     )
-    lines.append("| module | names | there |\n|---|---|---|\n")
+    lines.append("| module | names | present |\n|---|---|---|\n")
     by_module: dict[str, list[Name]] = {}
     for name in found:
         by_module.setdefault(name.module, []).append(name)
     for module, own in by_module.items():
         lines.append(f"| `{module}` | {len(own)} | {sum(n.is_there for n in own)} |\n")
-    lines.append("\n## What is not there\n")
+    lines.append("\n## Absent names\n")
     for module, own in by_module.items():
         lines.append(_absent(module, [name for name in own if name not in inner]))
-    lines.append(
-        f"\n## Inner parts\n\nThe {len(inner)} absent names that JAX's documentation has not.\n"
-    )
+    lines.append("\n## Internal names\n\n")
+    lines.append(f"The {len(inner)} absent names that are not in JAX's documentation.\n")
     for module, own in by_module.items():
         parts = [name.name for name in own if name in inner]
         if parts:
             lines.append(f"\n**`{module}`** ({len(parts)})\n\n-{_list(parts, ' ')}\n")
-    lines.append("\n## Modules that are left out\n\n")
+    lines.append("\n## Excluded modules\n\n")
     lines += [f"- `{pattern}`: {why}\n" for pattern, why in LEFT_OUT.items()]
     return "".join(lines)
 

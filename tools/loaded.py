@@ -34,7 +34,7 @@ while True:
 @contextmanager
 def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Starts `count` processes that only consume CPU time."""
-    end, ours = os.pipe()  # not inherited: its last end closes with this process
+    end, ours = os.pipe()  # not inherited, so that it is closed when this process ends
     loops: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):

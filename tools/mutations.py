@@ -1,8 +1,8 @@
-"""Breaks rules of the library, one at a time, and checks whether the everyday tests notice.
+"""Breaks rules of the library, one at a time, and checks whether everyday tests fail.
 
     python -m tools.mutations                  all of tests/mutations.toml
     python -m tools.mutations sin scan         those whose names contain one of these
-    python -m tools.mutations --whole sin      by the full everyday set, not by the tests named
+    python -m tools.mutations --whole sin      with all everyday tests, not those of the entry
 
 Each entry has a string that occurs exactly once in a file, its replacement, and the tests that
 should fail. They run in a copy of the checkout, with no other change; a mutation is caught if one

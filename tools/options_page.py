@@ -107,7 +107,7 @@ def _code(value: Any) -> str:
 
 
 def historic() -> Iterator[str]:
-    """A row for each legacy switch."""
+    """A row for each legacy option."""
     yield "| option | value | why |"
     yield "|---|---|---|"
     for name, (value, why) in made.HISTORIC.items():

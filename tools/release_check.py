@@ -59,7 +59,7 @@ print(version)
 
 
 def changelog_problems(text: str, version: str, draft: bool) -> Iterator[str]:
-    """The first section must be the version's, with a date; of a draft, it may be Unreleased."""
+    """The first section must be the version's, with a date; for a draft, it may be Unreleased."""
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     first = titles[0] if titles else "no section"
     if draft and first == "[Unreleased]":
@@ -84,7 +84,7 @@ def sdist_files(tracked: Iterable[str]) -> set[str]:
 
 
 def difference(archive: str, names: set[str], expected: set[str]) -> Iterator[str]:
-    """A message each for missing files, and for files that are in an archive by mistake."""
+    """Messages for missing files, and for files that are in an archive by mistake."""
     for text, found in (("lacks", expected - names), ("contains by mistake", names - expected)):
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -92,7 +92,7 @@ def difference(archive: str, names: set[str], expected: set[str]) -> Iterator[st
 
 
 def archive_problems(folder: Path, version: str, tracked: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the contents of the wheel and of the source archive in a folder."""
+    """Problems with the contents of the wheel and of the source archive in a folder."""
     wheel = folder / f"shardwise-{version}-py3-none-any.whl"
     sdist = folder / f"shardwise-{version}.tar.gz"
     built = {path.name for path in folder.iterdir()}
@@ -109,7 +109,7 @@ def archive_problems(folder: Path, version: str, tracked: Sequence[str]) -> Iter
 def failure(
     command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, expected: str = ""
 ) -> str | None:
-    """Runs a program: how it failed, or which text its output lacks; None if all is well."""
+    """Runs a program; returns how it failed, or that its output lacks a text; None on success."""
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
         return f"ended with {done.returncode}:\n{(done.stderr or done.stdout).rstrip()}"
@@ -119,8 +119,8 @@ def failure(
 
 
 def doctor_failure(text: str, version: str) -> str | None:
-    """What is wrong with the output of `shardwise doctor --json`. Problems that it finds on this
-    machine are not the release's."""
+    """The problem with the output of `shardwise doctor --json`, if any. Problems that it reports
+    about this machine do not count."""
     try:
         found = json.loads(text)["shardwise"]
     except (ValueError, KeyError, TypeError):
@@ -173,7 +173,7 @@ def current_version() -> str:
 
 
 def problems(draft: bool) -> Iterator[str]:
-    """All checks, in the order in which a release makes the things that they check."""
+    """All checks, in the order of the steps of a release."""
     version = current_version()
     if not draft and git("status", "--porcelain"):
         yield "the checkout has uncommitted changes: a release is built from a commit"

@@ -3,8 +3,8 @@
     python tools/size.py            # the table
     python tools/size.py --check    # fails if a part is over its bound in size_bounds.toml
 
-A line with code and a comment is code. The library's total is the number by which changes are
-judged; tests, benchmarks, docs and examples are listed below it.
+A line with code and a comment is code. The library's total is the number to consider in reviews;
+tests, benchmarks, docs and examples are listed below it.
 """
 
 from __future__ import annotations

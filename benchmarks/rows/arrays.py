@@ -119,7 +119,7 @@ def put_eight(lib: Lib) -> Callable[[], Any]:
 
 
 def put_between(lib: Lib) -> Fresh:
-    """From one sharding to another: an array that is new each time, as a program made it."""
+    """From one sharding to another: each time a new array, which a program computed."""
     put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)
     source = put(numpy.ones((DEVICES, DEVICES), "float32"), lib.named(mesh, "d", None))
     f, target = lib.root.jit(lambda x: x + 1), lib.named(mesh, None, "d")
@@ -140,7 +140,7 @@ def put_tree(lib: Lib) -> Callable[[], Any]:
 def large() -> numpy.ndarray:
     """64 MiB as float32[4096, 4096], four bytes off alignment.
 
-    An aligned array may be taken over without a copy, and whether NumPy's is aligned is chance.
+    A runtime may adopt an aligned array without a copy, and whether NumPy's is aligned is random.
     """
     flat = numpy.ones(16 * MIB + 16, "float32")
     address = flat.ctypes.data // flat.itemsize
@@ -155,7 +155,7 @@ def put_large(lib: Lib) -> Fresh:
 
 
 def sharded_large(lib: Lib, use: Callable[[Any, Any], Any]) -> Fresh:
-    """Times `use(x, mesh)` on an array that is new each time: a fetch may keep a host copy."""
+    """Times `use(x, mesh)` on a new array each time: a transfer to the host may cache a copy."""
     put, block, host = lib.root.device_put, lib.root.block_until_ready, large()
     mesh = lib.mesh(d=DEVICES)
     sharding = lib.named(mesh, "d", None)
@@ -177,7 +177,7 @@ def gather_large(lib: Lib) -> Fresh:
 
 
 def gather_computed(lib: Lib) -> Fresh:
-    """The same for an array that a program made, whose shards lie apart."""
+    """The same for an array that a program computed, whose shards are not contiguous."""
     place, block = sharded_large(lib, lambda x, mesh: x), lib.root.block_until_ready
     f = lib.root.jit(lambda x: x + 1)
 

@@ -1,6 +1,7 @@
-"""Calls of a jitted function that is in the cache already: the cost of dispatch alone.
+"""Calls of a jitted function that is already in the cache: the cost of dispatch only.
 
-The function may be jitted again for each call, or re-created, too: it is found, and not traced.
+In some rows the function is jitted again for each call, or re-created: a cache hit, without a
+trace.
 """
 
 from __future__ import annotations

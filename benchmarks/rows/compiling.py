@@ -1,8 +1,8 @@
 """From a Python function to an executable: trace, lower, first call.
 
-Each sample must do the work again. A new function object is not enough, since a library may hold
-two functions with the same code for the same; so each closes over a number that no earlier one
-has, or takes arrays of a size that nobody has used.
+Each sample must do the work again. A new function object is not enough, since a library may treat
+two functions with the same code as equal; so each closes over a new number, or takes arrays of a
+new size.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def gpt_arguments(lib: Lib, config: gpt.Config) -> tuple[Any, ...]:
 
 
 def new_step(lib: Lib) -> Callable[..., Any]:
-    """A step whose learning rate nobody has used: no cached trace or lowering."""
+    """A step with a new learning rate: no cached trace or lowering."""
     return gpt.make_step(lib, gpt.TRACE, learning=next(lib.sizes) * 1e-6)
 
 
@@ -68,7 +68,7 @@ def first_call(lib: Lib) -> Fresh:
     sin, block = lib.np.sin, lib.root.block_until_ready
 
     def fresh() -> Callable[[], Any]:
-        # A size nobody has used, so that neither an executable nor a trace is found.
+        # a new size, so that no executable and no trace is cached
         x = lib.root.device_put(numpy.ones(next(lib.sizes), "float32"))
         return lambda: block(lib.root.jit(lambda x: sin(x))(x))
 
@@ -86,11 +86,11 @@ def same_code(lib: Lib) -> Fresh:
 
 
 def same_program(lib: Lib) -> Fresh:
-    """A function that must be traced again, and gives the program that an earlier one gave."""
+    """A function that must be traced again, and whose program equals an earlier one."""
     sin, x, block = lib.np.sin, vector(lib), lib.root.block_until_ready
 
     def fresh() -> Callable[[], Any]:
-        closed_over = object()  # equal to no other
+        closed_over = object()  # not equal to any other object
 
         def function(x: Any) -> Any:
             return sin(x) * (3 if closed_over else 4)

@@ -1,7 +1,7 @@
-"""Maps: calls that are cached, eager ones, and what it takes to trace and lower them.
+"""Maps: cached calls, eager calls, tracing and lowering.
 
-The GPT step by hand is data-parallel: a device has rows of the batch and all parameters; the means
-of losses and gradients are taken by `pmean`.
+The GPT step with explicit collectives is data-parallel: a device has rows of the batch and all
+parameters; losses and gradients are averaged by `pmean`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pmap_cached(lib: Lib) -> Callable[[], Any]:
 
 
 def mapped_step(lib: Lib, config: gpt.Config, learning: float) -> Any:
-    """A jitted step by hand: `step(params, moments, tokens, targets)`."""
+    """A jitted step with explicit collectives: `step(params, moments, tokens, targets)`."""
     mesh, spec = lib.mesh(d=DEVICES), lib.sharding.PartitionSpec
     rows, whole = spec("d"), spec()
     step = gpt.make_step(lib, config, learning, axis="d")
@@ -65,7 +65,7 @@ def lower_step(lib: Lib) -> Fresh:
 
 
 def step_by_hand(lib: Lib, config: gpt.Config = gpt.STEADY) -> Case:
-    """The compiled step, with what it sends; each call continues from the state of the last."""
+    """The compiled step, with its collectives; each call continues from the state of the last."""
     mesh = lib.mesh(d=DEVICES)
     whole, rows = lib.named(mesh), lib.named(mesh, "d", None)
     state = lib.root.device_put(gpt.initial(config), whole)

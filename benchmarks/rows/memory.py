@@ -1,7 +1,7 @@
-"""Bytes that arrays cost besides their data, measured in a child process.
+"""Memory that arrays need in addition to their data, measured in a child process.
 
-`peak` is the growth of the process at its largest while a 512 MiB array over 8 devices is made,
-moved or read. `drop` rows make ten arrays of 1 GiB one after another, dropping each.
+`peak` is the maximum growth of the process while a 512 MiB array over 8 devices is created, moved
+or read. `drop` rows create ten arrays of 1 GiB one after another, and drop each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.runner import Row
 
 
 def planned(lib: Lib) -> Callable[[], float]:
-    """What `shardwise.plan` says of a peak; in the other library's place, what that is."""
+    """The peak that `shardwise.plan` predicts; instead of the other library, the measured peak."""
     what = "peak_planned" if lib.name == "shardwise" else "peak_as_planned"
     return lambda: run_child(what, "shardwise")
 

@@ -1,4 +1,4 @@
-"""Rows that need a process of their own for each sample."""
+"""Rows that need a separate process for each sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fresh_process(measurement: str) -> Callable[[Lib], Callable[[], float]]:
 
 
 def warm_cache(lib: Lib) -> Callable[[], float]:
-    """A first process fills a cache on disk; the measured ones find everything there."""
+    """A first process fills a cache on disk; the measured processes find all programs there."""
     folder = tempfile.TemporaryDirectory(prefix="benchmarks-cache-")
     run_child("compile_gpt", lib.name, cache=folder.name)
     return lambda: run_child("compile_gpt", lib.name, cache=folder.name)

@@ -1,8 +1,9 @@
-"""Reports of what a program will do, beside what compiling it takes; and of described devices.
+"""Reports of what a program will do, compared with compiling it; and reports for absent devices.
 
-The other library has no reports: in its place stands what a report may cost at most. In place of
-its suggestions stands what the demo's authors wrote: `explain.suggest` has the estimate of the best
-sharding that is found for the demo's step over the estimate of theirs, data and tensor parallel.
+The other library has no reports: its column contains the maximum cost that a report may have. It
+has no suggestions either: the ratio of `explain.suggest` compares the estimate for the best
+sharding that it finds for the demo's step with the estimate for the demo's own sharding, which is
+data and tensor parallel.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from benchmarks.libs import Lib
 from benchmarks.runner import Fresh, Row
 
 MANY = 8192  # devices, as 1,024 along data and eight along model
-SECONDS, BYTES = 60.0, float(2 << 30)  # what a report for as many may take
+SECONDS, BYTES = 60.0, float(2 << 30)  # limits for a report for this many devices
 BUDGET = 300.0  # seconds for a search
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def new_step(lib: Lib) -> Any:
-    """A step whose learning rate nobody has used: nothing of it is cached."""
+    """A step with a new learning rate: nothing is cached."""
     return lib.root.jit(gpt.make_step(lib, gpt.STEADY, learning=next(lib.sizes) * 1e-6))
 
 
@@ -82,15 +83,15 @@ def seconds_for_many(lib: Lib) -> Callable[[], float]:
 
 
 def bytes_for_many(lib: Lib) -> Callable[[], float]:
-    """In a new process, whose children are those of the report alone."""
+    """In a new process, whose only children are those of the report."""
     if lib.name != "shardwise":
         return lambda: BYTES
     return lambda: run_child("peak_report", lib.name)
 
 
 def demo(lib: Lib) -> tuple[Callable[..., Any], tuple[Any, Any], Any, Any]:
-    """The demo's step with one of its blocks, which are alike; its arguments as shapes, a mesh, and
-    shardings as its authors wrote them."""
+    """The demo's step with only one of its blocks, which are all equal; its arguments as shapes, a
+    mesh, and the demo's own shardings."""
     sys.path[:0] = [] if str(EXAMPLES) in sys.path else [str(EXAMPLES)]
     model = importlib.import_module("gpt_model")
     config, mesh = model.Config(layers=1, width=192, heads=6), lib.mesh(data=4, model=2)
@@ -121,7 +122,8 @@ def written_by_hand() -> float:
 
 
 def suggested(what: str) -> Callable[[Lib], Callable[[], float]]:
-    """The estimate of what is found, over that of what is written; or seconds of the search."""
+    """The estimate for the suggested sharding, to compare with that for the demo's; or the seconds
+    of the search."""
 
     def setup(lib: Lib) -> Callable[[], float]:
         if lib.name == "shardwise":
@@ -131,7 +133,7 @@ def suggested(what: str) -> Callable[[Lib], Callable[[], float]]:
     return setup
 
 
-# A report compiles a program as its call does, and reads what came of it.
+# A report compiles a program as a call does, and reads the result.
 ROWS = (
     Row("explain.gpt_step", 2.0, report, kind="fresh", rounds=5),
     Row("explain.8192_devices", 1.0, seconds_for_many, kind="value", rounds=2),

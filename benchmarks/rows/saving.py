@@ -1,8 +1,8 @@
-"""Checkpoints of an array over 8 devices, beside `dd` on the same disk in the same run.
+"""Checkpoints of an array over 8 devices, compared with `dd` on the same disk in the same run.
 
-In the first column is what dd takes to write as many bytes and have them kept, or to read them
-when they are not in memory; of `peak` rows, the bytes of a shard; of many arrays, the limit. The
-second column is always ours.
+The first column is the time in which dd writes and syncs the same number of bytes, or reads them
+when they are not in memory; for `peak` rows, the bytes of a shard; for many arrays, the limit. The
+second column is always shardwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Index arithmetic over 8,192 devices. They are made up: no work is done on them."""
+"""Index arithmetic over 8,192 devices. The devices do not exist: nothing runs on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sharding(lib: Lib, devices: Any, name: str) -> Any:
 
 
 def new(lib: Lib) -> Fresh:
-    """A mesh, a sharding and its map that nobody has asked for before."""
+    """A new mesh, sharding and index map, which are not cached."""
     devices = grid()
 
     def fresh() -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""Whole training steps: XLA's time, so equality is the goal, with equal communication."""
+"""Complete training steps: mostly XLA's time, so equality is the goal, with equal communication."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fully_sharded(path: tuple[str, ...]) -> tuple[str | None, ...]:
 
 
 def place(tree: Any, leaf: Callable[[tuple[str, ...]], Any], path: tuple[str, ...] = ()) -> Any:
-    """The tree with `leaf(path)` in the place of each leaf."""
+    """The tree with each leaf replaced by `leaf(path)`."""
     if isinstance(tree, dict):
         return {key: place(value, leaf, (*path, key)) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -79,7 +79,8 @@ def sharded(
             lib,
             {
                 "in_shardings": (params, moments, rows, rows),
-                # Given, so that a step's results fit the next step without a second compilation.
+                # Specified, so that a step's results can be passed to the next step without
+                # recompilation.
                 "out_shardings": (params, moments, lib.named(mesh)),
             },
         )

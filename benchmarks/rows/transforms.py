@@ -75,7 +75,7 @@ def first_grad(lib: Lib) -> Fresh:
     g, block = lib.root.grad(three_ops(lib)), lib.root.block_until_ready
 
     def fresh() -> Callable[[], Any]:
-        # A size nobody has used: every op of the gradient has to be compiled again.
+        # a new size: every op of the gradient has to be compiled again
         x = lib.root.device_put(numpy.ones(next(lib.sizes), "float32"))
         return lambda: block(g(x))
 

@@ -1,4 +1,4 @@
-"""What every public function is called with, a file a namespace (see benchmarks.arguments)."""
+"""The arguments of every public function, one file per namespace (see benchmarks.arguments)."""
 
 from benchmarks.tables import fourier, lax, matrices, nn, numpy, random, scipy, stats
 

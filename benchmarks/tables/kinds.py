@@ -1,10 +1,10 @@
-"""What a table of calls is, and why a function is in none."""
+"""The types of tables of calls, and the reasons why functions are in none."""
 
 from collections.abc import Mapping
 
 # (kind, namespace): {"eager call | call under jit, where it is another, or -": functions}
 Table = Mapping[tuple[str, str], Mapping[str, str]]
-# namespace: {reason: functions that both libraries have and nobody times}
+# namespace: {reason: functions of both libraries that are not timed}
 LeftOut = Mapping[str, Mapping[str, str]]
 
 A_CLASS = "an abstract class or a type, nothing to call"

@@ -1,4 +1,4 @@
-"""Calls of scipy's modules, those of matrices and Fourier transforms apart."""
+"""Calls of scipy's modules, except those for matrices and Fourier transforms."""
 
 from benchmarks.tables.kinds import A_CLASS, LeftOut, Table
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# A job of Slurm: `sbatch slurm.sh`. Each task is a process; `initialize()` finds all that it needs.
+# A Slurm job: `sbatch slurm.sh`. Each task is a process; `initialize()` detects the cluster.
 #
-# With GPUs, ask for as many per node as there are tasks, and leave all visible to each task: task n
-# of a node takes GPU n. Where Slurm binds one to each task (--gpus-per-task), it takes that.
+# With GPUs, request as many per node as there are tasks, all visible to each task: task n of a node
+# uses GPU n. If Slurm binds one GPU to each task (--gpus-per-task), the task uses that one.
 #
 #SBATCH --job-name=train
 #SBATCH --nodes=2
@@ -12,5 +12,5 @@
 
 set -euo pipefail
 
-# A task that fails ends the others. They say why: keep their output apart.
+# If a task fails, the others end and report why; --label separates their output.
 srun --kill-on-bad-exit=1 --label python train.py

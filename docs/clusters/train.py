@@ -21,7 +21,7 @@ def loss(w, x, y):
 def main(steps=100):
     mesh = sw.make_mesh((sw.device_count(),), ("data",))
     rows = NamedSharding(mesh, P("data"))
-    rng = np.random.default_rng(0)  # the same in all processes; each gives its part
+    rng = np.random.default_rng(0)  # the same in all processes; each passes its part
     x = rng.normal(size=(64 * sw.device_count(), 8)).astype(np.float32)
     y = x @ np.arange(8, dtype=np.float32)
     x, y = [sw.make_array_from_callback(a.shape, rows, lambda i, a=a: a[i]) for a in (x, y)]
@@ -29,7 +29,7 @@ def main(steps=100):
     step = sw.jit(lambda w, x, y: w - 0.1 * sw.grad(loss)(w, x, y))
     for _ in range(steps):
         w = step(w, x, y)
-    learned = [round(value) for value in w.tolist()]  # it is whole in every process
+    learned = [round(value) for value in w.tolist()]  # replicated: every process can read it
     if sw.process_index() == 0:
         print(f"{sw.process_count()} processes, {sw.device_count()} devices: {learned}", flush=True)
 

@@ -1,4 +1,4 @@
-"""What lies behind the public names.
+"""The implementation behind the public names.
 
-The rooms are listed in docs/architecture.md, from the ground up; imports only go down that list.
+docs/architecture.md lists the packages in layers; a package imports only packages of lower layers.
 """

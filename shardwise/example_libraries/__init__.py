@@ -1,4 +1,4 @@
-"""Small libraries for training, as JAX has them."""
+"""Small libraries for training, with JAX's names."""
 
 from typing import TYPE_CHECKING
 

@@ -322,12 +322,12 @@ print(enable_x64.value, numpy_rank_promotion.value, num_cpu_devices.value)
 """
 
 
-def in_a_process(**variables: str) -> subprocess.CompletedProcess:
+def in_a_process(program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess:
     names = ("ENABLE_X64", "NUMPY_RANK_PROMOTION", "NUM_CPU_DEVICES")
     dropped = {p + n for p in ("SHARDWISE_", "JAX_") for n in names}
     kept = {k: v for k, v in os.environ.items() if k not in dropped}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=kept | variables,
         capture_output=True,
         text=True,
@@ -369,6 +369,46 @@ def test_unknown_environment_variables_are_warned_of_once():
         "<string>:2: UserWarning: the environment variable SHARDWISE_QQQQ has no effect: there "
         "is no such flag.",
     ]
+
+
+OLD, NEW = "divided_matrix_min_size_bytes", "sharded_linalg_min_size_bytes"
+
+
+def test_an_old_name_works_and_warns():
+    text = f"the option {OLD} is now {NEW}; the old name is removed in 0.4.0."
+    for name in (OLD, f"jax_{OLD}"):
+        with pytest.warns(DeprecationWarning) as caught:
+            config.update(name, "7")
+            assert getattr(config, name) == config.read(NEW) == 7
+        assert [str(w.message) for w in caught] == [text] * 2
+        assert {w.filename for w in caught} == {__file__}
+        config.update(NEW, 8)
+    assert OLD not in config.values and OLD not in dir(config)
+
+
+SHOW = f"import shardwise as sw; print(sw.config.{NEW})"
+
+
+@pytest.mark.parametrize("prefix", ["SHARDWISE_", "JAX_"])
+def test_an_old_name_in_the_environment(prefix: str):
+    old, new = prefix + OLD.upper(), prefix + NEW.upper()
+    done = in_a_process(SHOW, **{old: "7"})
+    assert done.stdout.strip() == "7", done.stderr
+    assert done.stderr.startswith(
+        f"<string>:1: DeprecationWarning: {old} is now {new}; the old name is removed in 0.4.0."
+    )
+    done = in_a_process(SHOW, **{old: "7", new: "8"})
+    assert (done.stdout.strip(), done.stderr) == ("8", "")
+
+
+def test_an_old_name_on_the_command_line():
+    pytest.importorskip("absl")
+    program = f"import shardwise as sw; sw.config.parse_flags_with_absl(); {SHOW}"
+    for arguments, value in ((["jax_" + OLD], "7"), (["shardwise_" + OLD, "jax_" + NEW], "8")):
+        flags = [f"--{name}={n}" for n, name in enumerate(arguments, 7)]
+        line = [sys.executable, "-c", program, *flags]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, value), done.stderr
 
 
 def test_the_default_device_is_a_device_or_a_platform():

@@ -243,7 +243,7 @@ def test_eight_thousand_devices_are_not_all_drawn():
     assert drawn.splitlines()[-1] == "8,192 blocks, some of which are not shown."
 
 
-# ---- uneven, coloured, large ---------------------------------------------------------------------
+# ---- uneven, colored, large ---------------------------------------------------------------------
 
 
 def test_sizes_are_drawn_in_proportion():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardwise._src.base.config import divided_matrix_min_size_bytes
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 
 
 @pytest.fixture(autouse=True)
 def no_matrix_is_gathered():
-    with divided_matrix_min_size_bytes(0):
+    with sharded_linalg_min_size_bytes(0):
         yield

@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import P
-from shardwise._src.base.config import divided_matrix_min_size_bytes
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise.numpy import linalg
 from shardwise.sharding import AxisType
 from tests.helpers.everyday import everyday
@@ -27,7 +27,7 @@ def test_small_matrices_are_gathered(spec: tuple, kind: AxisType):
     def f(a):
         return linalg.cholesky(a), linalg.inv(a)
 
-    with divided_matrix_min_size_bytes(divided_matrix_min_size_bytes.default):
+    with sharded_linalg_min_size_bytes(sharded_linalg_min_size_bytes.default):
         program = sw.jit(f).lower(placed(kind, *spec))
         found = sw.jit(f)(placed(kind, *spec))
     assert "shardwise_matrices" not in program.as_text()
@@ -40,12 +40,12 @@ def test_small_matrices_are_gathered(spec: tuple, kind: AxisType):
 def test_the_option_decides():
     f, a = sw.jit(linalg.cholesky), placed(AxisType.Auto, "x")
     for size, kept in ((A.nbytes, True), (A.nbytes + 1, False)):
-        with divided_matrix_min_size_bytes(size):
+        with sharded_linalg_min_size_bytes(size):
             assert ("shardwise_matrices" in f.lower(a).as_text()) == kept
 
 
 def test_many_right_hand_sides_stay_divided():
     rows = sw.device_put(np.ones((8000, 37), np.float32), placed(AxisType.Auto, "x").sharding)
-    with divided_matrix_min_size_bytes(rows.nbytes):
+    with sharded_linalg_min_size_bytes(rows.nbytes):
         text = sw.jit(sw.vmap(linalg.solve, (None, 0))).lower(A, rows).as_text()
     assert text.count("getrs") == 1 and "getrf_ffi" in text

@@ -27,7 +27,7 @@ def test_the_page_promises_nothing_that_is_not_there(tool):
         pytest.skip(f"the page is of another jax than {jax.__version__}")
     pytest.importorskip("tensorstore")  # modules of jax cannot be imported without it
     found = tool.names()
-    numbers = re.search(r"Of (\d+) names, (\d+) are there", text)
+    numbers = re.search(r"Of (\d+) names, (\d+) are present", text)
     assert len(found) == int(numbers[1])
     assert sum(name.is_there for name in found) >= int(numbers[2])
     missing = {name.path for name in found if not name.is_there}
@@ -35,7 +35,7 @@ def test_the_page_promises_nothing_that_is_not_there(tool):
     told = re.findall(row, text, re.MULTILINE | re.DOTALL)
     rows = [(module, re.findall(r"`(\w+)`", names)) for module, names in told]
     listed = {f"{module}.{name}" for module, names in rows for name in names}
-    documented = re.search(r"name, (\d+) of (\d+) are there", text)
+    documented = re.search(r"documentation,\n(\d+) of (\d+) are present", text)
     inner = re.findall(r"\((\d+)\)\n\n- `", text)
     assert int(documented[2]) == int(numbers[1]) - sum(map(int, inner))
     assert missing <= listed, "run `python tools/coverage_page.py`"

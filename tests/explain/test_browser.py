@@ -1,4 +1,4 @@
-"""Visualizations in a browser: geometry, overflow, colours of light and dark pages.
+"""Visualizations in a browser: geometry, overflow, colors of light and dark pages.
 
 Needs Chromium or Chrome (`make browser` installs it on Debian). One page shows each drawing at two
 widths; a script of the page measures it, and the tests read the measurements from its DOM.

@@ -1,4 +1,4 @@
-"""Pages of reports in a browser: sorting, linked entries, widths, colours, no network.
+"""Pages of reports in a browser: sorting, linked entries, widths, colors, no network.
 
 Needs Chromium or Chrome (`make browser` installs it on Debian). The page is opened once for each
 width and theme, with a script at its end that acts as a user does and records what it sees.
@@ -143,7 +143,7 @@ def test_all_fits_the_window(seen):
     assert (seen["outside"], seen["cut"]) == ([], [])
 
 
-def test_colours_are_those_of_the_theme(seen):
+def test_colors_are_those_of_the_theme(seen):
     assert seen["scheme"] == seen["asked"][1]
     dark = seen["asked"][1] == "dark"
     assert seen["paper"] == ("rgb(21, 23, 27)" if dark else "rgb(255, 255, 255)")

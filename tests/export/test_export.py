@@ -9,7 +9,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import export
-from shardwise._src.base.config import divided_matrix_min_size_bytes
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
@@ -303,7 +303,7 @@ def test_messages():
 def test_kernels_that_are_only_here():
     """The kernels for sharded matrices request programs from this process."""
     x = sw.device_put(np.eye(8, dtype=np.float32), NamedSharding(MESH, P("x")))
-    least = divided_matrix_min_size_bytes(0)
+    least = sharded_linalg_min_size_bytes(0)
     with least, pytest.raises(ValueError, match=r"calls kernels that other releases may not have"):
         exported(jnp.linalg.cholesky, x)
 

@@ -151,7 +151,7 @@ def weights(form: Form) -> np.ndarray:
 
 @context
 def eager(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Just a call of the map."""
+    """A plain call of the map."""
     return bound(kind, form.call), form.meaning(XS)
 
 

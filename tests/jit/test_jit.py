@@ -139,7 +139,7 @@ def test_uncommitted_arguments_go_to_where_the_others_are():
         assert y.sharding == sharding("x") and y.committed
 
 
-# --------------------------------------------------------------------- asked for shardings
+# --------------------------------------------------------------------- requested shardings
 
 
 def test_in_and_out_shardings():

@@ -1,4 +1,4 @@
-"""Writes every message of mistakes.py beside the one that JAX raises, for review.
+"""Writes every message of mistakes.py next to JAX's message, for review.
 
 For example:
 

@@ -5,8 +5,8 @@ The full messages are in mistakes.txt. Regenerate messages that changed on purpo
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/messages/test_mistakes.py
 
-and read the change in the diff of the file; `python -m tests.messages.beside_jax` shows each
-beside JAX's.
+and read the change in the diff of the file; `python -m tests.messages.beside_jax` shows each next
+to JAX's.
 """
 
 from __future__ import annotations

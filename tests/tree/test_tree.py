@@ -26,7 +26,7 @@ def pairs(tree):
     return isinstance(tree, tuple) and len(tree) == 2
 
 
-# ------------------------------------------------------------------------------- beside jax
+# ------------------------------------------------------------------------------- compared with jax
 
 
 def test_every_name_of_jax_is_there_with_its_parameters():

@@ -1,8 +1,8 @@
 """The documentation as a site: `python -m tools.docs_site [--check] [ARGS]`.
 
-It is built in build/docs by Sphinx, in an environment of its own, .venv-docs, with the versions of
-the extra `docs` in pyproject.toml. `--check` then runs tests/docs/test_site.py on what was built;
-other arguments are pytest's.
+Sphinx builds it in build/docs, in a separate environment, .venv-docs, with the versions of the
+extra `docs` in pyproject.toml. `--check` then runs tests/docs/test_site.py on the built site; other
+arguments are passed to pytest.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".venv-docs"
 SOURCES = ROOT / "build" / "docs-source"
-TREES = ROOT / "build" / "docs-trees"  # what Sphinx has read
+TREES = ROOT / "build" / "docs-trees"  # Sphinx's parsed documents
 SITE = ROOT / "build" / "docs"
 
 
 def install() -> Path:
-    """The environment's Python; it is brought up to date when pyproject.toml is newer."""
+    """The environment's Python; the environment is updated if pyproject.toml is newer."""
     python, stamp = HOME / "bin/python", HOME / ".installed"
     project = ROOT / "pyproject.toml"
     if stamp.exists() and stamp.stat().st_mtime >= project.stat().st_mtime:
@@ -35,7 +35,7 @@ def install() -> Path:
 
 
 def build(python: Path) -> int:
-    """Writes the pages that Sphinx reads, and has it make the site. Warnings are errors."""
+    """Writes the pages that Sphinx reads, and runs it. Warnings are errors."""
     settings = [*Path(__file__).parent.glob("*.py"), ROOT / "pyproject.toml"]
     newest = max([path.stat().st_mtime for path in settings])
     if not (SITE / "index.html").exists() or (SITE / "index.html").stat().st_mtime < newest:

@@ -1,4 +1,4 @@
-"""Sphinx's settings for the site. Nothing in it is loaded from elsewhere."""
+"""Sphinx's settings for the site, which loads nothing from other servers."""
 
 import re
 import tomllib
@@ -26,13 +26,13 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_show_copyright = False  # LICENSE has it
+html_show_copyright = False  # it is in LICENSE
 html_use_index = True
 html_theme_options = {"navigation_with_keys": True}
 
 
-# Names of types in signatures that are links. Others stay text: Sphinx would look for each among
-# all names that end alike, which takes minutes and finds several.
+# Names of types in signatures that become links. Others remain text: Sphinx would search for each
+# among all names with the same ending, which takes minutes and finds several.
 LINKED = {
     "Array": "shardwise.Array",
     "Device": "shardwise.Device",
@@ -44,7 +44,7 @@ LINKED = {
 
 
 def link_types(app: Any, doctree: Any) -> None:
-    """Has the types in signatures lead to their texts, where LINKED says so."""
+    """Turns types in signatures into links to their entries, if they are in LINKED."""
     for node in list(doctree.findall(addnodes.pending_xref)):
         inside = node.parent
         while inside is not None and not isinstance(inside, addnodes.desc_signature):
@@ -61,7 +61,7 @@ MESSAGE = re.compile(r"[\w.]*(Error|Warning|Failure): \S")
 
 
 def mark_messages(app: Any, doctree: Any) -> None:
-    """Has messages of errors, which are prose, break where there is no room."""
+    """Allows line breaks in error messages, which are prose."""
     for block in doctree.findall(nodes.literal_block):
         if block.get("language") == "text" and MESSAGE.match(block.astext()):
             block["classes"].append("message")

@@ -1,8 +1,8 @@
 """Docstrings of the library as reStructuredText, for the pages of the reference.
 
 Docstrings are plain text: paragraphs, `code` in backticks, lists of `name: text`, the sections
-`Args:`, `Returns:`, `Raises:`, examples behind `>>>`, and indented blocks, which stay as they are.
-Nothing else is markup, so that all other signs are escaped.
+`Args:`, `Returns:`, `Raises:`, examples after `>>>`, and indented blocks, which are unchanged.
+Nothing else is markup, so all other special characters are escaped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TITLES = {"Args": "Arguments"}
 
 
 def to_rst(text: str) -> list[str]:
-    """The lines of a docstring as those of a document."""
+    """The lines of a docstring as reStructuredText."""
     return _blocks(text.expandtabs().splitlines(), inside=False)
 
 
@@ -25,7 +25,7 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Inline code; a backslash at the end would be taken for an escape."""
+    """Inline code; a backslash at the end would be parsed as an escape."""
     return f"``{text.strip()}``"
 
 
@@ -47,7 +47,7 @@ def inline(text: str) -> str:
 
 
 def _enumerates(text: str) -> bool:
-    """Whether a paragraph would be read as an item of a numbered list."""
+    """Whether a paragraph would be parsed as an item of a numbered list."""
     return bool(re.match(r"\(?\w{1,4}[.)](\s|$)", text))
 
 
@@ -72,7 +72,7 @@ def _shifted(lines: list[str], by: int = 4) -> list[str]:
 
 
 def _blocks(lines: list[str], inside: bool) -> list[str]:
-    """Block after block. `inside` of a section, any `name: text` is an entry."""
+    """Converts block after block. If `inside` a section, any `name: text` is an entry."""
     out: list[str] = []
     i = 0
     while i < len(lines):
@@ -100,7 +100,7 @@ def _blocks(lines: list[str], inside: bool) -> list[str]:
             start = i
             paragraph, i = _paragraph(lines, i, to_indent=True)
             if i < len(lines) and lines[i].startswith(" ") and not paragraph[-1].endswith(":"):
-                _, i = _taken(lines, i, 0)  # such as a call, with what it takes below it
+                _, i = _taken(lines, i, 0)  # such as a call, with its arguments below it
                 out += ["::", "", *_shifted(lines[start:i]), ""]
             else:
                 out += [inline(" ".join(paragraph)), ""]
@@ -125,7 +125,7 @@ def _is_entry(lines: list[str], i: int, inside: bool) -> bool:
 
 
 def _entry(lines: list[str], i: int) -> tuple[list[str], int]:
-    """An item of a definition list: names as code, and what they are."""
+    """An item of a definition list: names as code, and their descriptions."""
     found = ENTRY.match(lines[i])
     assert found
     body, end = _taken(lines, i + 1, 0)

@@ -1,7 +1,7 @@
-"""The reference: a page for each public module, with every name that `dir` of it promises.
+"""The reference: a page for each public module, with every name in its `dir`.
 
-What a page says comes from the objects: signatures, docstrings, bases, members. An object with
-several names has its whole text where it comes first, and a link to it elsewhere.
+Pages are generated from the objects: signatures, docstrings, bases, members. An object with several
+names has its full entry at the first of them, and links to it at the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.docs_site.docstrings import inline, to_rst
 
 ADDRESS = re.compile(r"<.* at 0x[0-9a-f]+>|<[^<>]*>")
 HOMES = re.compile(r"\b(?:shardwise|typing|collections\.abc|jaxlib|numpy)(?:\.\w+)*\.")
-OWN = ("shardwise", "builtins", "functools", "numpy")  # where functions and callables come from
+OWN = ("shardwise", "builtins", "functools", "numpy")  # modules of functions and callables
 LONGEST = 300  # characters of a constant's value
 
 
@@ -35,7 +35,7 @@ def modules() -> list[types.ModuleType]:
 
 
 def names(module: types.ModuleType) -> list[str]:
-    """What a module promises, but for modules."""
+    """The names in the `dir` of a module, except modules."""
     public = [n for n in dir(module) if not n.startswith("_")]
     return [n for n in public if not inspect.ismodule(getattr(module, n))]
 
@@ -46,7 +46,7 @@ def annotation(value: Any) -> str:
 
 
 def signature(obj: Any) -> str:
-    """As in `def`; empty if the parameters are unknown."""
+    """The signature as in `def`; empty if the parameters are unknown."""
     try:
         found = inspect.signature(obj)
     except (ValueError, TypeError):
@@ -81,7 +81,7 @@ def _shown(value: Any) -> str:
 
 
 def text_of(obj: Any) -> list[str]:
-    """The docstring; of what others have written, what it does in a paragraph."""
+    """The docstring; of objects of other libraries, its first paragraph only."""
     text = inspect.getdoc(obj) or ""
     home = getattr(obj, "__module__", None) or type(obj).__module__
     if not home.startswith("shardwise"):
@@ -100,7 +100,7 @@ def kind_of(obj: Any) -> str:
 
 
 def _described(obj: Any) -> list[str]:
-    """What stands under a name."""
+    """The text below a name."""
     if isinstance(obj, Op):
         return [f"The primitive operation ``{obj.name}``.", ""]
     own = getattr(obj, "__dict__", {}).get("__doc__") if not inspect.isroutine(obj) else None
@@ -113,7 +113,7 @@ def _described(obj: Any) -> list[str]:
 
 
 def members(cls: type) -> list[str]:
-    """The public members that a class of this library defines, or takes from one of its own."""
+    """The public members that a class defines, or inherits from a class of this library."""
     if issubclass(cls, enum.Enum):
         return [name for name in cls.__members__]
     homes = [c for c in cls.__mro__ if c.__module__.startswith("shardwise")]
@@ -152,12 +152,12 @@ def _shifted(lines: list[str]) -> list[str]:
 
 
 class Reference:
-    """The pages, and where each object has its text."""
+    """The pages, and the location of each object's full entry."""
 
     def __init__(self) -> None:
         self.modules = modules()
         self.homes: dict[int, str] = {}
-        self.kept: list[Any] = []  # so that no id is given twice
+        self.kept: list[Any] = []  # so that no id is reused
         for module in sorted(self.modules, key=lambda m: m.__name__.count(".")):
             for name in names(module):
                 obj = getattr(module, name)
@@ -165,7 +165,7 @@ class Reference:
                 self.kept.append(obj)
 
     def entry(self, module: types.ModuleType, name: str) -> list[str]:
-        """A name of a module: its directive and what it holds."""
+        """A name of a module: its directive with the contents."""
         obj, qualified = getattr(module, name), f"{module.__name__}.{name}"
         kind = kind_of(obj)
         told = kind in ("function", "class") and not isinstance(obj, enum.EnumMeta)
@@ -186,7 +186,7 @@ class Reference:
         name = module.__name__
         deep = [":orphan:", ""] if name.count(".") > 1 else []  # its parent lists it
         lines = [*deep, name, "=" * len(name), "", f".. py:module:: {name}", ""]
-        lines += to_rst(module.__doc__ or "")  # `getdoc` would take the indent from code
+        lines += to_rst(module.__doc__ or "")  # `getdoc` would remove the indentation of code
         lines += [f".. py:currentmodule:: {name}", ""]
         children = [m.__name__ for m in self.modules if m.__name__.rpartition(".")[0] == name]
         if children and module is not shardwise:
@@ -196,7 +196,7 @@ class Reference:
         return "\n".join(lines) + "\n"
 
     def index(self) -> str:
-        """All modules, with what each is for."""
+        """All modules, with their purposes."""
         lines = ["Reference", "=========", ""]
         lines += ["Every public name, from the docstrings. The module is the page.", ""]
         lines += [".. list-table::", "   :widths: auto", ""]
@@ -209,6 +209,6 @@ class Reference:
         return "\n".join(lines)
 
     def pages(self) -> dict[str, str]:
-        """The texts of all pages, by the names of their files."""
+        """The texts of all pages, by file name."""
         texts = {f"{module.__name__}.rst": self.page(module) for module in self.modules}
         return {"index.rst": self.index()} | texts

@@ -1,8 +1,8 @@
 """The pages that Sphinx reads: `python -m tools.docs_site.sources DIR`.
 
-Documents stay as they are, but for their links: one to a document leads to its page, one to another
-file of the repository to a page with its text. README.md files are the indices of their folders.
-CONTENTS is the order of the site.
+Documents are unchanged, except for their links: a link to a document is redirected to its page, a
+link to another file of the repository to a page with its text. README.md files are the indices of
+their folders. CONTENTS is the order of the site.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 FENCED = re.compile(r"(^ {0,3}```.*?^ {0,3}```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".sh": "sh", ".yaml": "yaml"}
 
-# Captions, and the pages below each. `*` is what no other line names.
+# Captions, and the pages below each. `*` represents all pages that no line names.
 CONTENTS = {
     "Learn": ["tutorials/index", "migration/index"],
     "How to": [
@@ -36,7 +36,7 @@ CONTENTS = {
 
 
 class Pages:
-    """Documents of the repository, and where each is in the site."""
+    """Documents of the repository, and the location of each in the site."""
 
     def __init__(self) -> None:
         self.made: dict[str, str] = {}  # pages with their texts
@@ -56,7 +56,7 @@ class Pages:
         return self.files[path]
 
     def relinked(self, path: Path, text: str) -> str:
-        """A document with its links as they are between the pages; code is left alone."""
+        """A document with links between pages; code is unchanged."""
         here = Path(self.place(path)).parent
 
         def led(found: re.Match[str]) -> str:
@@ -89,7 +89,7 @@ class Pages:
         self.made[f"{place}.md"] = text
 
     def _list(self, folder: Path, files: list[Path]) -> None:
-        """What is in a folder, below its index, in the order in which that names it."""
+        """Adds the contents of a folder to its index, in the order of the links there."""
         index = (folder / "README.md").read_text()
         order = list(dict.fromkeys([found[2] for found in LINK.finditer(index)]))
         pages = [*sorted(folder.glob("*.md")), *files]
@@ -98,7 +98,7 @@ class Pages:
         self.made[f"{self.place(folder)}.md"] += _toctree(names, hidden=True)
 
     def _front(self, loose: list[Path]) -> None:
-        """The contents of the site, below its first page."""
+        """Adds the contents of the site to its first page."""
         named = {page for pages in CONTENTS.values() for page in pages}
         tops = {self.place(p) for p in self.documents if p.parent in (ROOT, DOCS)} - {"index"}
         for caption, pages in CONTENTS.items():
@@ -114,7 +114,7 @@ def _toctree(pages: list[str], caption: str = "", hidden: bool = False) -> str:
 
 
 def main(target: Path) -> None:
-    """Writes what has changed, so that Sphinx makes these pages only, and removes what is gone."""
+    """Writes changed pages, so that Sphinx builds only these, and removes old ones."""
     pages = Pages()
     pages.make()
     made = pages.made | {f"api/{name}": text for name, text in Reference().pages().items()}

@@ -1,8 +1,8 @@
 """Values of dtype `float0`, the tangents of integers: programs cannot contain them, pytrees can.
 
-The functions:
+The functions, in which a *trivial* value is one of dtype `float0`:
 
-    apart(leaves, tree)  ->  the other leaves, and a pytree that contains the trivial ones as zeros
+    apart(leaves, tree)  ->  the other leaves, and a pytree that contains trivial ones as zeros
     places(tree)         ->  the positions of the other leaves, in such a pytree
 """
 

@@ -2,7 +2,7 @@
 
 Each is a container of these arrays, so that a jitted function can take it and return it:
 
-    step = jit(lambda x: vjp(f, x)[1])      # returns the function that pulls cotangents back
+    step = jit(lambda x: vjp(f, x)[1])      # returns the function that maps cotangents backwards
 """
 
 from __future__ import annotations

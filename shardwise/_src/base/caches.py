@@ -7,8 +7,8 @@
     _specs = Interned(__name__, "specs", 512)      # unique objects, so that equality is identity
     register(__name__, "traces", len, clear)       # caches that belong to other objects
 
-Every cache that lives for the entire process is one of these. `functools.cache` is for facts that
-are finite (by dtype, by platform), and for what is computed once; these are not cleared.
+Every cache that lives for the entire process is one of these. `functools.cache` is for functions
+with few different arguments (a dtype, a platform) or none; these caches are not cleared.
 """
 
 from __future__ import annotations

@@ -16,7 +16,14 @@ from typing import Any
 
 from shardwise._src.base import command_line
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.base.flags import FLAGS, Flag, GuardFlag, ThreadFlag
+from shardwise._src.base.flags import (
+    FLAGS,
+    OLD_NAMES,
+    Flag,
+    GuardFlag,
+    ThreadFlag,
+    warn_of_old_name,
+)
 from shardwise._src.base.lazy import public
 from shardwise._src.base.warn import warn
 
@@ -276,12 +283,13 @@ softmax_custom_jvp = _fixed(
     "Always off: `shardwise.nn.softmax` is differentiated through its exponentials.",
 )
 
-divided_matrix_min_size_bytes = Flag(
-    "divided_matrix_min_size_bytes",
+sharded_linalg_min_size_bytes = Flag(
+    "sharded_linalg_min_size_bytes",
     2**24,
     "Linear algebra gathers sharded matrices smaller than this: its sharded programs take long to "
     "compile, and communicate often.",
     trace=True,
+    old_name="divided_matrix_min_size_bytes",
 )
 poison_padding = Flag(
     "poison_padding",
@@ -427,21 +435,25 @@ class Config:
         Raises:
           ImportError: absl is not installed.
         """
-        command_line.define(FLAGS, self.update)
+        command_line.define({**OLD_NAMES, **FLAGS}, self.update)
 
     def parse_flags_with_absl(self) -> None:
         """Like `config_with_absl`, and parses this program's command line now."""
-        command_line.parse(FLAGS, self.update)
+        command_line.parse({**OLD_NAMES, **FLAGS}, self.update)
 
     def __dir__(self) -> list[str]:
         return sorted({*FLAGS, *vars(Config)} - {"_note", "__getattr__"})
 
 
 def _find(name: str) -> Flag[Any]:
-    flag = FLAGS.get(name.removeprefix("jax_"))
-    if flag is not None:
+    bare = name.removeprefix("jax_")
+    if bare in FLAGS:
+        return FLAGS[bare]
+    if bare in OLD_NAMES:
+        flag = OLD_NAMES[bare]
+        warn_of_old_name(f"the option {bare}", flag.name)
         return flag
-    hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *HISTORIC])
+    hint = did_you_mean(bare, [*FLAGS, *HISTORIC])
     hint = hint or f" Known options: {', '.join(sorted(FLAGS))}."
     raise AttributeError(f"unknown configuration option {name!r}.{hint}")
 
@@ -451,7 +463,7 @@ config = Config()
 
 def mind_unknown_variables() -> None:
     """Warns about environment variables that look like flags, but are not."""
-    known = ["SHARDWISE_" + name.upper() for name in (*FLAGS, *HISTORIC)]
+    known = ["SHARDWISE_" + name.upper() for name in (*FLAGS, *OLD_NAMES, *HISTORIC)]
     for variable in sorted(os.environ):
         if variable.startswith("SHARDWISE_") and variable not in (*known, *_OF_TOOLS):
             warn(

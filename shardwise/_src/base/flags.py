@@ -13,11 +13,13 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import product
 from pathlib import PurePath
 from typing import Any, Generic, TypeVar
 
 from shardwise._src.base import context as _context
 from shardwise._src.base.lazy import public
+from shardwise._src.base.warn import warn
 
 T = TypeVar("T")
 
@@ -59,6 +61,7 @@ class Flag(_Ambient[T]):
            determines the valid values. By default that of the type of `default`, if it is a
            bool, an int or a float; without it, `choices` or a guard does.
     trace: whether it affects the result of a trace.
+    old_name: a deprecated name, which still works.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Flag(_Ambient[T]):
         parse: Callable[[str], Any] | None = None,
         choices: tuple[Any, ...] = (),
         trace: bool = False,
+        old_name: str | None = None,
     ):
         self.name = name
         self.default = default
@@ -80,17 +84,22 @@ class Flag(_Ambient[T]):
         if trace:
             _context.TRACE_FLAGS.append(name)
         FLAGS[name] = self
-        self._read_environment()
+        if old_name is not None:
+            OLD_NAMES[old_name] = self
+        self._read_environment(old_name)
 
     def __reduce__(self) -> str:
         return self.name
 
-    def _read_environment(self) -> None:
-        for prefix in ("SHARDWISE_", "JAX_"):
-            variable = prefix + self.name.upper()
+    def _read_environment(self, old_name: str | None) -> None:
+        names = [self.name] if old_name is None else [self.name, old_name]
+        for name, prefix in product(names, ("SHARDWISE_", "JAX_")):
+            variable = prefix + name.upper()
             text = os.environ.get(variable)
             if text is None:
                 continue
+            if name == old_name:
+                warn_of_old_name(variable, prefix + self.name.upper())
             try:
                 self.set(self.parsed(text))
             except (TypeError, ValueError) as error:
@@ -257,8 +266,14 @@ def make_user_context(default_value: Any = None) -> UserContext[Any]:
     return UserContext(default_value)
 
 
+def warn_of_old_name(old: str, new: str) -> None:
+    """The warning for an option or environment variable that is used by its deprecated name."""
+    warn(f"{old} is now {new}; the old name is removed in 0.4.0.", DeprecationWarning)
+
+
 _PARSERS: dict[Any, Callable[[str], Any]] = {bool: parse_bool, int: int, float: float}
 _TRUTH = "a boolean such as 1, true, 0 or false"
 _KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", parse_bool: _TRUTH}
 FLAGS: dict[str, Flag[Any]] = {}
+OLD_NAMES: dict[str, Flag[Any]] = {}  # deprecated names of flags
 USER_CONTEXTS: dict[str, UserContext[Any]] = {}

@@ -38,11 +38,12 @@ def _with_callers(frame: FrameType | None) -> list[FrameType]:
 
 @contextmanager
 def _no_collection() -> Generator[None]:
-    """Collects no garbage in the block, on Python 3.11.
+    """Disables garbage collection in the block, on Python 3.11.
 
-    It creates the objects of frames when they are asked for, and collects garbage in any creation
-    of an object. What then runs lets other threads run; if one returns from the very frame, its
-    object refers to freed memory. Later versions collect only between instructions.
+    It creates the objects of frames when they are requested, and may collect garbage whenever it
+    creates an object. Finalizers that then run let other threads run; if one of these returns from
+    the frame, the frame's object refers to freed memory. Later versions collect only between
+    instructions.
     """
     if sys.version_info >= (3, 12):
         yield

@@ -1,4 +1,5 @@
-"""Elements of sequences by marks: which arguments are linear, which results have a tangent, ….
+"""Selecting elements of sequences by flags: which arguments are linear, which results have a
+tangent, ….
 
 picked("abc", (True, False, True)) == ["a", "c"]
 spread("ac", (True, False, True)) == ["a", None, "c"]

@@ -1,4 +1,4 @@
-"""Functions made by a factory, with the name and documentation of functions that are written out.
+"""Functions created by a factory, with the name and documentation of ordinary functions.
 
 def unary(op, name, doc):
     def fun(x):

@@ -1,4 +1,4 @@
-"""Suggestions for names of NumPy, PyTorch, or earlier versions of JAX that this library lacks.
+"""Suggestions for names of NumPy, PyTorch or earlier versions of JAX that are missing here.
 
 For example:
 

@@ -4,8 +4,8 @@
     join(places, fixed, rest) == args
     put(args, places, values)               # `argnums`: replaces these arguments
 
-Places are indices from 0. For `split` and `join` they are ascending; those beyond the end have no
-argument.
+Places are indices from 0. For `split` and `join` they are in ascending order; those beyond the last
+argument are ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command lines: parsers with the texts in `help/`, types of arguments, and programs to run."""
+"""Command-line parsers with the texts in `help/`, argument types, and programs to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that commands run as Python does, and the files that ship with the library."""
+"""Runs programs for commands as Python does; and the files that are part of the library's wheel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stand-ins for names that libraries import from JAX's private modules.
 
-`PLACES` maps each name to its location here. Any other name raises an error that includes the name
-and the importing library.
+`PLACES` maps each name to its location here. Any other name raises an error with the name and the
+importing library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The `jit` op: a call of a nested program, as nested `jit` stages it.
 
 `calling` creates ops that share its rules and call their program in another way; `opaque_call`
-creates ops whose meaning other programs do not share.
+creates ops that are not equivalent to their programs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The `composite` op: a named operation, which a nested program computes.
 
-Its decomposition is a function in the module; compilers may know a better implementation by name.
-Maps of it are maps of the decomposition, because a batch dimension would change the op's meaning.
+Its decomposition is a function in the module; compilers may have a better implementation of the
+name. Under `vmap` the decomposition is batched, because a batch dimension would change the op's
+meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools for ops that contain programs: fitting results, and values, to types."""
+"""Tools for ops that contain programs: conversion of results and values to required types."""
 
 from __future__ import annotations
 

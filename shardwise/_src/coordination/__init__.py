@@ -1,4 +1,4 @@
-"""The coordinator of a multi-process program: who is alive, what each process launches, the end.
+"""The coordinator of a multi-process program: liveness, comparison of launches, shutdown.
 
 Plain Python over asyncio; nothing here imports jaxlib or NumPy.
 """

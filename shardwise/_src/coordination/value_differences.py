@@ -1,8 +1,8 @@
 """Finds and describes the host values that differ between two processes.
 
-A coordinator has found that the checksums of values that two processes put before a launch differ.
-It queries both for the values' types and the checksums of their blocks, then for the elements of
-the first block that differs. It does not wait for late answers.
+It is used when the checksums of the values that two processes put before a launch differ. It
+queries both for the values' types and the checksums of their blocks, then for the elements of the
+first block that differs. It does not wait for late answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of results from types of operands: one generic rule around each op's `type_rule`.
+"""Infers result types from operand types: one generic rule around each op's `type_rule`.
 
 The op's own rule determines shape and dtype. This module adds the rest, the same for every op: the
 varying names (union over the operands) and, over explicit mesh axes, the sharding

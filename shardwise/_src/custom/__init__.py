@@ -1,1 +1,1 @@
-"""Functions with custom rules: derivatives, batching, partitioning, implicit solutions."""
+"""Functions with custom rules: derivatives, batching, implicit differentiation."""

@@ -335,7 +335,7 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
 
 @dataclass(frozen=True)
 class MeshPicture:
-    """A rich renderable: a mesh's devices as boxes, with rows and columns labelled by axis.
+    """A rich renderable: a mesh's devices as boxes, with rows and columns labeled by axis.
 
     For more than two axes, there is one drawing for each position along the remaining axes.
     """

@@ -1,13 +1,12 @@
 """Cluster detection: the rank of this process and the process count, from the environment.
 
 Each `Detector` recognizes one kind of cluster by the variables of its processes. `detected` tries
-them in order. Several may match: `mpirun` in a Slurm allocation, `torchrun` in a Slurm step. Then
-the one that started this process most directly wins: the variables of `shardwise launch` and
-`torchrun` are rarely seen below another launcher; between MPI and Slurm, it is the nearest of their
-processes above this one; if none of those is visible, as in a container, it is the first in the
-list.
+them in order. Several may match: `mpirun` in a Slurm allocation, `torchrun` in a Slurm step. The
+launcher that started this process most directly is then used: the variables of `shardwise launch`
+and `torchrun` rarely occur below another launcher; between MPI and Slurm, the nearest ancestor
+process decides; if none is visible, as in a container, the first in the list is used.
 
-Arguments of `initialize` and its environment variables take precedence: see `arguments`.
+Arguments of `initialize` and its environment variables take precedence: see `initialize_arguments`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Failure messages for the user, on this process's standard error.
 
-The caller continues even if standard error is closed or its reader does not read.
+The caller continues even if standard error is closed or blocked.
 """
 
 from __future__ import annotations

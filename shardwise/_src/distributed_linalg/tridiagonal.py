@@ -5,7 +5,7 @@ V and values d form a matrix V (diag(d) + rho z zᵀ) Vᵀ, whose eigenvalues ar
 1 + rho sum(z² / (d - x)), one after each element of d. A device computes some of them with their
 vectors, so it holds n² / p elements.
 
-There is no deflation, whose sizes would be known only at run time. Instead, equal poles d are
+There is no deflation, because its sizes would be known only at run time. Instead, equal poles d are
 separated by steps far below rounding, which are stored separately; elements of z are bounded from
 below by a number far below rounding; roots are found by bisection on the logarithm of their
 distance from the nearest pole; and vectors are computed from the z for which these roots are exact,

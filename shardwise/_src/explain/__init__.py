@@ -1,1 +1,1 @@
-"""Reports and visualizations of what programs do and where arrays are."""
+"""Reports and visualizations of what programs do and where arrays are placed."""

@@ -72,7 +72,7 @@ def inspected_elsewhere(
 
 def _main(folder: Path) -> None:
     lapack.register()
-    partitioner.register(MATRICES, Emitter.divided)
+    partitioner.register(MATRICES, Emitter.partitioned_module)
     asked = json.loads(folder.joinpath("asked").read_text())
     text = folder.joinpath("module").read_text()
     overrides = [(name, value) for name, value in asked["overrides"]]

@@ -1,4 +1,4 @@
-"""The meshes of a program: in its module text, and as seen by its collectives.
+"""The meshes of a program: in its module text, and in its collectives.
 
 A program may use several meshes: of its arguments, of constraints, of maps. All are over its
 devices, possibly in different orders. A report names the axes of the mesh that its line uses.

@@ -1,4 +1,4 @@
-"""Shared by the export package: calling-convention versions and disabled safety checks."""
+"""Calling-convention versions and disabled safety checks of exported functions."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
     ad.deflinear2(scale, lambda ct, x, *, by: [scale.bind(ct, by=by)])
     batching.defvectorized(scale)
 
-Its rules are functions with JAX's signatures, stored in tables (`rules.py`); the op's record has
-functions that look them up when needed, and report which rule is missing.
+Its rules are functions with JAX's signatures, stored in tables (`rule_tables.py`); the op's record
+has functions that look them up when needed, and report which rule is missing.
 """
 
 from __future__ import annotations

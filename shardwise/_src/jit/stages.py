@@ -2,7 +2,7 @@
 
 They are:
 
-    Traced    a program with the call's and `jit`'s information on arguments and results
+    Traced    a program with the information of the call and of `jit` about arguments and results
     Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
     Compiled  the same with an `Executable`: the loaded module, with everything a call needs
 """

@@ -94,7 +94,7 @@ class Staged(NamedTuple):
 
     captured: tracers of outer transforms, the program's first arguments.
     refs:     captured refs that it accesses: the program takes and returns their values, last.
-    out_tree: of its own results.
+    out_tree: the pytree of its own results, without those of refs.
     """
 
     program: Program

@@ -2,9 +2,9 @@
 
 For example:
 
-    here.start(0, share, "10.0.0.1:4711")     # a generation
-    event = here.events.next()                # a process has ended, another launcher sent a message
-    here.stop()
+    agent.start(0, share, "10.0.0.1:4711")    # a generation
+    event = agent.events.next()               # a process has ended, another launcher sent a message
+    agent.stop()
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The processes of a launch on this machine, and the termination of all their descendants."""
+"""The processes of a launch on this machine, and how they and all their descendants are
+terminated."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class Plan:
     restarts: how many times all processes are restarted after a failure.
     least:    minimum number of processes on all machines for a restart; None for all.
     address:  host and port where the launchers of all nodes meet; None on one machine.
-    grace:    seconds for processes to end by themselves after they are signalled to.
-    heartbeat, arrival: seconds, as `initialize` has them.
+    grace:    seconds for processes to end by themselves after they are signaled to. heartbeat,
+    arrival: seconds, as `initialize` has them.
     """
 
     command: tuple[str, ...]

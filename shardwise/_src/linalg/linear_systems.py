@@ -1,5 +1,5 @@
-"""Linear systems and matrix properties under NumPy's names: `linalg.linear_systems`, `inv`, `pinv`,
-`lstsq`, `det`, `slogdet`, `matrix_rank`, `cond`.
+"""Linear systems and matrix properties under NumPy's names: `linalg.solve`, `inv`, `pinv`, `lstsq`,
+`det`, `slogdet`, `matrix_rank`, `cond`.
 
 The last two dimensions are matrices; the others are batch dimensions. Integers become floats. For
 singular matrices, results are infinite or NaN, where NumPy raises an error.

@@ -1,6 +1,6 @@
 """Norms, powers, and products of several matrices.
 
-Matrix decompositions are in `decompositions.py`, and linear solvers in `systems.py`.
+Matrix decompositions are in `decompositions.py`, and linear solvers in `linear_systems.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Linear algebra and FFTs on sharded arrays: XLA calls that expand to a program for each device.
 
 A call of such a function is emitted as a custom call to `TARGET`. XLA's partitioner calls back into
-`_write` for it once it knows the operands' shardings. Replicated operands use LAPACK's kernel;
+`module_text` for it once it knows the operands' shardings. Replicated operands use LAPACK's kernel;
 others use a program of `distributed_linalg`, over named axes (0, 0), (1, 0) (rows and columns of
 tiles of operand 0), (0, 1), ….
 """

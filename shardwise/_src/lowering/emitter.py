@@ -367,8 +367,10 @@ class Emitter(Manual, Instructions, Kernels):
         return Emitter()
 
     @staticmethod
-    def divided(asked: dict[str, Any], pieces: list[Any]) -> tuple[str, Sequence[int | None]]:
-        """The module of one device for a function of sharded matrices."""
+    def partitioned_module(
+        asked: dict[str, Any], pieces: list[Any]
+    ) -> tuple[str, Sequence[int | None]]:
+        """The per-device module of a function of sharded matrices, for the partitioner callback."""
         with enable_x64(True):  # XLA may call this on its own thread
             return module_text(Emitter(), asked, pieces)
 

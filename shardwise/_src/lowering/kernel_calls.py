@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import divided_matrix_min_size_bytes
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.lowering import distributed_functions
 from shardwise._src.lowering.text import reference_text, tensor_text
 from shardwise._src.runtime.compiler import lapack
@@ -33,9 +33,9 @@ class Kernels:
 
     devices: int
     constant: Callable[[Any, ArrayType], str]
-    divided: Callable[..., Any]
     lets: Callable[[str, int], list[str]]
     manual: Any
+    partitioned_module: Callable[..., Any]
     platform: Platform
 
     def lapack(
@@ -59,8 +59,8 @@ class Kernels:
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
         lapack.register()
-        if not batch and self.may_divide(name, ins):
-            return self.of_divided(name, xs, ins, outs, config or {})
+        if not batch and self.may_partition(name, ins):
+            return self.partitioned_call(name, xs, ins, outs, config or {})
         flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
         if any(isinstance(n, Symbolic) for t in outs for n in t.shape):
             aliases = {}
@@ -138,7 +138,7 @@ class Kernels:
         """The shapes of results as values, with their types, if they are symbolic."""
         return []
 
-    def may_divide(self, name: str, ins: Sequence[ArrayType]) -> bool:
+    def may_partition(self, name: str, ins: Sequence[ArrayType]) -> bool:
         """Whether a function may be left to the partitioner callback, for sharded operands.
 
         Not if all matrices are small: gathering them is faster than exchanging panels.
@@ -147,10 +147,10 @@ class Kernels:
             return False
         size = max(t.size * t.dtype.itemsize for t in ins)
         function = distributed_functions.FUNCTIONS.get(name)
-        large = size >= divided_matrix_min_size_bytes.value
+        large = size >= sharded_linalg_min_size_bytes.value
         return function is not None and (large or not function.panels)
 
-    def of_divided(
+    def partitioned_call(
         self,
         name: str,
         xs: Sequence[str],
@@ -158,9 +158,9 @@ class Kernels:
         outs: Sequence[ArrayType],
         config: dict[str, Any],
     ) -> list[str]:
-        """A function whose operands may be sharded."""
+        """Calls a function of sharded operands, which the partitioner callback expands."""
         text = distributed_functions.call_text(
-            name, xs, ins, outs, config, self.devices, self.divided
+            name, xs, ins, outs, config, self.devices, self.partitioned_module
         )
         return self.lets(text, len(outs))
 

@@ -144,8 +144,8 @@ def symbol_text(name: str) -> str:
 def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
     """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
 
-    Such a sharding uses a mesh of its own, in which the axes of a dimension are one axis: returns
-    its axes, in order. None if the mesh itself works.
+    Such a sharding uses a separate mesh, in which the axes of a dimension are one axis: returns its
+    axes, in order. None if the mesh itself works.
     """
     names, used = sharding.mesh.axis_names, sharding.spec.axes
     if JAXLIB < (0, 12) or len(used) < 2:

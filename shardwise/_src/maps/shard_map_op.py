@@ -347,7 +347,7 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
 def _enter(
     op: Op, inside_of: Inside, state: list[Any], args: list[Any], **params: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Each device starts with a state of its own."""
+    """Each device starts with its own state."""
     own = ShardMapParams(**params)
     count = len(own.out_specs)
     with own.inside():

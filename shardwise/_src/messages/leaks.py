@@ -3,8 +3,8 @@
     with checking_leaks():
         jit(f)(x)     # LeakedTracerError: … f32[3] … is referenced as `kept[0]` in main …
 
-Transforms call this at their end. The holder of a value is found through the garbage collector, by
-following referrers from object to object until one has a name.
+Transforms call this at their end. The garbage collector finds the object that references a value:
+referrers are followed until one has a name.
 """
 
 from __future__ import annotations

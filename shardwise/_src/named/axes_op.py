@@ -3,10 +3,10 @@
 It computes nothing, and only exists in programs that `check` stages, to record the declarations of
 functions; also in derivatives, and in `vmap`, whose batch dimension gets the mapped name.
 
-words: of the operand's dimensions.
-to:    of the result's dimensions; a different name makes it another axis for `check`.
+words: the logical axes of the operand's dimensions.
+to:    those of the result's dimensions; a different name makes it another axis for `check`.
 call:  the number of the function call that the names belong to.
-who:   where they were declared, for messages.
+who:   the place of their declaration, for messages.
 """
 
 from __future__ import annotations

@@ -54,23 +54,25 @@ class Rules:
     kept: tuple[tuple[str, Axes], ...]
 
     def spec(
-        self, parts: Sequence[Part], who: str, kept: bool = False, beside: Sequence[str] = ()
+        self, parts: Sequence[Part], who: str, kept: bool = False, vmapped: Sequence[str] = ()
     ) -> PartitionSpec:
         """The PartitionSpec of a value with these dimensions.
 
-        kept:   whether the value is stored between steps.
-        beside: logical axes of the enclosing `vmap`s.
+        kept:    whether the value is stored between steps.
+        vmapped: logical axes of the enclosing `vmap`s.
 
         Raises:
           ValueError: if a logical axis is missing in the table, or two share a mesh axis.
         """
         table = dict(self.kept if kept else self.used)
-        self._check(flat(parts), list(beside), table, who)
+        self._check(flat(parts), list(vmapped), table, who)
         return PartitionSpec(*[_entry(part, table) for part in parts])
 
-    def _check(self, words: list[str], beside: list[str], table: dict[str, Axes], who: str) -> None:
+    def _check(
+        self, words: list[str], vmapped: list[str], table: dict[str, Axes], who: str
+    ) -> None:
         first: dict[str, str] = {}
-        for word in [*beside, *words]:
+        for word in [*vmapped, *words]:
             if word == ANY:
                 continue
             if word not in table:

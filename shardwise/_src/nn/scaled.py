@@ -1,7 +1,8 @@
 """Products of low-precision matrices with a scale for each block: `scaled_matmul`, and
 `scaled_dot_general`, which quantizes its operands first.
 
-Values follow the formats; the compiler chooses the instructions that compute them.
+Values are as in the formats' specifications; the compiler chooses the instructions that compute
+them.
 
 Source: OCP Microscaling Formats (MX) Specification 1.0, 2023; NVFP4 has e4m3 scales.
 """

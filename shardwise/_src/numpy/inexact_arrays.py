@@ -1,4 +1,4 @@
-"""Shared helpers of the functions under SciPy's names."""
+"""Common helpers of the functions under SciPy's names."""
 
 from __future__ import annotations
 

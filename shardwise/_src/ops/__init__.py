@@ -1,1 +1,1 @@
-"""The primitive operations, a file per category; `families` makes most of them in one line each."""
+"""The primitive operations, one file per category; `families` creates most, one line each."""

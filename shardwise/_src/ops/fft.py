@@ -6,7 +6,8 @@
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
 the sizes of the transformed dimensions of the global signal; terms of an empty signal are 0. On CPU
-all dimensions may be sharded (see `blocked.fourier`); elsewhere these are unsharded on each device.
+all dimensions may be sharded (see `distributed_linalg.fourier`); elsewhere the transformed
+dimensions are unsharded.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, length
     (t,), (out,) = ins, outs
     if 0 in (*lengths, out.size):  # sums of no elements
         return e.constant(0, out)
-    if e.may_divide("fft", ins):
+    if e.may_partition("fft", ins):
         config = {"kind": int(kind), "lengths": list(lengths)}
-        return e.of_divided("fft", [x], ins, outs, config)[0]
+        return e.partitioned_call("fft", [x], ins, outs, config)[0]
     x = e.replicate_dims(x, t, range(t.ndim - len(lengths), t.ndim))
     return e.let(
         f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "

@@ -1,6 +1,6 @@
 """Ops that move elements without computation: concatenate, pad, slice, rev, split.
 
-Functions that are only a broadcast or a reshape (squeeze, expand_dims, tile) are not ops.
+Functions that are just a broadcast or a reshape (squeeze, expand_dims, tile) are not ops.
 """
 
 from __future__ import annotations

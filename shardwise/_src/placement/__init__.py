@@ -1,1 +1,1 @@
-"""Where arrays are: `device_put`, explicit axes, layouts, arrays created from shards."""
+"""Placement of arrays: `device_put`, explicit axes, layouts, arrays created from shards."""

@@ -1,12 +1,12 @@
-"""Explicit mesh axes: shardings as part of types, and which axes are explicit where.
+"""Explicit mesh axes: shardings as part of types, and the scopes in which axes are explicit.
 
     mesh = make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     with set_mesh(mesh):
         w = reshard(w, P("x", None))              # typeof(w) prints float32[8@x,4]
         h = auto_axes(f, out_sharding=P("x"))(w)  # inside f, the compiler chooses
 
-The mesh in scope says which of its axes are explicit. `auto_axes` and `explicit_axes` change that
-inside a function, `use_abstract_mesh` inside a block.
+The mesh in scope determines which of its axes are explicit. `auto_axes` and `explicit_axes` change
+that inside a function, `use_abstract_mesh` inside a block.
 """
 
 from __future__ import annotations

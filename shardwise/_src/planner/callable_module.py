@@ -1,4 +1,4 @@
-"""Type-checker view of `shardwise.explain`, a module that can be called like its function.
+"""The type-checker view of `shardwise.explain`, a module that can be called like a function.
 
 Type checkers do not support callable modules. They see a class instead, so that its names are
 also types: `explain(f)` is an instance, which is called with the arguments of `f`. Nothing executes

@@ -1,4 +1,4 @@
-"""`Sampler`: a formula for samples, with the steps that all samplers share.
+"""`Sampler`: a formula for samples, with the steps that all samplers have in common.
 
 @sampler(sizes=common_sizes, cast=True)
 def rayleigh_sample(key, scale, shape, dtype): ...

@@ -156,7 +156,7 @@ class ModulePlan(NamedTuple):
         return self._written(True)
 
     def numbered(self) -> tuple[str, list[Any]]:
-        """The text with lines labelled by equation, and the equations: see
+        """The text with lines labeled by equation, and the equations: see
         `lowering.emitter.NUMBERED`."""
         equations: list[Any] = []
         return self._written(equations), equations

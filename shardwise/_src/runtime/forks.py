@@ -1,4 +1,4 @@
-"""`os.fork`: a child has none of the threads that run programs, so it would wait forever.
+"""`os.fork`: a child lacks the threads that run programs, so it would wait forever.
 
 After devices were started, the first fork in a process issues a warning, and in the child every
 access to devices and arrays raises. Attributes of modules and classes that are registered with

@@ -7,7 +7,7 @@
 Python 3.12 does not start threads after the main program has ended, even before exit handlers run.
 At that point, work goes to one of a few threads that `reserve` has started earlier. Without these
 (a single-process program does not reserve any) `start` runs the work itself, and returns when it is
-done; so work that may run forever needs a reserve.
+done; so work that may run forever requires a reserved thread.
 """
 
 from __future__ import annotations

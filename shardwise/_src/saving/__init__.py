@@ -1,1 +1,2 @@
-"""Arrays stored in TensorStore files in JAX's formats: `experimental.array_serialization`."""
+"""Checkpoints (`shardwise.checkpoints`), and arrays in TensorStore files in JAX's formats
+(`experimental.array_serialization`)."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import divided_matrix_min_size_bytes, poison_padding
+from shardwise._src.base.config import poison_padding, sharded_linalg_min_size_bytes
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.running.eager import EAGER
@@ -67,7 +67,7 @@ def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
     return PartitionSpec(*[AXIS if d in dims else None for d in range(t.ndim)])
 
 
-@divided_matrix_min_size_bytes(0)
+@sharded_linalg_min_size_bytes(0)
 def check_placements(op: Op, sample: Sample, report: Report) -> None:
     """Compares every sharding that `dims` allows, and others, with the unsharded result."""
     types = sample.types()
@@ -103,7 +103,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
     run.check_unnamed(_unnamed(dims, types, sample))
 
 
-@divided_matrix_min_size_bytes(0)
+@sharded_linalg_min_size_bytes(0)
 def check_form(
     dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType], report: Report
 ) -> bool:
@@ -216,7 +216,7 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
         )
         for p in uneven
     ]
-    with poison_padding(True), divided_matrix_min_size_bytes(0):
+    with poison_padding(True), sharded_linalg_min_size_bytes(0):
         run = _Placed(op, sample, types, report, UNEVEN_PARTS)
         if run.expected is None:
             return 0

@@ -1,4 +1,4 @@
-"""The interpreters behind the transforms: stage, jvp, linearize, transpose, batch.
+"""The interpreters of the transforms: stage, jvp, linearize, transpose, batch.
 
-`tape` is what eager reverse mode records.
+Eager reverse mode records a `tape`.
 """

@@ -1,7 +1,7 @@
 """The staged equations of fused functions, cached by the types of their arguments.
 
 A fused function is a function of types: another call with equal types adds equal equations. So
-`multiply(x, y)` runs once for two types, and later calls copy its equations.
+`multiply(x, y)` runs once for each pair of types, and later calls copy its equations.
 """
 
 from __future__ import annotations

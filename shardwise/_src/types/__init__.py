@@ -1,1 +1,1 @@
-"""Types: dtypes and promotion, meshes, specs and shardings, and `ArrayType` made of them."""
+"""Types: dtypes and promotion, meshes, specs and shardings; `ArrayType` combines them."""

@@ -2,7 +2,7 @@
 
     P("x", None)          # dimension 0 over the axis x, dimension 1 unsharded
     P(("x", "y"))         # dimension 0 over x (major) and y (minor); the others unsharded
-    P(None, unreduced={"y"})    # the value is the sum, not yet taken, along y
+    P(None, unreduced={"y"})    # unreduced: the value is the sum along y
 
 Specs are interned: equal specs are the same object, so hashing and comparing use identity.
 `P("x")` and `P("x", None)` place an array the same way but are different specs. A spec is

@@ -1,4 +1,4 @@
-"""Symbolic sizes: dimensions that are not numbers yet."""
+"""Symbolic sizes: dimensions whose values are not known yet."""
 
 from __future__ import annotations
 

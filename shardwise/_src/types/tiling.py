@@ -8,7 +8,7 @@ reshape to `dims`, with a last dimension for replicas if a tile has several hold
         # rows in 4 tiles: tile i is held by positions 2i and 2i+1
 
 Sizes follow the ceil rule: for n elements in k tiles, each has ceil(n/k), the last ones fewer or
-none. Everything is vectorised or shared, because there may be thousands of devices.
+none. Everything is vectorized or cached, because there may be thousands of devices.
 """
 
 from __future__ import annotations

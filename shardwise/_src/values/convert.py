@@ -1,4 +1,4 @@
-"""From user arguments to operands of ops: arrays of one shape and dtype."""
+"""Converts user arguments to operands of ops: arrays of one shape and dtype."""
 
 from __future__ import annotations
 

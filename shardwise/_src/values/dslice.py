@@ -1,4 +1,4 @@
-"""`ds(start, size)`: an index that is a slice of static size with a start that may be traced.
+"""`ds(start, size)`: an index that is a slice of static size, whose start may be traced.
 
 For example:
 

@@ -1,4 +1,4 @@
-"""Visualizations of shardings: who holds which block. Plain data; HTML is built on first use.
+"""Visualizations of shardings: which device has which block. Plain data; HTML on first use.
 
     panels   the content of every visualization: grids of blocks or devices, with labels and sizes
     svg      one grid as an SVG drawing

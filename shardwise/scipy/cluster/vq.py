@@ -1,4 +1,4 @@
-"""Vector quantisation, under SciPy's name."""
+"""Vector quantization, under SciPy's name."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A flax model with batch normalisation and dropout, over eight devices, trained by optax."""
+"""A flax model with batch normalization and dropout, over eight devices, trained by optax."""
 
 import flax.linen as nn
 import jax
@@ -19,7 +19,7 @@ X, Y = (jax.device_put(a, NamedSharding(mesh, P("data"))) for a in (X, Y))
 class Net(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        x = nn.Conv(8, (3, 3), use_bias=False)(x)  # batch normalisation removes means
+        x = nn.Conv(8, (3, 3), use_bias=False)(x)  # batch normalization removes means
         x = nn.BatchNorm(use_running_average=not train)(x)
         x = nn.relu(x)
         x = nn.avg_pool(x, (2, 2), (2, 2)).reshape(len(x), -1)

@@ -1,8 +1,8 @@
 """Training with flax that is stopped in the middle and resumes from a checkpoint.
 
-Parameters, averages of batch normalisation, moments of the optimizer, its count of steps and the
+Parameters, averages of batch normalization, moments of the optimizer, its count of steps and the
 key of dropout are written by orbax and by `flax.serialization`, read into states that were
-initialised differently, and trained on. The result is equal, bit for bit, to that of training
+initialized differently, and trained on. The result is equal, bit for bit, to that of training
 without a stop.
 """
 

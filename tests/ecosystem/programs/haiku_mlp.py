@@ -1,4 +1,4 @@
-"""A haiku model with batch normalisation and dropout; batch and weights over eight devices."""
+"""A haiku model with batch normalization and dropout; batch and weights over eight devices."""
 
 import haiku as hk
 import jax
@@ -16,7 +16,7 @@ X, Y = (jax.device_put(a, NamedSharding(mesh, P("data"))) for a in (X, Y))
 
 
 def network(x, is_training):
-    x = hk.Linear(32, with_bias=False)(x)  # which the normalisation would remove
+    x = hk.Linear(32, with_bias=False)(x)  # which the normalization would remove
     x = hk.BatchNorm(True, True, 0.9)(x, is_training)
     x = jax.nn.relu(x)
     if is_training:

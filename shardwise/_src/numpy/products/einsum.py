@@ -2,7 +2,7 @@
 
     einsum("bqhd,bkhd->bhqk", q, k)
 
-A plan is a list of steps; each removes one or two labelled operands from the list and appends their
+A plan is a list of steps; each removes one or two labeled operands from the list and appends their
 product. A step consists of at most: diagonals, sums over labels that no other operand has, one
 `dot_general` (or one multiplication if nothing is contracted), one transpose. With more than two
 operands, opt_einsum chooses the order. Under a trace, a repeated call costs a lookup and its ops.

@@ -1,1 +1,1 @@
-"""Reductions and what is built on them: sums, means, quantiles, counts, running sums."""
+"""Reductions and functions based on them: sums, means, quantiles, counts, running sums."""

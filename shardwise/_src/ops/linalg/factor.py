@@ -62,5 +62,5 @@ cholesky = matrix_op(
     square=True,
     multiple=False,
     jvp=_cholesky_jvp,
-    divided="ab -> ab",
+    sharding_rule="ab -> ab",
 )

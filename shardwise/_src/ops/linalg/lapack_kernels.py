@@ -41,7 +41,7 @@ def matrix_op(
     square: bool = False,
     multiple: bool = True,
     batch: Callable = batch_leading,
-    divided: str | Callable[..., str] = "",
+    sharding_rule: str | Callable[..., str] = "",
     jvp: Any = None,
     **rules: Any,
 ) -> Op:
@@ -51,8 +51,9 @@ def matrix_op(
     results: shape and dtype of each result, by the types of the operands, all without a batch.
     body:    a function over ops by which it is lowered, on CPU only, if it has no rule `lower`.
     square:  whether the first operand must be square.
-    divided: dimension factors without a batch, if matrices may then be sharded, such as
-             "ab -> ab, -" (- marks an unsharded dimension); or a function of types and parameters.
+    sharding_rule: the dimension factors of operands and results without a batch, if matrices may
+             be sharded, such as "ab -> ab, -" (- marks an unsharded dimension); or a function of
+             types and parameters that returns them.
     """
 
     def type_rule(op: Op, *types: ArrayType, **p: Any) -> Any:
@@ -71,8 +72,8 @@ def matrix_op(
 
     def dims(op: Op, *types: ArrayType, **p: Any) -> Dims:
         count = types[0].ndim - ranks[0]
-        if divided and not count:
-            rule = divided if isinstance(divided, str) else divided(*types, **p)
+        if sharding_rule and not count:
+            rule = sharding_rule if isinstance(sharding_rule, str) else sharding_rule(*types, **p)
             sides = [
                 [tuple([None if c == "-" else c for c in part]) for part in side.split(", ")]
                 for side in rule.split(" -> ")
@@ -98,7 +99,7 @@ def matrix_op(
         dims=dims,
         lower=lower or by_body,
         batch=batch,
-        jvp=jvp and (left_to_partitioner(jvp) if divided else jvp),
+        jvp=jvp and (left_to_partitioner(jvp) if sharding_rule else jvp),
         **rules,
     )
 
@@ -108,8 +109,8 @@ def matrix_op(
 
 def _hermitian_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     (t,) = ins
-    if t.ndim == 2 and t.size and e.may_divide("hermitian", ins):
-        return e.of_divided("hermitian", [x], ins, outs, {})[0]
+    if t.ndim == 2 and t.size and e.may_partition("hermitian", ins):
+        return e.partitioned_call("hermitian", [x], ins, outs, {})[0]
     return e.via(_hermitian_part, ins, x)[0]
 
 
@@ -124,7 +125,7 @@ hermitian_part = matrix_op(
     lower=_hermitian_lower,
     square=True,
     multiple=False,
-    divided="ab -> ab",
+    sharding_rule="ab -> ab",
     jvp=linear_jvp,
     transpose=lambda op, ct, x: [op(ct)],
 )

@@ -188,7 +188,7 @@ def inverse(order: Any) -> Any:
 
 
 lu = matrix_op(
-    "lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp, divided="ab -> ab, -, -"
+    "lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp, sharding_rule="ab -> ab, -, -"
 )
 
 # -- lu_solve: a system with a factored matrix; derivatives treat the factors as constants --
@@ -208,8 +208,8 @@ def _solve_results(
 def _solve_lower(
     op: Op, e: Any, ins: Any, outs: Any, a: str, factors: str, order: str, b: str, *, form: str
 ) -> str:
-    if ins[0].ndim == 2 and outs[0].size and e.may_divide("getrs", ins):
-        return e.of_divided("getrs", [factors, order, b], ins[1:], outs, {"form": form})[0]
+    if ins[0].ndim == 2 and outs[0].size and e.may_partition("getrs", ins):
+        return e.partitioned_call("getrs", [factors, order, b], ins[1:], outs, {"form": form})[0]
     return e.via(by_factors, ins[1:], factors, order, b, form=form)[0]
 
 
@@ -267,7 +267,7 @@ lu_solve = matrix_op(
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     batch=_solve_batch,
-    divided="ab, cd, -, ef -> ef",
+    sharding_rule="ab, cd, -, ef -> ef",
 )
 
 

@@ -43,7 +43,9 @@ def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     return e.lapack("geqrf", [x], ins, outs, batch=ins[0].ndim - 2, aliases={0: 0})
 
 
-geqrf = matrix_op("geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -")
+geqrf = matrix_op(
+    "geqrf", (2,), results=_reflections, lower=_geqrf_lower, sharding_rule="ab -> ab, -"
+)
 
 
 def _geqp3_results(x: ArrayType) -> list:
@@ -101,7 +103,7 @@ householder_product = matrix_op(
     results=_product_results,
     lower=_product_lower,
     multiple=False,
-    divided="ab, - -> ab",
+    sharding_rule="ab, - -> ab",
 )
 
 
@@ -215,11 +217,13 @@ def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
     return ew.add(product(dq, zh), product(start, dzh))
 
 
-def _divided(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> str:
+def _qr_sharding_rule(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> str:
     m, n = x.shape
     q = "ab" if m == n or (m > n and not full_matrices) else "a-"
     r = "ab" if m <= n else "-b"
     return f"ab -> {q}, {r}{', -' if pivoting else ''}"
 
 
-qr = matrix_op("qr", (2,), results=_qr_results, body=_factors, jvp=_qr_jvp, divided=_divided)
+qr = matrix_op(
+    "qr", (2,), results=_qr_results, body=_factors, jvp=_qr_jvp, sharding_rule=_qr_sharding_rule
+)

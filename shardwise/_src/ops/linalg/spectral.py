@@ -102,7 +102,7 @@ eigh = matrix_op(
     lower=_eigh_lower,
     square=True,
     jvp=_eigh_jvp,
-    divided=lambda x, vectors, **_: "ab -> ab, -" if vectors else "ab -> -",
+    sharding_rule=lambda x, vectors, **_: "ab -> ab, -" if vectors else "ab -> -",
 )
 
 # -- svd --

@@ -1,1 +1,1 @@
-"""Ops that make random bits, and what draws from them by rejection."""
+"""Ops that generate random bits, and samplers by rejection."""

@@ -1,14 +1,14 @@
-"""Ops on typed PRNG keys: making, splitting and folding them, and random bits.
+"""Ops on typed PRNG keys: creating, splitting and folding them, and random bits.
 
 A key array has the dtype `key<fry>` and the shape of its keys; each key is a small array of
-integers (`types/extended.py`). Every op here treats the elements of its key array alike and on
-their own, so that batching is renaming of dimensions and sharding by keys needs no communication.
+integers (`types/extended.py`). Every op here processes each key of an array independently, so that
+batching only renames dimensions, and sharding along keys needs no communication.
 
     key = random_seed(0, dtype=THREEFRY)        # key<fry>[]
     keys = random_split(key, shape=(8,))        # key<fry>[8]
     random_bits(keys, shape=(3,), bit_width=32)     # u32[8,3]
 
-A generator is a record of functions on integers; `GENERATORS` has them by name.
+A generator is a record of functions on integers; `GENERATORS` maps names to generators.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Generator:
     bits(key, shape, width, partitionable) → unsigned integers. Results have the leading dimensions
     of the key, then `shape`; those of key and data of `fold_in` broadcast.
 
-    each: whether arrays of keys give what the keys would give one by one.
+    each: whether an array of keys returns the values that its keys return individually.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Generator:
 
 
 def _of(name: str, functions: Any, key_shape: tuple[int, ...], **others: Any) -> Generator:
-    """The generator of the functions of a module, or of `Counters`. others: fields that differ."""
+    """A generator with the functions of a module, or of `Counters`. others: fields that differ."""
     own = {
         "seed": functions.seed,
         "split": functions.split,
@@ -93,7 +93,7 @@ def generator(dtype: KeyDType) -> Generator:
 
 
 def default_dtype() -> KeyDType:
-    """The dtype of keys of the generator that the flag `default_prng_impl` names."""
+    """The key dtype of the generator that the flag `default_prng_impl` names."""
     name = default_prng_impl.value
     return THREEFRY if name == THREEFRY.impl_name else KeyDType(name, GENERATORS[name].key_shape)
 
@@ -220,8 +220,8 @@ def _fold_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, data: str) -> st
 
 
 def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
-    """What is not mapped gets a dimension of size 1, and not copies: `unsafe_rbg` would draw for
-    each of them."""
+    """Unmapped operands get a dimension of size 1, not copies: `unsafe_rbg` would draw for each
+    copy."""
     types = [type_of(x) for x in args]
     forms = {(t.shape, d) for t, d in zip(types, dims, strict=True) if t.shape}
     if len(forms) == 1:
@@ -233,7 +233,7 @@ def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
 
 
 def _leading(x: Any, shape: tuple, dim: int | None, rank: int) -> Any:
-    """With the mapped dimension in front, and `rank` dimensions unless it is a scalar."""
+    """The value with the mapped dimension first, and `rank` dimensions unless it is a scalar."""
     if dim is None:
         return reshape(x, shape=(1, *shape)) if shape else x
     x = move_axis(x, dim, 0)
@@ -245,7 +245,7 @@ random_fold_in = _key_op(
 )
 
 
-# -- random_split, random_bits: for each key an array of keys, or of unsigned integers --
+# -- random_split, random_bits: an array of keys, or of unsigned integers, for each key --
 
 
 def _fanned_dims(op: Op, keys: ArrayType, *, shape: tuple, **params: Any) -> Dims:
@@ -299,18 +299,18 @@ random_bits = _key_op(
 )
 
 
-# -- as the flags say --
+# -- with the values of the flags --
 
 
 def split_keys(keys: Any, shape: tuple[int, ...]) -> Any:
-    """`random_split` in the form that the flag `threefry_partitionable` chooses."""
+    """`random_split`, in the form that the flag `threefry_partitionable` selects."""
     if threefry_partitionable.value:
         return random_split(keys, shape=shape)
     return random_split(keys, shape=shape, partitionable=False)
 
 
 def draw_bits(keys: Any, shape: tuple[int, ...], width: int) -> Any:
-    """`random_bits` in the form that the flag `threefry_partitionable` chooses."""
+    """`random_bits`, in the form that the flag `threefry_partitionable` selects."""
     if threefry_partitionable.value:
         return random_bits(keys, shape=shape, bit_width=width)
     return random_bits(keys, shape=shape, bit_width=width, partitionable=False)
@@ -320,14 +320,15 @@ def draw_bits(keys: Any, shape: tuple[int, ...], width: int) -> Any:
 
 
 def unit_bits(dtype: Any) -> int:
-    """How many random bits one float in [0, 1) takes."""
+    """How many random bits one float in [0, 1) needs."""
     info = finfo(dtype)
     return 8 if info.nmant < 8 else info.bits
 
 
 def unit_floats(bits: Any, dtype: Any) -> Any:
     """Floats in [0, 1) from unsigned integers of `unit_bits(dtype)` bits: the upper bits become
-    the mantissa of a float in [1, 2), from which 1 is taken. Multiples of the machine epsilon.
+    the mantissa of a float in [1, 2), from which 1 is subtracted. The results are multiples of the
+    machine epsilon.
     """
     info = finfo(dtype)
     if info.bits not in threefry.UNSIGNED:
@@ -337,7 +338,7 @@ def unit_floats(bits: Any, dtype: Any) -> Any:
     if width != info.bits:
         bits = convert_element_type(bits, dtype=unsigned)
     one = np.ones((), dtype).view(unsigned)[()]
-    with enable_x64(True):  # lest 64-bit literals be narrowed
+    with enable_x64(True):  # so that 64-bit literals are not narrowed
         mantissa = shift_right_logical(bits, unsigned.type(width - info.nmant))
         one_to_two = bitcast_convert_type(bitwise_or(mantissa, one), dtype=dtype)
         return sub(one_to_two, np.ones((), dtype)[()])

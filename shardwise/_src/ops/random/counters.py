@@ -1,8 +1,8 @@
-"""The streams of `threefry4x32`, `philox2x32` and `philox4x32`: hashes of counters, as in
+"""The generators `threefry4x32`, `philox2x32` and `philox4x32`: hashes of counters, as in
 `threefry.py`, but in one form only.
 
-A counter has two or four words. Bits come of the index of each element in the first two, keys of
-an index or a number in the last two, so that they never are of the same counter.
+A counter has two or four words. Random bits use the index of each element as the first two words,
+new keys an index or a number as the last two, so that they never use the same counter.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ZERO = np.uint32(0)
 
 @dataclass(frozen=True)
 class Counters:
-    """The functions of a generator (bits.py) by a hash of `counter` words under `key` words.
+    """The functions of a generator (bits.py), by a hash of `counter` words with `key` words of key.
 
-    seeded: "key", where the seed is the key that zeros are hashed under to get the first key; else
-            it is what is hashed.
+    seeded: "key" if the first key is the hash of zeros with the seed as the key; otherwise it is
+            the hash of the seed with zeros as the key.
     """
 
     hash: Op

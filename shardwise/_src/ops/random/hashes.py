@@ -1,11 +1,11 @@
 """Hashes of counters: `threefry2x32`, `threefry4x32`, `philox2x32`, `philox4x32`.
 
-Each takes the words of a key, then two or four words to hash, all uint32 and element by element,
-and gives as many:
+Each takes the words of a key, then two or four words to hash, all uint32 arrays, and returns as
+many hashed words, elementwise:
 
     high, low = threefry2x32(k1, k2, x1, x2)
 
-Rounds are unrolled, so that XLA makes one kernel of them.
+Rounds are unrolled, so that XLA compiles them to one kernel.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -28,7 +28,7 @@ COUNTS = {3: "three", 4: "four", 6: "six", 8: "eight"}
 
 
 class _Writer:
-    """Arithmetic on arrays of one type of uint32, in StableHLO."""
+    """Arithmetic on uint32 arrays of one type, in StableHLO."""
 
     def __init__(self, e: Any, out: ArrayType):
         self.e, self.out = e, out
@@ -49,14 +49,14 @@ class _Writer:
         return first
 
     def mix(self, a: str, b: str, places: int) -> tuple[str, str]:
-        """a + b, and that xor b rotated."""
+        """a + b, and the exclusive or of this sum with the rotated b."""
         a = self.do("add", a, b)
         left = self.do("shift_left", b, self.number(places))
         right = self.do("shift_right_logical", b, self.number(32 - places))
         return a, self.do("xor", a, self.do("or", left, right))
 
     def product(self, a: str, factor: int) -> tuple[str, str]:
-        """The upper and lower halves of a product of 64 bits."""
+        """The upper and lower halves of a 64-bit product."""
         e, wide = self.e, self.wide
         x = e.apply("multiply", wide, e.cast(a, self.out, U64), e.constant(factor, wide))
         x = e.apply("shift_right_logical", wide, x, e.constant(32, wide))
@@ -69,7 +69,7 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
 
 
 def _counter_hash(name: str, keys: int, words: int, rounds: Callable) -> Op:
-    """The op of a hash of `words` words under keys of `keys` words."""
+    """An op that hashes `words` words with a key of `keys` words."""
 
     def type_rule(op: Op, *xs: ArrayType) -> tuple[ArrayType, ...]:
         if len(xs) != keys + words or any(t.dtype != U32 for t in xs):
@@ -97,9 +97,9 @@ def _counter_hash(name: str, keys: int, words: int, rounds: Callable) -> Op:
     )
 
 
-# -- threefry: additions, rotations and xors; the key comes in again after each four rounds --
+# -- threefry: additions, rotations and xors; the key is added again after every four rounds --
 
-_PARITY = 0x1BD11BDA  # of the key schedule; the paper's constant
+_PARITY = 0x1BD11BDA  # the paper's constant for the key schedule
 _PLACES_OF_2 = (13, 15, 26, 6, 17, 29, 16, 24)
 _PLACES_OF_4 = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 

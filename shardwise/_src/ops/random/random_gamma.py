@@ -1,4 +1,4 @@
-"""`random_gamma`: gamma numbers, drawn by rejection as in `rejection.py`.
+"""`random_gamma`: samples of gamma distributions, drawn by rejection as in `rejection.py`.
 
 For example:
 
@@ -44,10 +44,10 @@ from shardwise._src.ops.special.incomplete import random_gamma_grad
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import KeyDType, finfo
 
-# -- random_gamma: a number for each key and shape parameter `a`; its logarithm in log_space --
+# -- random_gamma: a sample for each key and shape parameter `a`; its logarithm with log_space --
 #
-# Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000. Below 1, a
-# sample for a + 1 is multiplied by a uniform number to the power 1/a.
+# Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000. For a < 1, a
+# sample for a + 1 is multiplied by u^(1/a), where u is uniform.
 
 
 def _gamma_type(
@@ -62,7 +62,7 @@ def _gamma_type(
 
 
 def _gamma_constants(a: Any) -> tuple[Any, Any]:
-    """d and c of the method, for `a` brought above 1."""
+    """d and c of the method, for `a` increased to at least 1."""
     d = sub(where(ge(a, lit(1, a)), a, add(a, lit(1, a))), lit(1 / 3, a))
     return d, div(lit(1 / 3, a), sqrt(d))
 
@@ -81,7 +81,8 @@ def _gamma_start(keys: Any, a: Any, *, source: Source) -> list[Any]:
 def _gamma_step(
     active: Any, keys: Any, x_keys: Any, u_keys: Any, d: Any, c: Any, kept: Any, *, source: Source
 ) -> list[Any]:
-    """A new x where the cube is not positive; else a test, and all new keys where it fails."""
+    """Draws a new x where the cube is not positive; elsewhere tests x, and splits all keys where it
+    is rejected."""
     x_keys, new = source.split(x_keys, 2)
     x = source.normal(new, type_of(d).dtype)
     v = add(lit(1, x), mul(x, c))
@@ -101,7 +102,7 @@ def _gamma_step(
 
 
 def per_key(pred: Any, yes: Any, no: Any) -> Any:
-    """A choice between keys."""
+    """Selects between keys."""
     shape = type_of(yes).shape
     wide = broadcast_in_dim(pred, shape=shape, dims=tuple(range(type_of(pred).ndim)))
     return where(wide, yes, no)
@@ -139,7 +140,8 @@ def _gamma_lower(
 
 
 def _gamma_at(i: Any, keys: Any, a: Any, out: Any, *, dtype: KeyDType, **params: Any) -> list[Any]:
-    """The i-th sample by its own key; where arrays of keys would draw by the first of them."""
+    """Draws the i-th sample with its own key, if arrays of keys would draw with their first key
+    only."""
     at, left = [], i
     for n in reversed(type_of(a).shape):
         at.insert(0, rem(left, np.int32(n)))
@@ -154,7 +156,7 @@ def _gamma_at(i: Any, keys: Any, a: Any, out: Any, *, dtype: KeyDType, **params:
 def _gamma_jvp(
     op: Op, primals: Any, tangents: Any, *, log_space: bool, **p: Any
 ) -> tuple[Any, Any]:
-    """The derivative of the quantile that the sample is, with respect to `a`."""
+    """The derivative with respect to `a` of the quantile that equals the sample."""
     keys, a = primals
     out = random_gamma(keys, a, log_space=log_space, **p)
     if tangents[1] is None:

@@ -1,11 +1,13 @@
-"""Ops that draw samples by rejection: Poisson and binomial numbers (and gamma: `gamma.py`).
+"""Ops that draw samples by rejection: of Poisson and binomial distributions (gamma:
+`random_gamma.py`).
 
-Candidates are drawn for all elements at once until each has accepted one; whoever is done keeps
-what it has. So the loop is one `while` over whole arrays, which partitions like any elementwise op.
+Candidates are drawn for all elements simultaneously until each element has accepted one; elements
+that are done keep their values. So there is one `while` loop over entire arrays, which is
+partitioned like any elementwise op.
 
     random_poisson(keys, rate, dtype=int32)    # i32[*keys.shape, *rest], for rates of that shape
 
-The draws are those of `jax.random` for the same keys.
+Samples equal those of `jax.random` for the same keys.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Source:
-    """Draws for keys `u32[..., *physical_shape]`, as the parameters of an op say."""
+    """Draws for keys `u32[..., *physical_shape]`, according to the parameters of an op."""
 
     dtype: KeyDType
     partitionable: bool
@@ -95,7 +97,7 @@ class Source:
 
 
 def normal_floats(unit: Any) -> Any:
-    """Normal numbers from uniform ones in [0, 1), by the inverse of the distribution function."""
+    """Normal samples from uniform samples in [0, 1), by the inverse distribution function."""
     dtype = type_of(unit).dtype
     low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
     span = np.subtract(np.array(1, dtype), low, dtype=dtype)
@@ -107,7 +109,7 @@ def _larger(x: Any, y: Any) -> Any:
     return where(gt(x, y), x, y)
 
 
-# -- ops that draw, for each key, an array --
+# -- ops that draw an array for each key --
 
 
 def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
@@ -130,14 +132,14 @@ def _rates_dims(op: Op, keys: ArrayType, *rates: ArrayType, **params: Any) -> Di
 
 
 def _rest(keys: Any, rates: Any) -> tuple[int, ...]:
-    """The dimensions of the parameters that the keys do not have; keys are integers here."""
+    """The dimensions of the parameters that the keys lack; keys are integers here."""
     return type_of(rates).shape[type_of(keys).ndim - 1 :]
 
 
 def _drawing(active: Any, keys: Any) -> Any:
-    """For each element, whether its key still draws: while it does for one of its elements, it
-    draws for all of them, and later draws replace earlier ones. Elements of other keys do not
-    matter, so that batching changes nothing.
+    """For each element, whether its key still draws. A key draws for all of its elements until all
+    have accepted a candidate, and later draws replace earlier ones. Elements of other keys have no
+    influence, so batching does not change any sample.
     """
     shape = type_of(active).shape
     own = type_of(keys).ndim - 1
@@ -172,9 +174,9 @@ def _drawing_op(name: str, type_rule: Callable, lower: Callable) -> Op:
 
 # -- random_poisson: for rates in float32 --
 #
-# Below a rate of 10, uniform numbers are multiplied until the product is below exp(-rate) (Knuth);
-# above, transformed rejection. Source: Hörmann, "The transformed rejection method for generating
-# Poisson random variables", 1993.
+# For rates below 10, uniform samples are multiplied until the product is below exp(-rate) (Knuth);
+# for larger rates, transformed rejection. Source: Hörmann, "The transformed rejection method for
+# generating Poisson random variables", 1993.
 
 
 def _poisson_type(
@@ -259,8 +261,8 @@ random_poisson = _drawing_op("random_poisson", _poisson_type, _poisson_lower)
 
 # -- random_binomial: successes among `count` trials of probability `p` up to 1/2 --
 #
-# Up to 10 expected successes, geometric waiting times are added up; above, transformed rejection.
-# Source: Hörmann, "The generation of binomial random variates", 1993.
+# For up to 10 expected successes, geometric waiting times are added; otherwise, transformed
+# rejection. Source: Hörmann, "The generation of binomial random variates", 1993.
 
 _STIRLING_TAIL = (
     0.0810614667953272,
@@ -285,7 +287,7 @@ def _binomial_type(
 
 
 def _few(count: Any, p: Any) -> Any:
-    """Where waiting times are added up."""
+    """The elements for which waiting times are added."""
     bad = bitwise_or(ne(count, count), lt(count, lit(0, count)))
     return bitwise_or(bad, le(mul(count, p), lit(10, p)))
 
@@ -358,7 +360,7 @@ def _log_ratio(k: Any, count: Any, p: Any) -> Any:
 
 
 def _stirling_tail(k: Any) -> Any:
-    """What Stirling's formula leaves of log(k!); from a table up to 9."""
+    """The remainder of Stirling's formula for log(k!); from a table up to k = 9."""
     one = lit(1, k)
     inside = where(lt(k, lit(0, k)), lit(0, k), k)
     square = mul(add(inside, one), add(inside, one))

@@ -1,11 +1,11 @@
-"""`rng_bit_generator`: the generator that XLA has, and the streams of `rbg` and `unsafe_rbg`.
+"""`rng_bit_generator`: XLA's own generator, and the generators `rbg` and `unsafe_rbg`.
 
     key, bits = rng_bit_generator(key, shape=(3,), dtype=uint32, algorithm=0)   # key: u32[4]
 
-Its bits depend on the whole shape and on the platform, not on how they are sharded. Under `vmap`
-the bits of all keys are drawn by the first one, and so are those of an array of keys, as in jax:
-these generators are for speed. New keys of `rbg` are those of threefry, of both halves of a key;
-those of `unsafe_rbg` are bits, too.
+Its bits depend on the full shape and on the platform, not on their sharding. Under `vmap`, and for
+an array of keys, the bits of all keys are drawn with the first key, as in jax: these generators are
+for speed. New keys of `rbg` are computed by threefry, separately for both halves of a key; new keys
+of `unsafe_rbg` are random bits, too.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ KEYS = (((4,), U32), ((2,), U64))
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """How `rng_bit_generator` makes bits: as the platform likes, by Threefry-2x32, or by
-    Philox-4x32."""
+    """Algorithms of `rng_bit_generator`: the platform's default, Threefry-2x32, Philox-4x32."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -103,11 +102,11 @@ rng_bit_generator = Op(
 )
 
 
-# -- streams --
+# -- the functions of the generators --
 
 
 def _drawn(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the given shape for each key, by the first of them."""
+    """An array of the given shape for each key, drawn with the first key."""
     lead = type_of(key).shape[:-1]
     if 0 in (*lead, *shape):
         return broadcast_in_dim(np.zeros((), dtype)[()], shape=(*lead, *shape), dims=())
@@ -121,7 +120,7 @@ def _halves(key: Any) -> Any:
 
 
 def seed(value: Any) -> Any:
-    """The key of an integer seed: that of threefry, twice."""
+    """The key of an integer seed: the key of threefry, twice."""
     half = threefry.seed(value)
     return concatenate(half, half, dimension=type_of(half).ndim - 1)
 
@@ -148,7 +147,7 @@ def fold_in(key: Any, data: Any) -> Any:
 
 
 def unsafe_split(key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:
-    """Every tenth four words of bits."""
+    """Every tenth group of four words of random bits."""
     lead, count = type_of(key).shape[:-1], math.prod(shape)
     drawn = _drawn(key, (10 * count, 4), U32)
     if count:
@@ -157,7 +156,8 @@ def unsafe_split(key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:
 
 
 def unsafe_fold_in(key: Any, data: Any) -> Any:
-    """Exclusive or with the tenth four words of bits, of the number as a seed."""
+    """Exclusive or with the tenth group of four words of bits that the number, as a seed,
+    generates."""
     shape = type_of(data).shape
     drawn = slice_in_dim(_drawn(seed(data), (10, 4), U32), 9, 10, len(shape))
     pairs = zip(threefry.words(key), threefry.words(reshape(drawn, shape=(*shape, 4))), strict=True)

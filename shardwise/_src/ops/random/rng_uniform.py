@@ -1,4 +1,4 @@
-"""`rng_uniform`: XLA's generator with a state of its own, which no key says."""
+"""`rng_uniform`: XLA's generator with internal state, which does not use keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 
-# Others end the process: XLA does not check them.
+# Other dtypes would end the process: XLA does not check them.
 TAKES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32", "uint64")
 
 

@@ -1,20 +1,21 @@
-"""The streams of random bits that are made of threefry-2x32.
+"""The generator `threefry2x32`.
 
-Random bits are hashes of counters, so that each element is computed on its own, where it lives.
-Keys are `u32[2]`, here with any number of leading dimensions, and results have those too.
+Random bits are hashes of counters, so that each element is computed independently, on its own
+device. Keys are `u32[2]`, here with any number of leading dimensions, which results have, too.
 
     bits(key, (3,), 32)        # u32[3]
     split(key, (3,))           # u32[3,2]: three keys
     fold_in(key, data)         # u32[2]
 
-Each stream comes in two forms, with equal statistics and different values. The *partitionable* one
-hashes the index of each element and needs no communication over any sharding; the other hashes
-pairs of counters, one of each half of the array.
+Each function has two forms, which are statistically equivalent and return different values. The
+*partitionable* form hashes the index of each element and needs no communication under any sharding;
+the other hashes pairs of counters, one from each half of the array.
 
-New keys stand behind a barrier, lest XLA hash them again in every kernel that draws from them.
+New keys are behind an optimization barrier, so that XLA does not hash them again in every kernel
+that uses them.
 
-Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The streams are those
-of `jax.random` with `jax_threefry_partitionable` on and off.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Values equal those of
+`jax.random` with `jax_threefry_partitionable` on and off.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ U64 = np.dtype(np.uint64)
 UNSIGNED = {width: np.dtype(f"uint{width}") for width in (8, 16, 32, 64)}
 KEY_SHAPE = (2,)
 
-# -- streams --
+# -- the functions of the generator --
 
 
 def words(key: Any) -> tuple[Any, ...]:
@@ -53,7 +54,7 @@ def words(key: Any) -> tuple[Any, ...]:
 
 
 def join(*words: Any) -> Any:
-    """Keys of their words: n times u32[...] → u32[..., n]."""
+    """Keys from their words: n times u32[...] → u32[..., n]."""
     shape = type_of(words[0]).shape
     parts = [reshape(x, shape=(*shape, 1)) for x in words]
     return concatenate(*parts, dimension=len(shape)) if len(parts) > 1 else parts[0]
@@ -74,14 +75,14 @@ def seed(value: Any) -> Any:
 
 
 def fold_in(key: Any, data: Any) -> Any:
-    """The key that follows from a key and a uint32; their leading dimensions broadcast."""
+    """A key derived from a key and a uint32; their leading dimensions broadcast."""
     *parts, data = broadcast(*words(key), data)
     zero = broadcast_in_dim(np.uint32(0), shape=type_of(data).shape, dims=())
     return kept(join(*threefry2x32(*parts, zero, data)))
 
 
 def broadcast(*xs: Any) -> list[Any]:
-    """Arrays in the shape that they have together."""
+    """The arrays, broadcast to their common shape."""
     shapes = [type_of(x).shape for x in xs]
     full = broadcast_shapes(*shapes)
     return [
@@ -108,7 +109,7 @@ def bits(key: Any, shape: tuple[int, ...], width: int, partitionable: bool) -> A
 
 
 def narrowed(high: Any, low: Any, width: int) -> Any:
-    """Random bits of `width` from two words of 32."""
+    """Random bits of `width` from two words of 32 bits."""
     if width == 64:
         return _wide(high, low)
     return convert_element_type(bitwise_xor(high, low), dtype=UNSIGNED[width])
@@ -126,7 +127,7 @@ def _wide(high: Any, low: Any) -> Any:
 
 def _upper(x: Any) -> Any:
     """The upper half of a uint64."""
-    with enable_x64(True):  # lest the literal be narrowed
+    with enable_x64(True):  # so that the literal is not narrowed
         return convert_element_type(shift_right_logical(x, np.uint64(32)), dtype=U32)
 
 
@@ -154,8 +155,8 @@ def indices(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 
 def _row_major(full: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any:
-    """The row-major index within the last dimensions, `shape`. As a sum over the dimensions, and
-    not reshaped from one dimension, so that every dimension can be sharded.
+    """The row-major index within the last dimensions, `shape`: a sum over the dimensions instead of
+    a reshape of one dimension, so that every dimension can be sharded.
     """
     index, stride = None, 1
     for d in reversed(range(len(full) - len(shape), len(full))):
@@ -170,8 +171,8 @@ def _row_major(full: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any
 
 
 def _hash_counters(key: Any, count: int) -> Any:
-    """The hashes of 0 … count-1 for each key, in one dimension; the first half's partners are the
-    second half's.
+    """The hashes of 0 … count-1 for each key, in one dimension; counters of the first half are
+    paired with those of the second half.
     """
     lead = _leading(key)
     half = -(-count // 2)
@@ -180,7 +181,7 @@ def _hash_counters(key: Any, count: int) -> Any:
     k1, k2 = [broadcast_in_dim(k, shape=shape, dims=over) for k in words(key)]
     first = iota(dtype=U32, shape=shape, dimension=len(lead))
     second = add(first, np.uint32(half))
-    if count % 2:  # the last counter has no partner: 0 stands in
+    if count % 2:  # the last counter is paired with 0
         known = slice_in_dim(second, 0, half - 1, len(lead))
         none = broadcast_in_dim(np.uint32(0), shape=(*lead, 1), dims=())
         second = concatenate(known, none, dimension=len(lead))

@@ -1,6 +1,6 @@
 """Lowering of collectives over mesh axes to instructions between devices.
 
-The emitter (`lowering.between`) writes them. Along axes of one device there is no exchange.
+The emitter (`lowering.manual`) writes them. Along axes with one device there is no communication.
 """
 
 from __future__ import annotations

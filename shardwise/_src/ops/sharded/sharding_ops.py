@@ -2,7 +2,7 @@
 
 `reshard` changes the spec of its operand over explicit mesh axes, with any communication that this
 needs. Its operand and its result may also differ in which axes are explicit: a value without a mesh
-in its type is sharded as the partitioner chooses (`free`).
+in its type is sharded as the partitioner chooses (`drop_sharding`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 P(a, x) = igamma is summed as a power series if x is small, otherwise Q(a, x) = igammac as a
 continued fraction; each is 1 minus the other. The loops run until every element has converged. For
 large a and x near a, where convergence is slow, there is an expansion (`uniform_asymptotics`).
-Sources: NIST Handbook of Mathematical Functions, 8.7.1, 8.9.2 and 8.17.22; the recurrences in
+Sources: NIST Handbook of Mathematical Functions, 8.7.1, 8.9.2 and 8.17.22; the recurrences in the
 form of Press et al., Numerical Recipes, 6.2 and 6.4.
 """
 

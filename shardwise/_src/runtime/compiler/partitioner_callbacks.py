@@ -1,4 +1,4 @@
-"""Custom calls that are partitioned by user functions, one question for each call.
+"""Custom calls that are partitioned by user functions, with a *question* for each call.
 
     name = ask(question)       # the `backend_config` of a call of TARGET in a module's text
 

@@ -211,8 +211,8 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
 def parsed(text: str) -> Any:
     """The parsed module of a text, for APIs that do not accept text.
 
-    In a context of its own, since these APIs take no lock: XLA's passes over two modules of one
-    context, in two threads, crash.
+    It has a separate MLIR context, since these APIs do not lock: XLA's passes over two modules of
+    one context, in two threads, crash.
     """
     with uninterrupted():
         from jaxlib.mlir import ir
