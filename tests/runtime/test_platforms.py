@@ -1,6 +1,6 @@
 """Platforms from outside: a second client of XLA's CPU backend, as if it were other hardware.
 
-What is registered stays, so each test has a process of its own.
+Registered platforms remain, so each test runs in a separate process.
 """
 
 import ast

@@ -144,7 +144,7 @@ def known() -> list[Platform]:
 
 
 def find(name: str) -> Platform | None:
-    """The platform with a name or alias; None if there is none."""
+    """The platform with a name or alias; None if it is unknown."""
     if name not in _by_name:
         for platform in _installed(name):
             add(platform)
@@ -162,7 +162,7 @@ def startable(name: str) -> Any:
     """The platform with a name or alias, whose client can be made.
 
     Raises:
-      RuntimeError: if there is none.
+      RuntimeError: if it is unknown.
     """
     found = find(name)
     if found is None or found.make_client is None:
