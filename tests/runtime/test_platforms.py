@@ -96,6 +96,22 @@ def test_a_platform_of_an_installed_package(tmp_path):
     assert run(default, PYTHONPATH=path, SHARDWISE_PLATFORMS="twin") == "4 cpu\n"
 
 
+def test_an_entry_point_that_is_something_else(tmp_path):
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[shardwise.platforms]\nother = builtins:dict\n")
+    program = (
+        "import shardwise as sw\n"
+        "try:\n    sw.devices('other')\nexcept TypeError as error:\n    print(error)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    assert run(program, PYTHONPATH=path) == (
+        "the entry point 'builtins:dict' of the group 'shardwise.platforms' must be a Platform, or "
+        "a function that returns one; got dict.\n"
+    )
+
+
 def test_the_default_is_the_available_platform_of_the_highest_priority():
     program = TWIN + (
         "import shardwise as sw\nfrom shardwise.extend import backend\n"

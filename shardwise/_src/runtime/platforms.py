@@ -155,7 +155,13 @@ def _installed(name: str) -> Iterator[Platform]:
     """The platform of this name that an installed package declares."""
     for entry in import_module("importlib.metadata").entry_points(group=ENTRY_POINTS, name=name):
         found = entry.load()
-        yield found if isinstance(found, Platform) else found()
+        platform = found if isinstance(found, Platform) else found()
+        if not isinstance(platform, Platform):
+            raise TypeError(
+                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a Platform, "
+                f"or a function that returns one; got {type(platform).__name__}."
+            )
+        yield platform
 
 
 def startable(name: str) -> Any:
