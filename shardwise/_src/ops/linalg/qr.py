@@ -46,10 +46,6 @@ def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
 geqrf = matrix_op("geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -")
 
 
-def _geqp3_results(x: ArrayType) -> list:
-    return [*_reflections(x), (x.shape[1:], INT32)]
-
-
 def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     on_cpu(op, e)
     (t,), (a, taus, order) = ins, outs
@@ -67,7 +63,9 @@ def _less_one(x: Any) -> Any:
     return ew.sub(x, lit(1, x))
 
 
-geqp3 = matrix_op("geqp3", (2,), results=_geqp3_results, lower=_geqp3_lower)
+geqp3 = matrix_op(
+    "geqp3", (2,), results=lambda x: [*_reflections(x), (x.shape[1:], INT32)], lower=_geqp3_lower
+)
 
 # -- products of reflections --
 
@@ -176,7 +174,7 @@ def _qr_jvp(
             dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)), dimension=columns
         )
     if full_matrices and m > n:
-        dq = concatenate(dq, _rest_of_change(q, left, dq), dimension=columns)
+        dq = concatenate(dq, _rest_of_change(left, dq), dimension=columns)
         config = (*[(0, 0, 0)] * rows, (0, m - n, 0), (0, 0, 0))
         dr = pad(dr, lit(0, dr), padding_config=config)
     return [q, r, *order], [dq, dr, *[None for _ in order]]
@@ -197,7 +195,7 @@ def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
     return dq, product(ew.sub(inner, turn), r)
 
 
-def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
+def _rest_of_change(left: Any, dq: Any) -> Any:
     """The change of the other columns of a full q.
 
     q is I - v t vᴴ with reflections v, whose upper rows are a square v₁ and the lower ones v₂.
