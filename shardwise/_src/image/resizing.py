@@ -73,10 +73,6 @@ _NAMES = {
 How = tuple[ResizeMethod, bool, Any]  # with the antialias option and the precision
 
 
-def _triangle(x: Any) -> Any:
-    return maximum(1 - x, 0)
-
-
 def _lanczos(radius: int) -> Callable[[Any], Any]:
     return lambda x: where(x <= radius, sinc(x) * sinc(x / radius), 0)
 
@@ -93,7 +89,7 @@ def _cubic(a: float) -> Callable[[Any], Any]:
 
 
 _KERNELS = {
-    ResizeMethod.LINEAR: _triangle,
+    ResizeMethod.LINEAR: lambda x: maximum(1 - x, 0),
     ResizeMethod.LANCZOS3: _lanczos(3),
     ResizeMethod.LANCZOS5: _lanczos(5),
     ResizeMethod.CUBIC: _cubic(-0.5),

@@ -281,14 +281,8 @@ def conv(
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`conv_general_dilated` without dilation, in the order T[n, i, space…], T[o, i, space…]."""
-    return conv_general_dilated(
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    how = precision, preferred_element_type
+    return conv_with_general_padding(lhs, rhs, window_strides, padding, None, None, *how)
 
 
 def conv_with_general_padding(

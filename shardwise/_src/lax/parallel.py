@@ -287,16 +287,14 @@ def _exchanged(
     def exchanged(leaf: Any) -> Any:
         split, concat = [axes.dimension(what, leaf, a) for what, a in (split_axis, concat_axis)]
         _check_parts(axes, split_axis[0], leaf, split, tiled)
-        gone = split
         if not tiled:
             new = concat + (concat >= split)
             leaf, concat, split = expand_dims(leaf, (new,)), new, split + (new <= split)
-            gone = split
         if axes.names:
             leaf = ops.all_to_all(
                 axes.varied(leaf), split=split, concat=concat, groups=axes.groups, **axes.params
             )
-        return leaf if tiled else squeeze(leaf, (gone,))
+        return leaf if tiled else squeeze(leaf, (split,))
 
     return _mapped(exchanged, x)
 

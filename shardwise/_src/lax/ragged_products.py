@@ -67,16 +67,8 @@ def ragged_dot(
     in any matrix reaches all rows, as with JAX on CPU.
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
-    return ragged_dot_general(
-        lhs,
-        rhs,
-        group_sizes,
-        numbers,
-        precision,
-        preferred_element_type,
-        group_offset,
-        out_sharding,
-    )
+    how = precision, preferred_element_type, group_offset, out_sharding
+    return ragged_dot_general(lhs, rhs, group_sizes, numbers, *how)
 
 
 def ragged_dot_general(

@@ -205,14 +205,8 @@ def eig(
     """
     _no_magma("eig", use_magma)
     _choice("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
-    return list(
-        spectral.eig(
-            x,
-            left=compute_left_eigenvectors,
-            right=compute_right_eigenvectors,
-            differentiable=enable_eigvec_derivs,
-        )
-    )
+    sides = {"left": compute_left_eigenvectors, "right": compute_right_eigenvectors}
+    return list(spectral.eig(x, **sides, differentiable=enable_eigvec_derivs))
 
 
 def _no_magma(name: str, use_magma: bool | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,8 @@ from shardwise._src.ops.linalg.triangular import (
     adjoint,
     check_matrices,
     product,
+    solve_triangle,
     triangle,
-    triangular_solve,
     turned,
 )
 from shardwise._src.ops.logical import where
@@ -117,14 +118,13 @@ def _solved(upper: Any, v: Any) -> tuple[Any, Any]:
         upper,
     )
     v = reshape(v, shape=(*type_of(v).shape, 1))
-    return _column(
-        triangular_solve(upper, v, left_side=True, lower=False, form="N", unit_diagonal=False)
-    ), zero
+    return _column(solve_triangle(upper, v, False)), zero
 
 
 # -- square roots --
 
 
+@custom_jvp
 @fused(arrays=1)
 def _sqrtm(a: Any) -> Any:
     t, z = _complex_schur(a)
@@ -140,15 +140,10 @@ def _sqrtm(a: Any) -> Any:
     return product(product(z, found), adjoint(z))
 
 
-@custom_jvp
-def _root(a: Any) -> Any:
-    return _sqrtm(a)
-
-
-@_root.defjvp
-def _root_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+@_sqrtm.defjvp
+def _sqrtm_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     """s ds + ds s = da."""
-    s = _root(*primals)
+    s = _sqrtm(*primals)
     change = as_dtype(tangents[0], type_of(s).dtype)
     return s, _sylvester(s, s, change, "schur", 0.0)
 
@@ -164,7 +159,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """
     (a,) = promote_inexact(A)
     check_matrices("sqrtm", type_of(a))
-    return _root(a)
+    return _sqrtm(a)
 
 
 # -- matrix functions --
@@ -283,16 +278,8 @@ def _by_schur(a: Any, b: Any, c: Any, tol: float) -> Any:
 
     def step(y: Any, k: Any, wanted: Any, column: Any, number: Any) -> Any:
         wanted = ew.sub(wanted, _times(y, _before(column, k)))
-        return _column(
-            triangular_solve(
-                _plus(r, number),
-                reshape(wanted, shape=(*type_of(wanted).shape, 1)),
-                left_side=True,
-                lower=False,
-                form="N",
-                unit_diagonal=False,
-            )
-        )
+        wanted = reshape(wanted, shape=(*type_of(wanted).shape, 1))
+        return _column(solve_triangle(_plus(r, number), wanted, False))
 
     y = _by_columns(ew.mul(c, lit(0, c)), step, c, s, own)
     found = product(product(u, y), adjoint(v))
@@ -373,19 +360,13 @@ def solve_sylvester(
 # -- polar decomposition --
 
 
+@partial(custom_jvp, nondiff_argnums=(1, 2, 3))
 @fused(arrays=1)
-def _polar_of(x: Any, method: str, eps: float | None, most: int) -> Any:
+def _unitary(x: Any, method: str, eps: float | None, most: int) -> Any:
     if method == "qdwh":
         return unitary(x, eps, most)[0]
     _, u, vh = spectral.svd(x, full_matrices=False, vectors=True)
     return product(u, vh)
-
-
-def _polar(x: Any, method: str, eps: float | None, most: int) -> Any:
-    return _polar_of(x, method, eps, most)
-
-
-_unitary = custom_jvp(_polar, nondiff_argnums=(1, 2, 3))
 
 
 @_unitary.defjvp

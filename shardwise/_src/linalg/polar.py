@@ -20,16 +20,15 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
-from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.factor import cholesky
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, hermitian_part, spread
 from shardwise._src.ops.linalg.qr import qr
 from shardwise._src.ops.linalg.triangular import (
-    INT32,
     adjoint,
     check_matrices,
     product,
+    rows_and_columns,
     triangular_solve,
 )
 from shardwise._src.ops.logical import where
@@ -143,11 +142,9 @@ def _qdwh(x: Any, eps: float | None, most: int, part: tuple[int, int] | None) ->
             "Pass the adjoint."
         )
     if part is not None:
-        inside = [
-            ew.lt(iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 2 + i), np.int32(n))
-            for i, n in enumerate(part)
-        ]
-        x = where(ew.bitwise_and(*inside), x, lit(0, x))
+        row, column = rows_and_columns(t.shape)
+        inside = ew.bitwise_and(ew.lt(row, np.int32(part[0])), ew.lt(column, np.int32(part[1])))
+        x = where(inside, x, lit(0, x))
     u, steps, done = unitary(x, eps, most)
     return [u, hermitian_part(product(adjoint(u), x)), steps, done]
 

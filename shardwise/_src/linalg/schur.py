@@ -9,19 +9,18 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.linalg.decompositions import eigh_of
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg import forms, spectral
 from shardwise._src.ops.linalg import qr as orthogonal
 from shardwise._src.ops.linalg.factor import cholesky as cholesky_op
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, hermitian_part, rows_of
 from shardwise._src.ops.linalg.triangular import (
-    INT32,
     adjoint,
     check_matrices,
     product,
+    rows_and_columns,
+    solve_triangle,
     triangle,
-    triangular_solve,
 )
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
@@ -40,18 +39,14 @@ def _general_eigh(a: Any, b: Any, lower: bool, vectors: bool, kind: int) -> Any:
     a, b = [spectral.hermitian(broadcast_to(x, shape), lower) for x in (a, b)]
     factor = cholesky_op(b)
     if kind == 1:
-        inner = _by_lower(factor, adjoint(_by_lower(factor, a, "N")), "N")
+        inner = solve_triangle(factor, adjoint(solve_triangle(factor, a, True)), True)
     else:
         inner = product(adjoint(factor), product(a, factor))
     *found, w = spectral.eigh(hermitian_part(inner), lower=True, vectors=vectors)
     if not vectors:
         return [w]
-    v = product(factor, found[0]) if kind == 3 else _by_lower(factor, found[0], "C")
+    v = product(factor, found[0]) if kind == 3 else solve_triangle(factor, found[0], True, "C")
     return [v, w]
-
-
-def _by_lower(factor: Any, b: Any, form: str) -> Any:
-    return triangular_solve(factor, b, left_side=True, lower=True, form=form, unit_diagonal=False)
 
 
 def eigh(
@@ -103,9 +98,7 @@ def _eigh_tridiagonal(d: Any, e: Any, vectors: bool, part: tuple[int, int] | Non
     n = t.shape[-1]
     e = d if n == 0 else pad(e, lit(0, e), padding_config=(*[(0, 0, 0)] * (t.ndim - 1), (0, 1, 0)))
     own, below = [rows_of(x, n) for x in (d, e)]
-    row, column = [
-        iota(dtype=INT32, shape=type_of(own).shape, dimension=t.ndim - 1 + i) for i in (0, 1)
-    ]
+    row, column = rows_and_columns(type_of(own).shape)
     below = where(ew.eq(row, ew.add(column, lit(1, column))), below, lit(0, below))
     found = spectral.eigh(where(ew.eq(row, column), own, below), lower=True, vectors=vectors)
     if part is not None:

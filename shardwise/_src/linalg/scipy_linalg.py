@@ -26,6 +26,7 @@ from shardwise._src.ops.linalg.triangular import (
     check_matrices,
     conjugate,
     product,
+    solve_triangle,
     triangle,
     triangular_solve,
     turned,
@@ -253,7 +254,7 @@ def _cho_solve(c: Any, b: Any, lower: bool) -> Any:
     c, b = promote_inexact(c, b)
     c, b, vector = with_columns("cho_solve", c, b)
     for form in "NC" if lower else "CN":
-        b = triangular_solve(c, b, left_side=True, lower=lower, form=form, unit_diagonal=False)
+        b = solve_triangle(c, b, lower, form)
     return without_column(b, vector)
 
 

@@ -33,7 +33,7 @@ from shardwise._src.ops.linalg.triangular import (
     check_matrices,
     conjugate,
     product,
-    triangular_solve,
+    solve_triangle,
 )
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.reduce import reduce_or
@@ -313,12 +313,7 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
     scale = where(known, scale, lit(np.nan, scale))  # makes the result and its derivatives NaN, too
     odd, even = _approximant(ew.mul(a, spread(as_dtype(scale, t.dtype), t.shape)), degree)
     below, above = ew.sub(even, odd), ew.add(even, odd)
-    if upper:
-        found = triangular_solve(
-            below, above, left_side=True, lower=False, form="N", unit_diagonal=False
-        )
-    else:
-        found = lu.solve(below, above)
+    found = solve_triangle(below, above, False) if upper else lu.solve(below, above)
     return _squared(found, halvings, most)
 
 

@@ -52,15 +52,8 @@ def triangular_solve(
     """
     conjugate_a = conjugate_a and is_complex(type_of(a).dtype)
     form = "N" if not transpose_a else "C" if conjugate_a else "T"
-    return _triangular_solve(
-        a,
-        b,
-        form,
-        conjugate_a and not transpose_a,
-        left_side=left_side,
-        lower=lower,
-        unit_diagonal=unit_diagonal,
-    )
+    kind = {"left_side": left_side, "lower": lower, "unit_diagonal": unit_diagonal}
+    return _triangular_solve(a, b, form, conjugate_a and not transpose_a, **kind)
 
 
 @eager_jit(arrays=4)

@@ -35,14 +35,9 @@ from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.special.special_functions import erfc
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, to_inexact
-from shardwise._src.values.convert import broadcast, cast, promote_inexact
+from shardwise._src.values.convert import broadcast, cast, inexact, promote_inexact
 
 INT32 = np.dtype(np.int32)
-
-
-def _inexact(x: Any) -> Any:
-    t = type_of(x)
-    return cast(x, to_inexact(t.dtype), t.weak_type)
 
 
 def _loosely(x: Any) -> Any:
@@ -149,26 +144,26 @@ def sparse_sigmoid(x: ArrayLike) -> Array:
 @fused(arrays=1)
 def sigmoid(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))."""
-    return ew.logistic(_inexact(x))
+    return ew.logistic(inexact(x))
 
 
 @fused(arrays=1)
 def tanh(x: ArrayLike) -> Array:
     """Hyperbolic tangent."""
-    return ew.tanh(_inexact(x))
+    return ew.tanh(inexact(x))
 
 
 @fused(arrays=1)
 def silu(x: ArrayLike) -> Array:
     """x * sigmoid(x), also known as swish."""
-    x = _inexact(x)
+    x = inexact(x)
     return mul(x, ew.logistic(x))
 
 
 @fused(arrays=1)
 def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x))."""
-    x = _inexact(_no_bool(x))
+    x = inexact(_no_bool(x))
     return _like(x, _softplus(x))
 
 
@@ -184,14 +179,14 @@ def _softplus(x: Any) -> Any:
 @fused(arrays=1)
 def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), accurate also for very negative x."""
-    x = _inexact(x)
+    x = inexact(x)
     return _like(x, neg(_softplus(neg(x))))
 
 
 @fused(arrays=1)
 def soft_sign(x: ArrayLike) -> Array:
     """x / (|x| + 1)."""
-    x = _inexact(_no_bool(x))
+    x = inexact(_no_bool(x))
     return _like(x, div(x, add(cast(abs(x), type_of(x).dtype), lit(1, x))))
 
 
@@ -238,13 +233,13 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
 @fused(arrays=1)
 def _exact_gelu(x: Any) -> Any:
-    x = _inexact(x)
+    x = inexact(x)
     return mul(mul(lit(0.5, x), x), erfc(mul(neg(x), lit(np.sqrt(0.5), x))))
 
 
 @fused(arrays=1)
 def _gelu(x: Any) -> Any:
-    x = _inexact(x)
+    x = inexact(x)
     cube = mul(mul(x, x), x)
     inner = mul(lit(np.sqrt(2 / np.pi), x), add(x, mul(lit(0.044715, x), cube)))
     return mul(x, mul(lit(0.5, x), add(lit(1, x), ew.tanh(inner))))
@@ -253,7 +248,7 @@ def _gelu(x: Any) -> Any:
 @fused(arrays=1)
 def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x))."""
-    x = _inexact(_no_bool(x))
+    x = inexact(_no_bool(x))
     return _like(x, mul(x, ew.tanh(_softplus(x))))
 
 
@@ -267,7 +262,7 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 @fused(arrays=1)
 def log1mexp(x: ArrayLike) -> Array:
     """log(1 - exp(-x)) for nonnegative x, accurate at both ends."""
-    x = _inexact(x)
+    x = inexact(x)
     near = lt(x, lit(np.log(2), x))
     small = where(near, x, lit(1, x))  # keep each formula within its range
     large = where(near, lit(1, x), x)
@@ -281,7 +276,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 
 @fused(arrays=1)
 def _glu(x: Any, axis: int) -> Any:
-    x = _inexact(x)
+    x = inexact(x)
     size = type_of(x).shape[axis]
     if size % 2:
         raise ValueError(

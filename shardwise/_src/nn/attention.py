@@ -68,17 +68,9 @@ def dot_product_attention(
         window = (window, window)
     optional = (bias, mask, query_seq_lengths, key_value_seq_lengths)
     given = tuple(x is not None for x in optional)
-    return _attention(
-        query,
-        key,
-        value,
-        *[x for x in optional if x is not None],
-        given=given,
-        scale=scale,
-        is_causal=bool(is_causal),
-        window=window,
-        residual=bool(return_residual),
-    )
+    arrays = query, key, value, *[x for x in optional if x is not None]
+    flags = {"is_causal": bool(is_causal), "residual": bool(return_residual)}
+    return _attention(*arrays, given=given, scale=scale, window=window, **flags)
 
 
 @fused

@@ -19,6 +19,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.creation import dtype_of
 from shardwise._src.numpy.padding import pad
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.create import full
@@ -32,7 +33,7 @@ from shardwise._src.random.matrix_samplers import orthogonal_sample
 from shardwise._src.random.named_shapes import keyed
 from shardwise._src.random.sampler_arguments import inexact_dtype, sizes, typed_key
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
+from shardwise._src.types.dtypes import is_complex, real_dtype
 from shardwise._src.types.named_shape import NamedShape
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.values.convert import broadcast_to, cast
@@ -95,12 +96,8 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
 
 def _constant(name: str, value: Any, shape: Any, dtype: Any, out_sharding: Any) -> Any:
     lengths = shape.positional if isinstance(shape, NamedShape) else shape
-    args = value, sizes(name, lengths), _any_dtype(name, dtype)
+    args = value, sizes(name, lengths), dtype_of(dtype, name)
     return _filled(*args) if out_sharding is None else placed(_filled, out_sharding, *args)
-
-
-def _any_dtype(name: str, dtype: Any) -> Any:
-    return canonicalize(float) if dtype is None else check_user_dtype(dtype, name)
 
 
 @fused(arrays=1)

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.creation import asarray
+from shardwise._src.numpy.creation import asarray, dtype_of
 from shardwise._src.numpy.statistics.named_reductions import (
     Axes,
     NamedAxes,
@@ -25,8 +25,9 @@ from shardwise._src.numpy.statistics.named_reductions import (
     named_axes,
     reduced_axes,
 )
+from shardwise._src.numpy.statistics.reductions import kept
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import (
@@ -43,11 +44,11 @@ from shardwise._src.ops.elementwise import (
     where,
 )
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.ops.reduce import reduce_max
+from shardwise._src.ops.reduce import reduce_max, spread
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike, OutSharding
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
+from shardwise._src.types.dtypes import is_complex, to_inexact
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values.convert import (
@@ -55,19 +56,10 @@ from shardwise._src.values.convert import (
     broadcast,
     broadcast_to,
     cast,
+    inexact,
     promote,
     promote_inexact,
 )
-
-
-def _inexact(x: Any) -> Any:
-    t = type_of(x)
-    return cast(x, to_inexact(t.dtype), t.weak_type)
-
-
-def _floats(x: Any) -> Any:
-    """`x` as floats without weak types."""
-    return cast(x, to_inexact(type_of(x).dtype))
 
 
 def _axes(axis: Any, ndim: int) -> Axes:
@@ -76,19 +68,6 @@ def _axes(axis: Any, ndim: int) -> Axes:
     except Exception as error:
         pass_on(error)
         raise
-
-
-def _spread(reduced: Any, like: Any, axes: Axes) -> Any:
-    """A reduced value broadcast to the shape of `like`."""
-    shape = type_of(like).shape
-    kept = tuple(i for i in range(len(shape)) if i not in axes)
-    return broadcast_in_dim(reduced, shape=shape, dims=kept)
-
-
-def _kept(reduced: Any, like: Any, axes: Axes) -> Any:
-    """A reduced value with dimensions of size 1 for the reduced axes."""
-    shape = type_of(like).shape
-    return reshape(reduced, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def _mask(where_: Any, x: Any) -> Any:
@@ -125,7 +104,7 @@ def _given(*values: Any) -> list[Any]:
 
 @fused
 def _softmax(x: Any, *mask: Any, axes: Axes, in_logs: bool) -> Any:
-    x = _floats(x)
+    x = cast(x, to_inexact(type_of(x).dtype))
     inside = _mask(mask[0], x) if mask else None
     return normalized(x, _axes(axes, type_of(x).ndim), inside, in_logs)
 
@@ -134,13 +113,13 @@ def normalized(x: Any, axes: Axes, mask: Any, in_logs: bool = False) -> Any:
     """The softmax of a floating-point `x`, or its logarithm."""
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
-    shifted = sub(x, _spread(folded(reduce_max, stop_gradient(x), axes), x, axes))
+    shifted = sub(x, spread(folded(reduce_max, stop_gradient(x), axes), type_of(x).shape, axes))
     powers = exp(shifted)
     total = _total(powers, axes, mask)
     if in_logs:
-        out = sub(shifted, _spread(log(total), x, axes))
+        out = sub(shifted, spread(log(total), type_of(x).shape, axes))
     else:
-        out = div(powers, _spread(total, x, axes))
+        out = div(powers, spread(total, type_of(x).shape, axes))
     return out if mask is None else where(mask, out, lit(-np.inf if in_logs else 0, out))
 
 
@@ -183,7 +162,7 @@ def _logsumexp(
 ) -> Any:
     b, mask = optional(rest, given)
     if b is None:
-        a = _inexact(a)
+        a = inexact(a)
     else:
         a, b = _factors(a, b)
     mask = None if mask is None else _mask(mask, a)
@@ -204,7 +183,7 @@ def log_of_sum(a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sig
     real = ew.real(a) if is_complex(type_of(a).dtype) else a
     top = folded(reduce_max, stop_gradient(real), axes)
     top = where(ew.is_finite(top), top, lit(0, top))
-    powers = exp(sub(a, cast(_spread(top, a, axes), type_of(a).dtype)))
+    powers = exp(sub(a, cast(spread(top, type_of(a).shape, axes), type_of(a).dtype)))
     total = _total(powers if b is None else mul(b, powers), axes, mask)
     signed = return_sign or b is not None
     sign = ew.sign(stop_gradient(total)) if signed else None
@@ -213,10 +192,8 @@ def log_of_sum(a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sig
     out = add(_log_or_flat(total), cast(top, type_of(total).dtype))
     if signed and not return_sign and not is_complex(type_of(out).dtype):
         out = where(lt(sign, lit(0, sign)), lit(np.nan, out), out)
-    if keepdims:
-        out = _kept(out, a, axes)
-        sign = None if sign is None else _kept(sign, a, axes)
-    return (out, sign) if return_sign else out
+    out = kept(out, axes, keepdims)
+    return (out, kept(sign, axes, keepdims)) if return_sign else out
 
 
 def _log_or_flat(total: Any) -> Any:
@@ -236,13 +213,13 @@ def logmeanexp(
 
 @fused
 def _logmeanexp(x: Any, *mask: Any, axes: Axes, keepdims: bool) -> Any:
-    x = _inexact(x)
+    x = inexact(x)
     inside = _mask(mask[0], x) if mask else None
     out = log_of_sum(x, None, inside, axes, keepdims, False)
     if inside is None:
         return sub(out, lit(np.log(count_of(type_of(x).shape, axes)), out))
     count = _count(x, axes, inside)
-    return sub(out, log(_kept(count, x, axes) if keepdims else count))
+    return sub(out, log(kept(count, axes, keepdims)))
 
 
 @eager_jit
@@ -278,14 +255,14 @@ def standardize(
 @fused
 def _standardize(x: Any, epsilon: Any, *rest: Any, axes: Axes, given: tuple, stable: bool) -> Any:
     mean, variance, mask = optional(rest, given)
-    x = _inexact(x)
+    x = inexact(x)
     mask = None if mask is None else _mask(mask, x)
     count = _count(x, axes, mask)
     if mean is None:
-        mean = _spread(div(_total(x, axes, mask), count), x, axes)
+        mean = spread(div(_total(x, axes, mask), count), type_of(x).shape, axes)
     if variance is None:
         off = sub(*broadcast(*promote(x, mean))) if stable else x
-        variance = _spread(div(_total(mul(off, off), axes, mask), count), x, axes)
+        variance = spread(div(_total(mul(off, off), axes, mask), count), type_of(x).shape, axes)
         if not stable:  # subject to cancellation, but computes both sums in one pass over memory
             variance = sub(*broadcast(variance, mul(*broadcast(mean, mean))))
             variance = ew.max(variance, lit(0, variance))
@@ -319,7 +296,7 @@ def one_hot(
     out_sharding: how the result is sharded over explicit mesh axes.
     """
     x = asarray(x) if isinstance(x, list | tuple) else x
-    chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
+    chosen = dtype_of(dtype, "one_hot")
     if not isinstance(num_classes, int | float):
         num_classes = as_integer(num_classes, "one_hot: num_classes")
     if is_name(axis):

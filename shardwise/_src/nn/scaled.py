@@ -171,16 +171,8 @@ def scaled_dot_general(
             "scaled_dot_general: configs must be three, for lhs, rhs and the cotangents; got "
             f"{len(configs)}."
         )
-    types = type_of(lhs), type_of(rhs)
-    infer(
-        dot_general,
-        types,
-        {  # raises for dimensions that do not fit
-            "dimension_numbers": numbers,
-            "precision": None,
-            "preferred_element_type": None,
-        },
-    )
+    how = {"dimension_numbers": numbers, "precision": None, "preferred_element_type": None}
+    infer(dot_general, (type_of(lhs), type_of(rhs)), how)  # raises for dimensions that do not fit
     modes = tuple([c.mode for c in configs])
     return _scaled_dot(lhs, rhs, tuple([c.global_scale for c in configs]), numbers, dtype, modes)
 

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy.rearrange import known, rest_of, take_runs, take_static
+from shardwise._src.numpy.rearrange import known, take_inside, take_runs, take_static
 from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
@@ -28,8 +28,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.values.at import At
 from shardwise._src.values.convert import broadcast_to, broadcast_values, cast
-from shardwise._src.values.index_pattern import HOST
-from shardwise._src.values.indexing import INT32, read, wrapped
+from shardwise._src.values.indexing import INT32, wrapped
 
 
 @eager_jit
@@ -76,8 +75,7 @@ def _without_each(x: Any, places: Any, axis: int) -> Any:
     gone = At(full(False, (n,), np.dtype(bool)))[ravel(places)].set(True)
     order = iota(dtype=INT32, shape=(n,), dimension=0)
     left = sort(cast(gone, INT32), order, dimension=0, num_keys=2)[1]
-    left = ops.slice_in_dim(left, 0, max(n - count, 0), 0)
-    return read(x, left, pattern=(*["all"] * axis, HOST, *rest_of(x, axis)))
+    return take_inside(x, ops.slice_in_dim(left, 0, max(n - count, 0), 0), axis)
 
 
 @fused(arrays=1)
@@ -159,8 +157,7 @@ def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
     _, order = sort(keys, np.arange(n + count, dtype=np.int32), dimension=0)
     shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
     filled = cast(broadcast_to(values, shape), t.dtype, t.weak_type)
-    both = ops.concatenate(x, filled, dimension=axis)
-    return read(both, order, pattern=(*["all"] * axis, HOST, *rest_of(x, axis)))
+    return take_inside(ops.concatenate(x, filled, dimension=axis), order, axis)
 
 
 _filled = fused(broadcast_values)

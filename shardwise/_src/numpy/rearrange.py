@@ -26,7 +26,7 @@ from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values import binary
 from shardwise._src.values.at import At
 from shardwise._src.values.convert import as_integer, broadcast_to, cast
-from shardwise._src.values.index_pattern import HOST
+from shardwise._src.values.index_pattern import ALL, HOST
 from shardwise._src.values.indexing import INT32, read
 
 UINT32 = np.dtype(np.uint32)
@@ -51,14 +51,15 @@ def take_static(x: Any, places: np.ndarray, axis: int) -> Any:
     """The elements at static indices along `axis`: slices if these suffice, else a gather."""
     runs = _runs(places)
     if len(runs) > MAX_RUNS or not len(places):
-        others = ["all"] * axis
-        return read(x, places.astype(np.int32), pattern=(*others, HOST, *rest_of(x, axis)))
+        return take_inside(x, places.astype(np.int32), axis)
     parts = [_run(x, start, count, step, axis) for start, count, step in runs]
     return ops.concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
 
 
-def rest_of(x: Any, axis: int) -> list[str]:
-    return ["all"] * (type_of(x).ndim - axis - 1)
+def take_inside(x: Any, places: Any, axis: int) -> Any:
+    """The elements at indices along `axis` that are not negative, and in bounds."""
+    rest = type_of(x).ndim - axis - 1
+    return read(x, places, pattern=(*[ALL] * axis, HOST, *[ALL] * rest))
 
 
 def _runs(places: np.ndarray) -> list[tuple[int, int, int]]:
@@ -198,8 +199,7 @@ def _repeat_each(x: Any, repeats: Any, axis: int, total: int) -> Any:
     numbers = ScatterDimensionNumbers((), (0,), (0,))
     vectors = basis.reshape(ends, shape=(n - 1, 1))
     steps = scatter_add(steps, vectors, ones, dimension_numbers=numbers, mode="fill")
-    places = cumsum(steps, axis=0, reverse=False)
-    return read(x, places, pattern=(*["all"] * axis, HOST, *rest_of(x, axis)))
+    return take_inside(x, cumsum(steps, axis=0, reverse=False), axis)
 
 
 @fused(arrays=1)
@@ -312,7 +312,7 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     first = (max(-offset, 0), max(offset, 0))
     count = max(0, min(rows - first[0], columns - first[1]))
     k = np.arange(count, dtype=np.int32)
-    pattern = (*["all"] * len(perm), HOST, HOST)
+    pattern = (*[ALL] * len(perm), HOST, HOST)
     return read(x, k + np.int32(first[0]), k + np.int32(first[1]), pattern=pattern)
 
 

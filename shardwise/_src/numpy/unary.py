@@ -32,11 +32,16 @@ from shardwise._src.values.convert import (
 FLOAT32 = np.dtype("float32")
 
 
-def _of_floats(name: str, formula: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Array]:
-    """A function whose formula requires floats or complex numbers."""
+def _unary(
+    name: str,
+    formula: Callable[[Any], Any],
+    doc: str,
+    promoted: Callable[[Any], list[Any]] = promote_inexact,
+) -> Callable[[ArrayLike], Array]:
+    """A function of a promoted operand: by default of floats or complex numbers."""
 
     def fun(x: ArrayLike, /) -> Array:
-        return formula(*promote_inexact(x))
+        return formula(*promoted(x))
 
     return fused(named(fun, name, doc))
 
@@ -48,11 +53,7 @@ def _to_base(base: float) -> Callable[[Any], Any]:
 # -- signs --
 
 
-@fused(arrays=1)
-def negative(x: ArrayLike, /) -> Array:
-    """-x; not for booleans."""
-    (x,) = promote(x)
-    return ew.neg(x)
+negative = _unary("negative", ew.neg, "-x; not for booleans.", promote)
 
 
 @fused(arrays=1)
@@ -75,21 +76,9 @@ def fabs(x: ArrayLike, /) -> Array:
     return ew.abs(x)
 
 
-@fused(arrays=1)
-def sign(x: ArrayLike, /) -> Array:
-    """-1, 0 or 1; for complex numbers, x / |x|."""
-    (x,) = promote(x)
-    return ew.sign(x)
-
-
-@fused(arrays=1)
-def square(x: ArrayLike, /) -> Array:
-    """x²."""
-    (x,) = promote_numeric(x)
-    return ew.square(x)
-
-
-reciprocal = _of_floats("reciprocal", lambda x: ew.integer_pow(x, y=-1), "1 / x, as a float.")
+sign = _unary("sign", ew.sign, "-1, 0 or 1; for complex numbers, x / |x|.", promote)
+square = _unary("square", ew.square, "x².", promote_numeric)
+reciprocal = _unary("reciprocal", lambda x: ew.integer_pow(x, y=-1), "1 / x, as a float.")
 
 # -- rounding: integers and booleans are unchanged --
 
@@ -99,25 +88,18 @@ def _is_whole(x: Any) -> bool:
     return is_bool(dtype) or is_integer(dtype)
 
 
-@fused(arrays=1)
-def floor(x: ArrayLike, /) -> Array:
-    """The largest integer not above x."""
-    (x,) = promote(x)
-    return ew.copy(x) if _is_whole(x) else ew.floor(x)
+def _rounded(op: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: ew.copy(x) if _is_whole(x) else op(x)
 
 
-@fused(arrays=1)
-def ceil(x: ArrayLike, /) -> Array:
-    """The smallest integer not below x."""
-    (x,) = promote(x)
-    return ew.copy(x) if _is_whole(x) else ew.ceil(x)
+floor = _unary("floor", _rounded(ew.floor), "The largest integer not above x.", promote)
+ceil = _unary("ceil", _rounded(ew.ceil), "The smallest integer not below x.", promote)
 
 
 @fused(arrays=1)
 def trunc(x: ArrayLike) -> Array:
     """x without its fractional part."""
-    (x,) = promote(x)
-    return ew.copy(x) if _is_whole(x) else toward_zero(x)
+    return _rounded(toward_zero)(*promote(x))
 
 
 fix = trunc
@@ -173,38 +155,36 @@ around = round
 # -- exponentials and logarithms --
 
 
-exp = _of_floats("exp", ew.exp, "e to the power x.")
-exp2 = _of_floats("exp2", ew.exp2, "2 to the power x.")
-expm1 = _of_floats("expm1", ew.expm1, "exp(x) - 1, accurate for small x.")
-log = _of_floats("log", ew.log, "Natural logarithm.")
-log2 = _of_floats("log2", _to_base(2), "Logarithm to base 2.")
-log10 = _of_floats("log10", _to_base(10), "Logarithm to base 10.")
-log1p = _of_floats("log1p", ew.log1p, "log(1 + x), accurate for small x.")
-sqrt = _of_floats("sqrt", ew.sqrt, "Square root.")
-cbrt = _of_floats("cbrt", ew.cbrt, "Cube root, of real numbers.")
+exp = _unary("exp", ew.exp, "e to the power x.")
+exp2 = _unary("exp2", ew.exp2, "2 to the power x.")
+expm1 = _unary("expm1", ew.expm1, "exp(x) - 1, accurate for small x.")
+log = _unary("log", ew.log, "Natural logarithm.")
+log2 = _unary("log2", _to_base(2), "Logarithm to base 2.")
+log10 = _unary("log10", _to_base(10), "Logarithm to base 10.")
+log1p = _unary("log1p", ew.log1p, "log(1 + x), accurate for small x.")
+sqrt = _unary("sqrt", ew.sqrt, "Square root.")
+cbrt = _unary("cbrt", ew.cbrt, "Cube root, of real numbers.")
 
 # -- trigonometry, in radians --
 
 
-sin = _of_floats("sin", ew.sin, "Sine.")
-cos = _of_floats("cos", ew.cos, "Cosine.")
-tan = _of_floats("tan", ew.tan, "Tangent.")
-arcsin = _of_floats("arcsin", ew.asin, "The angle in [-π/2, π/2] whose sine is x.")
-arccos = _of_floats("arccos", ew.acos, "The angle in [0, π] whose cosine is x.")
-arctan = _of_floats("arctan", ew.atan, "The angle in (-π/2, π/2) whose tangent is x.")
+sin = _unary("sin", ew.sin, "Sine.")
+cos = _unary("cos", ew.cos, "Cosine.")
+tan = _unary("tan", ew.tan, "Tangent.")
+arcsin = _unary("arcsin", ew.asin, "The angle in [-π/2, π/2] whose sine is x.")
+arccos = _unary("arccos", ew.acos, "The angle in [0, π] whose cosine is x.")
+arctan = _unary("arctan", ew.atan, "The angle in (-π/2, π/2) whose tangent is x.")
 
 
-@fused(arrays=1)
-def sinc(x: ArrayLike, /) -> Array:
-    """sin(πx) / (πx), which is 1 at 0; smooth to every order."""
-    (x,) = promote_inexact(x)
-    return special_functions.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
-
-
-deg2rad = _of_floats(
+sinc = _unary(
+    "sinc",
+    lambda x: special_functions.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0),
+    "sin(πx) / (πx), which is 1 at 0; smooth to every order.",
+)
+deg2rad = _unary(
     "deg2rad", lambda x: ew.mul(x, constant(math.pi / 180, x)), "Converts degrees to radians."
 )
-rad2deg = _of_floats(
+rad2deg = _unary(
     "rad2deg", lambda x: ew.mul(x, constant(180 / math.pi, x)), "Converts radians to degrees."
 )
 
@@ -214,14 +194,12 @@ asin, acos, atan = arcsin, arccos, arctan
 # -- hyperbolic functions --
 
 
-sinh = _of_floats("sinh", ew.sinh, "Hyperbolic sine.")
-cosh = _of_floats("cosh", ew.cosh, "Hyperbolic cosine.")
-tanh = _of_floats("tanh", ew.tanh, "Hyperbolic tangent.")
-arcsinh = _of_floats("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
-arccosh = _of_floats(
-    "arccosh", ew.acosh, "Inverse hyperbolic cosine; NaN below 1 for real numbers."
-)
-arctanh = _of_floats("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
+sinh = _unary("sinh", ew.sinh, "Hyperbolic sine.")
+cosh = _unary("cosh", ew.cosh, "Hyperbolic cosine.")
+tanh = _unary("tanh", ew.tanh, "Hyperbolic tangent.")
+arcsinh = _unary("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
+arccosh = _unary("arccosh", ew.acosh, "Inverse hyperbolic cosine; NaN below 1 for real numbers.")
+arctanh = _unary("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
 
 asinh, acosh, atanh = arcsinh, arccosh, arctanh
 

@@ -14,10 +14,6 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 
 
-def _type(op: Op, *xs: ArrayType) -> tuple[ArrayType, ...]:
-    return tuple(x.update(spec=None, mesh=None) for x in xs)
-
-
 def _dims(op: Op, *xs: ArrayType) -> Dims:
     names = letters(sum(x.ndim for x in xs))
     parts, start = [], 0
@@ -49,7 +45,7 @@ optimization_barrier = Op(
     "optimization_barrier",
     multiple=True,
     elements=Elements.MOVED,
-    type_rule=_type,
+    type_rule=lambda op, *xs: tuple(x.update(spec=None, mesh=None) for x in xs),
     dims=_dims,
     lower=_lower,
     jvp=_jvp,

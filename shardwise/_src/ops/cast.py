@@ -15,10 +15,6 @@ from shardwise._src.types.dtypes import is_bool, is_complex, is_inexact
 # -- convert_element_type: to another dtype; complex to real drops the imaginary part --
 
 
-def _convert_type(op: Op, x: ArrayType, *, dtype: Any, weak: bool = False) -> ArrayType:
-    return array_type(x.shape, dtype, weak)
-
-
 def _convert_lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any, weak: bool = False
 ) -> str:
@@ -52,7 +48,7 @@ def _convert_transpose(op: Op, ct: Any, x: Any, *, dtype: Any, weak: bool = Fals
 convert_element_type = elementwise(
     "convert_element_type",
     elements=Elements.CONVERTED,
-    type_rule=_convert_type,
+    type_rule=lambda op, x, *, dtype, weak=False: array_type(x.shape, dtype, weak),
     dims=linear_dims((0,)),
     lower=_convert_lower,
     jvp=_convert_jvp,

@@ -272,19 +272,15 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
         y = folded(y, right[0], right[1])
     y = rev(y, dimensions=tuple(sorted(right[2:])))
     numbers = ConvDimensionNumbers(to, (right[1], right[0], *right[2:]), left)
-    found = op(
-        ct,
-        y,
-        **p
-        | {
-            "dimension_numbers": numbers,
-            "window_strides": p["lhs_dilation"],
-            "lhs_dilation": p["window_strides"],
-            "padding": tuple(padding),
-            "feature_group_count": together,
-            "batch_group_count": 1,
-        },
-    )
+    p = p | {
+        "dimension_numbers": numbers,
+        "window_strides": p["lhs_dilation"],
+        "lhs_dilation": p["window_strides"],
+        "padding": tuple(padding),
+        "feature_group_count": together,
+        "batch_group_count": 1,
+    }
+    found = op(ct, y, **p)
     if parts > 1:
         found = folded(unfolded(found, left[1], parts), left[1], left[0])
     return found
@@ -303,19 +299,15 @@ def _of_rhs(op: Op, ct: Any, x: Any, aval: ArrayType, p: dict[str, Any]) -> Any:
     numbers = ConvDimensionNumbers(
         (left[1], left[0], *left[2:]), (to[1], to[0], *to[2:]), (right[1], right[0], *right[2:])
     )
-    return op(
-        x,
-        ct,
-        **p
-        | {
-            "dimension_numbers": numbers,
-            "window_strides": p["rhs_dilation"],
-            "rhs_dilation": p["window_strides"],
-            "padding": tuple(padding),
-            "feature_group_count": p["batch_group_count"],
-            "batch_group_count": p["feature_group_count"],
-        },
-    )
+    p = p | {
+        "dimension_numbers": numbers,
+        "window_strides": p["rhs_dilation"],
+        "rhs_dilation": p["window_strides"],
+        "padding": tuple(padding),
+        "feature_group_count": p["batch_group_count"],
+        "batch_group_count": p["feature_group_count"],
+    }
+    return op(x, ct, **p)
 
 
 def folded(x: Any, hidden: Any, dim: int, groups: int = 1) -> Any:

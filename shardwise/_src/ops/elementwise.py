@@ -330,16 +330,12 @@ def _integer_pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, y: int) -
     return e.apply("divide", t, one, result) if y < 0 else result or one
 
 
-def _integer_pow_tangent(t: Any, x: Any, out: Any, *, y: int) -> Any:
-    return None if y == 0 else mul(t, mul(lit(y, x), integer_pow(x, y=y - 1)))
-
-
 integer_pow = unary(
     "integer_pow",
     NUMERIC,
     type_rule=_integer_pow_type,
     lower=_integer_pow_lower,
-    jvp=_integer_pow_tangent,
+    jvp=lambda t, x, out, *, y: None if y == 0 else mul(t, mul(lit(y, x), integer_pow(x, y=y - 1))),
 )
 sqrt = unary("sqrt", INEXACT, jvp=lambda t, x, out: mul(t, div(lit(0.5, out), out)))
 rsqrt = unary("rsqrt", INEXACT, jvp=lambda t, x, out: mul(t, mul(lit(-0.5, x), div(out, x))))
@@ -410,10 +406,6 @@ def _conj_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     return e.let(f"stablehlo.complex {re}, {e.let(f'stablehlo.negate {im} : {part}')} : {out}")
 
 
-def _conj_transpose(ct: Any, x: Any) -> Any:
-    return conj(ct) if is_complex(x.aval.dtype) else real(ct)
-
-
 def _complex_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     wide = outs[0].update(dtype=ins[0].dtype)
     x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
@@ -442,7 +434,7 @@ conj = unary(
     dtype=complex_dtype,
     lower=_conj_lower,
     jvp="linear",
-    transpose=_conj_transpose,
+    transpose=lambda ct, x: conj(ct) if is_complex(x.aval.dtype) else real(ct),
 )
 complex = binary(
     "complex",

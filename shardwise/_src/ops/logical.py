@@ -29,7 +29,6 @@ from shardwise._src.ops.families import (
 )
 from shardwise._src.ops.sharded.sharding_ops import unreduced_like
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
-from shardwise._src.types.dims import Dims
 
 # -- comparison: NaN compares unequal to everything --
 
@@ -70,10 +69,6 @@ def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
     dtype = common_dtype("select_n", cases)
     shape = common_shape("select_n", (which, *cases))
     return array_type(shape, dtype, all(c.weak_type for c in cases))
-
-
-def _select_dims(op: Op, which: ArrayType, *cases: ArrayType) -> Dims:
-    return linear_dims(tuple(range(1, len(cases) + 1)))(op, which, *cases)
 
 
 def _select_lower(op: Op, e: Any, ins: Any, outs: Any, which: str, *cases: str) -> str:
@@ -124,7 +119,7 @@ select_n = elementwise(
     "select_n",
     elements=Elements.MOVED,
     type_rule=_select_type,
-    dims=_select_dims,
+    dims=lambda op, which, *cases: linear_dims(tuple(range(1, len(cases) + 1)))(op, which, *cases),
     lower=_select_lower,
     jvp=_select_jvp,
     transpose=_select_transpose,

@@ -58,10 +58,6 @@ def in_memory(e: Any, name: str, t: ArrayType, kind: str | None) -> str:
     )
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, space: Space) -> str:
-    return in_memory(e, x, ins[0], space.wanted)
-
-
 def _transpose(op: Op, ct: Any, x: Any, *, space: Space) -> list[Any]:
     """Cotangents are transferred back."""
     back = Space.Host if space is Space.Device else Space.Device
@@ -78,7 +74,7 @@ to_memory = Op(
     elements=Elements.MOVED,
     type_rule=same_type,
     dims=elementwise_dims,
-    lower=_lower,
+    lower=lambda op, e, ins, outs, x, *, space: in_memory(e, x, ins[0], space.wanted),
     jvp=linear_jvp,
     transpose=_transpose,
     batch=batch_in_place,

@@ -5,10 +5,12 @@ Values are those of `jax.random` for the same key, shape and dtype, to one unit 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import (
@@ -47,11 +49,12 @@ from shardwise._src.ops.random.rejection import normal_floats
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special.special_functions import erf, erf_inv
 from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
-from shardwise._src.random.sampler import sampler
+from shardwise._src.random.sampler import Sampler, sampler
 from shardwise._src.random.sampler_arguments import common_sizes, inexact_dtype, parameter
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 
+P = ParamSpec("P")
 FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
 
 
@@ -67,6 +70,22 @@ def normal(
 ) -> Array:
     """Standard normal samples; complex ones have unit variance, half of it in each part."""
     return normal_sample.draw(out_sharding, key, shape, dtype)
+
+
+def _alike(like: Callable[P, Array], samples: Sampler, doc: str) -> Callable[P, Array]:
+    """The function of other samples, with the signature of `like`."""
+
+    def fun(
+        key: ArrayLike,
+        shape: ShapeLike = (),
+        dtype: DTypeLike | None = None,
+        *,
+        out_sharding: OutSharding = None,
+    ) -> Array:
+        return samples.draw(out_sharding, key, shape, dtype)
+
+    made: Any = named(fun, samples.name, doc)
+    return made
 
 
 @sampler(inexact_dtype)
@@ -119,21 +138,15 @@ def truncated_normal_sample(key: Any, lower: Any, upper: Any, shape: tuple, dtyp
     return clamp(low, out, nextafter(stop_gradient(upper), neg(inf)))
 
 
-def maxwell(
-    key: ArrayLike,
-    shape: ShapeLike = (),
-    dtype: DTypeLike | None = None,
-    *,
-    out_sharding: OutSharding = None,
-) -> Array:
-    """The length of a standard normal vector in three dimensions."""
-    return maxwell_sample.draw(out_sharding, key, shape, dtype)
-
-
 @sampler()
 def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     x = normal_sample(key, (*shape, 3), dtype)
     return sqrt(reduce_sum(mul(x, x), axes=(len(shape),)))
+
+
+maxwell = _alike(
+    normal, maxwell_sample, "The length of a standard normal vector in three dimensions."
+)
 
 
 def double_sided_maxwell(
@@ -191,20 +204,12 @@ def wald_sample(key: Any, mean: Any, shape: tuple, dtype: Any) -> Any:
 # -- by the inverse CDF --
 
 
-def exponential(
-    key: ArrayLike,
-    shape: ShapeLike = (),
-    dtype: DTypeLike | None = None,
-    *,
-    out_sharding: OutSharding = None,
-) -> Array:
-    """Exponential samples with mean 1."""
-    return exponential_sample.draw(out_sharding, key, shape, dtype)
-
-
 @sampler()
 def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return neg(log1p(neg(unit_sample(key, shape, dtype))))  # the logarithm of (0, 1]
+
+
+exponential = _alike(normal, exponential_sample, "Exponential samples with mean 1.")
 
 
 def pareto(
@@ -334,17 +339,6 @@ def _float_of_bits(high: Any, low: Any) -> Any:
     return bitcast_convert_type(bitwise_or(exponent, mantissa), dtype=FLOAT32)
 
 
-def laplace(
-    key: ArrayLike,
-    shape: ShapeLike = (),
-    dtype: DTypeLike | None = None,
-    *,
-    out_sharding: OutSharding = None,
-) -> Array:
-    """Laplace samples: exponential ones of either sign."""
-    return laplace_sample.draw(out_sharding, key, shape, dtype)
-
-
 @sampler()
 def laplace_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     low = np.array(-1.0 + float(finfo(dtype).epsneg), dtype)[()]
@@ -352,15 +346,7 @@ def laplace_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return mul(sign(u), log1p(neg(abs(u))))
 
 
-def logistic(
-    key: ArrayLike,
-    shape: ShapeLike = (),
-    dtype: DTypeLike | None = None,
-    *,
-    out_sharding: OutSharding = None,
-) -> Array:
-    """Logistic samples: log(u) - log(1 - u) for uniform u."""
-    return logistic_sample.draw(out_sharding, key, shape, dtype)
+laplace = _alike(normal, laplace_sample, "Laplace samples: exponential ones of either sign.")
 
 
 @sampler()
@@ -370,15 +356,7 @@ def logistic_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return sub(log(u), log1p(neg(u)))
 
 
-def cauchy(
-    key: ArrayLike,
-    shape: ShapeLike = (),
-    dtype: DTypeLike | None = None,
-    *,
-    out_sharding: OutSharding = None,
-) -> Array:
-    """Cauchy samples: the ratio of two normal ones."""
-    return cauchy_sample.draw(out_sharding, key, shape, dtype)
+logistic = _alike(normal, logistic_sample, "Logistic samples: log(u) - log(1 - u) for uniform u.")
 
 
 @sampler()
@@ -386,6 +364,9 @@ def cauchy_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     eps, one = [np.array(x, dtype)[()] for x in (finfo(dtype).eps, 1)]
     u = uniform_sample(key, eps, one, shape, dtype)
     return tan(mul(lit(np.pi, u), sub(u, lit(0.5, u))))
+
+
+cauchy = _alike(normal, cauchy_sample, "Cauchy samples: the ratio of two normal ones.")
 
 
 def triangular(

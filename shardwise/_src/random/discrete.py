@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import threefry_partitionable
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.rearrange import take_inside
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full, iota
@@ -32,9 +32,7 @@ from shardwise._src.ops.elementwise import (
     where,
 )
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.indexing.gather_scatter import gather
-from shardwise._src.ops.random.bits import draw_bits, split_keys
+from shardwise._src.ops.random.bits import draw_bits, drawing_form, split_keys
 from shardwise._src.ops.random.rejection import random_binomial, random_poisson
 from shardwise._src.ops.reduce import argmax, reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
@@ -220,24 +218,21 @@ def _chosen(
     key, dtype = typed_key("choice", key), canonicalize(int)
     if len(given) == 1 + (n is None):
         places = _weighted(key, given[-1], shape, replace, mode)
-        return cast(places, dtype) if n is not None else _take(given[0], places, axis)
+        return cast(places, dtype) if n is not None else take_inside(given[0], places, axis)
     if n is not None and replace:
-        return randint_sample(key, np.int32(0), _bound(n), shape, dtype)
+        bound = np.int32(n) if n < 1 << 31 else np.uint32(n)
+        return randint_sample(key, np.int32(0), bound, shape, dtype)
     if n is not None:
         mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
         return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
     (a,), size = given, type_of(given[0]).shape[axis]
     if not math.prod(shape):
-        return _take(a, full(0, shape, INT32), axis)
+        return take_inside(a, full(0, shape, INT32), axis)
     if replace:
-        return _take(a, randint_sample(key, np.int32(0), np.int32(size), shape, INT32), axis)
+        return take_inside(a, randint_sample(key, np.int32(0), np.int32(size), shape, INT32), axis)
     mixed = slice_in_dim(permuted(key, a, axis, False), 0, math.prod(shape), axis)
     before, after = type_of(a).shape[:axis], type_of(a).shape[axis + 1 :]
     return reshape(mixed, shape=(*before, *shape, *after))
-
-
-def _bound(n: int) -> Any:
-    return np.int32(n) if n < 1 << 31 else np.uint32(n)
 
 
 def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:
@@ -266,27 +261,10 @@ def _place_in(rising: Any, x: Any) -> Any:
         further = add(place, lit(step, place))
         inside = lt(further, lit(n + 1, place))
         at = where(inside, sub(further, lit(1, place)), lit(n - 1, place))
-        below = lt(_take(rising, at, 0), x)
+        below = lt(take_inside(rising, at, 0), x)
         place = where(inside, where(below, further, place), place)
         step //= 2
     return place
-
-
-def _take(x: Any, places: Any, axis: int) -> Any:
-    """The elements at `places`, in bounds, along `axis`; their shape replaces the axis."""
-    t, at = type_of(x), type_of(places)
-    numbers = GatherDimensionNumbers(
-        offset_dims=tuple(i if i < axis else i + at.ndim - 1 for i in range(t.ndim) if i != axis),
-        collapsed_slice_dims=(axis,),
-        start_index_map=(axis,),
-    )
-    return gather(
-        x,
-        reshape(places, shape=(*at.shape, 1)),
-        dimension_numbers=numbers,
-        slice_sizes=tuple(1 if i == axis else n for i, n in enumerate(t.shape)),
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
-    )
 
 
 def permutation(
@@ -329,7 +307,7 @@ def permuted(key: Any, x: Any, axis: int, independent: bool) -> Any:
     if independent or t.ndim == 1:
         return shuffled(key, x, axis)
     places = iota(dtype=canonicalize(int), shape=(t.shape[axis],), dimension=0)
-    return _take(x, shuffled(key, places, 0), axis)
+    return take_inside(x, shuffled(key, places, 0), axis)
 
 
 def shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -397,11 +375,7 @@ def poisson_sample(key: Any, lam: Any, shape: tuple, dtype: Any, exact: bool) ->
         lam = broadcast_to(parameter("poisson", lam, wide, shape), shape)
         return cast(approximate_poisson(key, lam, shape), dtype)
     lam = broadcast_to(parameter("poisson", lam, FLOAT32, shape), shape)
-    return random_poisson(key, lam, dtype=dtype, **_form())
-
-
-def _form() -> dict[str, Any]:
-    return {} if threefry_partitionable.value else {"partitionable": False}
+    return random_poisson(key, lam, dtype=dtype, **drawing_form())
 
 
 def binomial(
@@ -433,7 +407,7 @@ def _successes(key: Any, n: Any, p: Any) -> Any:
     no_count = bitwise_or(ne(n, n), lt(n, lit(0, n)))
     no_chance = bitwise_or(ne(q, q), lt(q, lit(0, q)))
     q = where(no_chance, lit(0.01, q), q)
-    drawn = random_binomial(key, n, q, **_form())
+    drawn = random_binomial(key, n, q, **drawing_form())
     out = where(rare, drawn, sub(floor(n), drawn))
     out = where(eq(n, lit(np.inf, n)), lit(np.inf, n), out)
     return where(bitwise_or(no_count, no_chance), lit(np.nan, n), out)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import threefry_partitionable
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
 from shardwise._src.ops.elementwise import abs, add, div, exp, max, mul, pow, sqrt, sub
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.random.bits import split_keys
+from shardwise._src.ops.random.bits import drawing_form, split_keys
 from shardwise._src.ops.random.random_gamma import random_gamma
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.random.approximate import approximate_loggamma, check_method
@@ -67,8 +66,7 @@ def gamma_sample(
         logs = approximate_loggamma(key, a, shape)
         return cast(logs if log_space else exp(logs), dtype)
     a = broadcast_to(parameter("gamma", a, dtype, shape), shape)
-    form = {} if threefry_partitionable.value else {"partitionable": False}
-    return random_gamma(split_keys(key, shape), a, log_space=log_space, **form)
+    return random_gamma(split_keys(key, shape), a, log_space=log_space, **drawing_form())
 
 
 @sampler(sizes=common_sizes)
@@ -144,7 +142,7 @@ def chisquare(
 
 
 @sampler(sizes=common_sizes, cast=True)
-def chisquare_sample(key: Any, df: Any, shape: tuple, dtype: Any, exact: bool = True) -> Any:
+def chisquare_sample(key: Any, df: Any, shape: tuple, dtype: Any, exact: bool) -> Any:
     logs = loggamma_sample(key, div(df, lit(2, df)), shape, dtype, exact=exact)
     return mul(exp(logs), lit(2, logs))
 

@@ -186,33 +186,28 @@ def _alone(fun: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class _Seed:
+class _Function:
+    """A function of a generator."""
+
     dtype: KeyDType
 
+
+class _Seed(_Function):
     def __call__(self, seed: ArrayLike) -> Array:
         return generator(self.dtype).seed(asarray(seed))
 
 
-@dataclass(frozen=True)
-class _Split:
-    dtype: KeyDType
-
+class _Split(_Function):
     def __call__(self, key: ArrayLike, shape: tuple[int, ...]) -> Array:
         return generator(self.dtype).split(key, tuple(shape), threefry_partitionable.value)
 
 
-@dataclass(frozen=True)
-class _FoldIn:
-    dtype: KeyDType
-
+class _FoldIn(_Function):
     def __call__(self, key: ArrayLike, data: ArrayLike) -> Array:
         return generator(self.dtype).fold_in(key, asarray(data, np.uint32))
 
 
-@dataclass(frozen=True)
-class _Bits:
-    dtype: KeyDType
-
+class _Bits(_Function):
     def __call__(self, key: ArrayLike, bit_width: int, shape: tuple[int, ...]) -> Array:
         on = threefry_partitionable.value
         return generator(self.dtype).bits(key, tuple(shape), bit_width, on)

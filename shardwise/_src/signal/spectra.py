@@ -362,30 +362,14 @@ def istft(
     win, size = _window("istft", window, nperseg, None)
     if nfft is None:
         nfft = default + (bool(input_onesided) and size == default + 1)
-    step, nfft = _sizes("istft", size, noverlap, nfft)
-    return _signal(
-        asarray(as_operand(fs)),
-        asarray(z),
-        win,
-        step=step,
-        nfft=nfft,
-        onesided=bool(input_onesided),
-        cut=bool(boundary),
-        axes=axes,
-    )
+    how = *_sizes("istft", size, noverlap, nfft), bool(input_onesided), bool(boundary), axes
+    return _signal(asarray(as_operand(fs)), asarray(z), win, how)
 
 
 @fused(arrays=3)
-def _signal(
-    fs: Any,
-    z: Any,
-    win: Any,
-    step: int,
-    nfft: int,
-    onesided: bool,
-    cut: bool,
-    axes: tuple[int, int],
-) -> tuple[Any, Any]:
+def _signal(fs: Any, z: Any, win: Any, how: tuple[Any, ...]) -> tuple[Any, Any]:
+    """how: the step between segments, the FFT length, and the last arguments of `istft`."""
+    step, nfft, onesided, cut, axes = how
     (z,) = inexact(z)
     size = win.shape[0]
     z = cast(z, complex_dtype(z.dtype))

@@ -73,16 +73,11 @@ def spsolve(
     like = ShapeDtypeStruct(b.shape, b.dtype)
     matrix = BCSR((data, indices, indptr), shape=(len(b), len(b)))
 
-    def solver(transposed: bool) -> Callable:
-        def solve(_: Any, y: Any) -> Any:
-            args = data, indices, indptr, y
-            return pure_callback(
-                _turned if transposed else _on_host, like, *args, vmap_method="sequential"
-            )
+    def solver(fun: Callable) -> Callable:
+        args = data, indices, indptr
+        return lambda _, y: pure_callback(fun, like, *args, y, vmap_method="sequential")
 
-        return solve
-
-    return custom_linear_solve(lambda x: matrix @ x, b, solver(False), solver(True))
+    return custom_linear_solve(lambda x: matrix @ x, b, solver(_on_host), solver(_turned))
 
 
 _SOLVED = tuple(map(np.dtype, ("float32", "float64", "complex64", "complex128")))

@@ -74,9 +74,8 @@ class Sparsify(Interpreter):
             return eval_program(next(held_in(op, params)), args, self._bind)
         runs = PROGRAMS.get(op)
         if op not in RULES and runs is None:
-            raise NotImplementedError(
-                f"sparsify: [{op.name}] of a sparse array is not implemented, as its result would "
-                "be dense. Use `shardwise.experimental.sparse.todense` if that is intended."
+            raise _dense(
+                f"[{op.name}] of a sparse array is not implemented, as its result would be dense."
             )
         token = CURRENT.set(self.parent_context())
         try:
@@ -97,6 +96,12 @@ class Sparsify(Interpreter):
 
     def wrap(self, x: Any) -> Any:
         return SparseTracer(self, x) if isinstance(x, JAXSparse) else x
+
+
+def _dense(what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"sparsify: {what} Use `shardwise.experimental.sparse.todense` if that is intended."
+    )
 
 
 def is_sparse(x: Any) -> bool:
@@ -171,10 +176,7 @@ def _converted(op: Op, x: Any, **params: Any) -> Any:
 
 def _power(op: Op, x: Any, *, y: int) -> Any:
     if y <= 0:
-        raise NotImplementedError(
-            f"sparsify: the power {y} of a sparse array would be dense. Use "
-            "`shardwise.experimental.sparse.todense` if that is intended."
-        )
+        raise _dense(f"the power {y} of a sparse array would be dense.")
     return _unary(False)(op, x, y=y)
 
 
@@ -198,19 +200,13 @@ def _mul(x: Any, y: Any) -> Any:
 
 def _div(x: Any, y: Any) -> Any:
     if is_sparse(y):
-        raise NotImplementedError(
-            "sparsify: division by a sparse array, which has zeros, is not supported. Use "
-            "`shardwise.experimental.sparse.todense` if that is intended."
-        )
+        raise _dense("division by a sparse array, which has zeros, is not supported.")
     return x.with_data(x.whole()[0] / at_places(x, y, 1))
 
 
 def _add(x: Any, y: Any) -> Any:
     if not (is_sparse(x) and is_sparse(y)) or x.shape != y.shape:
-        raise NotImplementedError(
-            "sparsify: a sum of a sparse and a dense array is dense. Use "
-            "`shardwise.experimental.sparse.todense` if that is intended."
-        )
+        raise _dense("a sum of a sparse and a dense array is dense.")
     if _same_places(x, y):
         return x.with_data(x.data + y.data)
     if x.n_dense != y.n_dense:

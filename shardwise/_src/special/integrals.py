@@ -125,9 +125,9 @@ _HIGH, _LOW = 6103 / 16384, 9.8521876166344664e-06
 
 
 @cached(128)
-def _near_zero(count: int = 24) -> list[float]:
+def _near_zero() -> list[float]:
     zero, slopes = _HIGH + _LOW, [0.0]
-    for k in range(count):
+    for k in range(24):
         slopes.append((math.exp(zero) / math.factorial(k) - slopes[-1]) / zero)
     return [slope / (k + 1) for k, slope in enumerate(slopes[1:])]
 

@@ -89,17 +89,8 @@ def _alike(
         wrap_negative_indices: bool = True,
     ) -> Array:
         x = self.array if combine is None else _ones(self.array)
-        made = write(
-            method,
-            x,
-            self.index,
-            values,
-            mode,
-            indices_are_sorted,
-            unique_indices,
-            wrap_negative_indices,
-            out_sharding,
-        )
+        how = mode, indices_are_sorted, unique_indices, wrap_negative_indices, out_sharding
+        made = write(method, x, self.index, values, *how)
         return made if combine is None else combine(self.array, made)
 
     made: Any = named(fun, name, doc, "AtIndex")
@@ -169,17 +160,8 @@ class AtIndex:
         wrap_negative_indices: bool = True,
     ) -> Array:
         """`x[idx] = values`. If an index occurs several times, one of its values is stored."""
-        return write(
-            "set",
-            self.array,
-            self.index,
-            values,
-            mode,
-            indices_are_sorted,
-            unique_indices,
-            wrap_negative_indices,
-            out_sharding,
-        )
+        how = mode, indices_are_sorted, unique_indices, wrap_negative_indices, out_sharding
+        return write("set", self.array, self.index, values, *how)
 
     add = _alike(
         set, "add", "add", "`x[idx] += values`, applied once for each occurrence of an index."
@@ -222,16 +204,8 @@ class AtIndex:
                 "the function of `.at[...].apply` must preserve the dtype "
                 f"{type_of(old).str_short(True)}; it returned {type_of(new).str_short(True)}."
             )
-        return write(
-            "set",
-            self.array,
-            self.index,
-            new,
-            mode,
-            indices_are_sorted,
-            unique_indices,
-            wrap_negative_indices,
-        )
+        how = mode, indices_are_sorted, unique_indices, wrap_negative_indices
+        return write("set", self.array, self.index, new, *how)
 
 
 def _ones(x: Any) -> Any:

@@ -96,6 +96,11 @@ def promote_inexact(*args: Any) -> list[Any]:
     return _cast_all(args, types, to_inexact(dtype), weak)
 
 
+def inexact(x: Any) -> Any:
+    """`x` as floating-point or complex numbers."""
+    return promote_inexact(x)[0]
+
+
 def broadcast(*args: Any) -> list[Any]:
     """The arguments broadcast to their common shape; scalars are left to the ops."""
     types = [type_of(a) for a in args]

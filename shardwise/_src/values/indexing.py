@@ -72,17 +72,20 @@ def read(
 ) -> Any:
     """The elements at a parsed index. mode: of `gather`; None trusts the indices."""
     scattered = any(entry in ADVANCED or entry[0] == "truth" for entry in pattern)
-    if scattered or (mode == "fill" and SCALAR in pattern):
-        return _read_scattered(
-            x,
-            operands,
-            pattern,
-            mode or "promise_in_bounds",
-            fill_value,
-            indices_are_sorted,
-            unique_indices,
-        )
-    return _read_window(x, operands, pattern)
+    if not scattered and (mode != "fill" or SCALAR not in pattern):
+        return _read_window(x, operands, pattern)
+    plan = layout(type_of(x).shape, operands, pattern)
+    out = gather(
+        x,
+        plan.vectors,
+        dimension_numbers=plan.numbers,
+        slice_sizes=plan.sizes,
+        indices_are_sorted=indices_are_sorted or plan.ordered,
+        unique_indices=unique_indices or plan.distinct,
+        mode=mode or "promise_in_bounds",
+        fill_value=fill_value,
+    )
+    return out if plan.shape == plan.result else reshape(out, shape=plan.result)
 
 
 READ = record_of(fused(read))
@@ -399,29 +402,6 @@ def _steps(start: Any, count: Any, stride: int, dtype: Any) -> Any:
         return (start + stride * np.arange(count)).astype(dtype)
     steps = iota(shape=(count,), dtype=dtype, dimension=0)
     return binary.add(lit(start, steps), binary.multiply(steps, lit(stride, steps)))
-
-
-def _read_scattered(
-    x: Any,
-    operands: tuple,
-    pattern: tuple,
-    mode: str,
-    fill_value: Any,
-    indices_are_sorted: bool,
-    unique_indices: bool,
-) -> Any:
-    plan = layout(type_of(x).shape, operands, pattern)
-    out = gather(
-        x,
-        plan.vectors,
-        dimension_numbers=plan.numbers,
-        slice_sizes=plan.sizes,
-        indices_are_sorted=indices_are_sorted or plan.ordered,
-        unique_indices=unique_indices or plan.distinct,
-        mode=mode,
-        fill_value=fill_value,
-    )
-    return out if plan.shape == plan.result else reshape(out, shape=plan.result)
 
 
 # -- with modes: `x.at[idx].get(...)` --

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -253,16 +253,20 @@ def choose(
     all_choices: Any = choices
     each = list(all_choices)
     if mode == "raise":
-        try:
-            numbers = np.asarray(a)
-        except TracerArrayConversionError as error:
-            raise ConcretizationTypeError(
-                "choose: with mode='raise' the indices must be concrete. Use 'wrap' or 'clip'."
-            ) from error
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(each)):
+        numbers = _known("choose", a)
+        if np.any((numbers < 0) | (numbers >= len(each))):
             raise ValueError(f"choose: an index is out of bounds for {len(each)} choices.")
         mode = "clip"
     return _choose(a, *each, mode=mode)
+
+
+def _known(name: str, indices: Any) -> np.ndarray:
+    try:
+        return np.asarray(indices)
+    except TracerArrayConversionError as error:
+        raise ConcretizationTypeError(
+            f"{name}: with mode='raise' the indices must be concrete. Use 'wrap' or 'clip'."
+        ) from error
 
 
 @hides_frames
@@ -290,12 +294,8 @@ def piecewise(
             f"{len(funclist)}."
         )
     pieces = list(funclist) if len(funclist) > count else [*funclist, 0]
-    values = [_piece(f, x, dtype, args, kw) for f in pieces]
+    values = [cast(f(x, *args, **kw) if callable(f) else f, dtype) for f in pieces]
     return select(list(reversed(conditions)), list(reversed(values[:count])), values[count])
-
-
-def _piece(f: Callable | Any, x: Any, dtype: Any, args: tuple, kw: dict) -> Any:
-    return cast(f(x, *args, **kw) if callable(f) else f, dtype)
 
 
 # -- flat and multiple indices --
@@ -373,21 +373,11 @@ def ravel_multi_index(
         if not is_integer(type_of(i).dtype):
             raise TypeError(f"ravel_multi_index takes integers; got {type_of(i).str_short(True)}.")
     if mode == "raise":
-        _check_inside(indices, sizes)
+        for i, n in zip(indices, sizes, strict=True):
+            values = _known("ravel_multi_index", i)
+            if np.any((values < 0) | (values >= n)):
+                raise ValueError(f"ravel_multi_index: an index is out of bounds for size {n}.")
     return _ravel(*indices, dims=sizes, mode=mode, order=order, dtype=wanted)
-
-
-def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
-    for i, n in zip(indices, sizes, strict=True):
-        try:
-            values = np.asarray(i)
-        except TracerArrayConversionError as error:
-            raise ConcretizationTypeError(
-                "ravel_multi_index: with mode='raise' the indices must be concrete. Use 'wrap' or "
-                "'clip'."
-            ) from error
-        if np.any((values < 0) | (values >= n)):
-            raise ValueError(f"ravel_multi_index: an index is out of bounds for size {n}.")
 
 
 @eager_jit(arrays=2)

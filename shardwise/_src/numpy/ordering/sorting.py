@@ -183,25 +183,25 @@ def top_k(
 # -- partition: by a full sort, which satisfies its contract --
 
 
-def _check_kth(name: str, a: Any, kth: int, axis: int) -> None:
+def _along_checked(name: str, a: Any, kth: int, axis: int) -> tuple[Any, int]:
+    a, axis = _along(a, axis)
     n = type_of(a).shape[axis]
     if not -n <= kth < n:
         raise ValueError(f"{name}: kth={kth} is out of bounds for {n} elements.")
+    return a, axis
 
 
 @fused(arrays=1)
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Partitions along `axis`: the element at `kth` is as if sorted, and none larger precede it."""
-    a, axis = _along(a, axis)
-    _check_kth("partition", a, kth, axis)
+    a, axis = _along_checked("partition", a, kth, axis)
     return sort_op(a, dimension=axis)[0]
 
 
 @fused(arrays=1)
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The indices that partition the elements as `partition` does."""
-    a, axis = _along(a, axis)
-    _check_kth("argpartition", a, kth, axis)
+    a, axis = _along_checked("argpartition", a, kth, axis)
     return places_in_order(a, axis, True, False, canonicalize(int))
 
 

@@ -20,7 +20,8 @@ from shardwise._src.numpy.products import einsum as einsums
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
-from shardwise._src.ops.contract import DimensionNumbers, canonical_precision, dot_general
+from shardwise._src.ops.contract import DimensionNumbers, canonical_precision
+from shardwise._src.ops.contract import dot as contracted
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
@@ -46,13 +47,7 @@ def product(
     s, t = type_of(a), type_of(b)
     if s.dtype is not t.dtype or s.weak_type is not t.weak_type:
         a, b = promote(a, b)
-    return dot_general(
-        a,
-        b,
-        dimension_numbers=numbers,
-        precision=canonical_precision(precision),
-        preferred_element_type=preferred,
-    )
+    return contracted(a, b, numbers, precision, preferred)
 
 
 def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:

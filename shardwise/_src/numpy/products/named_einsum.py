@@ -41,8 +41,8 @@ def has_names(subscripts: Any) -> bool:
     return isinstance(subscripts, str) and ("{" in subscripts or "}" in subscripts)
 
 
-def _error(text: str, what: str, kind: type[Exception] = ValueError) -> Exception:
-    return kind(f"{called_name() or 'einsum'}: {what}, in {text!r}.")
+def _error(text: str, what: str) -> ValueError:
+    return ValueError(f"{called_name() or 'einsum'}: {what}, in {text!r}.")
 
 
 # -- subscripts to terms --

@@ -115,12 +115,11 @@ def _spread(
     dtype: Any,
     correction: float,
     keepdims: bool,
-    root: bool,
-    skip_nan: bool,
+    name: str,
 ) -> Any:
     """The variance, or its square root."""
     t = type_of(a)
-    name = "std" if root else "var"
+    skip_nan, name = name.startswith("nan"), name.removeprefix("nan")
     axes = reduced_axes(axis, t.ndim)
     wanted = to_inexact(t.dtype if dtype is None else dtype)
     if is_complex(t.dtype) and not is_complex(wanted):
@@ -147,7 +146,7 @@ def _spread(
         left = ew.sub(left, lit(correction, left))
         divisor = ew.where(ew.gt(left, lit(0, left)), left, lit(np.nan, left))
     out = ew.div(add_up(squares, axes, part, keepdims), divisor)
-    return cast(ew.sqrt(out) if root else out, real_dtype(wanted))
+    return cast(ew.sqrt(out) if name == "std" else out, real_dtype(wanted))
 
 
 def spread_of(
@@ -169,17 +168,8 @@ def spread_of(
         correction = ddof
     elif ddof != 0:
         raise ValueError(f"{name}: pass ddof or correction, not both; got {ddof} and {correction}.")
-    return _spread(
-        a,
-        mean,
-        where,
-        axis=axis,
-        dtype=dtype,
-        correction=correction,
-        keepdims=keepdims,
-        root=name.endswith("std"),
-        skip_nan=name.startswith("nan"),
-    )
+    how = {"dtype": dtype, "correction": correction, "keepdims": keepdims}
+    return _spread(a, mean, where, axis=axis, name=name, **how)
 
 
 @eager_jit

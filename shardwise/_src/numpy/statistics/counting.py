@@ -29,7 +29,14 @@ from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex, is_integer, to_inexact
-from shardwise._src.values.convert import cast, joined, promote, promote_inexact, unknown_count
+from shardwise._src.values.convert import (
+    cast,
+    inexact,
+    joined,
+    promote,
+    promote_inexact,
+    unknown_count,
+)
 
 INT32 = np.dtype(np.int32)
 
@@ -55,6 +62,15 @@ def known_count(count: Any, a: Any, what: str, argument: str) -> int:
         raise unknown_count(what, a, argument) from None
 
 
+def _check_weights(name: str, weights: Any, what: str, x: Any) -> None:
+    given, t = type_of(weights), type_of(x)
+    if given.shape != t.shape:
+        raise ValueError(
+            f"{name}: weights must have the shape of {what}; got {given.str_short(True)} for "
+            f"{t.str_short(True)}."
+        )
+
+
 # -- bincount --
 
 
@@ -62,11 +78,7 @@ def known_count(count: Any, a: Any, what: str, argument: str) -> int:
 def _bincount(x: Any, weights: Any = None, *, length: int) -> Any:
     t, w = type_of(x), weights
     if w is not None:
-        if type_of(w).shape != t.shape:
-            raise ValueError(
-                "bincount: weights must have the shape of x; got "
-                f"{type_of(w).str_short(True)} for {t.str_short(True)}."
-            )
+        _check_weights("bincount", w, "x", x)
         w = cast(w, canonicalize(int)) if is_bool(type_of(w).dtype) else w
     else:
         w = full(1, t.shape, canonicalize(int))
@@ -132,11 +144,8 @@ def histogram_bin_edges(
     bins: the number of bins, or their edges.
     weights: of the elements; checked, but they do not affect the edges, as in NumPy.
     """
-    if weights is not None and type_of(weights).shape != type_of(a).shape:
-        raise ValueError(
-            "histogram_bin_edges: weights must have the shape of a; got "
-            f"{type_of(weights).str_short(True)} for {type_of(a).str_short(True)}."
-        )
+    if weights is not None:
+        _check_weights("histogram_bin_edges", weights, "a", a)
     if isinstance(bins, str):
         raise NotImplementedError(
             f"histogram_bin_edges: the method {bins!r} is not supported. Pass the number of bins."
@@ -156,12 +165,8 @@ def _histogram(a: Any, edges: Any, weights: Any = None, *, density: bool) -> Any
     if weights is None:
         weights = full(1, type_of(a).shape, type_of(a).dtype)
     else:
-        (weights,) = promote_inexact(weights)
-        if type_of(weights).shape != type_of(a).shape:
-            raise ValueError(
-                "histogram: weights must have the shape of a; got "
-                f"{type_of(weights).str_short(True)} for {type_of(a).str_short(True)}."
-            )
+        weights = inexact(weights)
+        _check_weights("histogram", weights, "a", a)
     n = type_of(edges).shape[0]
     counts = add_at(_bins_of(a, edges), n - 1, weights)
     if not density:
@@ -228,7 +233,7 @@ def _histogramdd(weights: Any, *arrays: Any, density: bool) -> Any:
     place = ew.where(outside, np.int32(math.prod(sizes)), place)
     t = type_of(columns[0])
     if weights is not None:
-        (weights,) = promote_inexact(weights)
+        weights = inexact(weights)
     else:
         weights = full(1, t.shape, to_inexact(t.dtype) if density else INT32)
     counts = reshape(add_at(place, math.prod(sizes), weights), shape=tuple(sizes))
@@ -291,9 +296,6 @@ def histogram2d(
     density: bool | None = None,
 ) -> tuple[Array, Array, Array]:
     """Histogram of points (x, y): the counts, and the bin edges in both dimensions."""
-    if isinstance(bins, list | tuple) and len(bins) == 2:
-        each: Any = list(bins)
-    else:
-        each = [bins, bins]
+    each = list(bins) if isinstance(bins, list | tuple) and len(bins) == 2 else [bins, bins]
     counts, edges = _histogram_of([x, y], each, range, weights, density)
     return counts, edges[0], edges[1]

@@ -30,7 +30,7 @@ from shardwise._src.ops.reduce import (
 )
 from shardwise._src.types.dtypes import is_complex
 from shardwise._src.values.binary import logaddexp, logaddexp2, truth
-from shardwise._src.values.convert import cast, constant, promote_inexact
+from shardwise._src.values.convert import cast, constant, inexact
 
 LN2 = 0.6931471805599453
 
@@ -50,10 +50,6 @@ def _log2_sum_exp2(x: Any, axes: Axes) -> Any:
     return ew.div(found, constant(LN2, found))
 
 
-def _inexact(x: Any) -> Any:
-    return promote_inexact(x)[0]
-
-
 # For each fold: preparation, reduction, identity, and combination of two values.
 _FOLDS: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
     name: (prepare, lambda x, axes, op=op: folded(op, x, axes), identity, combine)
@@ -66,22 +62,14 @@ _FOLDS: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
         ("odd_truths", truth, reduce_xor, lambda d: False, ew.bitwise_xor),
     )
 } | {
-    "log_sum_exp": (_inexact, _log_sum_exp, lambda d: -np.inf, logaddexp),
-    "log2_sum_exp2": (_inexact, _log2_sum_exp2, lambda d: -np.inf, logaddexp2),
+    "log_sum_exp": (inexact, _log_sum_exp, lambda d: -np.inf, logaddexp),
+    "log2_sum_exp2": (inexact, _log2_sum_exp2, lambda d: -np.inf, logaddexp2),
 }
 
 
 @fused_optional
-def _reduced(
-    a: Any,
-    initial: Any = None,
-    where: Any = None,
-    *,
-    name: str,
-    axis: Any,
-    dtype: Any,
-    keepdims: bool,
-) -> Any:
+def _reduced(a: Any, initial: Any = None, where: Any = None, *, name: str, **how: Any) -> Any:
+    axis, dtype, keepdims = how["axis"], how["dtype"], how["keepdims"]
     prepare, fold, identity, combine = _FOLDS[name]
     if dtype is not None and prepare is not truth:
         a = cast(a, dtype)
@@ -117,7 +105,7 @@ def _running(a: Any, axis: int, dtype: Any, name: str) -> Any:
     wanted = type_of(a).dtype if dtype is None else dtype
     if name == "max" or name == "min":
         return cumulated(a, axis, wanted, cummax if name == "max" else cummin)
-    x = _inexact(a) if dtype is None else cast(a, dtype)
+    x = inexact(a) if dtype is None else cast(a, dtype)
     if name == "log_sum":
         return cumlogsumexp(x, axis=axis)
     found = cumlogsumexp(ew.mul(x, constant(LN2, x)), axis=axis)

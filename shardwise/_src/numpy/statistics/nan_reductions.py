@@ -37,23 +37,12 @@ def _worst(dtype: Any, name: str) -> Any:
 
 
 @fused_optional
-def _skipping(
-    a: Any,
-    initial: Any = None,
-    where: Any = None,
-    *,
-    name: str,
-    axis: AnyAxis,
-    dtype: Any,
-    keepdims: bool,
-) -> Any:
+def _skipping(a: Any, initial: Any = None, where: Any = None, *, name: str, **how: Any) -> Any:
     real = numbers(a)
     if real is None or name not in ("max", "min"):
-        return reduced(a, initial, both(where, real), name, axis, dtype, keepdims)
-    t = type_of(a)
-    out = reduced(
-        ew.where(real, a, _worst(t.dtype, name)), initial, where, name, axis, dtype, keepdims
-    )
+        return reduced(a, initial, both(where, real), name, **how)
+    t, axis, keepdims = type_of(a), how["axis"], how["keepdims"]
+    out = reduced(ew.where(real, a, _worst(t.dtype, name)), initial, where, name, **how)
     if initial is not None:
         return out
     axes = reduced_axes(axis, t.ndim)

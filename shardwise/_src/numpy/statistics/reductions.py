@@ -167,18 +167,8 @@ def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
 
 
 @fused_optional
-def _masked(
-    a: Any,
-    initial: Any = None,
-    where: Any = None,
-    *,
-    name: str,
-    axis: AnyAxis,
-    dtype: Any,
-    keepdims: bool,
-    promote_integers: bool,
-) -> Any:
-    return reduced(a, initial, where, name, axis, dtype, keepdims, promote_integers)
+def _masked(a: Any, initial: Any = None, where: Any = None, **how: Any) -> Any:
+    return reduced(a, initial, where, **how)
 
 
 def _kernel(name: str) -> Callable[..., Any]:
@@ -216,16 +206,8 @@ def _reduce(
             return _KERNELS[name](a) if axis is None else _KERNELS[name](a, axis)
         return _KERNELS[name](a, axis, dtype, keepdims, promote_integers)
     reject_out(name, out)
-    return _masked(
-        a,
-        initial,
-        where,
-        name=name,
-        axis=axis,
-        dtype=dtype,
-        keepdims=keepdims,
-        promote_integers=promote_integers,
-    )
+    how = {"axis": axis, "dtype": dtype, "keepdims": keepdims, "promote_integers": promote_integers}
+    return _masked(a, initial, where, name=name, **how)
 
 
 # -- sums and products --

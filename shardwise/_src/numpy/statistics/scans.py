@@ -135,10 +135,15 @@ def _diff(a: Any, prepend: Any = None, append: Any = None, *, n: int, axis: int)
     x = concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
     op = ew.ne if is_bool(type_of(x).dtype) else ew.sub
     for _ in range(n):
-        size = type_of(x).shape[axis]
-        low = slice_in_dim(x, 0, max(size - 1, 0), axis)
-        x = op(slice_in_dim(x, min(1, size), size, axis), low)
+        x = _steps(x, axis, op)
     return x
+
+
+def _steps(x: Any, axis: int, op: Any) -> Any:
+    """`op` of each element along `axis` but the first, and the one before it."""
+    n = type_of(x).shape[axis]
+    low = slice_in_dim(x, 0, max(n - 1, 0), axis)
+    return op(slice_in_dim(x, min(1, n), n, axis), low)
 
 
 def _edge(x: Any, shape: tuple, axis: int) -> Any:
@@ -169,8 +174,7 @@ def diff(
 def _ediff1d(ary: Any, end: Any = None, begin: Any = None) -> Any:
     t = type_of(ary)
     flat = reshape(ary, shape=(t.size,))
-    low = slice_in_dim(flat, 0, max(t.size - 1, 0), 0)
-    parts = [ew.sub(slice_in_dim(flat, min(1, t.size), t.size, 0), low)]
+    parts = [_steps(flat, 0, ew.sub)]
     if end is not None:
         parts.append(_flat(end, t.dtype))
     if begin is not None:
@@ -199,23 +203,17 @@ def _trapezoid(*arrays: Any, axis: int, has_x: bool) -> Any:
     t = type_of(first)
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
-
-    def steps(y: Any, at: int, op: Any) -> Any:
-        size = type_of(y).shape[at]
-        return op(slice_in_dim(y, 1, size, at), slice_in_dim(y, 0, size - 1, at))
-
     if n == 0:
         return add_up(first, (axis,), t.dtype)
-    sums = steps(first, axis, ew.add)
+    sums = _steps(first, axis, ew.add)
     if has_x:
         rank = type_of(second).ndim
-        width = steps(second, 0 if rank == 1 else canonical_axis(axis - t.ndim, rank), ew.sub)
+        width = _steps(second, 0 if rank == 1 else canonical_axis(axis - t.ndim, rank), ew.sub)
         if rank == 1:
             width = reshape(width, shape=tuple(n - 1 if i == axis else 1 for i in range(t.ndim)))
         sums = ew.mul(*broadcast(sums, width))
-        total = add_up(sums, (axis,), t.dtype)
-    else:
-        total = add_up(sums, (axis,), t.dtype)
+    total = add_up(sums, (axis,), t.dtype)
+    if not has_x:
         total = ew.mul(*broadcast(total, second))
     return ew.mul(total, np.asarray(0.5).astype(t.dtype)[()])
 

@@ -202,37 +202,21 @@ def _gather_batch(
     op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, slice_sizes: tuple, **p: Any
 ) -> tuple[Any, int]:
     (x, indices), (dx, di) = args, ds
-    dims = dimension_numbers
+    offset, collapsed, places, along, paired = dimension_numbers
+    offset = shifted(offset)
+    if dx is not None:
+        x = move_axis(x, dx, 0)
+        collapsed, places, along = shifted(collapsed), shifted(places), shifted(along)
+    if di is not None:
+        indices, paired = move_axis(indices, di, 0), shifted(paired)
     if dx is None:  # one more dimension of index vectors
-        new = dims._replace(
-            offset_dims=shifted(dims.offset_dims),
-            start_indices_batching_dims=shifted(dims.start_indices_batching_dims),
-        )
-        indices = move_axis(indices, di, 0)
         p = {**p, "indices_are_sorted": False, "unique_indices": False}
-        return gather(x, indices, dimension_numbers=new, slice_sizes=slice_sizes, **p), 0
-    operand = {
-        "collapsed_slice_dims": shifted(dims.collapsed_slice_dims),
-        "start_index_map": shifted(dims.start_index_map),
-    }
-    x = move_axis(x, dx, 0)
-    if di is None:  # one more dimension in each window, in full
-        new = dims._replace(
-            offset_dims=(0, *shifted(dims.offset_dims)),
-            operand_batching_dims=shifted(dims.operand_batching_dims),
-            **operand,
-        )
-        sizes = (mapped.size, *slice_sizes)
-        return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
-    new = dims._replace(
-        offset_dims=shifted(dims.offset_dims),
-        operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
-        start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)),
-        **operand,
-    )
-    sizes = (1, *slice_sizes)
-    indices = move_axis(indices, di, 0)
-    return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
+    elif di is None:  # one more dimension in each window, in full
+        offset, slice_sizes = (0, *offset), (mapped.size, *slice_sizes)
+    else:
+        along, paired, slice_sizes = (0, *along), (0, *paired), (1, *slice_sizes)
+    new = GatherDimensionNumbers(offset, collapsed, places, along, paired)
+    return gather(x, indices, dimension_numbers=new, slice_sizes=slice_sizes, **p), 0
 
 
 gather = Op(
@@ -256,19 +240,13 @@ def _scatter_batch(
 ) -> tuple[Any, int]:
     size, (window, inserted, places, along, paired) = mapped.size, dimension_numbers
     x, updates = batch_first(size, args[0], ds[0]), batch_first(size, args[2], ds[2])
+    indices, window, along = args[1], shifted(window), shifted(along)
     if ds[1] is None:  # the windows span the batch dimension
-        new = ScatterDimensionNumbers(
-            (0, *shifted(window)), shifted(inserted), shifted(places), shifted(along), paired
-        )
-        return op(x, args[1], updates, dimension_numbers=new, **p), 0
-    new = ScatterDimensionNumbers(
-        shifted(window),
-        shifted(inserted),
-        shifted(places),
-        (0, *shifted(along)),
-        (0, *shifted(paired)),
-    )
-    indices = batch_first(size, args[1], ds[1])
+        window = (0, *window)
+    else:
+        indices = batch_first(size, indices, ds[1])
+        along, paired = (0, *along), (0, *shifted(paired))
+    new = ScatterDimensionNumbers(window, shifted(inserted), shifted(places), along, paired)
     return op(x, indices, updates, dimension_numbers=new, **p), 0
 
 

@@ -37,7 +37,14 @@ from shardwise._src.ops.linalg.lapack_kernels import (
 from shardwise._src.ops.linalg.lu import lu, solve
 from shardwise._src.ops.linalg.qr import geqrf
 from shardwise._src.ops.linalg.spectral import svd
-from shardwise._src.ops.linalg.triangular import INT32, adjoint, conjugate, product, turned
+from shardwise._src.ops.linalg.triangular import (
+    INT32,
+    adjoint,
+    conjugate,
+    product,
+    rows_and_columns,
+    turned,
+)
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.reduce import reduce_max, reduce_prod
 from shardwise._src.ops.shape import pad
@@ -125,10 +132,7 @@ def _all_but_two(s: Any) -> Any:
     n, axis = t.shape[-1], t.ndim - 1
     before = _exclusive(s, axis, False)
     after = _exclusive(s, axis, True)
-    shape = (*t.shape, n)
-    row = iota(dtype=INT32, shape=shape, dimension=axis)
-    column = iota(dtype=INT32, shape=shape, dimension=axis + 1)
-    upper = ew.lt(row, column)
+    upper = ew.lt(*rows_and_columns((*t.shape, n)))
     later = where(upper, rows_of(s, n), lit(1, s))
     between = _exclusive(later, axis + 1, False)  # from after the row to before the column
     found = ew.mul(ew.mul(columns_of(before, n), between), rows_of(after, n))

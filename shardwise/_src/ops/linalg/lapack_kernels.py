@@ -18,9 +18,14 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.linalg.triangular import INT32, adjoint, check_matrices, left_to_partitioner
+from shardwise._src.ops.linalg.triangular import (
+    INT32,
+    adjoint,
+    check_matrices,
+    left_to_partitioner,
+    rows_and_columns,
+)
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.rules import linear_jvp
@@ -219,11 +224,7 @@ def real(x: Any) -> Any:
 
 def on_diagonal(shape: tuple[int, ...]) -> Any:
     """Whether an element of matrices is on the diagonal."""
-    n = len(shape)
-    return ew.eq(
-        iota(dtype=INT32, shape=shape, dimension=n - 2),
-        iota(dtype=INT32, shape=shape, dimension=n - 1),
-    )
+    return ew.eq(*rows_and_columns(shape))
 
 
 def eye(shape: tuple[int, ...], dtype: Any) -> Any:

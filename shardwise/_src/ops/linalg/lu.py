@@ -30,6 +30,7 @@ from shardwise._src.ops.linalg.triangular import (
     conjugate,
     for_one_matrix,
     product,
+    rows_and_columns,
     triangle,
     triangular_solve,
     turned,
@@ -152,9 +153,7 @@ def square_factors(factors: Any) -> tuple[Any, Any]:
     lower = ew.add(lower, eye(type_of(lower).shape, t.dtype))
     upper = _padded(triangle(slice_in_dim(factors, 0, k, axes[0]), False), n - k, 0)
     if n > k:
-        shape = type_of(upper).shape
-        row = iota(dtype=INT32, shape=shape, dimension=axes[0])
-        column = iota(dtype=INT32, shape=shape, dimension=axes[1])
+        row, column = rows_and_columns(type_of(upper).shape)
         new = ew.bitwise_and(ew.eq(row, column), ew.ge(row, lit(k, row)))
         upper = select_n(new, upper, lit(1, upper))
     return lower, upper

@@ -48,10 +48,6 @@ geqrf = matrix_op(
 )
 
 
-def _geqp3_results(x: ArrayType) -> list:
-    return [*_reflections(x), (x.shape[1:], INT32)]
-
-
 def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     on_cpu(op, e)
     (t,), (a, taus, order) = ins, outs
@@ -69,7 +65,9 @@ def _less_one(x: Any) -> Any:
     return ew.sub(x, lit(1, x))
 
 
-geqp3 = matrix_op("geqp3", (2,), results=_geqp3_results, lower=_geqp3_lower)
+geqp3 = matrix_op(
+    "geqp3", (2,), results=lambda x: [*_reflections(x), (x.shape[1:], INT32)], lower=_geqp3_lower
+)
 
 # -- products of reflections --
 
@@ -178,7 +176,7 @@ def _qr_jvp(
             dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)), dimension=columns
         )
     if full_matrices and m > n:
-        dq = concatenate(dq, _rest_of_change(q, left, dq), dimension=columns)
+        dq = concatenate(dq, _rest_of_change(left, dq), dimension=columns)
         config = (*[(0, 0, 0)] * rows, (0, m - n, 0), (0, 0, 0))
         dr = pad(dr, lit(0, dr), padding_config=config)
     return [q, r, *order], [dq, dr, *[None for _ in order]]
@@ -199,7 +197,7 @@ def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
     return dq, product(ew.sub(inner, turn), r)
 
 
-def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
+def _rest_of_change(left: Any, dq: Any) -> Any:
     """The change of the other columns of a full q.
 
     q is I - v t vᴴ with reflections v, whose upper rows are a square v₁ and the lower ones v₂.

@@ -234,14 +234,12 @@ def _eig_jvp(
     if not (left or right):
         return [w], [reduce_sum(ew.mul(solve(v, dx), turned(v)), axes=(type_of(v).ndim - 1,))]
     dw, dv = _eig_change(w, v, dx)
-    found, changes = [w], [dw]
+    changes = [dw]
     if left:
-        found.append(outs[1])
         changes.append(_eig_change(conjugate(w), outs[1], adjoint(dx))[1])
     if right:
-        found.append(v)
-        changes.append(dv)
-    return found, changes
+        return outs, [*changes, dv]
+    return outs[:-1], changes
 
 
 def _eig_change(w: Any, v: Any, dx: Any) -> tuple[Any, Any]:

@@ -73,11 +73,15 @@ def product(a: Any, b: Any) -> Any:
     return dot(a, b, (((n - 1,), (n - 2,)), (batch, batch)), Precision.HIGHEST)
 
 
+def rows_and_columns(shape: tuple[int, ...]) -> list[Any]:
+    """The row and the column of each element of matrices."""
+    n = len(shape)
+    return [iota(dtype=INT32, shape=shape, dimension=d) for d in (n - 2, n - 1)]
+
+
 def triangle(x: Any, lower: bool, strict: bool = False) -> Any:
     """The matrix with zeros outside a triangle; strict: on its diagonal, too."""
-    shape = type_of(x).shape
-    n = len(shape)
-    row, column = (iota(dtype=INT32, shape=shape, dimension=d) for d in (n - 2, n - 1))
+    row, column = rows_and_columns(type_of(x).shape)
     if not lower:
         row, column = column, row
     keep = ew.gt(row, column) if strict else ew.ge(row, column)
@@ -201,3 +205,8 @@ triangular_solve = Op(
     transpose=_transpose,
     batch=_batch,
 )
+
+
+def solve_triangle(a: Any, b: Any, lower: bool, form: str = "N") -> Any:
+    """The solution x of a x = b, of aᵀ x = b (form "T"), or of aᴴ x = b ("C")."""
+    return triangular_solve(a, b, left_side=True, lower=lower, form=form, unit_diagonal=False)

@@ -173,15 +173,11 @@ def _seed_type(op: Op, seeds: ArrayType, *, dtype: KeyDType) -> ArrayType:
     return array_type(seeds.shape, dtype)
 
 
-def _seed_lower(op: Op, e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDType) -> str:
-    return e.via(generator(dtype).seed, ins, seeds)[0]
-
-
 random_seed = _key_op(
     "random_seed",
     type_rule=_seed_type,
     dims=elementwise_dims,
-    lower=_seed_lower,
+    lower=lambda op, e, ins, outs, seeds, *, dtype: e.via(generator(dtype).seed, ins, seeds)[0],
     batch=batch_in_place,
 )
 
@@ -299,21 +295,20 @@ random_bits = _key_op(
 )
 
 
-# -- with the values of the flags --
+# -- in the form that the flag `threefry_partitionable` selects --
+
+
+def drawing_form() -> dict[str, bool]:
+    """The parameters of an op that draws."""
+    return {} if threefry_partitionable.value else {"partitionable": False}
 
 
 def split_keys(keys: Any, shape: tuple[int, ...]) -> Any:
-    """`random_split`, in the form that the flag `threefry_partitionable` selects."""
-    if threefry_partitionable.value:
-        return random_split(keys, shape=shape)
-    return random_split(keys, shape=shape, partitionable=False)
+    return random_split(keys, shape=shape, **drawing_form())
 
 
 def draw_bits(keys: Any, shape: tuple[int, ...], width: int) -> Any:
-    """`random_bits`, in the form that the flag `threefry_partitionable` selects."""
-    if threefry_partitionable.value:
-        return random_bits(keys, shape=shape, bit_width=width)
-    return random_bits(keys, shape=shape, bit_width=width, partitionable=False)
+    return random_bits(keys, shape=shape, bit_width=width, **drawing_form())
 
 
 # -- from bits to floats --

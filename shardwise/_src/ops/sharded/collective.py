@@ -36,7 +36,7 @@ from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
 from shardwise._src.ops.indexing.rows import rows
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
-from shardwise._src.ops.rules import linear_dims, linear_jvp
+from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharded import exchange
 from shardwise._src.ops.sharded.exchange import Groups, is_even, span
@@ -52,13 +52,7 @@ INT32 = np.dtype("int32")
 
 
 def collective(
-    name: str,
-    *,
-    type_rule: Callable,
-    dims: Callable,
-    alone: Callable,
-    positions: Sequence[str] = (),
-    **rules: Any,
+    name: str, *, type_rule: Callable, alone: Callable, positions: Sequence[str] = (), **rules: Any
 ) -> Op:
     """An op with one operand.
 
@@ -67,6 +61,11 @@ def collective(
                of the axes before and after it; None if there are none.
     positions: the parameters that are dimensions of the operand.
     """
+
+    def dims(op: Op, x: ArrayType, **p: Any) -> Dims:
+        kept = along(x, [p[name] for name in positions])
+        return Dims((kept,), (kept,), linear=((0,),))
+
     fields = {
         "type_rule": type_rule,
         "dims": dims,
@@ -179,7 +178,6 @@ def _reduction(
     taken_apart = _batch(alone, ())
     fields = {
         "type_rule": type_rule,
-        "dims": linear_dims((0,)),
         "alone": alone,
         "batch": batch,
         "varies": _the_same,
@@ -260,11 +258,6 @@ def _gather_type(
     return array_type((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
 
 
-def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
-    kept = along(x, (axis,))
-    return Dims((kept,), (kept,), linear=((0,),))
-
-
 def _gather_alone(
     x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool, **_: Any
 ) -> tuple[Any, None]:
@@ -298,7 +291,6 @@ def _own_part(x: Any, axis: int, names: tuple, sizes: tuple) -> Any:
 all_gather = collective(
     "all_gather",
     type_rule=_gather_type,
-    dims=_axis_dims,
     alone=_gather_alone,
     positions=("axis",),
     transpose=_gather_transpose,
@@ -337,17 +329,12 @@ def _scatter_alone(
     return (reduce_scatter(x, axis=axis + 1, **after) if after else x), axis
 
 
-def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
-    return [all_gather(ct, invariant=False, **p)]
-
-
 reduce_scatter = collective(
     "reduce_scatter",
     type_rule=_scatter_type,
-    dims=_axis_dims,
     alone=_scatter_alone,
     positions=("axis",),
-    transpose=_scatter_transpose,
+    transpose=lambda op, ct, x, **p: [all_gather(ct, invariant=False, **p)],
     elements=Elements.COMPUTED,
     lower=exchange.reduce_scatter,
     needs_fusion=True,
@@ -364,11 +351,6 @@ def _exchange_type(
     shape[split] = _part("all_to_all", x, split, parts)
     shape[concat] *= parts
     return array_type(tuple(shape), x.dtype, x.weak_type)
-
-
-def _exchange_dims(op: Op, x: ArrayType, *, split: int, concat: int, **p: Any) -> Dims:
-    kept = along(x, (split, concat))
-    return Dims((kept,), (kept,), linear=((0,),))
 
 
 def _exchange_alone(
@@ -403,7 +385,6 @@ def _exchange_transpose(op: Op, ct: Any, x: Any, *, split: int, concat: int, **p
 all_to_all = collective(
     "all_to_all",
     type_rule=_exchange_type,
-    dims=_exchange_dims,
     alone=_exchange_alone,
     positions=("split", "concat"),
     transpose=_exchange_transpose,
@@ -455,7 +436,6 @@ def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> lis
 ppermute = collective(
     "ppermute",
     type_rule=_shape_kept,
-    dims=linear_dims((0,)),
     alone=_permute_alone,
     transpose=_permute_transpose,
     lower=exchange.permute,
@@ -494,7 +474,6 @@ def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
 pbroadcast = collective(
     "pbroadcast",
     type_rule=_shape_kept,
-    dims=linear_dims((0,)),
     alone=_broadcast_alone,
     transpose=_broadcast_transpose,
     lower=_broadcast_lower,

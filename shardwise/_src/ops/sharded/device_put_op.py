@@ -12,23 +12,10 @@ from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.sharded.sharding_ops import with_dim
-from shardwise._src.types.array_type import ArrayType, with_sharding
+from shardwise._src.ops.sharded.sharding_ops import lower_over, type_over, with_dim
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
-
-
-def _type(op: Op, x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
-    sharding.shard_shape(x.shape)  # raises if the rank does not fit
-    return with_sharding(x, sharding)
-
-
-def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, src: Any) -> str:
-    if e.devices == 1:
-        return x
-    held = e.sharding(sharding, ins[0].ndim)
-    return e.constraint(x, held, ins[0])
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tuple[Any, Any]:
@@ -85,8 +72,8 @@ def placed_over(target: Any, own: Any) -> Any:
 
 device_put = Op(
     "device_put",
-    type_rule=_type,
-    lower=_lower,
+    type_rule=type_over,
+    lower=lower_over,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,

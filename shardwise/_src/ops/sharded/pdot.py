@@ -38,14 +38,6 @@ def _type(op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p
     return type_of_product(op, x, y, **p)
 
 
-def _dims(op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p: Any) -> Any:
-    return dims_of_product(op, x, y, **p)
-
-
-def _varies(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
-    return varying.difference(names)
-
-
 def _apart(x: Any, y: Any, names: tuple, sizes: tuple, **p: Any) -> Any:
     return psum(dot_general(x, y, **p), names=names, sizes=sizes, groups=None)
 
@@ -74,19 +66,19 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int 
         x = reduce_sum(x, axes=(dx,))
     elif dy is not None:
         y = reduce_sum(y, axes=(dy,))
-    numbers = ((xc, yc), (xb, yb))
-    if left["names"]:
-        out = pdot(x, y, dimension_numbers=numbers, **left, **p)
-    else:
-        out = dot_general(x, y, dimension_numbers=numbers, **p)
+    out = _product(x, y, **left, dimension_numbers=((xc, yc), (xb, yb)), **p)
     return (mul(out, lit(mapped.size, out)) if dx is None and dy is None else out), None
+
+
+def _product(x: Any, y: Any, names: tuple, sizes: tuple, **p: Any) -> Any:
+    return pdot(x, y, names=names, sizes=sizes, **p) if names else dot_general(x, y, **p)
 
 
 pdot = Op(
     "pdot",
     type_rule=_type,
-    dims=_dims,
-    varies=_varies,
+    dims=lambda op, x, y, *, names, sizes, **p: dims_of_product(op, x, y, **p),
+    varies=lambda op, varying, *, names, **p: varying.difference(names),
     lower=lambda op, e, ins, outs, *xs, **p: e.via(_apart, ins, *xs, **p)[0],
     jvp=jvp_of_product,
     transpose=_transpose,
@@ -109,8 +101,5 @@ def sum_of_products(
         "precision": precision,
         "preferred_element_type": preferred,
     }
-    if names:
-        out = pdot(x, y, names=names, sizes=sizes, **how)
-    else:
-        out = dot_general(x, y, **how)
+    out = _product(x, y, names, sizes, **how)
     return ne(out, lit(0, out)) if of_bools else out

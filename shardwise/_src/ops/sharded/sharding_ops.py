@@ -30,19 +30,20 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
 from shardwise._src.types.tiling import Tiling
 
 
-def _type(op: Op, x: ArrayType, *, sharding: Any) -> ArrayType:
+def type_over(op: Op, x: ArrayType, *, sharding: Any, **p: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises if rank or sizes do not fit
     return with_sharding(x, sharding)
+
+
+def lower_over(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, **p: Any) -> str:
+    return x if e.devices == 1 else e.constraint(x, e.sharding(sharding, ins[0].ndim), ins[0])
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
     kind = kind_of(sharding)
     if kind is not None:
         x = in_memory(e, x, ins[0], kind)
-    if e.devices == 1:
-        return x
-    held = e.sharding(sharding, ins[0].ndim)
-    return e.constraint(x, held, ins[0])
+    return lower_over(op, e, ins, outs, x, sharding=sharding)
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
@@ -69,7 +70,7 @@ sharding_constraint = Op(
     "sharding_constraint",
     shardings=("sharding",),
     elements=Elements.MOVED,
-    type_rule=_type,
+    type_rule=type_over,
     dims=elementwise_dims,
     lower=_lower,
     jvp=linear_jvp,

@@ -15,16 +15,10 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.rules import batch_in_place, linear_dims, linear_jvp, same_value
-from shardwise._src.types.array_type import ArrayType
-
-
-def _type(op: Op, x: ArrayType, *, names: tuple) -> ArrayType:
-    return x.update(varying=x.varying.union(names))
-
 
 pcast = Op(
     "pcast",
-    type_rule=_type,
+    type_rule=lambda op, x, *, names: x.update(varying=x.varying.union(names)),
     dims=linear_dims((0,)),
     lower=same_value,
     jvp=linear_jvp,
