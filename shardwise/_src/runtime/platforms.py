@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.caches import cached
@@ -81,7 +82,7 @@ class Platform:
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
 
 
-def _make_cpu() -> Any:
+def _make_cpu() -> _jax.Client:
     count = num_cpu_devices.value
     made = xc.make_cpu_client(
         asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
