@@ -159,8 +159,8 @@ def _installed(name: str) -> Iterator[Platform]:
         platform = found if isinstance(found, Platform) else found()
         if not isinstance(platform, Platform):
             raise TypeError(
-                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a Platform, "
-                f"or a function that returns one; got {type(platform).__name__}."
+                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a "
+                f"Platform, or a function that returns one; got {type(platform).__name__}."
             )
         yield platform
 
