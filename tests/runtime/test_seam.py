@@ -8,13 +8,18 @@ their range: `_jax.batched_copy_to_host_async  # >=0.11`. To rewrite it and reta
 
 Names are read from the source: imports, attributes of imported names, aliases of these, and
 `getattr` or `hasattr` with a literal. Methods of objects are not detected.
+
+The stubs in `typings/jaxlib` declare the listed names, and the attributes of their objects that the
+library uses: no others, and all exist in the installed jaxlib. A line of a stub may end in a range,
+too; `# getattr` marks an attribute whose name the library computes.
 """
 
 import ast
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,6 +29,7 @@ from packaging.version import Version
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE.parent.parent / "shardwise" / "_src" / "runtime"
 GOLDEN = HERE / "seam_names.txt"
+STUBS = HERE.parent.parent / "typings" / "jaxlib"
 UPDATE = "SHARDWISE_UPDATE_GOLDENS"
 
 
@@ -146,6 +152,79 @@ def exists(name: str) -> bool:
     return True
 
 
+# ------------------------------------------------------------------------------------ the stubs
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A name in a stub, or an attribute of a class in one.
+
+    line: the first line of the declaration.
+    origins: names that have the same attributes: that of an imported object, and of base classes.
+    """
+
+    line: str
+    origins: tuple[str, ...]
+
+    @property
+    def releases(self) -> str:
+        """The range of releases; empty if all have the name."""
+        found = re.search(r"# ([<>=!][<>=!\d.,]*)$", self.line)
+        return found[1] if found else ""
+
+
+def stubs() -> dict[str, str]:
+    """{dotted name below `jaxlib.`: text}; the name of the package itself is empty."""
+    found = {}
+    for path in sorted(STUBS.rglob("*.pyi")):
+        parts = path.relative_to(STUBS).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path.read_text()
+    return found
+
+
+def declarations(texts: Mapping[str, str]) -> dict[str, Declaration]:
+    """{dotted name: declaration} of stubs."""
+    found = {module: Declaration("", ()) for module in texts if module}
+    for module, text in texts.items():
+        full = f"jaxlib.{module}".removesuffix(".")
+        is_package = any(other.startswith(f"{module}.") for other in texts) or not module
+        scope = _bindings(ast.parse(text), full, is_package)
+        waiting = [(module, node) for node in ast.parse(text).body]
+        for owner, node in waiting:
+            for name, named in _declared_by(node):
+                path = f"{owner}.{name}".removeprefix(".")
+                places = [scope.get(other, f"{full}.{other}") for other in named]
+                origins = tuple(place.removeprefix("jaxlib.") for place in places)
+                found[path] = Declaration(text.splitlines()[node.lineno - 1], origins)
+                if isinstance(node, ast.ClassDef):
+                    waiting += [(path, inner) for inner in node.body]
+    return found
+
+
+def _declared_by(node: ast.stmt) -> Iterator[tuple[str, list[str]]]:
+    """The names that a statement of a stub declares, and the local names of their origins."""
+    match node:
+        case ast.ClassDef(name=name, bases=bases):
+            yield name, [base.id for base in bases if isinstance(base, ast.Name)]
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other)):
+            yield name, [other]
+        case ast.FunctionDef(name=name):
+            yield name, []
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            yield name, []
+        case ast.ImportFrom(names=names):  # `import A as A` declares A
+            yield from [(alias.name, [alias.name]) for alias in names if alias.asname == alias.name]
+
+
+def is_declared(name: str, declared: Mapping[str, Declaration]) -> bool:
+    """Whether a dotted name is declared, maybe as an attribute of an owner's origins."""
+    if name in declared:
+        return True
+    owners = [o for o in declared if name.startswith(o + ".")]
+    pairs = [(place, o) for o in owners for place in declared[o].origins if place != o]
+    return any(is_declared(place + name.removeprefix(o), declared) for place, o in pairs)
+
+
 # --------------------------------------------------------------------------------------- tests
 
 
@@ -164,15 +243,77 @@ def test_the_list_is_sorted():
 
 
 def test_the_installed_jaxlib_has_the_listed_names():
+    assert_exist(read_golden())
+
+
+def assert_exist(names: Mapping[str, str]) -> None:
+    """Asserts that the installed jaxlib has names, {name: range of releases}."""
     version = Version(importlib.import_module("jaxlib.version").__version__)
     wrong = []
-    for name, releases in read_golden().items():
+    for name, releases in names.items():
         expected, found = version in SpecifierSet(releases), exists(name)
         if expected and not found:
             wrong.append(f"{name} is missing; if others have it, give their range: {name}  # >=…")
         if found and not expected:
             wrong.append(f"{name} is there, though the list says {releases}")
     assert not wrong, f"jaxlib {version}:\n" + "\n".join(wrong)
+
+
+def test_the_stubs_declare_the_listed_names():
+    declared = declarations(stubs())
+    missing = [n for n in read_golden() if not is_declared(n.removesuffix(".__doc__"), declared)]
+    assert not missing, "declare in typings/jaxlib"
+    listed = read_golden()
+    ranges = {n: d.releases for n, d in declared.items() if n in listed}
+    assert ranges == {n: listed[n] for n in ranges}
+
+
+def test_the_installed_jaxlib_has_what_the_stubs_declare():
+    assert_exist({name: d.releases for name, d in declarations(stubs()).items()})
+
+
+def test_the_stubs_declare_only_what_is_used():
+    texts, listed = stubs(), read_golden()
+    nodes = [node for text in texts.values() for node in ast.walk(ast.parse(text))]
+    types = {node.id for node in nodes if isinstance(node, ast.Name)}
+    types |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    sources = [path.read_text() for path in RUNTIME.parent.rglob("*.py")]
+    words = {word for text in sources for word in re.findall(r"\w+", text)}
+    unused = []
+    for name, declared in declarations(texts).items():
+        owner, _, last = name.rpartition(".")
+        if any(n == name or n.startswith(name + ".") for n in listed):
+            continue
+        if owner in texts:
+            is_used = name in texts or last in types
+        else:  # an attribute of a class
+            is_used = last in words or "# getattr" in declared.line or last.startswith("__")
+        if not is_used:
+            unused.append(name)
+    assert not unused, "remove from typings/jaxlib"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("class A:\n    x: int  # >=0.11\n    def f(self): ...", {"A": "", "A.x": ">=0.11", "A.f": ""}),
+        ("from .b import B as B\nfrom .b import C", {"B": ""}),
+        ("class A(Enum):\n    ONE = ...  # getattr", {"A": "", "A.ONE": ""}),
+    ],
+)  # fmt: skip
+def test_declarations_are_read_with_their_ranges(text, names):
+    found = {name: d.releases for name, d in declarations({"": text}).items()}
+    assert found == names
+
+
+def test_attributes_are_found_at_their_origin():
+    declared = declarations({
+        "a": "from .b import B as B\nclass A(B):\n    T = C\nclass C:\n    ONE = ...",
+        "b": "class B:\n    x: int",
+    })  # fmt: skip
+    names = ["a", "a.A", "a.B.x", "a.A.x", "a.A.T", "a.A.T.ONE", "b.B.x"]
+    assert all(is_declared(name, declared) for name in names)
+    assert not any(is_declared(name, declared) for name in ["c", "a.D", "a.A.y", "a.A.T.TWO"])
 
 
 @pytest.mark.parametrize(

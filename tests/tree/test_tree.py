@@ -314,6 +314,19 @@ class Fields:
     y: int
 
 
+class Streamed:
+    """A container whose entries are an iterator."""
+
+    def __init__(self, *entries):
+        self.entries = entries
+
+
+for library in (sw, jax):
+    library.tree_util.register_pytree_node(
+        Streamed, lambda s: (iter(s.entries), None), lambda _, entries: Streamed(*entries)
+    )
+
+
 def two(x, y):
     return x
 
@@ -339,6 +352,15 @@ ERRORS = [
         lambda t, u: t.map(two, Point(1, None), Point(1, 2)),
         "tree.map: tree is not a prefix of rest[0]: .y is None in tree and a leaf in rest[0]."
         + NONE_HINT,
+    ),
+    (
+        lambda t, u: t.map(two, [Streamed(1, 2)], [3]),
+        "tree.map: tree is not a prefix of rest[0]: [0] is a Streamed in tree and a leaf in "
+        "rest[0].",
+    ),
+    (
+        lambda t, u: t.map(two, [Streamed(1)], [Streamed(1, 2)]),
+        "tree.map: tree is not a prefix of rest[0]: only rest[0] has [0][<flat index 1>].",
     ),
     (
         lambda t, u: t.map_with_path(two, [[1]], [[1, 2]]),

@@ -1,5 +1,7 @@
-# jaxlib ships no type stubs. This one says that every name exists and is `Any`, so that strict
-# checking of shardwise/runtime is about our own code; tests/runtime/test_seam.py checks the names.
-from typing import Any
-
-def __getattr__(name: str) -> Any: ...
+# The part of jaxlib that shardwise uses, with the types that jaxlib 0.10.2 to 0.12 have in common,
+# as observed; jaxlib itself has no stubs for most of it. tests/runtime/test_seam.py compares these
+# files with the names that the library uses and with the installed release.
+#
+# A name that only some releases have is followed by their range, as in `# >=0.11`. Optional
+# parameters that the library does not pass are omitted.
+__path__: list[str]

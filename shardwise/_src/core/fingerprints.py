@@ -53,6 +53,7 @@ _BUILTINS = frozenset(
 )
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _FREE = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+_UNCHANGED: tuple[type, ...] = (Op, np.dtype, Device)  # their own fingerprints
 _PLAIN = frozenset((bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented)))
 _WRITES = ("IMPORT_", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME")
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
@@ -131,7 +132,7 @@ class _Look:
         make = _MAKERS.get(kind)
         if make is not None:
             return make(self, value)
-        if isinstance(value, Op | np.dtype | Device) or _is_type_of_ours(kind):
+        if isinstance(value, _UNCHANGED) or _is_type_of_ours(kind):
             return value
         if isinstance(value, np.generic):
             return self.scalar(value)

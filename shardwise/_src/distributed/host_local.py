@@ -12,6 +12,7 @@ only cast the types of its values: if a shape would change, the op cannot be com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, sharding: NamedSharding) -> list[Any]
     return [(to_local if op is to_global else to_global)(ct, sharding=sharding)]
 
 
-def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
+def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Array:
     before, after = _sides(op, params["sharding"])
     with eval_context():
         x = transfer.relayout(transfer.move(args[0], before), None)

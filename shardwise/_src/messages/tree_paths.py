@@ -128,9 +128,10 @@ def _differences(a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None) 
         yield path, f"{_a(a)} with {brief(mine[1])}", f"one with {brief(theirs[1])}"
 
 
-def _entries(x: Any, parts: Any) -> dict[str, Any]:
-    names = [str(s) for s in steps(x)] or [f"[{i}]" for i in range(len(parts[0]))]
-    return dict(zip(names, parts[0], strict=True))
+def _entries(x: Any, parts: tuple[Iterable[Any], Any]) -> dict[str, Any]:
+    entries = list(parts[0])
+    names = [str(s) for s in steps(x)] or [f"[{i}]" for i in range(len(entries))]
+    return dict(zip(names, entries, strict=True))
 
 
 def _kind(x: Any) -> str:
@@ -139,9 +140,9 @@ def _kind(x: Any) -> str:
     parts, kind = flatten_one_level(x), type(x).__name__
     if parts is None:
         return "a leaf"
-    count = len(parts[0])
     if not isinstance(x, list | tuple | dict):
         return _a(x)
+    count = len(list(parts[0]))
     return f"{_a(x)} of {count}" if count else f"an empty {kind}"
 
 

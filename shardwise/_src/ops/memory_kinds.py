@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.lazy import public
@@ -64,7 +65,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, space: Space) -> list[Any]:
     return [to_memory(ct, space=back)]
 
 
-def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     (x,), space = args, params["space"]
     return eval_trace().place(x, space.over(x.sharding))
 

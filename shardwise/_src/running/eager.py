@@ -263,7 +263,7 @@ class Eager(Interpreter, Indexing):
 
     # -- cache misses --
 
-    def _run_user_code(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         with current().under(self).entered():
             return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (not None here)
 

@@ -20,25 +20,25 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.runtime import forks, guards, processes
 from shardwise._src.runtime import platforms as registry
 
-JAXLIB_VERSION: str = _version.__version__
+JAXLIB_VERSION = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
 RuntimeFailure = _jax.JaxRuntimeError
 Device = _jax.Device
 Client = _jax.Client
 
 _lock = threading.RLock()
-_clients: dict[str, Any] = {}
+_clients: dict[str, Client] = {}
 _failures: dict[str, str] = {}
 # Called before devices are started: `distributed.launched` joins other processes.
 before_start: Callable[[], None] | None = None
 
 
-def started() -> Mapping[str, Any]:
+def started() -> Mapping[str, Client]:
     """A live view of the clients, by platform."""
     return MappingProxyType(_clients)
 
 
-def client(platform: str | None = None) -> Any:
+def client(platform: str | None = None) -> Client:
     """The client of a platform, made on first use; without a platform, the default one."""
     if platform is None:
         return _default_client()
@@ -67,7 +67,7 @@ def client(platform: str | None = None) -> Any:
 
 
 @functools.cache
-def _default_client() -> Any:
+def _default_client() -> Client:
     wanted = platforms.value
     if wanted:
         return client(wanted.split(",")[0].strip())
@@ -77,7 +77,7 @@ def _default_client() -> Any:
 guards.follow()
 
 
-def clients() -> dict[str, Any]:
+def clients() -> dict[str, Client]:
     """The started clients, by platform name."""
     return dict(_clients)
 
@@ -116,11 +116,11 @@ num_cpu_devices.guard = _only_before_start(num_cpu_devices)
 platforms.guard = _only_before_start(platforms)
 
 
-def devices(platform: str | None = None) -> list[Any]:
+def devices(platform: str | None = None) -> list[Device]:
     return client(platform).devices()
 
 
-def local_devices(platform: str | None = None) -> list[Any]:
+def local_devices(platform: str | None = None) -> list[Device]:
     return client(platform).local_devices()
 
 
@@ -128,13 +128,13 @@ def process_index(platform: str | None = None) -> int:
     return client(platform).process_index()
 
 
-def _reduced(device: Any) -> tuple[Any, ...]:
+def _reduced(device: Device) -> tuple[Any, ...]:
     if device.client not in _clients.values():
         raise TypeError(f"cannot pickle the device {device}: another library started it.")
     return reduced("device", registry.platform_of(device).name, device.id)
 
 
-def _device(platform: str, number: int) -> Any:
+def _device(platform: str, number: int) -> Device:
     """The device that a pickle names; the process that reads it must have such a device."""
     known = _numbered(client(platform))
     if number not in known:
@@ -146,7 +146,7 @@ def _device(platform: str, number: int) -> Any:
 
 
 @cached(4)
-def _numbered(client: Any) -> dict[int, Any]:
+def _numbered(client: Client) -> dict[int, Device]:
     return {device.id: device for device in client.devices()}
 
 
@@ -154,10 +154,10 @@ copyreg.pickle(Device, _reduced)
 read_by("device", _device)
 
 
-_their_live_buffers: Any = Device.live_buffers
+_their_live_buffers = Device.live_buffers
 
 
-def _live_buffers(device: Any) -> Any:
+def _live_buffers(device: Device) -> list[Any]:
     """`Device.live_buffers`, which is unchanged for devices of other clients."""
     if all(client is not device.client for client in _clients.values()):
         return _their_live_buffers(device)

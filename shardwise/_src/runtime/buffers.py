@@ -29,8 +29,12 @@ _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def put(
-    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
-) -> Any:
+    aval: Any,
+    placement: _jax.GSPMDSharding,
+    shards: Sequence[np.ndarray],
+    on: Sequence[_jax.Device],
+    apart: bool = False,
+) -> _jax.ArrayImpl:
     """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
 
     The bytes are copied before the call returns: later writes to `shards` have no effect.
@@ -71,25 +75,27 @@ def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.n
     return out
 
 
-def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
+def assemble(
+    aval: Any, placement: _jax.GSPMDSharding, parts: Sequence[_jax.ArrayImpl]
+) -> _jax.ArrayImpl:
     """One raw buffer from single-device raw buffers, in the order of the devices. No copy."""
     parts = list(parts)
     raw = _jax.ArrayImpl(aval, placement, parts, committed=True, _skip_checks=True)
     return _sharing(raw, parts)
 
 
-def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
+def rewrap(raw: _jax.ArrayImpl, aval: Any, placement: _jax.GSPMDSharding) -> _jax.ArrayImpl:
     """The same bytes under another type and placement. No copy."""
     return _sharing(raw._rewrap_with_aval_and_sharding(aval, placement), (raw,))
 
 
-def reorder(raw: Any, placement: Any) -> Any:
+def reorder(raw: _jax.ArrayImpl, placement: _jax.GSPMDSharding) -> _jax.ArrayImpl:
     """The same buffers, with the devices in the order of another placement. No copy."""
     new = _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
     return _sharing(new, (raw,))
 
 
-class Memory(list[Any]):
+class Memory(list[weakref.ref[_jax.ArrayImpl]]):
     """Memory that several raw buffers share: a list of weak references to them.
 
     why: the caller's reason for freeing it, if known.
@@ -101,9 +107,9 @@ class Memory(list[Any]):
     why: object = None
     related: tuple[Memory, ...] = ()
     parts: dict[int, Memory] | None = None
-    views: dict[tuple[Any, Any], Any] | None = None
+    views: dict[tuple[Any, Any], _jax.ArrayImpl] | None = None
 
-    def add(self, raw: Any) -> None:
+    def add(self, raw: _jax.ArrayImpl) -> None:
         if len(self) > 8:
             self[:] = [r for r in self if r() is not None]
         self.append(weakref.ref(raw))
@@ -116,7 +122,7 @@ class Memory(list[Any]):
         for view in (views or {}).values():
             delete(view, why)
 
-    def end(self, raw: Any, why: object) -> None:
+    def end(self, raw: _jax.ArrayImpl, why: object) -> None:
         """Marks the memory as freed together with `raw`, and the other buffers as deleted.
 
         XLA crashes or hangs on a program if an input lacks some shards. The other shards may be in
@@ -132,7 +138,7 @@ class Memory(list[Any]):
                 other.delete()
 
 
-def _throwaway(like: Any) -> Any:
+def _throwaway(like: _jax.ArrayImpl) -> _jax.ArrayImpl:
     """A raw buffer of the same type and sharding as another one, with almost no memory."""
     devices = list(like._sharding._internal_device_list)
     local = [d for d in devices if d.process_index == d.client.process_index()]
@@ -143,7 +149,7 @@ def _throwaway(like: Any) -> Any:
     return small._rewrap_with_aval_and_sharding(like.aval, like._sharding)
 
 
-def _sharing(new: Any, raws: Sequence[Any]) -> Any:
+def _sharing(new: Any, raws: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
     """`new`, marked as sharing the memory of `raws`."""
     one = len(raws) == 1
     marks = _marks(raws[0]) if one else (Memory(), *[m for raw in raws for m in _marks(raw)])
@@ -162,7 +168,7 @@ def _marks(raw: Any) -> tuple[Memory, ...]:
     return found
 
 
-def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
+def _mark_parts(raw: _jax.ArrayImpl, parts: Sequence[Any]) -> None:
     """Marks the parts of a raw buffer; jaxlib returns new part objects for each request."""
     whole = _marks(raw)[0]
     known = whole.parts = whole.parts or {}
@@ -177,7 +183,7 @@ def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
         part._shardwise_memory = (memory,)
 
 
-def view_of(raw: Any, aval: Any, placement: Any) -> Any:
+def view_of(raw: _jax.ArrayImpl, aval: Any, placement: Any) -> _jax.ArrayImpl | None:
     """The view of a part of a raw buffer that was stored by `cache_view`; None if absent."""
     marks = getattr(raw, "_shardwise_memory", None)
     views = None if marks is None else marks[0].views
@@ -185,7 +191,7 @@ def view_of(raw: Any, aval: Any, placement: Any) -> Any:
     return None if found is None or is_gone(found) else found
 
 
-def cache_view(raw: Any, view: Any) -> None:
+def cache_view(raw: _jax.ArrayImpl, view: _jax.ArrayImpl) -> None:
     """Caches a raw buffer that views a part of another's memory, until that memory is donated.
 
     XLA never writes to a view, and deleting a view does not delete the full buffer.
@@ -196,7 +202,7 @@ def cache_view(raw: Any, view: Any) -> None:
     _marks(view)
 
 
-def memories(raw: Any) -> Sequence[Any]:
+def memories(raw: _jax.ArrayImpl) -> Sequence[_jax.ArrayImpl | Memory]:
     """Objects that identify the memory of a raw buffer: the buffer itself, unless it is shared."""
     marks = getattr(raw, "_shardwise_memory", None)
     if marks is None:
@@ -206,12 +212,12 @@ def memories(raw: Any) -> Sequence[Any]:
     return [*marks, *parts, *views]
 
 
-def shared(raws: Sequence[Any]) -> list[Any]:
+def shared(raws: Sequence[_jax.ArrayImpl]) -> list[_jax.ArrayImpl]:
     """The raw buffers whose memory is, or was, shared with others."""
     return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
 
 
-def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
+def are_apart(raws: Sequence[_jax.ArrayImpl], shared: Sequence[_jax.ArrayImpl]) -> bool:
     """Whether no two raw buffers share memory. shared: the result of `shared` for them."""
     if len(set(map(id, raws))) < len(raws):
         return False
@@ -219,7 +225,7 @@ def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
     return len(set(found)) == len(found)
 
 
-def drop_views(raws: Sequence[Any], why: object) -> None:
+def drop_views(raws: Sequence[_jax.ArrayImpl], why: object) -> None:
     """Drops the views cached here of memory that is about to be donated to a program.
 
     XLA copies memory that still has external references, such as NumPy views held by users.
@@ -235,15 +241,15 @@ def note_reader(raw: Any, array: Any) -> None:
     raw._shardwise_reader = weakref.ref(array)
 
 
-def drop_value(raw: Any) -> None:
-    """Drops the cached value of a raw buffer."""
+def drop_value(raw: _jax.ArrayImpl | None) -> None:
+    """Drops the cached value of a raw buffer, if there is one."""
     reader = getattr(raw, "_shardwise_reader", None)
     array = None if reader is None else reader()
     if array is not None:
         array._host = None
 
 
-def delete(raw: Any, why: object) -> None:
+def delete(raw: _jax.ArrayImpl, why: object) -> None:
     """Frees the memory of a raw buffer. why: the reason reported by others that share it."""
     for memory in getattr(raw, "_shardwise_memory", ()):
         for one in (memory, *memory.related):
@@ -252,7 +258,7 @@ def delete(raw: Any, why: object) -> None:
     raw.delete()
 
 
-def is_gone(raw: Any) -> bool:
+def is_gone(raw: _jax.ArrayImpl) -> bool:
     """Whether any memory of a raw buffer was freed or donated, even if only one shard's."""
     if raw.is_deleted():
         return True
@@ -260,29 +266,33 @@ def is_gone(raw: Any) -> bool:
     return marks is not None and any([m.why for m in marks])
 
 
-def why_gone(raw: Any) -> Any:
+def why_gone(raw: _jax.ArrayImpl) -> Any:
     """Why the memory of a deleted raw buffer was freed, if known."""
     return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), None)
 
 
-def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
+def copy_to_devices(
+    raw: _jax.ArrayImpl, device_list: _jax.DeviceList, placement: _jax.GSPMDSharding
+) -> _jax.ArrayImpl:
     """Copies shard i to device i of the list; the number of shards is unchanged."""
     return copy_each([raw], [device_list], [placement])[0]
 
 
 def copy_each(
-    raws: Sequence[Any], device_lists: Sequence[Any], placements: Sequence[Any]
-) -> Sequence[Any]:
+    raws: Sequence[_jax.ArrayImpl],
+    device_lists: Sequence[_jax.DeviceList],
+    placements: Sequence[_jax.GSPMDSharding],
+) -> Sequence[_jax.ArrayImpl]:
     """`copy_to_devices` for several raw buffers together."""
     how = [_jax.ArrayCopySemantics.ALWAYS_COPY] * len(raws)
     return _jax.batched_copy_array_to_devices_with_sharding(raws, device_lists, placements, how)
 
 
-def device_list(devices: tuple[Any, ...]) -> Any:
+def device_list(devices: tuple[_jax.Device, ...]) -> _jax.DeviceList:
     return _jax.DeviceList(devices)
 
 
-def single_buffers(raw: Any) -> list[Any]:
+def single_buffers(raw: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
     """The single-device raw buffers, in the order of the addressable devices.
 
     jaxlib imports jax here if it is installed (see `runtime.host` for the alternative on CPU).
@@ -293,13 +303,13 @@ def single_buffers(raw: Any) -> list[Any]:
     return parts
 
 
-def start_fetch(raw: Any) -> None:
+def start_fetch(raw: _jax.ArrayImpl) -> None:
     """Starts the copy of a single-device raw buffer to the host; on CPU there is nothing to do."""
     if not named(raw.platform()).shares_memory:
         raw._copy_single_device_array_to_host_async()
 
 
-def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
+def fetch_one(raw: _jax.ArrayImpl, dtype: np.dtype[Any]) -> np.ndarray:
     """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer.
 
     dtype: of whole bytes.
@@ -317,8 +327,9 @@ def bytes_in_use() -> int:
     total = 0
     for platform_client in clients().values():
         stats = [device.memory_stats() for device in platform_client.local_devices()]
-        if all(stats):
-            total += sum(s["bytes_in_use"] for s in stats)
+        known = [s for s in stats if s]
+        if len(known) == len(stats):
+            total += sum(s["bytes_in_use"] for s in known)
             continue
         for raw in platform_client.live_arrays():
             if not raw.is_deleted():
@@ -328,7 +339,7 @@ def bytes_in_use() -> int:
     return total
 
 
-def free_bytes(device: Any) -> int | None:
+def free_bytes(device: _jax.Device) -> int | None:
     """Bytes that a device can still allocate (host memory for CPU); None if unknown."""
     stats = device.memory_stats()
     if stats:
@@ -342,7 +353,7 @@ def free_bytes(device: Any) -> int | None:
         return None
 
 
-def block_until_ready(raws: Sequence[Any]) -> None:
+def block_until_ready(raws: Sequence[_jax.ArrayImpl]) -> None:
     if processes.gate() is not None:
         for raw in raws:
             processes.wait(raw)

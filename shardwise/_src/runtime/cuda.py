@@ -12,6 +12,7 @@ import importlib.util
 import os
 from typing import Any
 
+from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import import_module
@@ -50,7 +51,7 @@ def _preload_libraries() -> None:
                 continue  # optional libraries need others; the plugin reports missing required ones
 
 
-def make_client() -> Any:
+def make_client() -> _jax.Client:
     found = _plugin_path()
     if found is None:
         raise ImportError("the CUDA plugin is not installed: pip install 'shardwise[cuda13]'.")

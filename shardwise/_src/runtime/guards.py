@@ -30,7 +30,7 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.base.flags import FLAGS, GuardFlag
 
-_guards: Any = _jax.guard_lib
+_guards = _jax.guard_lib
 # Whether a transfer guard was ever set; checked before transfers are marked as explicit.
 used = False
 

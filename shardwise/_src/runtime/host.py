@@ -30,8 +30,8 @@ ALIGNMENT = 64  # bytes: a buffer cannot use memory that is less aligned
 
 
 def shard_view(
-    raw: Any,
-    devices: tuple[Any, ...],
+    raw: _jax.ArrayImpl,
+    devices: tuple[_jax.Device, ...],
     position: int,
     dtype: np.dtype[Any],
     memory_kind: str | None = None,
@@ -48,7 +48,7 @@ def shard_view(
     return _imported(export(raw), dtype)
 
 
-def export(raw: Any, stream: Any = None) -> Any:
+def export(raw: _jax.ArrayImpl, stream: int | None = None) -> Any:
     """A DLPack capsule of the first shard, once it is computed."""
     # The capsule must not reference `raw` itself: XLA aborts when that is deleted or donated.
     raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
@@ -56,7 +56,9 @@ def export(raw: Any, stream: Any = None) -> Any:
     return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
-def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any:
+def from_view(
+    aval: Any, placement: _jax.GSPMDSharding, view: NDArray[Any], device: _jax.Device
+) -> _jax.ArrayImpl:
     """A single-device raw buffer on the memory of a view, which must not be written to any more."""
     return _jax.batched_device_put(
         aval,
@@ -71,7 +73,9 @@ def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any
 
 
 @cached(4096)
-def _rotated(devices: tuple[Any, ...], position: int, memory_kind: str | None) -> Any:
+def _rotated(
+    devices: tuple[_jax.Device, ...], position: int, memory_kind: str | None
+) -> _jax.GSPMDSharding:
     order = _jax.DeviceList(devices[position:] + devices[:position])
     return _jax.GSPMDSharding(order, xc.HloSharding.replicate(), memory_kind=memory_kind)
 
@@ -200,7 +204,9 @@ def _dtype_in(capsule: Any) -> np.dtype[Any]:
 # --------------------------------------------------------------------------------- DLPack of GPUs
 
 
-def foreign_buffer(x: Any, device: Any) -> tuple[Any, tuple[int, ...], np.dtype[Any]]:
+def foreign_buffer(
+    x: Any, device: _jax.Device
+) -> tuple[_jax.ArrayImpl, tuple[int, ...], np.dtype[Any]]:
     """Another library's GPU array as a raw buffer on the same memory; its shape and dtype."""
     stream = device.get_stream_for_external_ready_events()
     capsule = x.__dlpack__(stream=stream)  # unversioned, as jaxlib before 0.12 requires

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.caches import cached
@@ -81,7 +82,7 @@ class Platform:
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
 
 
-def _make_cpu() -> Any:
+def _make_cpu() -> _jax.Client:
     count = num_cpu_devices.value
     made = xc.make_cpu_client(
         asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
@@ -158,8 +159,8 @@ def _installed(name: str) -> Iterator[Platform]:
         platform = found if isinstance(found, Platform) else found()
         if not isinstance(platform, Platform):
             raise TypeError(
-                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a Platform, "
-                f"or a function that returns one; got {type(platform).__name__}."
+                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a "
+                f"Platform, or a function that returns one; got {type(platform).__name__}."
             )
         yield platform
 

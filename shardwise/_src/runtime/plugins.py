@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.runtime import processes
@@ -17,7 +18,7 @@ def c_api(name: str) -> Any:
     return _apis[name]
 
 
-def make_client(name: str, library_path: str, options: Mapping[str, Any]) -> Any:
+def make_client(name: str, library_path: str, options: Mapping[str, Any]) -> _jax.Client:
     """Loads a plugin under a name and returns its client.
 
     options: for the plugin; those for several processes are added.

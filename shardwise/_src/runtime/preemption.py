@@ -14,19 +14,19 @@ from jaxlib import _jax
 
 
 class _State:
-    manager: Any = None
+    manager: _jax.PreemptionSyncManager | None = None
     hooked = False
     noticed = False
 
 
-def reached(client: Any, step: int) -> bool:
+def reached(client: _jax.DistributedRuntimeClient | None, step: int) -> bool:
     """Whether all should save at this step. client: of XLA's service; None in a single process."""
     if client is not None:
         if _State.manager is None:
             manager = _jax.create_preemption_sync_manager()
             manager.initialize(client)
             _State.manager = manager
-        return bool(_State.manager.reached_sync_point(step))
+        return _State.manager.reached_sync_point(step)
     if not _State.hooked and threading.current_thread() is threading.main_thread():
         _State.hooked = True
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

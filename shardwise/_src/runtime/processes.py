@@ -39,7 +39,7 @@ class Link:
     devices:   the local device ids that this process may use; None for all.
     """
 
-    connection: Future[Any]
+    connection: Future[_jax.DistributedRuntimeClient]
     index: int
     count: int
     host: str
@@ -48,7 +48,7 @@ class Link:
     partition: int | None
 
     @property
-    def client(self) -> Any:
+    def client(self) -> _jax.DistributedRuntimeClient:
         """XLA's client of the service, once it is connected."""
         return self.connection.result()
 
@@ -271,7 +271,7 @@ class Coordinator:
 
 def connected(
     address: str, index: int, *, seconds: float, tls: dict[str, str] | None = None
-) -> Any:
+) -> _jax.DistributedRuntimeClient:
     """XLA's client of the service at an address, to which all processes are about to connect.
 
     XLA ends the process if this fails: all must be present.

@@ -26,7 +26,7 @@ from jaxlib import _profile_data, _profiler
 
 from shardwise._src.runtime import backend
 
-if TYPE_CHECKING:  # jaxlib has no type stubs for them
+if TYPE_CHECKING:  # for users' programs: there jaxlib has no stubs
     ProfileData: TypeAlias = Any
     ProfileEvent: TypeAlias = Any
     ProfileLine: TypeAlias = Any
@@ -40,9 +40,7 @@ else:
     ProfilePlane = _profile_data.ProfilePlane
     ProfileOptions = _profiler.ProfileOptions
     ProfilerServer = _profiler.ProfilerServer
-_TraceMe: Any = _profiler.TraceMe
-_data_of: Any = _profile_data.ProfileData.from_serialized_xspace
-_default_options: Any = _profiler.ProfileOptions
+_TraceMe: Any = _profiler.TraceMe  # as above
 
 PERFETTO_FILE = "perfetto_trace.json.gz"
 PERFETTO_PORT = 9001  # the port that Perfetto's page may load from
@@ -102,7 +100,7 @@ class ProfileSession:
     ):
         self._written = log_dir, create_perfetto_link, create_perfetto_trace
         self._options = profiler_options
-        self._raw: Any = None
+        self._raw: _profiler.ProfilerSession | None = None
         self.collected: bytes | None = None
 
     @property
@@ -113,7 +111,7 @@ class ProfileSession:
     def profile_data(self) -> Any:
         if self.collected is None:
             return None
-        return _data_of(self.collected)
+        return _profile_data.ProfileData.from_serialized_xspace(self.collected)
 
     def start(self) -> ProfileSession:
         """Starts collecting, and the devices. Raises RuntimeError if another profile is running."""
@@ -124,7 +122,7 @@ class ProfileSession:
                     "a profile is already being collected, and only one at a time is possible: "
                     "call shardwise.profiler.stop_trace() first."
                 )
-            self._raw = _profiler.ProfilerSession(self._options or _default_options())
+            self._raw = _profiler.ProfilerSession(self._options or _profiler.ProfileOptions())
             self.collected = None
             _state.session = self
         return self
@@ -139,6 +137,7 @@ class ProfileSession:
                 raise RuntimeError(
                     "no profile is being collected: it was not started, or was already stopped."
                 )
+            assert self._raw is not None  # set by `start`, as the session is
             self.collected = self._raw.stop()
             _state.session = None
         log_dir, link, perfetto = self._written
@@ -166,7 +165,7 @@ class ProfileSession:
 
 class _State:
     session: ProfileSession | None = None  # the running one
-    server: Any = None
+    server: _profiler.ProfilerServer | None = None
     lock = threading.Lock()
 
 
@@ -275,7 +274,7 @@ def export_profile_data(
             _serve(path)
 
 
-def _perfetto(data: Any) -> dict[str, Any]:
+def _perfetto(data: _profile_data.ProfileData) -> dict[str, Any]:
     """The events in Chrome's trace event format, which Perfetto reads. Times are in µs."""
     events: list[dict[str, Any]] = []
     for number, plane in enumerate(data.planes, 1):
@@ -286,7 +285,7 @@ def _perfetto(data: Any) -> dict[str, Any]:
     return {"displayTimeUnit": "ns", "traceEvents": events}
 
 
-def _events_of(plane: Any, process: int) -> list[dict[str, Any]]:
+def _events_of(plane: _profile_data.ProfilePlane, process: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for thread, line in enumerate(plane.lines, 1):
         rows = [

@@ -15,7 +15,7 @@ import copyreg
 import ctypes
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from jaxlib import _jax
@@ -25,7 +25,7 @@ from shardwise._src.base.pickles import read_by, reduced
 registry = _jax.pytree.PyTreeRegistry(
     enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
 )
-if TYPE_CHECKING:  # for users' programs: jaxlib has no stubs
+if TYPE_CHECKING:  # for users' programs: there jaxlib has no stubs
     PyTreeDef = Any
 else:
     PyTreeDef = _jax.pytree.PyTreeDef
@@ -66,7 +66,7 @@ def flatten_with_path(
         raise
 
 
-def flatten_one_level(tree: Any, /) -> Any:
+def flatten_one_level(tree: Any, /) -> tuple[Iterable[Any], Any] | None:
     """The entries of a container, and its static part; None for a leaf."""
     try:
         return _flatten_one_level(tree)
@@ -75,7 +75,7 @@ def flatten_one_level(tree: Any, /) -> Any:
         raise
 
 
-def _reduced(found: Any) -> Any:
+def _reduced(found: _jax.pytree.PyTreeRegistry) -> Any:
     """Pickles this registry by reference to the reader's registry; others as before."""
     return reduced("trees") if found is registry else found.__reduce__()
 
@@ -211,7 +211,7 @@ def _entries(path: KeyPath, x: Any) -> list[tuple[KeyPath, Any]]:
     return [((*path, name), y) for name, y in zip(names, entries, strict=True)]
 
 
-def tree_of(node_data: Any, children: Any) -> Any:
+def tree_of(node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]) -> PyTreeDef:
     """A treedef from `PyTreeDef.node_data` and the treedefs of its children."""
     return _jax.pytree.PyTreeDef.from_node_data_and_children(registry, node_data, children)
 

@@ -43,9 +43,9 @@ _PACKAGE = __name__.partition(".")[0]
 _PATIENCE = 5.0  # seconds for daemon threads that compute to return
 _AGAIN = 1.0  # seconds after which SystemExit is sent again to a thread that continues
 _LOOKS = 5  # consecutive checks that must find no thread computing
-_waited_for: list[Any] = []  # clients, at the end of this process
+_waited_for: list[_jax.Client] = []  # clients, at the end of this process
 # CPU devices that have run single-device programs, and factories of their result handlers.
-_alone: dict[Any, Callable[[Any, Any], Any]] = {}
+_alone: dict[_jax.Device, Callable[[Any, Any], _jax.ResultHandler]] = {}
 
 
 class _Flag(NamedTuple):
@@ -56,7 +56,9 @@ class _Flag(NamedTuple):
     weak_type: bool = False
 
 
-def runs_alone(device: Any, result_handler: Callable[[Any, Any], Any]) -> None:
+def runs_alone(
+    device: _jax.Device, result_handler: Callable[[Any, Any], _jax.ResultHandler]
+) -> None:
     """Records that a single-device program runs on a device of a CPU client.
 
     result_handler: returns the handler for a type and a placement.
@@ -64,7 +66,7 @@ def runs_alone(device: Any, result_handler: Callable[[Any, Any], Any]) -> None:
     _alone[device] = result_handler
 
 
-def drain(client: Any) -> None:
+def drain(client: _jax.Client) -> None:
     """Waits for the programs that this thread launched on a CPU client, and for all live arrays.
 
     Errors are ignored, as users of the results will see them.
@@ -80,7 +82,7 @@ def drain(client: Any) -> None:
             raw.block_until_ready()
 
 
-def _launched_last(client: Any, device: Any) -> Any:
+def _launched_last(client: _jax.Client, device: _jax.Device) -> _jax.ArrayImpl:
     options = xc.CompileOptions()
     options.device_assignment = xc.DeviceAssignment.create(np.array([[device.id]], np.int32))
     last = client.compile_and_load(_LAST, [device], options)
@@ -141,7 +143,7 @@ def drain_all() -> None:
             drain(client)
 
 
-def waits_for(client: Any) -> None:
+def waits_for(client: _jax.Client) -> None:
     """Drains the client when this process exits, or, with several processes, once it has left."""
     _waited_for.append(client)
     atexit.register(lambda: processes.link() or drain_all())

@@ -23,7 +23,7 @@ class _Ports:
     known: frozenset[int] = frozenset()
 
 
-def gloo(client: Any, index: int, host: str) -> Any:
+def gloo(client: _jax.DistributedRuntimeClient, index: int, host: str) -> _jax.CpuCollectives:
     """Gloo collectives of this process, listening on an address of this machine."""
     before = listening_ports()
     collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=host)
@@ -33,7 +33,7 @@ def gloo(client: Any, index: int, host: str) -> Any:
     return collectives
 
 
-def service(address: str, count: int, **options: Any) -> Any:
+def service(address: str, count: int, **options: Any) -> _jax.DistributedRuntimeService:
     """XLA's coordination service at an address, which survives the loss of processes."""
     return _jax.get_distributed_runtime_service(address, count, recoverable=True, **options)
 
@@ -59,7 +59,7 @@ def why_no_mpi() -> str:
     return "" if os.path.isfile(path) else f"MPITRAMPOLINE_LIB is {path!r}, which is not a file"
 
 
-def mpi() -> Any:
+def mpi() -> _jax.CpuCollectives:
     """MPI collectives, using the library that `MPITRAMPOLINE_LIB` names."""
     collectives = _jax.make_mpi_collectives()
     collectives.Init()
@@ -78,7 +78,7 @@ def listening_ports() -> set[int]:
     return {c.laddr.port for c in _connections() if c.status == "LISTEN"}
 
 
-def learn_ports(client: Any) -> None:
+def learn_ports(client: _jax.DistributedRuntimeClient) -> None:
     """Fetches the Gloo ports of other processes, once all have started their devices.
 
     Later, when connections must be broken, the service may be gone.

@@ -6,6 +6,7 @@ Its cotangents go back to the operand's sharding: `src`, or the sharding of a co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
@@ -45,7 +46,7 @@ def _batch(
     return device_put(x, sharding=wide, src=home), d
 
 
-def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     (x,), target = args, params["sharding"]
     return eval_trace().place(x, placed_over(target, getattr(x, "sharding", None)))
 

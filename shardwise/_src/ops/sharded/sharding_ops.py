@@ -7,7 +7,7 @@ in its type is sharded as the partitioner chooses (`drop_sharding`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def _reshard_batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) 
     return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
 
 
-def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
+def _reshard_eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """A transfer: the type of an array reflects its sharding."""
     (x,), target = args, params["sharding"]
     place, t = eval_trace().place, type_of(x)

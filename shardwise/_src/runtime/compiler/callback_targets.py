@@ -133,7 +133,12 @@ class HostCalls:
 
     # -- launching --
 
-    def launch(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+    def launch(
+        self,
+        raw: _jax.LoadedExecutable,
+        buffers: Sequence[_jax.ArrayImpl],
+        handlers: Sequence[_jax.ResultHandler],
+    ) -> list[Any]:
         """Starts the program; on several devices, also waits for it and raises its failure."""
         if self._ordered and not _here.devices:
             _pending.wait(ordered=True)
@@ -152,7 +157,12 @@ class HostCalls:
             raise CallbackError(text)
         return results
 
-    def _start(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+    def _start(
+        self,
+        raw: _jax.LoadedExecutable,
+        buffers: Sequence[_jax.ArrayImpl],
+        handlers: Sequence[_jax.ResultHandler],
+    ) -> list[Any]:
         try:
             results, token = _launched(raw, buffers, handlers)
         except _jax.JaxRuntimeError as error:  # it ran synchronously
@@ -174,7 +184,11 @@ def _told(span: tuple[int, ...], failure: CallbackError | None) -> list[str]:
     return gate.meet("the end of host functions", span=span, payload=own)
 
 
-def _launched(raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> tuple[list[Any], Any]:
+def _launched(
+    raw: _jax.LoadedExecutable,
+    buffers: Sequence[_jax.ArrayImpl],
+    handlers: Sequence[_jax.ResultHandler],
+) -> tuple[list[Any], _jax.ShardedToken]:
     results = raw.execute_sharded(buffers, with_tokens=True)
     token = results.consume_token()
     return results.consume_with_handlers(handlers), token
@@ -193,10 +207,10 @@ class _Pending:
     """Launches on one device whose calls may be pending."""
 
     def __init__(self) -> None:
-        self.tokens: deque[tuple[Any, bool]] = deque()
+        self.tokens: deque[tuple[_jax.ShardedToken, bool]] = deque()
         self._failures: deque[CallbackError] = deque(maxlen=LIMIT)
 
-    def add(self, token: Any, ordered: bool) -> None:
+    def add(self, token: _jax.ShardedToken, ordered: bool) -> None:
         self.tokens.append((token, ordered))
         while len(self.tokens) > LIMIT:
             self._wait_for_one()

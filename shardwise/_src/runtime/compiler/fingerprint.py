@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any
+
+from jaxlib import _jax
+from jaxlib import xla_client as xc
 
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 
@@ -28,7 +30,7 @@ _PROCESSOR = (
 )
 
 
-def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
+def fingerprint(devices: tuple[_jax.Device, ...], options: xc.CompileOptions) -> Iterator[bytes]:
     """The jaxlib, platform, processor, devices, options and environment of a compilation."""
     client = devices[0].client
     yield f"{JAXLIB_VERSION} {client.platform} {client.platform_version}".encode()
@@ -44,7 +46,7 @@ def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
     yield repr(sorted(overrides)).encode()
 
 
-def dumps(options: Any) -> bool:
+def dumps(options: xc.CompileOptions) -> bool:
     """Whether XLA should write dump files during compilation, so that it must compile."""
     asked = [name for name, _ in options.env_option_overrides]
     return "--xla_dump_" in os.environ.get("XLA_FLAGS", "") or any(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from jaxlib import _jax
 from jaxlib import xla_client as xc
@@ -22,5 +21,4 @@ def register() -> None:
             xc.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
         for name in lapack.batch_partitionable_targets():
             _jax.register_custom_call_as_batch_partitionable(name)
-        own: Any = _lapack
-        own.initialize()
+        _lapack.initialize()

@@ -95,7 +95,7 @@ def custom_call(
       extra_attributes: attributes of the operation, by name.
     """
     given, shapes = list(operands), list(result_shapes or ())
-    held: dict[str, Any] = {}
+    held: dict[str, ir.Attribute] = {}
     if isinstance(backend_config, dict):
         config: ir.Attribute = ir.DictAttr.get(backend_config)
         api_version = max(4, api_version)
@@ -140,7 +140,9 @@ def concatenated(values: Sequence[ir.Value], dimension: int) -> ir.Value:
     return stablehlo.concatenate(values, dimension)
 
 
-def call(symbol: str, result_types: Sequence[ir.Type], operands: Sequence[ir.Value]) -> Any:
+def call(
+    symbol: str, result_types: Sequence[ir.Type], operands: Sequence[ir.Value]
+) -> ir.OpResultList:
     """Calls a function of the module; returns its results."""
     return func.CallOp(result_types, ir.FlatSymbolRefAttr.get(symbol), list(operands)).results
 
@@ -201,7 +203,7 @@ class Function:
             if op.operation != self._main.operation and not self._is_declared(op)
         ]
 
-    def _is_declared(self, op: Any) -> bool:
+    def _is_declared(self, op: ir.OpView) -> bool:
         return isinstance(op, func.FuncOp) and op.is_external
 
     def write(
@@ -229,7 +231,7 @@ class Function:
                 names[base] = fresh()
             return names[base] + mark + number
 
-        def name_of(value: Any) -> str:
+        def name_of(value: ir.Value) -> str:
             return _NAME.sub(renamed, value.get_name(state))
 
         for op in self._main.regions[0].blocks[0].operations:

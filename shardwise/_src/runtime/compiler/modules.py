@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from jaxlib import _jax
+from jaxlib import _hlo, _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.caches import cached
@@ -45,14 +45,14 @@ if JAXLIB < (0, 11):
 
 
 def compile_options(
-    devices: tuple[Any, ...],
+    devices: tuple[_jax.Device, ...],
     *,
     free_parameters: Sequence[bool] = (),
     free_outputs: Sequence[bool] = (),
     quick: bool = False,
     small: bool = False,
     overrides: dict[str, Any] | None = None,
-) -> Any:
+) -> xc.CompileOptions:
     """Options for one SPMD program over `devices`, partitioned by Shardy.
 
     free_parameters, free_outputs: whether the partitioner may choose the sharding of each.
@@ -81,7 +81,7 @@ def compile_options(
     return options
 
 
-def _passes_left_out(quick: bool, devices: Sequence[Any]) -> list[str]:
+def _passes_left_out(quick: bool, devices: Sequence[_jax.Device]) -> list[str]:
     """The XLA CPU passes to disable for a program."""
     out: list[str] = []
     if quick and JAXLIB < (0, 12):
@@ -117,8 +117,8 @@ class LoadedModule:
 
     def __init__(
         self,
-        raw: Any,
-        devices: tuple[Any, ...],
+        raw: _jax.LoadedExecutable,
+        devices: tuple[_jax.Device, ...],
         collectives: bool | None = None,
         calls: HostCalls | None = None,
     ):
@@ -139,14 +139,18 @@ class LoadedModule:
         if len(devices) == 1 and is_xla_cpu:
             shutdown.runs_alone(devices[0], result_handler)
 
-    def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+    def launch(
+        self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
+    ) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
         gate = None if self.span is None else processes.gate()
         if gate is None:
             return self.launch_now(buffers, handlers)
         return gate.launch(self, buffers, handlers)
 
-    def launch_now(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+    def launch_now(
+        self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
+    ) -> list[Any]:
         if self.has_collectives:
             reject_inside()
         if self.window is not None:
@@ -168,7 +172,7 @@ class LoadedModule:
             self.window.record(results[self._smallest])
         return results
 
-    def output_shardings(self) -> list[Any] | None:
+    def output_shardings(self) -> list[xc.OpSharding] | None:
         return self.raw.get_output_shardings()
 
     def parameter_layouts(self) -> list[str]:
@@ -189,7 +193,7 @@ class LoadedModule:
     def cost(self) -> dict[str, float]:
         return self.raw.cost_analysis()
 
-    def memory(self) -> Any:
+    def memory(self) -> _jax.CompiledMemoryStats:
         return self.raw.get_compiled_memory_stats()
 
     def serialize(self) -> bytes:
@@ -209,10 +213,10 @@ def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
 
 
 def compile_text(
-    client: Any,
+    client: _jax.Client,
     text: str,
-    devices: tuple[Any, ...],
-    options: Any,
+    devices: tuple[_jax.Device, ...],
+    options: xc.CompileOptions,
     callbacks: Sequence[Any] = (),
     ordered: bool = False,
 ) -> LoadedModule:
@@ -235,12 +239,12 @@ def compile_text(
     return LoadedModule(raw, devices, calls=calls)
 
 
-def hlo_computation(text: str) -> Any:
+def hlo_computation(text: str) -> _hlo.XlaComputation:
     """A module as HLO, before any of XLA's passes."""
     return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
 
 
-def estimated_cost(client: Any, text: str) -> dict[str, float]:
+def estimated_cost(client: _jax.Client, text: str) -> dict[str, float]:
     """XLA's estimate for a module that is neither partitioned nor optimized."""
     return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
 
@@ -281,10 +285,10 @@ def _option_names() -> list[str]:
 
 
 def load(
-    client: Any,
+    client: _jax.Client,
     blob: bytes,
-    devices: tuple[Any, ...],
-    options: Any,
+    devices: tuple[_jax.Device, ...],
+    options: xc.CompileOptions,
     collectives: bool | None = None,
 ) -> LoadedModule:
     """Loads the result of `LoadedModule.serialize`. The caller ensures an equal `fingerprint`."""
@@ -293,7 +297,7 @@ def load(
 
 
 @cached(4096)
-def result_handler(aval: Any, placement: Any) -> Any:
+def result_handler(aval: Any, placement: _jax.GSPMDSharding) -> _jax.ResultHandler:
     """A handler that converts a launch result to a raw buffer of this type and placement."""
     return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)
 

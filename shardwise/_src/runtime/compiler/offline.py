@@ -40,16 +40,15 @@ class Inspection(NamedTuple):
 @contextmanager
 def quiet() -> Generator[None]:
     """Suppresses XLA's warnings in a `with` block."""
-    set_level: Any = _utils.absl_set_min_log_level
-    set_level(2)
+    _utils.absl_set_min_log_level(2)
     try:
         yield
     finally:
         level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
-        set_level(int(level) if level.isdigit() else 1)
+        _utils.absl_set_min_log_level(int(level) if level.isdigit() else 1)
 
 
-def inspected(raw: Any) -> Inspection:
+def inspected(raw: _jax.LoadedExecutable) -> Inspection:
     """The inspection of a loaded executable."""
     stats = raw.get_compiled_memory_stats()
     sizes = {name: int(getattr(stats, f"{name}_size_in_bytes")) for name in SIZES}
@@ -60,7 +59,7 @@ def inspected(raw: Any) -> Inspection:
     )  # fmt: skip
 
 
-def _clients(count: int) -> list[Any]:
+def _clients(count: int) -> list[_jax.Client]:
     """Clients that together have `count` devices."""
     if count <= PER_CLIENT:
         return [xc.make_cpu_client(asynchronous=True, num_devices=count)]
@@ -70,7 +69,7 @@ def _clients(count: int) -> list[Any]:
     (port,) = transports.listening_ports() - before
     address = f"127.0.0.1:{port}"
 
-    def make(node: int) -> tuple[Any, Any]:
+    def make(node: int) -> tuple[_jax.DistributedRuntimeClient, _jax.Client]:
         line = _jax.get_distributed_runtime_client(
             address, node, init_timeout=START, shutdown_on_destruction=False
         )
@@ -93,7 +92,8 @@ def _clients(count: int) -> list[Any]:
     return [client for _, client in made]
 
 
-_kept: list[Any] = []  # objects that clients need for the lifetime of the process
+# Objects that clients need for the lifetime of the process.
+_kept: list[_jax.DistributedRuntimeService | _jax.DistributedRuntimeClient] = []
 
 
 def inspected_of_virtual_devices(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxlib import _hlo
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import uninterrupted
@@ -49,14 +50,19 @@ def register(target: str, write: Writer) -> None:
         return
 
     def part(
-        arg_shapes: Any, arg_shardings: Any, result_shape: Any, result_sharding: Any, config: bytes
-    ) -> tuple[bytes, Any, Any]:
+        arg_shapes: list[_hlo.Shape],
+        arg_shardings: list[xc.HloSharding | None],
+        result_shape: _hlo.Shape,
+        result_sharding: xc.HloSharding | None,
+        config: bytes,
+    ) -> tuple[bytes, Sequence[xc.HloSharding | None], xc.HloSharding]:
         asked = json.loads(config)
         given = [
             _piece(*pair, asked["devices"]) for pair in zip(arg_shapes, arg_shardings, strict=True)
         ]
         text, like = write(asked, given)
-        places = [xc.HloSharding.replicate() if i is None else arg_shardings[i] for i in like]
+        held = [None if i is None else arg_shardings[i] for i in like]
+        places = [tiles or xc.HloSharding.replicate() for tiles in held]
         if result_shape.is_tuple():
             return text.encode(), arg_shardings, xc.HloSharding.tuple_sharding(result_shape, places)
         return text.encode(), arg_shardings, places[0]
@@ -66,15 +72,20 @@ def register(target: str, write: Writer) -> None:
         _REGISTERED.add(target)
 
 
-def of_users(sharding: Any, shape: Any, config: bytes) -> Any:
+def of_users(sharding: xc.HloSharding, shape: _hlo.Shape, config: bytes) -> xc.HloSharding:
     return sharding
 
 
-def _of_operands(arg_shapes: Any, shardings: Any, shape: Any, config: bytes) -> Any:
+def _of_operands(
+    arg_shapes: list[_hlo.Shape],
+    shardings: list[xc.HloSharding | None],
+    shape: _hlo.Shape,
+    config: bytes,
+) -> xc.HloSharding | None:
     return shardings[0]
 
 
-def _piece(shape: Any, sharding: Any, devices: int) -> Piece:
+def _piece(shape: _hlo.Shape, sharding: xc.HloSharding | None, devices: int) -> Piece:
     dims = tuple(shape.dimensions())
     if sharding is None or not sharding.is_tiled():
         return Piece(dims, np.arange(devices).reshape(*[1] * len(dims), devices))

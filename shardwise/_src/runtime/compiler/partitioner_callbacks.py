@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
+from jaxlib import _hlo
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import uninterrupted
@@ -30,7 +31,7 @@ class Tiles(NamedTuple):
     """The sharding of an operand or result; sharding: that of XLA, or None if unknown."""
 
     shape: tuple[int, ...]
-    sharding: Any
+    sharding: xc.HloSharding | None
 
 
 class Question(Protocol):
@@ -81,13 +82,19 @@ def without_names(text: str) -> str:
 
 
 def _parts(
-    arg_shapes: Any, arg_shardings: Any, result_shape: Any, result_sharding: Any, config: bytes
-) -> tuple[bytes, Any, Any]:
+    arg_shapes: list[_hlo.Shape],
+    arg_shardings: list[xc.HloSharding | None],
+    result_shape: _hlo.Shape,
+    result_sharding: xc.HloSharding | None,
+    config: bytes,
+) -> tuple[bytes, list[xc.HloSharding], xc.HloSharding]:
     question = _open[config.decode()]
     question.failure = None
     several = result_shape.is_tuple()
     shapes = result_shape.tuple_shapes() if several else [result_shape]
-    held = result_sharding.tuple_elements() if several else [result_sharding]
+    held: Sequence[xc.HloSharding | None] = [result_sharding] * len(shapes)
+    if several and result_sharding is not None:
+        held = result_sharding.tuple_elements()
     sides = [
         [Tiles(tuple(s.dimensions()), t) for s, t in zip(*side, strict=True)]
         for side in ((arg_shapes, arg_shardings), (shapes, held))
@@ -103,5 +110,10 @@ def _parts(
     return text.encode(), given, found[0]
 
 
-def _of_operands(arg_shapes: Any, shardings: Any, shape: Any, config: bytes) -> Any:
+def _of_operands(
+    arg_shapes: list[_hlo.Shape],
+    shardings: list[xc.HloSharding | None],
+    shape: _hlo.Shape,
+    config: bytes,
+) -> xc.HloSharding:
     return xc.HloSharding.replicate()  # Shardy uses the rule in the text

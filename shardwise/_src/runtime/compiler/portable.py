@@ -10,12 +10,15 @@ import io
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jaxlib import _jax
 
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime.compiler.shardy import in_context
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
 
 READING = 120  # seconds that a process may take to read an artifact
 
@@ -61,7 +64,7 @@ def artifact_text(artifact: bytes) -> str:
         from jaxlib.mlir.passmanager import PassManager
 
         try:
-            module: Any = _jax.mlir.deserialize_portable_artifact(artifact, context)
+            module = _jax.mlir.deserialize_portable_artifact(artifact, context)
         except _jax.JaxRuntimeError as error:
             raise Unreadable(str(error).partition("\n")[0]) from None
         PassManager.parse("builtin.module(sdy-lift-inlined-meshes)").run(module.operation)
@@ -127,20 +130,23 @@ def parts_of(text: str) -> list[Part]:
         from jaxlib.mlir import ir
 
         try:
-            module: Any = ir.Module.parse(text)
+            module = ir.Module.parse(text)
         except ir.MLIRError as error:
             raise Unreadable(str(error)) from None
         return [_part(op) for op in module.body.operations]
 
 
-def _part(op: Any) -> Part:
-    symbol, text = op.attributes["sym_name"].value, _text(op)
-    if op.operation.name != "func.func":
+def _part(op: ir.OpView) -> Part:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    symbol, text = ir.StringAttr(op.attributes["sym_name"]).value, _text(op)
+    if not isinstance(op, func.FuncOp):
         return Part(symbol, text)
     types = op.type
     return Part(symbol, text, tuple(map(str, types.inputs)), tuple(map(str, types.results)))
 
 
-def _text(op: Any) -> str:
+def _text(op: ir.OpView | ir.Module) -> str:
     """The text of an operation, which references only symbols outside of it."""
     return op.operation.get_asm(use_local_scope=True)

@@ -11,22 +11,24 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 
-def placement(devices: tuple[Any, ...], tiling: Any, memory_kind: str | None) -> Any:
+def placement(
+    devices: tuple[_jax.Device, ...], tiling: Any, memory_kind: str | None
+) -> _jax.GSPMDSharding:
     """The jaxlib sharding of `tiling` over `devices` (in logical order)."""
     tiles = tiles_of(tiling)
     return _jax.GSPMDSharding(_jax.DeviceList(devices), tiles, memory_kind=memory_kind)
 
 
-def tiles_of(tiling: Any) -> HloSharding:
+def tiles_of(tiling: Any) -> xc.HloSharding:
     """The XLA sharding of a tiling; None means replicated."""
     if tiling is None or all(d == 1 for d in tiling.dims):
         return xc.HloSharding.replicate()
     return _iota_tiles(tiling) if tiling.assignment is None else _listed_tiles(tiling)
 
 
-def _iota_tiles(tiling: Any) -> Any:
+def _iota_tiles(tiling: Any) -> xc.HloSharding:
     dims = list(tiling.dims)
-    subgroups = []
+    subgroups: list[xc.OpSharding.Type] = []
     if tiling.replicated:
         total = 1
         for size in tiling.mesh_sizes:
@@ -37,7 +39,7 @@ def _iota_tiles(tiling: Any) -> Any:
     return xc.HloSharding.iota_tile(dims, list(tiling.mesh_sizes), list(tiling.order), subgroups)
 
 
-def _listed_tiles(tiling: Any) -> Any:
+def _listed_tiles(tiling: Any) -> xc.HloSharding:
     proto = xc.OpSharding()
     proto.type = xc.OpSharding.Type.OTHER
     proto.tile_assignment_dimensions = list(tiling.tile_assignment().shape)
@@ -46,7 +48,9 @@ def _listed_tiles(tiling: Any) -> Any:
     return xc.HloSharding.from_proto(proto)
 
 
-def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] | None:
+def describe(
+    op_sharding: xc.OpSharding | None,
+) -> tuple[tuple[int, ...], tuple[int, ...], bool] | None:
     """A compiled sharding as (tiles per dimension, device order, last dimension replicates).
 
     None means fully replicated.
@@ -60,26 +64,24 @@ def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] 
     return dims, tuple(tiles.tile_assignment_devices()), tiles.replicate_on_last_tile_dim()
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for users' programs: there jaxlib has no stubs
     OpSharding: TypeAlias = Any
     HloSharding: TypeAlias = Any
 else:
     OpSharding = xc.OpSharding
     HloSharding = xc.HloSharding
-_new_proto: Any = xc.OpSharding
-_from_proto: Any = xc.HloSharding.from_proto
 
 
 def get_op_sharding_from_serialized_proto(sharding: bytes) -> OpSharding:
     """XLA's `OpSharding` from its serialized form."""
-    found = _new_proto()
+    found = xc.OpSharding()
     found.ParseFromString(sharding)
     return found
 
 
 def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> HloSharding:
     """XLA's `HloSharding` from the serialized form of an `OpSharding`."""
-    return _from_proto(get_op_sharding_from_serialized_proto(sharding))
+    return xc.HloSharding.from_proto(get_op_sharding_from_serialized_proto(sharding))
 
 
 def get_serialized_proto_from_hlo_sharding(sharding: HloSharding) -> bytes:

@@ -13,9 +13,12 @@ import re
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.base.interrupts import uninterrupted
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
 
 
 class AxisPart(NamedTuple):
@@ -42,7 +45,7 @@ _lock = threading.RLock()  # two threads must not use the context concurrently
 
 
 @functools.cache
-def upstream_dialects() -> Any:
+def upstream_dialects() -> ir.DialectRegistry:
     """The registry of MLIR's own dialects."""
     with uninterrupted():
         from jaxlib.mlir import ir
@@ -53,7 +56,7 @@ def upstream_dialects() -> Any:
         return registry
 
 
-def load_dialects(context: Any) -> Any:
+def load_dialects(context: ir.Context) -> ir.Context:
     """Loads the dialects that programs use into a context, and returns it."""
     with uninterrupted():
         from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
@@ -72,7 +75,7 @@ def load_dialects(context: Any) -> Any:
 
 
 @functools.cache
-def _context() -> Any:
+def _context() -> ir.Context:
     """MLIR's context. Callers must be in a block with deferred interrupts."""
     from jaxlib.mlir import ir
 
@@ -80,7 +83,7 @@ def _context() -> Any:
 
 
 @contextmanager
-def in_context() -> Generator[Any]:
+def in_context() -> Generator[ir.Context]:
     """MLIR's context with all dialects, for one thread at a time.
 
     Interrupts are raised at the end of the block, since MLIR imports modules and calls visitors
@@ -100,12 +103,12 @@ def propagated_results(text: str) -> list[ResultSharding | None]:
     """
     with in_context():
         module = _propagated(text)
-        main: Any = next(op for op in module.body.operations if _is_main(op))
+        main = next(op for op in module.body.operations if _is_main(op))
         *_, last = main.regions[0].blocks[0].operations
         return [_by_whole_axes(_sharding_of(main, value)) for value in last.operands]
 
 
-def _propagated(text: str) -> Any:
+def _propagated(text: str) -> ir.Module:
     """The parsed module after Shardy's propagation."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
@@ -141,9 +144,9 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
     """
     text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
     named = re.compile(rf'loc\("{re.escape(prefix)}(\d+)"')
-    groups: dict[int, list[Any]] = {}
+    groups: dict[int, list[ir.Operation]] = {}
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         found = named.match(str(op.location))
         if found is not None:
             groups.setdefault(int(found[1]), []).append(op)
@@ -157,10 +160,10 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
         return {number: _flow(ops) for number, ops in groups.items()}
 
 
-def _flow(ops: list[Any]) -> Flow:
+def _flow(ops: list[ir.Operation]) -> Flow:
     from jaxlib.mlir import ir
 
-    def described(value: Any) -> tuple[tuple[int, ...], ValueSharding | None]:
+    def described(value: ir.Value) -> tuple[tuple[int, ...], ValueSharding | None]:
         shape = tuple(ir.RankedTensorType(value.type).shape)
         holder = value.owner.owner if isinstance(value.owner, ir.Block) else None
         return shape, _sharding_of(holder, value)
@@ -172,7 +175,7 @@ def _flow(ops: list[Any]) -> Flow:
     return Flow([described(x) for x in unique], [described(x) for x in last.results])
 
 
-def _inside(value: Any, op: Any) -> bool:
+def _inside(value: ir.Value, op: ir.Operation) -> bool:
     """Whether a value is defined in a region of an operation, such as the state of a loop."""
     from jaxlib.mlir import ir
 
@@ -188,7 +191,7 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
     of_path: returns the attributes of a path with marks.
     """
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         found = _MARKED.search(str(op.location))
         if found and not op.name.endswith((".constant", ".return", "func.func")):
             path = found[1].replace("\\00", "\0")
@@ -208,7 +211,7 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
     return _NOWHERE.sub("loc(unknown)", _MARK.sub("", new)).strip() + "\n"
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str) -> ir.Module:
     """The parsed module of a text, for APIs that do not accept text.
 
     It has a separate MLIR context, since these APIs do not lock: XLA's passes over two modules of
@@ -221,62 +224,73 @@ def parsed(text: str) -> Any:
             return ir.Module.parse(text)
 
 
-def _is_main(op: Any) -> bool:
-    return op.operation.name == "func.func" and op.attributes["sym_name"].value == "main"
+def _is_main(op: ir.OpView) -> bool:
+    from jaxlib.mlir import ir
+
+    name = op.attributes["sym_name"] if op.operation.name == "func.func" else None
+    return name is not None and ir.StringAttr(name).value == "main"
 
 
-def _sharding_of(holder: Any, value: Any) -> ValueSharding | None:
+def _sharding_of(holder: ir.OpView | None, value: ir.Value) -> ValueSharding | None:
     """The sharding of a value; `holder` is the operation whose region has it as an argument, if
     any."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import sdy
 
     if isinstance(value.owner, ir.Block):
+        assert holder is not None
         number = ir.BlockArgument(value).arg_number
         kind, held = holder.operation.name, holder.attributes
         if kind == "func.func":
             found = None
             if "arg_attrs" in held:
-                found = _attribute(held["arg_attrs"][number], "sdy.sharding")
+                own = ir.DictAttr(ir.ArrayAttr(held["arg_attrs"])[number])
+                found = _attribute(own, "sdy.sharding")
         elif kind == "stablehlo.while" and "sdy.sharding" in held:
             found = sdy.TensorShardingPerValueAttr(held["sdy.sharding"]).shardings[number]
         elif kind == "sdy.manual_computation":
-            return _of_manual(sdy, held, number)
+            return _of_manual(held, number)
         else:
             found = None
     else:
         held = value.owner.attributes
         found = _attribute(held, "sharding")
         if "sdy.sharding" in held:
-            each: Any = sdy.TensorShardingPerValueAttr(held["sdy.sharding"])
+            each = sdy.TensorShardingPerValueAttr(held["sdy.sharding"])
             found = each.shardings[ir.OpResult(value).result_number]
-    return None if found is None else _read(sdy, found)
+    return None if found is None else _read(found)
 
 
-def _of_manual(sdy: Any, held: Any, number: int) -> ValueSharding | None:
+def _of_manual(held: ir.OpAttributeMap, number: int) -> ValueSharding | None:
     """The sharding of an argument of a manual computation, along the axes that are not manual."""
+    from jaxlib.mlir.dialects import sdy
+
     given = sdy.TensorShardingPerValueAttr(held["in_shardings"]).shardings[number]
     manual = {str(name) for name in sdy.ManualAxesAttr(held["manual_axes"])}
-    symbol, dims = _read(sdy, given)
+    symbol, dims = _read(given)
     return symbol, tuple([tuple([a for a in axes if a not in manual]) for axes in dims])
 
 
-def _attribute(held: Any, name: str) -> Any:
+def _attribute(held: ir.OpAttributeMap | ir.DictAttr, name: str) -> ir.Attribute | None:
     if name in held:  # MLIR's maps have no `get` in every jaxlib
         return held[name]
     return None
 
 
-def _read(sdy: Any, attribute: Any) -> ValueSharding:
+def _read(attribute: ir.Attribute) -> ValueSharding:
+    from jaxlib.mlir.dialects import sdy
+
     sharding = sdy.TensorShardingAttr(attribute)
     dims = [
-        tuple([_axis(sdy, axis) for axis in sdy.DimensionShardingAttr(part).axes])
+        tuple([_axis(axis) for axis in sdy.DimensionShardingAttr(part).axes])
         for part in sharding.dimension_shardings
     ]
     return str(sharding.mesh_or_ref).removeprefix("@").strip('"'), tuple(dims)
 
 
-def _axis(sdy: Any, attribute: Any) -> str | AxisPart:
+def _axis(attribute: ir.Attribute) -> str | AxisPart:
+    from jaxlib.mlir.dialects import sdy
+
     axis = sdy.AxisRefAttr(attribute)
     if axis.sub_axis_info is None:
         return str(axis.name)

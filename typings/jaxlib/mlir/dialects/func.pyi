@@ -1,0 +1,19 @@
+from collections.abc import Sequence
+
+from ..ir import Block, FlatSymbolRefAttr, FunctionType, OpView, Type, Value
+
+class FuncOp(OpView):
+    def __init__(self, name: str, type: FunctionType, *, visibility: str | None = None) -> None: ...
+    @property
+    def type(self) -> FunctionType: ...
+    @property
+    def is_external(self) -> bool: ...
+    def add_entry_block(self) -> Block: ...
+
+class CallOp(OpView):
+    def __init__(
+        self, results: Sequence[Type], callee: FlatSymbolRefAttr, arguments: list[Value], /
+    ) -> None: ...
+
+class ReturnOp(OpView):
+    def __init__(self, operands_: Sequence[Value]) -> None: ...

@@ -1,0 +1,3 @@
+from ..ir import Context
+
+def register_mhlo_dialect(context: Context, load: bool = True) -> None: ...
