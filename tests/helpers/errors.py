@@ -44,14 +44,43 @@ def line(text):
 
 
 def messages(table, names=None):
-    """A test of the rows of a table: a call, the class of the error that it raises, its message.
+    """A test of calls and of the errors that they raise.
 
-    A call is a function, or text, an expression of `names`.
+    table: rows of a function, the class of its error, and the message; or text, where an error is
+      below its call, an expression of `names`, as Python prints it, but wrapped:
+
+        linalg.qr(A, "all")
+            ValueError: qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.
     """
+    if isinstance(table, str):
+
+        @failing_calls(table)
+        def test_text(call, error):
+            found = raised(eval, call, names)
+            assert found == error, found
+
+        return test_text
 
     @pytest.mark.parametrize(("call", "kind", "text"), table)
     def test(call, kind, text):
-        found = message(kind, *([eval, call, names] if isinstance(call, str) else [call]))
+        found = message(kind, call)
         assert found == text, found
 
     return test
+
+
+def failing_calls(text):
+    """Parametrizes a test by the `call`s of a text as in `messages`, and the `error` of each."""
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    rows = [re.split(r"\n +(?=\w+: )", block, maxsplit=1) for block in blocks]
+    rows = [[" ".join(part.split()) for part in row] for row in rows]
+    return pytest.mark.parametrize(("call", "error"), rows, ids=[call for call, _ in rows])
+
+
+def raised(fun, *args):
+    """The error that `fun(*args)` raises, as Python prints it."""
+    try:
+        fun(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"

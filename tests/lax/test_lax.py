@@ -126,24 +126,16 @@ def test_indices_may_be_traced():
 
 
 test_messages = messages(
-    [
-        (
-            lambda: lax.add(X, 1),
-            TypeError,
-            "add: operands must have equal dtypes; got f32[3,4] and ~i32[]. "
-            "The functions of shardwise.numpy promote.",
-        ),
-        (
-            lambda: lax.select(X > 0, X, 1.0),
-            TypeError,
-            "select: cases must have the same shape; got ~f32[], f32[3,4].",
-        ),
-        (
-            lambda: lax.dot(X[None], Y),
-            TypeError,
-            "[dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general.",
-        ),
-    ]
+    """
+lax.add(X, 1)
+    TypeError: add: operands must have equal dtypes; got f32[3,4] and ~i32[]. The functions of
+    shardwise.numpy promote.
+lax.select(X > 0, X, 1.0)
+    TypeError: select: cases must have the same shape; got ~f32[], f32[3,4].
+lax.dot(X[None], Y)
+    TypeError: [dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general.
+""",
+    globals(),
 )
 
 

@@ -9,7 +9,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers.errors import messages
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 9)).astype(np.float32)
@@ -201,99 +201,45 @@ def test_small_ones():
 RAGGED = lax.RaggedDotDimensionNumbers
 
 
-@pytest.mark.parametrize(
-    ("fun", "args", "options", "text"),
-    [
-        (
-            "exp",
-            (X,),
-            {"accuracy": lax.Tolerance(ulps=1)},
-            "exp: XLA chooses implementations by a Tolerance on TPU only; got Tolerance(atol=0.0, "
-            "rtol=0.0, ulps=1). Leave accuracy out, or give AccuracyMode.HIGHEST.",
-        ),
-        (
-            "exp",
-            (X,),
-            {"accuracy": 3},
-            "exp: accuracy must be None, an AccuracyMode or a Tolerance; got 3.",
-        ),
-        (
-            "Tolerance",
-            (-1.0,),
-            {},
-            "Tolerance: atol, rtol and ulps must not be negative; got Tolerance(atol=-1.0, rtol=0.0, "
-            "ulps=0).",
-        ),
-        (
-            "ragged_dot",
-            (LHS, RHS, GROUPS),
-            {"group_offset": 0},
-            "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice `group_sizes` "
-            "and the groups of rhs instead.",
-        ),
-        (
-            "ragged_dot",
-            (LHS, RHS[:2], GROUPS),
-            {},
-            "ragged_dot: ragged_dot_general: rhs must have an entry for each of 3 groups along dimension "
-            "0; got f32[2,3,4].",
-        ),
-        (
-            "ragged_dot",
-            (LHS, RHS, X[0]),
-            {},
-            "ragged_dot: ragged_dot_general: group_sizes must be integers i[g]; got f32[9].",
-        ),
-        (
-            "ragged_dot_general",
-            (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (0,), ())),
-            {},
-            "ragged_dot_general: rhs_group_dimensions must be one dimension that is neither contracted "
-            "nor batch if the ragged one is neither, and empty otherwise; got () of f32[3,3,4].",
-        ),
-        (
-            "ragged_dot_general",
-            (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), (0,))),
-            {},
-            "ragged_dot_general: lhs_ragged_dimensions must be one of the dimensions of f32[7,3]; got "
-            "(2,).",
-        ),
-        (
-            "scaled_dot",
-            (X, X.T),
-            {"lhs_scale": X[:, :2]},
-            "scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions optionally "
-            "divided by integers; got (4, 2).",
-        ),
-        (
-            "approx_max_k",
-            (X, 2),
-            {"aggregate_to_topk": False},
-            "approx_max_k: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
-            "other platforms do not have. Leave it out for the k best.",
-        ),
-        (
-            "approx_min_k",
-            (X, 2),
-            {"recall_target": 0},
-            "approx_min_k: recall_target must be above 0 and at most 1; got 0.",
-        ),
-        (
-            "platform_dependent",
-            (X,),
-            {"tpu": lax.sin},
-            "platform_dependent: there is no function for 'cpu', on which this runs, and no default; got "
-            "tpu.",
-        ),
-        ("mulhi", (X, X), {}, "mulhi takes integers; got f32[4,9]."),
-        (
-            "broadcast_like",
-            (X, X[0]),
-            {},
-            "broadcast_like: f32[4,9] has more dimensions than f32[9].",
-        ),
-    ],
+test_mistakes = messages(
+    """
+lax.exp(X, accuracy=lax.Tolerance(ulps=1))
+    NotImplementedError: exp: XLA chooses implementations by a Tolerance on TPU only; got
+    Tolerance(atol=0.0, rtol=0.0, ulps=1). Leave accuracy out, or give AccuracyMode.HIGHEST.
+lax.exp(X, accuracy=3)
+    TypeError: exp: accuracy must be None, an AccuracyMode or a Tolerance; got 3.
+lax.Tolerance(-1.0)
+    ValueError: Tolerance: atol, rtol and ulps must not be negative; got Tolerance(atol=-1.0,
+    rtol=0.0, ulps=0).
+lax.ragged_dot(LHS, RHS, GROUPS, group_offset=0)
+    NotImplementedError: ragged_dot_general: group_offset is not implemented, nor is it in JAX.
+    Slice `group_sizes` and the groups of rhs instead.
+lax.ragged_dot(LHS, RHS[:2], GROUPS)
+    TypeError: ragged_dot: ragged_dot_general: rhs must have an entry for each of 3 groups along
+    dimension 0; got f32[2,3,4].
+lax.ragged_dot(LHS, RHS, X[0])
+    TypeError: ragged_dot: ragged_dot_general: group_sizes must be integers i[g]; got f32[9].
+lax.ragged_dot_general(LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (0,), ()))
+    TypeError: ragged_dot_general: rhs_group_dimensions must be one dimension that is neither
+    contracted nor batch if the ragged one is neither, and empty otherwise; got () of f32[3,3,4].
+lax.ragged_dot_general(LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), (0,)))
+    TypeError: ragged_dot_general: lhs_ragged_dimensions must be one of the dimensions of f32[7,3];
+    got (2,).
+lax.scaled_dot(X, X.T, lhs_scale=X[:, :2])
+    TypeError: scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions
+    optionally divided by integers; got (4, 2).
+lax.approx_max_k(X, 2, aggregate_to_topk=False)
+    NotImplementedError: approx_max_k: aggregate_to_topk=False requests the candidates of the TPU
+    algorithm, which other platforms do not have. Leave it out for the k best.
+lax.approx_min_k(X, 2, recall_target=0)
+    ValueError: approx_min_k: recall_target must be above 0 and at most 1; got 0.
+lax.platform_dependent(X, tpu=lax.sin)
+    NotImplementedError: platform_dependent: there is no function for 'cpu', on which this runs,
+    and no default; got tpu.
+lax.mulhi(X, X)
+    TypeError: mulhi takes integers; got f32[4,9].
+lax.broadcast_like(X, X[0])
+    ValueError: broadcast_like: f32[4,9] has more dimensions than f32[9].
+""",
+    globals(),
 )
-def test_mistakes(fun, args, options, text):
-    kinds = TypeError, ValueError, NotImplementedError
-    assert message(kinds, getattr(lax, fun), *args, **options) == text

@@ -13,6 +13,7 @@ from jax.lax import linalg as theirs
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.lax import linalg
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(14)
@@ -133,57 +134,30 @@ def test_schur_is_that_of_scipy():
         close(x, y)
 
 
-MESSAGES = [
-    (
-        lambda: linalg.svd(A, algorithm=linalg.SvdAlgorithm.JACOBI),
-        NotImplementedError,
-        "svd: algorithm SvdAlgorithm.JACOBI is not implemented; the options are SvdAlgorithm.DEFAULT "
-        "and SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER, or None.",
-    ),
-    (
-        lambda: linalg.eigh(A, implementation="qr"),
-        TypeError,
-        "eigh: implementation must be one of EighImplementation, or None; got 'qr'.",
-    ),
-    (
-        lambda: linalg.qr(A, use_magma=True),
-        NotImplementedError,
-        "qr: MAGMA is not available; leave out `use_magma`.",
-    ),
-    (
-        lambda: linalg.schur(A, sort_eig_vals=True),
-        NotImplementedError,
-        "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable.",
-    ),
-    (
-        lambda: linalg.eigh(A, subset_by_index=(3, 2)),
-        ValueError,
-        "eigh: subset_by_index must be a range between 0 and 4; got (3, 2).",
-    ),
-    (
-        lambda: linalg.cholesky(A[0, 0]),
-        ValueError,
-        "cholesky: takes a square matrix, or a batch of them; got f32[4].",
-    ),
-    (
-        lambda: linalg.householder_product(TALL.mT, W[:, :2]),
-        ValueError,
-        "householder_product: takes reflectors in the columns of a matrix with at least as many rows "
-        "as columns, and at most one scale for each; got f32[2,5] and f32[2].",
-    ),
-    (
-        lambda: linalg.cholesky_update(Z, W),
-        TypeError,
-        "cholesky_update takes real operands; got complex ones.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+linalg.svd(A, algorithm=linalg.SvdAlgorithm.JACOBI)
+    NotImplementedError: svd: algorithm SvdAlgorithm.JACOBI is not implemented; the options are
+    SvdAlgorithm.DEFAULT and SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER, or None.
+linalg.eigh(A, implementation="qr")
+    TypeError: eigh: implementation must be one of EighImplementation, or None; got 'qr'.
+linalg.qr(A, use_magma=True)
+    NotImplementedError: qr: MAGMA is not available; leave out `use_magma`.
+linalg.schur(A, sort_eig_vals=True)
+    NotImplementedError: schur: eigenvalues cannot be sorted; leave out sort_eig_vals and
+    select_callable.
+linalg.eigh(A, subset_by_index=(3, 2))
+    ValueError: eigh: subset_by_index must be a range between 0 and 4; got (3, 2).
+linalg.cholesky(A[0, 0])
+    ValueError: cholesky: takes a square matrix, or a batch of them; got f32[4].
+linalg.householder_product(TALL.mT, W[:, :2])
+    ValueError: householder_product: takes reflectors in the columns of a matrix with at least as
+    many rows as columns, and at most one scale for each; got f32[2,5] and f32[2].
+linalg.cholesky_update(Z, W)
+    TypeError: cholesky_update takes real operands; got complex ones.
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", [n for n in dir(linalg) if n[0].islower() and n[-2:] != "_p"])

@@ -14,6 +14,7 @@ from shardwise import explain
 from shardwise.numpy import linalg
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 
@@ -273,60 +274,36 @@ def test_eigenvectors_of_general_matrices_have_no_derivatives_by_default():
     assert "enable_eigvec_derivs=True" in str(caught.value)
 
 
-MESSAGES = [
-    (
-        lambda: linalg.solve(A, np.zeros(3)),
-        ValueError,
-        "solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and f32[3].",
-    ),
-    (
-        lambda: linalg.qr(A, "all"),
-        ValueError,
-        "qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.",
-    ),
-    (lambda: linalg.eigh(A, "X"), ValueError, "eigh: UPLO must be 'L', 'U' or None; got 'X'."),
-    (
-        lambda: linalg.slogdet(A, method="svd"),
-        ValueError,
-        "slogdet: method must be 'lu', 'qr' or None; got 'svd'.",
-    ),
-    (
-        lambda: linalg.svd(A, subset_by_index=(0, 2)),
-        ValueError,
-        "svd: subset_by_index requires full_matrices=False.",
-    ),
-    (
-        lambda: linalg.svd(A, False, subset_by_index=(2, 9)),
-        ValueError,
-        "svd: subset_by_index must be a range between 0 and 4; got (2, 9).",
-    ),
-    (
-        lambda: linalg.pinv(A, 0.1, rcond=0.1),
-        ValueError,
-        "pinv: rtol and rcond are aliases; pass one of them.",
-    ),
-    (lambda: linalg.tensorinv(T3, 0), ValueError, "tensorinv: ind must be positive; got 0."),
-    (
-        lambda: linalg.tensorinv(T3, 1),
-        ValueError,
-        "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of the "
-        "others.",
-    ),
-    (lambda: linalg.cond(V), ValueError, "cond takes nonempty matrices; got f32[4]."),
-    (
-        lambda: linalg.lstsq(A, B),
-        ValueError,
-        "lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and "
-        "f32[3,4,2].",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+linalg.solve(A, np.zeros(3))
+    ValueError: solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and
+    f32[3].
+linalg.qr(A, "all")
+    ValueError: qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.
+linalg.eigh(A, "X")
+    ValueError: eigh: UPLO must be 'L', 'U' or None; got 'X'.
+linalg.slogdet(A, method="svd")
+    ValueError: slogdet: method must be 'lu', 'qr' or None; got 'svd'.
+linalg.svd(A, subset_by_index=(0, 2))
+    ValueError: svd: subset_by_index requires full_matrices=False.
+linalg.svd(A, False, subset_by_index=(2, 9))
+    ValueError: svd: subset_by_index must be a range between 0 and 4; got (2, 9).
+linalg.pinv(A, 0.1, rcond=0.1)
+    ValueError: pinv: rtol and rcond are aliases; pass one of them.
+linalg.tensorinv(T3, 0)
+    ValueError: tensorinv: ind must be positive; got 0.
+linalg.tensorinv(T3, 1)
+    ValueError: tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of
+    the others.
+linalg.cond(V)
+    ValueError: cond takes nonempty matrices; got f32[4].
+linalg.lstsq(A, B)
+    ValueError: lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and
+    f32[3,4,2].
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -11,6 +11,7 @@ from jax.scipy import linalg as theirs
 
 import shardwise as sw
 from shardwise.scipy import linalg
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(15)
@@ -123,41 +124,23 @@ def test_too_many_squarings_are_nan():
     assert np.isnan(linalg.expm(A.astype(np.float32) * 1e3, max_squarings=3)).all()
 
 
-MESSAGES = [
-    (
-        lambda: linalg.qr(A, mode="raw"),
-        ValueError,
-        "qr: mode must be 'full', 'r' or 'economic'; got 'raw'.",
-    ),
-    (
-        lambda: linalg.schur(A, "quaternions"),
-        ValueError,
-        "schur: output must be 'real' or 'complex'; got 'quaternions'.",
-    ),
-    (lambda: linalg.eigh(A, type=4), ValueError, "eigh: type must be 1, 2 or 3; got 4."),
-    (
-        lambda: linalg.solve(A, B, assume_a="banded"),
-        ValueError,
-        "solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'.",
-    ),
-    (
-        lambda: linalg.solve_triangular(A, B, 5),
-        ValueError,
-        "solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5.",
-    ),
-    (
-        lambda: linalg.companion(V[:1]),
-        ValueError,
-        "companion: a must have two elements or more; got f32[1].",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+linalg.qr(A, mode="raw")
+    ValueError: qr: mode must be 'full', 'r' or 'economic'; got 'raw'.
+linalg.schur(A, "quaternions")
+    ValueError: schur: output must be 'real' or 'complex'; got 'quaternions'.
+linalg.eigh(A, type=4)
+    ValueError: eigh: type must be 1, 2 or 3; got 4.
+linalg.solve(A, B, assume_a="banded")
+    ValueError: solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'.
+linalg.solve_triangular(A, B, 5)
+    ValueError: solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5.
+linalg.companion(V[:1])
+    ValueError: companion: a must have two elements or more; got f32[1].
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize(

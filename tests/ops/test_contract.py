@@ -149,42 +149,24 @@ def test_precision_reaches_the_compiler():
 
 X, Y = EAGER.array(normal(2, 3)), EAGER.array(normal(2, 3).astype(np.int32))
 test_messages = messages(
-    [
-        (
-            lambda: dot_general(X, Y, dimension_numbers=MATMUL),
-            TypeError,
-            "[dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of f32[2,3] "
-            "and i32[2,3] at (1,) and (0,).",
-        ),
-        (
-            lambda: dot_general(X, Y, dimension_numbers=(((1,), (1,)), ((1,), (0,)))),
-            TypeError,
-            "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct "
-            "and within the 2 dimensions of f32[2,3].",
-        ),
-        (
-            lambda: dot_general(X, Y, dimension_numbers=(((1,), (4,)), ((), ()))),
-            TypeError,
-            "[dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct and "
-            "within the 2 dimensions of i32[2,3].",
-        ),
-        (
-            lambda: dot_general(
-                Y,
-                Y,
-                dimension_numbers=(((1,), (1,)), ((), ())),
-                preferred_element_type=np.dtype(np.int8),
-            ),
-            TypeError,
-            "[dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and "
-            "i32[2,3].",
-        ),
-        (
-            lambda: canonical_precision("exact"),
-            ValueError,
-            "precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x, "
-            "tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or "
-            "its name; got 'exact'.",
-        ),
-    ]
+    """
+dot_general(X, Y, dimension_numbers=MATMUL)
+    TypeError: [dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of
+    f32[2,3] and i32[2,3] at (1,) and (0,).
+dot_general(X, Y, dimension_numbers=(((1,), (1,)), ((1,), (0,))))
+    TypeError: [dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be
+    distinct and within the 2 dimensions of f32[2,3].
+dot_general(X, Y, dimension_numbers=(((1,), (4,)), ((), ())))
+    TypeError: [dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct
+    and within the 2 dimensions of i32[2,3].
+dot_general(Y, Y, dimension_numbers=(((1,), (1,)), ((), ())),
+        preferred_element_type=np.dtype(np.int8))
+    TypeError: [dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and
+    i32[2,3].
+canonical_precision("exact")
+    ValueError: precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x,
+    tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or its
+    name; got 'exact'.
+""",
+    globals(),
 )

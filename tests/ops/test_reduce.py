@@ -113,46 +113,25 @@ def test_places_of_nans_and_ties():
 
 ARRAY = EAGER.array(X)
 test_messages = messages(
-    [
-        (
-            lambda: reduce.reduce_max(ARRAY, axes=(2,)),
-            ValueError,
-            "[reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).",
-        ),
-        (
-            lambda: reduce_sum(ARRAY, axes=(0, 0)),
-            ValueError,
-            "[reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0, 0).",
-        ),
-        (
-            lambda: reduce.reduce_and(ARRAY, axes=(0,)),
-            TypeError,
-            "[reduce_and] takes boolean or integer operands; got f32[2,3].",
-        ),
-        (
-            lambda: reduce.argmax(ARRAY, axes=(0, 1), index_dtype=I32),
-            ValueError,
-            "[argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3].",
-        ),
-        (
-            lambda: reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32),
-            ValueError,
-            "[argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3].",
-        ),
-        (
-            lambda: reduce.argmax(ARRAY, axes=(0,), index_dtype=X.dtype),
-            TypeError,
-            "[argmax] index_dtype must be an integer type; got f32.",
-        ),
-        (
-            lambda: cumulative.cumsum(ARRAY, axis=-1),
-            ValueError,
-            "[cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1.",
-        ),
-        (
-            lambda: cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0),
-            TypeError,
-            "[cummax] takes real operands; got c64[2,3].",
-        ),
-    ]
+    """
+reduce.reduce_max(ARRAY, axes=(2,))
+    ValueError: [reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got
+    (2,).
+reduce_sum(ARRAY, axes=(0, 0))
+    ValueError: [reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0,
+    0).
+reduce.reduce_and(ARRAY, axes=(0,))
+    TypeError: [reduce_and] takes boolean or integer operands; got f32[2,3].
+reduce.argmax(ARRAY, axes=(0, 1), index_dtype=I32)
+    ValueError: [argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3].
+reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32)
+    ValueError: [argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3].
+reduce.argmax(ARRAY, axes=(0,), index_dtype=X.dtype)
+    TypeError: [argmax] index_dtype must be an integer type; got f32.
+cumulative.cumsum(ARRAY, axis=-1)
+    ValueError: [cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1.
+cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0)
+    TypeError: [cummax] takes real operands; got c64[2,3].
+""",
+    globals() | {"reduce_sum": reduce_sum},
 )

@@ -64,27 +64,17 @@ def test_equal_values_keep_their_tangents_in_order():
 
 ARRAY = EAGER.array(X)
 test_messages = messages(
-    [
-        (
-            lambda: sort(ARRAY, EAGER.array(Y[:1]), dimension=0),
-            TypeError,
-            "[sort] operands must have equal shapes; got f32[2,3] and f32[1,3].",
-        ),
-        (
-            lambda: sort(ARRAY, dimension=2),
-            ValueError,
-            "[sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2.",
-        ),
-        (
-            lambda: sort(ARRAY, dimension=0, num_keys=2),
-            ValueError,
-            "[sort] num_keys must be from 1 to 1; got 2.",
-        ),
-        (lambda: sort(dimension=0), TypeError, "[sort] takes at least one operand; got none."),
-        (
-            lambda: top_k(ARRAY, k=4),
-            ValueError,
-            "[top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4.",
-        ),
-    ]
+    """
+sort(ARRAY, EAGER.array(Y[:1]), dimension=0)
+    TypeError: [sort] operands must have equal shapes; got f32[2,3] and f32[1,3].
+sort(ARRAY, dimension=2)
+    ValueError: [sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2.
+sort(ARRAY, dimension=0, num_keys=2)
+    ValueError: [sort] num_keys must be from 1 to 1; got 2.
+sort(dimension=0)
+    TypeError: [sort] takes at least one operand; got none.
+top_k(ARRAY, k=4)
+    ValueError: [top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4.
+""",
+    globals(),
 )
