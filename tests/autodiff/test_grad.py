@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
 from tests.helpers.errors import message as error_of
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -440,110 +441,53 @@ def test_forward_and_backward_passes(name):
     same(of, V)
 
 
-def test_what_jvp_and_vjp_cannot_take():
-    fails(
-        TypeError,
-        "jvp of loss: primals must be a tuple or list; got 1.0.",
-        sw.jvp,
-        loss,
-        1.0,
-        (1.0,),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: primals and tangents must have the same pytree structure; args[0] is a "
-        "leaf in the primals and a tuple of 2 in the tangents.",
-        sw.jvp,
-        loss,
-        (V,),
-        ((V, V),),
-    )
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
-        "for w of type f32[3].",
-        sw.jvp,
-        loss,
-        (V,),
-        (V[:2],),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
-        "for w of type f32[3].",
-        sw.jvp,
-        loss,
-        (V,),
-        (V.astype("f2"),),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: the tangent of w, which is of type i32[], must be of dtype "
-        "float0; got i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
-        sw.jvp,
-        loss,
-        (np.int32(1),),
-        (np.int32(1),),
-    )
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape; got one of shape (2,) "
-        "for w of type i32[3].",
-        sw.jvp,
-        loss,
-        (np.arange(3),),
-        (np.zeros(2, sw.float0),),
-    )
-    fails(
-        ValueError,
-        "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
-        "type i32[], is of shape (3,).",
-        sw.vjp(peak, V)[1],
-        np.zeros(3, sw.float0),
-    )
-    fails(
-        ValueError,
-        "vjp of loss: the cotangent must have the pytree structure of the result; ct "
-        "is a leaf in the result and a tuple of 2 in the cotangent.",
-        sw.vjp(loss, V)[1],
-        (V, V),
-    )
-    fails(
-        ValueError,
-        "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
-        "ct is of type f32[2].",
-        sw.vjp(loss, V)[1],
-        V[:2],
-    )
-    fails(
-        ValueError,
-        "linearize of loss: a tangent must have its primal's shape and dtype; got "
-        "f32[2] for w of type f32[3].",
-        sw.linearize(loss, V)[1],
-        V[:2],
-    )
-    fails(
-        TypeError,
-        "linearize of loss: tangents must have the pytree structure of the primals; "
-        "only the tangents have args[1].",
-        sw.linearize(loss, V)[1],
-        V,
-        V,
-    )
+test_what_jvp_and_vjp_cannot_take = messages(
+    """
+sw.jvp(loss, 1.0, (1.0,))
+    TypeError: jvp of loss: primals must be a tuple or list; got 1.0.
+sw.jvp(loss, (V,), ((V, V),))
+    TypeError: jvp of loss: primals and tangents must have the same pytree structure; args[0] is a
+    leaf in the primals and a tuple of 2 in the tangents.
+sw.jvp(loss, (V,), (V[:2],))
+    ValueError: jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] for w of
+    type f32[3].
+sw.jvp(loss, (V,), (V.astype("f2"),))
+    TypeError: jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] for w of
+    type f32[3].
+sw.jvp(loss, (np.int32(1),), (np.int32(1),))
+    TypeError: jvp of loss: the tangent of w, which is of type i32[], must be of dtype float0; got
+    i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).
+sw.jvp(loss, (np.arange(3),), (np.zeros(2, sw.float0),))
+    ValueError: jvp of loss: a tangent must have its primal's shape; got one of shape (2,) for w of
+    type i32[3].
+sw.vjp(peak, V)[1](np.zeros(3, sw.float0))
+    ValueError: vjp of peak: a cotangent must have its result's shape; ct, for a result of type
+    i32[], is of shape (3,).
+sw.vjp(loss, V)[1]((V, V))
+    ValueError: vjp of loss: the cotangent must have the pytree structure of the result; ct is a
+    leaf in the result and a tuple of 2 in the cotangent.
+sw.vjp(loss, V)[1](V[:2])
+    ValueError: vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; ct is of
+    type f32[2].
+sw.linearize(loss, V)[1](V[:2])
+    ValueError: linearize of loss: a tangent must have its primal's shape and dtype; got f32[2] for
+    w of type f32[3].
+sw.linearize(loss, V)[1](V, V)
+    TypeError: linearize of loss: tangents must have the pytree structure of the primals; only the
+    tangents have args[1].
+""",
+    globals(),
+)
 
 
-def test_what_jacobians_cannot_take():
-    fails(
-        TypeError,
-        "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "
-        "for other derivatives.",
-        sw.jacfwd(loss),
-        1 * np.int32(1),
-    )
-    fails(
-        TypeError,
-        "jacrev of loss takes complex inputs with holomorphic=True; w is of "
-        "type f32[3]. Use jvp or vjp for other derivatives.",
-        sw.jacrev(loss, holomorphic=True),
-        V,
-    )
+test_what_jacobians_cannot_take = messages(
+    """
+sw.jacfwd(loss)(1 * np.int32(1))
+    TypeError: jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp for other
+    derivatives.
+sw.jacrev(loss, holomorphic=True)(V)
+    TypeError: jacrev of loss takes complex inputs with holomorphic=True; w is of type f32[3]. Use
+    jvp or vjp for other derivatives.
+""",
+    globals(),
+)

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from tests.helpers.errors import fails
+from tests.helpers.errors import fails, messages
 
 V = np.ones(3, np.float32)
 X = np.ones((4, 3), np.float32)
@@ -117,50 +117,32 @@ def test_bodies_say_what_they_are_called_with():
     )
 
 
-def test_names_that_are_nearly_right():
-    fails(
-        ValueError,
-        "jit of train: static_argnames names 'learnng_rate', which is not a "
-        "parameter of the function; its parameters are 'params', 'batch' and 'learning_rate'. "
-        "Did you mean 'learning_rate'?",
-        sw.jit,
-        train,
-        static_argnames="learnng_rate",
-    )
-    fails(
-        ValueError,
-        "jit of train: donate_argnames names 'parms', which is not a parameter of "
-        "the function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean "
-        "'params'?",
-        sw.jit,
-        train,
-        donate_argnames=("parms",),
-    )
+test_names_that_are_nearly_right = messages(
+    """
+sw.jit(train, static_argnames="learnng_rate")
+    ValueError: jit of train: static_argnames names 'learnng_rate', which is not a parameter of the
+    function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean
+    'learning_rate'?
+sw.jit(train, donate_argnames=("parms",))
+    ValueError: jit of train: donate_argnames names 'parms', which is not a parameter of the
+    function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean 'params'?
+""",
+    globals(),
+)
 
 
-def test_argument_numbers():
-    fails(
-        TypeError,
-        "grad of train: argnums takes ints; got 'params' of type str.",
-        sw.grad,
-        train,
-        argnums="params",
-    )
-    fails(
-        TypeError,
-        "jacrev of train: argnums takes ints; got 1.0 of type float.",
-        sw.jacrev,
-        train,
-        argnums=(0, 1.0),
-    )
-    fails(
-        TypeError,
-        "grad of two: argnums=0 refers to argument 0, but the function was called "
-        "with 0 positional arguments. Pass 'a' and 'b' by position, not by keyword.",
-        sw.grad(two),
-        a=1.0,
-        b=2.0,
-    )
+test_argument_numbers = messages(
+    """
+sw.grad(train, argnums="params")
+    TypeError: grad of train: argnums takes ints; got 'params' of type str.
+sw.jacrev(train, argnums=(0, 1.0))
+    TypeError: jacrev of train: argnums takes ints; got 1.0 of type float.
+sw.grad(two)(a=1.0, b=2.0)
+    TypeError: grad of two: argnums=0 refers to argument 0, but the function was called with 0
+    positional arguments. Pass 'a' and 'b' by position, not by keyword.
+""",
+    globals(),
+)
 
 
 def test_arguments_are_named_after_the_parameters_of_the_function():
@@ -324,72 +306,45 @@ def test_mapped_axes_of_several_sizes():
     )
 
 
-def test_arguments_that_cannot_be_mapped():
-    fails(
-        ValueError,
-        "vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map "
-        f"over. {SHARED}",
-        sw.vmap(predict),
-        {"n": 2.0, "w": V},
-        V,
-    )
-    fails(
-        TypeError,
-        "vmap of predict: x: expected an array or a scalar, got 'text' of type str.",
-        sw.vmap(predict),
-        {"w": V},
-        "text",
-    )
-    fails(
-        ValueError,
-        "vmap of predict needs an argument with a mapped axis, or axis_size: all in_axes are None.",
-        sw.vmap(predict, in_axes=None),
-        {"w": V},
-        V,
-    )
-    fails(
-        ValueError,
-        "vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was "
-        "called without arrays.",
-        sw.vmap(lambda: 1),
-    )
-    fails(TypeError, "vmap takes a function; got 3 of type int.", sw.vmap, 3)
+test_arguments_that_cannot_be_mapped = messages(
+    """
+sw.vmap(predict)({"n": 2.0, "w": V}, V)
+    ValueError: vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map over.
+    Pass arguments that all examples share by position, with None in in_axes.
+sw.vmap(predict)({"w": V}, "text")
+    TypeError: vmap of predict: x: expected an array or a scalar, got 'text' of type str.
+sw.vmap(predict, in_axes=None)({"w": V}, V)
+    ValueError: vmap of predict needs an argument with a mapped axis, or axis_size: all in_axes are
+    None.
+sw.vmap(lambda: 1)()
+    ValueError: vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was called
+    without arrays.
+sw.vmap(3)
+    TypeError: vmap takes a function; got 3 of type int.
+""",
+    globals(),
+)
 
 
-def test_in_axes_that_do_not_fit():
-    count = "a tuple must have one entry for each. Arguments passed by keyword have none."
-    fails(
-        ValueError,
-        "vmap of predict: in_axes has 1 entry, but the call has 2 positional "
-        f"arguments (params, x); {count}",
-        sw.vmap(predict, in_axes=(0,)),
-        {"w": V},
-        V,
-    )
-    fails(
-        ValueError,
-        "vmap of predict: in_axes has 2 entries, but the call has 1 positional "
-        f"argument (params); {count}",
-        sw.vmap(predict, in_axes=(0, None)),
-        {"w": V},
-        x=V,
-    )
-    fails(
-        ValueError,
-        f"vmap of predict: in_axes {PREFIX} only in_axes has params['v'] and only "
-        "the value has params['b'].",
-        sw.vmap(predict, in_axes=({"w": 0, "v": 0}, 0)),
-        {"w": V, "b": V},
-        V,
-    )
-    fails(
-        ValueError,
-        f"vmap of predict: in_axes {PREFIX} params is a list of 2 in in_axes and a "
-        "tuple of 2 in the value.",
-        sw.vmap(predict, in_axes=([0, 0], 0)),
-        (V, V),
-        V,
-    )
+test_in_axes_that_do_not_fit = messages(
+    """
+sw.vmap(predict, in_axes=(0,))({"w": V}, V)
+    ValueError: vmap of predict: in_axes has 1 entry, but the call has 2 positional arguments
+    (params, x); a tuple must have one entry for each. Arguments passed by keyword have none.
+sw.vmap(predict, in_axes=(0, None))({"w": V}, x=V)
+    ValueError: vmap of predict: in_axes has 2 entries, but the call has 1 positional argument
+    (params); a tuple must have one entry for each. Arguments passed by keyword have none.
+sw.vmap(predict, in_axes=({"w": 0, "v": 0}, 0))({"w": V, "b": V}, V)
+    ValueError: vmap of predict: in_axes must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: only in_axes has params['v'] and only the
+    value has params['b'].
+sw.vmap(predict, in_axes=([0, 0], 0))((V, V), V)
+    ValueError: vmap of predict: in_axes must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: params is a list of 2 in in_axes and a
+    tuple of 2 in the value.
+""",
+    globals(),
+)
 
 
 def test_out_axes_that_do_not_fit():
@@ -420,37 +375,28 @@ def test_out_axes_that_do_not_fit():
 
 
 # ------------------------------------------------------------------------------------ other trees
-def test_trees_that_are_mapped_together():
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
-        "only rest[0] has ['l2']['c'].",
-        sw.tree.map,
-        lambda a, b: a,
-        {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}},
-        {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}},
-    )
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
-        "and a tuple of 2 in rest[0].",
-        sw.tree.map,
-        lambda a, b: a,
-        [1, 2],
-        (1, 2),
-    )
+test_trees_that_are_mapped_together = messages(
+    """
+sw.tree.map(lambda a, b: a, {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1},
+        "l2": {"w": 1, "c": 2}})
+    ValueError: tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and only
+    rest[0] has ['l2']['c'].
+sw.tree.map(lambda a, b: a, [1, 2], (1, 2))
+    ValueError: tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree and a
+    tuple of 2 in rest[0].
+""",
+    globals(),
+)
 
 
-def test_sequences_of_several_lengths():
-    fails(
-        ValueError,
-        "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
-        "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
-        lax.scan,
-        lambda c, x: (c, x),
-        0.0,
-        {"a": V, "b": [X]},
-    )
+test_sequences_of_several_lengths = messages(
+    """
+lax.scan(lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
+    ValueError: scan: the arrays of xs must have the same size along dimension 0; xs['a'] of type
+    f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.
+""",
+    globals(),
+)
 
 
 def test_results_of_callbacks():

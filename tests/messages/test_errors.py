@@ -8,7 +8,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import fails, messages
 
 MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
 HALF = Mesh(np.array(sw.devices()[:4]), ("x",))
@@ -47,100 +47,67 @@ def test_a_spec_of_another_rank():
     )
 
 
-def test_axes_that_are_unknown_or_used_twice():
-    fails(
-        ValueError,
-        "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
-        "axes are 'x' and 'y'.",
-        over,
-        "z",
-    )
-    fails(
-        ValueError,
-        "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
-        "mesh axis can shard only one dimension, and only once.",
-        over,
-        "x",
-        "x",
-    )
+test_axes_that_are_unknown_or_used_twice = messages(
+    """
+over("z")
+    ValueError: P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its axes are
+    'x' and 'y'.
+over("x", "x")
+    ValueError: P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a mesh axis
+    can shard only one dimension, and only once.
+""",
+    globals(),
+)
 
 
-def test_a_spec_without_a_mesh():
-    fails(
-        ValueError,
-        "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
-        "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
-        sw.jit(identity, in_shardings=P("x")),
-        V,
-    )
-    fails(
-        ValueError,
-        "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
-        "P('x')), or enter `with shardwise.set_mesh(mesh):`.",
-        sw.device_put,
-        V,
-        P("x"),
-    )
+test_a_spec_without_a_mesh = messages(
+    """
+sw.jit(identity, in_shardings=P("x"))(V)
+    ValueError: jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use
+    NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.
+sw.device_put(V, P("x"))
+    ValueError: device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')),
+    or enter `with shardwise.set_mesh(mesh):`.
+""",
+    globals(),
+)
 
 
-def test_what_is_no_sharding():
-    fails(
-        TypeError,
-        "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.",
-        sw.device_put,
-        V,
-        "cpu",
-    )
-    fails(
-        TypeError,
-        "jit of identity: in_shardings takes shardings, devices, PartitionSpecs or "
-        "None; got 'x' of type str.",
-        sw.jit(identity, in_shardings="x"),
-        V,
-    )
+test_what_is_no_sharding = messages(
+    """
+sw.device_put(V, "cpu")
+    TypeError: device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.
+sw.jit(identity, in_shardings="x")(V)
+    TypeError: jit of identity: in_shardings takes shardings, devices, PartitionSpecs or None; got
+    'x' of type str.
+""",
+    globals(),
+)
 
 
-def test_trees_of_shardings_that_do_not_fit():
-    head = (
-        "must be a pytree prefix of the values that it describes, with one entry for each "
-        "value or for a whole subtree:"
-    )
-    fails(
-        ValueError,
-        "jit of identity: in_shardings has 2 entries, but the call has 1 positional "
-        "argument (a); a tuple must have one entry for each. Arguments passed by keyword have "
-        "none.",
-        sw.jit(identity, in_shardings=(None, None)),
-        V,
-    )
-    fails(
-        ValueError,
-        f"jit of identity: in_shardings {head} only in_shardings has a['v'] and only "
-        "the value has a['w'].",
-        sw.jit(identity, in_shardings=({"v": None},)),
-        {"w": V},
-    )
-    fails(
-        ValueError,
-        f"jit of identity: out_shardings {head} result['a'] is a list of 1 in "
-        "out_shardings and a tuple of 2 in the value.",
-        sw.jit(identity, out_shardings={"a": [over()]}),
-        {"a": (V, V)},
-    )
-    fails(
-        ValueError,
-        f"device_put: device {head} only device has x['b'] and only the value has x['a'].",
-        sw.device_put,
-        {"a": V},
-        {"b": over()},
-    )
-    fails(
-        ValueError,
-        f"with_sharding_constraint: shardings {head} only the value has x[1].",
-        sw.with_sharding_constraint,
-        [V, V],
-        [over()],
-    )
+test_trees_of_shardings_that_do_not_fit = messages(
+    """
+sw.jit(identity, in_shardings=(None, None))(V)
+    ValueError: jit of identity: in_shardings has 2 entries, but the call has 1 positional argument
+    (a); a tuple must have one entry for each. Arguments passed by keyword have none.
+sw.jit(identity, in_shardings=({"v": None},))({"w": V})
+    ValueError: jit of identity: in_shardings must be a pytree prefix of the values that it
+    describes, with one entry for each value or for a whole subtree: only in_shardings has a['v']
+    and only the value has a['w'].
+sw.jit(identity, out_shardings={"a": [over()]})({"a": (V, V)})
+    ValueError: jit of identity: out_shardings must be a pytree prefix of the values that it
+    describes, with one entry for each value or for a whole subtree: result['a'] is a list of 1 in
+    out_shardings and a tuple of 2 in the value.
+sw.device_put({"a": V}, {"b": over()})
+    ValueError: device_put: device must be a pytree prefix of the values that it describes, with
+    one entry for each value or for a whole subtree: only device has x['b'] and only the value has
+    x['a'].
+sw.with_sharding_constraint([V, V], [over()])
+    ValueError: with_sharding_constraint: shardings must be a pytree prefix of the values that it
+    describes, with one entry for each value or for a whole subtree: only the value has x[1].
+""",
+    globals(),
+)
 
 
 # ------------------------------------------------------------------------------ other devices
@@ -213,62 +180,43 @@ def test_a_constraint_over_devices_that_the_program_does_not_have():
 # ------------------------------------------------------------------------------- wrong values
 
 
-def test_arguments_that_are_no_arrays():
-    advice = (
-        "Arguments must be pytrees of arrays and scalars; mark others static with "
-        "static_argnums or static_argnames."
-    )
-    fails(
-        TypeError,
-        f"jit of identity: a: expected an array or a scalar, got 'text' of type str. {advice}",
-        sw.jit(identity),
-        "text",
-    )
-    fails(
-        TypeError,
-        "jit of identity: a['k'][1]: expected an array or a scalar, got Ellipsis of "
-        f"type ellipsis. {advice}",
-        sw.jit(identity),
-        {"k": [V, ...]},
-    )
-    fails(
-        TypeError,
-        "jit of identity: a: dtype <U1 is not supported: it holds text. Arrays hold "
-        "booleans, integers, floating-point or complex numbers. Encode it as integers first. "
-        f"{advice}",
-        sw.jit(identity),
-        np.array(["a"]),
-    )
-    fails(
-        TypeError,
-        "jit of identity: a: ShapeDtypeStruct(shape=(2,), dtype=float32) has no data; "
-        f"types are for `trace`, `lower` and `eval_shape`. {advice}",
-        sw.jit(identity),
-        sw.ShapeDtypeStruct((2,), np.float32),
-    )
-    fails(
-        TypeError,
-        f"jit of identity: a: expected an array or a scalar, got 'text' of type str. {advice}",
-        sw.grad(lambda a: a * sw.jit(identity)("text")),
-        1.0,
-    )
-    fails(
-        TypeError,
-        "device_put: x[0]: expected an array or a scalar, got 'text' of type str.",
-        sw.device_put,
-        ["text"],
-        sw.devices()[0],
-    )
+test_arguments_that_are_no_arrays = messages(
+    """
+sw.jit(identity)("text")
+    TypeError: jit of identity: a: expected an array or a scalar, got 'text' of type str. Arguments
+    must be pytrees of arrays and scalars; mark others static with static_argnums or
+    static_argnames.
+sw.jit(identity)({"k": [V, ...]})
+    TypeError: jit of identity: a['k'][1]: expected an array or a scalar, got Ellipsis of type
+    ellipsis. Arguments must be pytrees of arrays and scalars; mark others static with
+    static_argnums or static_argnames.
+sw.jit(identity)(np.array(["a"]))
+    TypeError: jit of identity: a: dtype <U1 is not supported: it holds text. Arrays hold booleans,
+    integers, floating-point or complex numbers. Encode it as integers first. Arguments must be
+    pytrees of arrays and scalars; mark others static with static_argnums or static_argnames.
+sw.jit(identity)(sw.ShapeDtypeStruct((2,), np.float32))
+    TypeError: jit of identity: a: ShapeDtypeStruct(shape=(2,), dtype=float32) has no data; types
+    are for `trace`, `lower` and `eval_shape`. Arguments must be pytrees of arrays and scalars;
+    mark others static with static_argnums or static_argnames.
+sw.grad(lambda a: a * sw.jit(identity)("text"))(1.0)
+    TypeError: jit of identity: a: expected an array or a scalar, got 'text' of type str. Arguments
+    must be pytrees of arrays and scalars; mark others static with static_argnums or
+    static_argnames.
+sw.device_put(["text"], sw.devices()[0])
+    TypeError: device_put: x[0]: expected an array or a scalar, got 'text' of type str.
+""",
+    globals(),
+)
 
 
-def test_results_that_are_no_arrays():
-    fails(
-        TypeError,
-        "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
-        "'text' of type str. A jitted function must return a pytree of arrays and scalars.",
-        sw.jit(_label()),
-        V,
-    )
+test_results_that_are_no_arrays = messages(
+    """
+sw.jit(_label())(V)
+    TypeError: jit of label: the result at ['r'][1]: expected an array or a scalar, got 'text' of
+    type str. A jitted function must return a pytree of arrays and scalars.
+""",
+    globals(),
+)
 
 
 def _label():
