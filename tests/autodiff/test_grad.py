@@ -9,7 +9,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
+from tests.helpers.beside_jax import assert_same, ours, same, sharding, theirs
 from tests.helpers.errors import message as error_of
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
@@ -18,13 +18,6 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)
 Z = np.array([1 + 2j, -0.5 + 1j, 3 - 1j], np.complex64)
 FLOAT0 = jax.dtypes.float0
-
-
-def same(fun, *args, rtol=1e-4, **options):
-    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
-    got = fun(sw, jnp)(*args, **options)
-    assert_same(got, fun(jax, jax.numpy)(*args, **options), rtol)
-    return got
 
 
 def both(fun):

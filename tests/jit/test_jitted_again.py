@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import threading
 import weakref
 
 import numpy as np
@@ -17,6 +16,7 @@ from shardwise._src.jit import trace_cache
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
 from tests.helpers.jitted import Called, V, same
+from tests.helpers.threads import at_once
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -253,14 +253,7 @@ def test_threads_find_the_same():
     def f(x):
         return x + SCALE
 
-    found = []
-    workers = [threading.Thread(target=lambda: found.append(sw.jit(f)(V))) for _ in range(8)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join(60)
-    assert len(found) == 8
-    for y in found:
+    for y in at_once(lambda: sw.jit(f)(V), 8):
         same(y, V + 2)
     assert len(trace_cache._by_function) == 1
 

@@ -1,5 +1,6 @@
 """Convolutions against jax's: values, derivatives, maps; shardings, shapes, and mistakes."""
 
+import functools
 import random
 
 import jax
@@ -11,6 +12,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers import comparing
 from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
 
@@ -49,10 +51,7 @@ def problem(seed):
     return x, k, how
 
 
-def close(found, wanted):
-    for a, b in zip(sw.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+close = functools.partial(comparing.close, rtol=1e-3)
 
 
 def with_derivatives(lib, f):

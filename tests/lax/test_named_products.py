@@ -11,9 +11,9 @@ from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import failing_calls, raised
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 from tests.lowering.test_collectives import sent
 
 MESH = Mesh(np.array(sw.devices()).reshape(4, 2), ("i", "j"))

@@ -10,9 +10,9 @@ from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 from tests.lowering.test_collectives import sent
 
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))

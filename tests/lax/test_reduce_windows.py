@@ -11,9 +11,9 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {

@@ -14,8 +14,10 @@ from shardwise import explain
 from shardwise.numpy import linalg
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.composed import as_peer, close
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
+from tests.helpers.oracle import cases
 from tests.helpers.placed import MESH
 
 RNG = np.random.default_rng(13)
@@ -68,27 +70,17 @@ m.svd(np.zeros((0, 3))); m.svdvals(np.zeros((2, 3, 0))); m.qr(np.zeros((3, 0)), 
 m.solve(np.zeros((0, 0)), np.zeros((0, 2))); m.pinv(np.zeros((3, 0))); m.eigvalsh(np.zeros((0, 0)))
 m.solve(np.zeros((0, 3, 3)), np.zeros((0, 3, 2))); m.cholesky(np.zeros((0, 2, 2)))
 """
-CASES = [e.strip() for e in EXPRESSIONS.replace("\n", ";").split(";") if e.strip()]
 
 
-def flat(x) -> list[np.ndarray]:
-    return [np.asarray(y) for y in (x if isinstance(x, tuple) else (x,))]
-
-
-@pytest.mark.parametrize("expression", everyday(CASES, 7))
+@pytest.mark.parametrize("expression", everyday(cases(EXPRESSIONS), 7))
 def test_values(expression: str):
     """Against NumPy, in doubles and singles, eager and compiled."""
-    wanted = flat(eval(expression, SCOPE, {"m": np.linalg}))
+    as_peer(expression, linalg, np.linalg, SCOPE)
     with sw.enable_x64(True):
-        for found in (
-            flat(eval(expression, SCOPE, {"m": linalg})),
-            flat(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))()),
-        ):
-            assert len(found) == len(wanted)
-            for x, y in zip(found, wanted, strict=True):
-                assert x.shape == y.shape and x.dtype.kind == y.dtype.kind
-                np.testing.assert_allclose(x, y, 1e-9, 1e-9)
-    for x, y in zip(flat(eval(expression, SCOPE, {"m": linalg})), wanted, strict=True):
+        wanted = eval(expression, SCOPE, {"m": np.linalg})
+        close(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))(), wanted)
+    found = sw.tree.leaves(eval(expression, SCOPE, {"m": linalg}))
+    for x, y in zip(found, map(np.asarray, sw.tree.leaves(wanted)), strict=True):
         assert x.shape == y.shape and x.dtype.itemsize == (8 if y.dtype.kind == "c" else 4)
 
 

@@ -10,9 +10,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
+from tests.helpers.comparing import close
 from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3) / 10
 W = np.ones((3, 2), np.float32)

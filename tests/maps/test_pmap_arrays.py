@@ -7,8 +7,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import NamedSharding, PmapSharding, SingleDeviceSharding
+from tests.helpers.comparing import close
 from tests.helpers.errors import donated, message, messages
-from tests.helpers.same_as_jax import close
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 DEVICES = sw.devices()

@@ -12,9 +12,10 @@ from shardwise._src.messages import tree_paths
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message as message_of
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 from tests.lowering.test_collectives import sent
 
 RNG = np.random.default_rng(0)

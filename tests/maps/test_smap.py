@@ -10,9 +10,10 @@ from shardwise import lax
 from shardwise.experimental.shard_map import shard_map as older
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import fails, message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)

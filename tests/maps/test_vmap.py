@@ -1,24 +1,15 @@
 """`vmap`: axes in and out as prefixes of trees, sizes, nesting, shardings, errors."""
 
-import jax
-import jax.numpy
 import numpy as np
 import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.beside_jax import assert_same, ours, sharding
+from tests.helpers.beside_jax import ours, same, sharding
 from tests.helpers.errors import message, messages
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-
-
-def same(fun, *args, **kwargs):
-    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
-    got = fun(sw, jnp)(*args, **kwargs)
-    assert_same(got, fun(jax, jax.numpy)(*args, **kwargs))
-    return got
 
 
 def test_axes_in():

@@ -9,8 +9,8 @@ from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails, messages
+from tests.helpers.meshes import MESH
 
-MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
 HALF = Mesh(np.array(sw.devices()[:4]), ("x",))
 V = np.ones(3, np.float32)
 X = np.ones((8, 4), np.float32)

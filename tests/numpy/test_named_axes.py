@@ -9,9 +9,10 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 RNG = np.random.default_rng(0)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))

@@ -17,17 +17,12 @@ from shardwise import checkpoints
 from shardwise._src.saving import committing, restoring
 from shardwise._src.saving.storage import Place
 from shardwise.errors import CheckpointError
+from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
 from tests.helpers.patience import seconds
 
 pytest.importorskip("tensorstore")
 crc32c = pytest.importorskip("crc32c")
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def values():
@@ -224,7 +219,7 @@ def test_damaged_files_are_named(tmp_path, why, change):
     checkpoints.save(at, values())
     damage(at, "w/c/0/0", change)
     for sharding in (None, sw.sharding.SingleDeviceSharding(sw.devices()[1])):
-        says(CheckpointError, f"restore: {at} is damaged: the file w/c/0/0 of tree['w'] {why}. "
+        fails(CheckpointError, f"restore: {at} is damaged: the file w/c/0/0 of tree['w'] {why}. "
              "Restore another checkpoint.", checkpoints.restore, at, sharding)  # fmt: skip
 
 
@@ -262,18 +257,18 @@ def test_manifests_of_others(tmp_path):
     damaged = (f"restore: {at}/checkpoint.json is damaged: its checksum does not match. Restore "
                "another checkpoint.")  # fmt: skip
     for new in ("", "[]", text[:-3], text.replace('"value": 3', '"value": 4')):
-        says(CheckpointError, damaged, restored, new)
+        fails(CheckpointError, damaged, restored, new)
     about = json.loads(text)
     newer = json.dumps({**about, "version": 2})
-    says(CheckpointError, f"restore: {at} is a checkpoint of version 2, but this release "
+    fails(CheckpointError, f"restore: {at} is a checkpoint of version 2, but this release "
          f"(shardwise {sw.__version__}) reads version 1. Read it with a newer release.",
          restored, newer)  # fmt: skip
     other = json.dumps({**about, "format": "theirs"})
-    says(CheckpointError, f"restore: {at}/checkpoint.json has format 'theirs', not "
+    fails(CheckpointError, f"restore: {at}/checkpoint.json has format 'theirs', not "
          "'shardwise.checkpoint'. Another program wrote it: read it with that program.",
          restored, other)  # fmt: skip
     (at / "checkpoint.json").unlink()
-    says(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is not a "
+    fails(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is not a "
          "checkpoint, or its writer was stopped before it finished.",
          checkpoints.restore, at)  # fmt: skip
 
@@ -288,7 +283,7 @@ def test_a_folder_within_is_not_left(tmp_path):
     about["content"]["arrays"][0]["folder"] = "../other/w"
     about["sha256"] = manifest._digest(about["content"])
     (at / "checkpoint.json").write_text(json.dumps(about))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: '../other/w' is "
+    fails(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: '../other/w' is "
          "not a folder in the checkpoint.", checkpoints.restore, at)  # fmt: skip
 
 
@@ -453,7 +448,7 @@ def test_manifests_that_describe_no_array(tmp_path, fields, why):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones((3, 2), np.float32)})
     resigned(at, lambda row: row.update(fields))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: {why}.",
+    fails(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: {why}.",
          checkpoints.restore, at)  # fmt: skip
 
 
@@ -467,7 +462,7 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": checksums_that_end_with_zero()})
     damage(at, "w/c/0", change)
-    says(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has {size} "
+    fails(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has {size} "
          "bytes, but 12 were written. Restore another checkpoint.",
          checkpoints.restore, at)  # fmt: skip
 
@@ -505,7 +500,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, n
             place.remove() if new is None else checkpoints.save(at, new, overwrite=True)
 
     monkeypatch.setattr(restoring, "read_part", late)
-    says(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
+    fails(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
          "Restore it again, and save each step into its own folder if other programs read "
          "it.", checkpoints.restore, at)  # fmt: skip
     assert seen

@@ -1,6 +1,5 @@
 """Fourier transforms against NumPy, on one device and sharded; derivatives against jax."""
 
-import inspect
 import itertools
 import re
 
@@ -11,6 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.helpers.composed import signature
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
@@ -130,10 +130,7 @@ def test_frequencies_and_shifts(n):
 
 @pytest.mark.parametrize("name", [*ONE, *TWO, *MANY, "fftfreq", "rfftfreq", "fftshift"])
 def test_signatures(name):
-    def parts(fun):
-        return [(p.name, p.kind, p.default) for p in inspect.signature(fun).parameters.values()]
-
-    assert parts(getattr(jnp.fft, name)) == parts(getattr(jax.numpy.fft, name))
+    assert signature(getattr(jnp.fft, name)) == signature(getattr(jax.numpy.fft, name))
 
 
 test_mistakes = messages(
