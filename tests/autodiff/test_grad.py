@@ -10,8 +10,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, same, sharding, theirs
+from tests.helpers.errors import fail, messages
 from tests.helpers.errors import message as error_of
-from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -313,70 +313,45 @@ def loss(w):
 
 
 def test_what_grad_cannot_take():
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a scalar; it returned f32[3]. "
-        "Sum it, or use jacrev or vjp.",
-        sw.grad(loss),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
-        "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient.",
-        sw.grad(loss),
-        {"n": np.int32(1)},
-    )
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a scalar; it returned the pytree "
-        "{'a': *}. For additional results use has_aux=True.",
-        sw.grad(loss),
-        {"a": 1.0},
-    )
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a real scalar; it returned "
-        "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
-        sw.grad(loss),
-        Z[0],
+    fail(
+        """
+        sw.grad(loss)(V)
+            TypeError: grad of loss takes a function that returns a scalar; it returned f32[3]. Sum
+            it, or use jacrev or vjp.
+        sw.grad(loss)({"n": np.int32(1)})
+            TypeError: grad of loss takes real or complex inputs; w['n'] is of type i32[]. Convert
+            it to a floating type, or pass allow_int=True for a trivial (float0) gradient.
+        sw.grad(loss)({"a": 1.0})
+            TypeError: grad of loss takes a function that returns a scalar; it returned the pytree
+            {'a': *}. For additional results use has_aux=True.
+        sw.grad(loss)(Z[0])
+            TypeError: grad of loss takes a function that returns a real scalar; it returned c64[].
+            For a holomorphic function pass holomorphic=True, for others use vjp.
+        """,
+        globals() | locals(),
     )
 
     def count(x):
         return (x > 0).sum()
 
-    fails(
-        TypeError,
-        "grad of count takes a function that returns a real scalar; it returned "
-        "i32[]. Convert it to a floating type.",
-        sw.grad(count),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss with holomorphic=True takes complex inputs; w is of type f32[3].",
-        sw.grad(loss, holomorphic=True),
-        V,
-    )
-    fails(
-        TypeError,
-        "loss must return a pair (value, aux) with has_aux=True; it returned an "
-        "array of type f32[3].",
-        sw.grad(loss, has_aux=True),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss: argnums=1 refers to argument 1, but the function was called "
-        "with 1 positional argument.",
-        sw.grad(loss, argnums=1),
-        V,
-    )
-    fails(
-        ValueError,
-        "grad of loss: argnums=(0, -1) names an argument twice.",
-        sw.grad(loss, argnums=(0, -1)),
-        V,
+    fail(
+        """
+        sw.grad(count)(V)
+            TypeError: grad of count takes a function that returns a real scalar; it returned
+            i32[]. Convert it to a floating type.
+        sw.grad(loss, holomorphic=True)(V)
+            TypeError: grad of loss with holomorphic=True takes complex inputs; w is of type
+            f32[3].
+        sw.grad(loss, has_aux=True)(V)
+            TypeError: loss must return a pair (value, aux) with has_aux=True; it returned an array
+            of type f32[3].
+        sw.grad(loss, argnums=1)(V)
+            TypeError: grad of loss: argnums=1 refers to argument 1, but the function was called
+            with 1 positional argument.
+        sw.grad(loss, argnums=(0, -1))(V)
+            ValueError: grad of loss: argnums=(0, -1) names an argument twice.
+        """,
+        globals() | locals(),
     )
 
 

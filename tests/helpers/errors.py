@@ -2,6 +2,7 @@
 
 import re
 import sys
+import textwrap
 
 import pytest
 
@@ -71,10 +72,21 @@ def messages(table, names=None):
 
 def failing_calls(text):
     """Parametrizes a test by the `call`s of a text as in `messages`, and the `error` of each."""
-    blocks = re.split(r"\n(?=\S)", text.strip())
-    rows = [re.split(r"\n +(?=\w+: )", block, maxsplit=1) for block in blocks]
-    rows = [[" ".join(part.split()) for part in row] for row in rows]
+    rows = _rows(text)
     return pytest.mark.parametrize(("call", "error"), rows, ids=[call for call, _ in rows])
+
+
+def fail(text, names):
+    """The calls of a text as in `messages` raise its errors."""
+    for call, error in _rows(text):
+        found = raised(eval, call, names)
+        assert found == error, found
+
+
+def _rows(text):
+    blocks = re.split(r"\n(?=\S)", textwrap.dedent(text).strip())
+    rows = [re.split(r"\n +(?=\w+: )", block, maxsplit=1) for block in blocks]
+    return [[" ".join(part.split()) for part in row] for row in rows]
 
 
 def raised(fun, *args):

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from tests.helpers.errors import fails, messages
+from tests.helpers.errors import fail, fails, messages
 
 V = np.ones(3, np.float32)
 X = np.ones((4, 3), np.float32)
@@ -30,21 +30,16 @@ def train(params, batch, learning_rate):
 def test_a_call_that_does_not_fit_shows_the_signature(transform):
     fun, who = getattr(sw, transform), f"{transform} of two"
     value = V if transform == "vmap" else 1.0
-    fails(
-        TypeError,
-        f"{who}: two() got an unexpected keyword argument 'd'. It is two(a, b=1, *, c=None).",
-        fun(two),
-        value,
-        d=value,
-    )
-    fails(
-        TypeError,
-        f"{who}: two() takes from 1 to 2 positional arguments but 3 were given. It is "
-        "two(a, b=1, *, c=None).",
-        fun(two),
-        value,
-        value,
-        value,
+    fail(
+        f"""
+        fun(two)(value, d=value)
+            TypeError: {who}: two() got an unexpected keyword argument 'd'. It is two(a, b=1, *,
+            c=None).
+        fun(two)(value, value, value)
+            TypeError: {who}: two() takes from 1 to 2 positional arguments but 3 were given. It is
+            two(a, b=1, *, c=None).
+        """,
+        globals() | locals(),
     )
     who = f"{transform} of train"
     fails(
@@ -213,32 +208,19 @@ def test_tangents_are_named():
     def loss(p):
         return p["w"].sum()
 
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f32[4,3] "
-        "for p['w'] of type f32[3].",
-        sw.jvp,
-        loss,
-        ({"w": V},),
-        ({"w": X},),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: the tangent of p['n'], which is of type i32[3], must be of "
-        "dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
-        sw.jvp,
-        loss,
-        ({"n": np.arange(3)},),
-        ({"n": np.arange(3)},),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: primals and tangents must have the same pytree structure; only "
-        "the tangents have args[0]['b'].",
-        sw.jvp,
-        loss,
-        ({"w": V},),
-        ({"w": V, "b": V},),
+    fail(
+        """
+        sw.jvp(loss, ({"w": V},), ({"w": X},))
+            ValueError: jvp of loss: a tangent must have its primal's shape and dtype; got f32[4,3]
+            for p['w'] of type f32[3].
+        sw.jvp(loss, ({"n": np.arange(3)},), ({"n": np.arange(3)},))
+            TypeError: jvp of loss: the tangent of p['n'], which is of type i32[3], must be of
+            dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).
+        sw.jvp(loss, ({"w": V},), ({"w": V, "b": V},))
+            TypeError: jvp of loss: primals and tangents must have the same pytree structure; only
+            the tangents have args[0]['b'].
+        """,
+        globals() | locals(),
     )
 
 
@@ -247,28 +229,20 @@ def test_cotangents_are_named():
         return {"x": a, "y": a * 2}
 
     back = sw.vjp(pair, V)[1]
-    fails(
-        ValueError,
-        "vjp of pair: a cotangent must have its result's shape and dtype, f32[3]; "
-        "ct['y'] is of type f32[4,3].",
-        back,
-        {"x": V, "y": X},
-    )
-    fails(
-        ValueError,
-        "vjp of pair: the cotangent must have the pytree structure of the result; ct "
-        "is a dict of 2 in the result and a leaf in the cotangent.",
-        back,
-        V,
-    )
-    fails(
-        TypeError,
-        "vjp of pair: the vjp function takes one cotangent, with the pytree structure "
-        "of the result, {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one "
-        "tuple.",
-        back,
-        V,
-        V,
+    fail(
+        """
+        back({"x": V, "y": X})
+            ValueError: vjp of pair: a cotangent must have its result's shape and dtype, f32[3];
+            ct['y'] is of type f32[4,3].
+        back(V)
+            ValueError: vjp of pair: the cotangent must have the pytree structure of the result; ct
+            is a dict of 2 in the result and a leaf in the cotangent.
+        back(V, V)
+            TypeError: vjp of pair: the vjp function takes one cotangent, with the pytree structure
+            of the result, {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one
+            tuple.
+        """,
+        globals() | locals(),
     )
 
 

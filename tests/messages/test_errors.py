@@ -5,10 +5,9 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails, messages
+from tests.helpers.errors import fail, fails, messages
 from tests.helpers.meshes import MESH
 
 HALF = Mesh(np.array(sw.devices()[:4]), ("x",))
@@ -120,23 +119,18 @@ def test_arguments_on_different_devices():
     def step(params, batch):
         return params["w"] + batch
 
-    fails(
-        ValueError,
-        "step got arguments on different devices: params['w'] of type f32[8,4] is on "
-        "devices [0, 1, 2, 3, 4, 5, 6, 7], batch of type f32[8,4] on devices [0, 1, 2, 3]. Move "
-        "one of them with `device_put(x, sharding)`.",
-        sw.jit(step),
-        a,
-        b,
-    )
-    fails(
-        ValueError,
-        "add got arguments on different devices: argument 0 of type f32[3] is on "
-        "device 0, argument 1 of type f32[3] on device 1. Move one of them with "
-        "`device_put(x, sharding)`.",
-        lax.add,
-        sw.device_put(V, sw.devices()[0]),
-        sw.device_put(V, sw.devices()[1]),
+    fail(
+        """
+        sw.jit(step)(a, b)
+            ValueError: step got arguments on different devices: params['w'] of type f32[8,4] is on
+            devices [0, 1, 2, 3, 4, 5, 6, 7], batch of type f32[8,4] on devices [0, 1, 2, 3]. Move
+            one of them with `device_put(x, sharding)`.
+        sw.lax.add(sw.device_put(V, sw.devices()[0]), sw.device_put(V, sw.devices()[1]))
+            ValueError: add got arguments on different devices: argument 0 of type f32[3] is on
+            device 0, argument 1 of type f32[3] on device 1. Move one of them with `device_put(x,
+            sharding)`.
+        """,
+        globals() | locals(),
     )
 
     def shifted(batch):
@@ -231,20 +225,15 @@ def test_what_is_no_function():
 
 
 def test_operands_of_wrong_types():
-    fails(
-        TypeError,
-        "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
-        lax.bitwise_and,
-        V,
-        V,
-    )
-    fails(
-        TypeError,
-        "add: operands must have equal dtypes; got f32[3] and i32[3]. The functions "
-        "of shardwise.numpy promote.",
-        lax.add,
-        V,
-        V.astype(np.int32),
+    fail(
+        """
+        sw.lax.bitwise_and(V, V)
+            TypeError: bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].
+        sw.lax.add(V, V.astype(np.int32))
+            TypeError: add: operands must have equal dtypes; got f32[3] and i32[3]. The functions
+            of shardwise.numpy promote.
+        """,
+        globals() | locals(),
     )
     with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
         jnp.add(X, V)
@@ -254,77 +243,36 @@ def test_static_arguments():
     def f(a, n):
         return a
 
-    fails(
-        ValueError,
-        "jit of f: static argument n is [1] of type list, which cannot be hashed. "
-        "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
-        "not mark it static.",
-        sw.jit(f, static_argnums=1),
-        V,
-        [1],
-    )
-    fails(
-        ValueError,
-        "jit of f: static argument n is {} of type dict, which cannot be hashed. "
-        "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
-        "not mark it static.",
-        sw.jit(f, static_argnames="n"),
-        V,
-        n={},
-    )
-    fails(
-        ValueError,
-        "jit of f: static_argnums=(2,) refers to argument 2, but the function takes "
-        "2 positional arguments.",
-        sw.jit,
-        f,
-        static_argnums=2,
-    )
-    fails(
-        ValueError,
-        "jit of f: donate_argnums=(-3,) refers to argument -3, but the function "
-        "takes 2 positional arguments.",
-        sw.jit,
-        f,
-        donate_argnums=-3,
-    )
-    fails(
-        ValueError,
-        "jit of f: static_argnames names 'm', which is not a parameter of the "
-        "function; its parameters are 'a' and 'n'.",
-        sw.jit,
-        f,
-        static_argnames="m",
-    )
-    fails(
-        ValueError,
-        "jit of f: 'n' cannot be both static and donated; a static argument has no "
-        "memory on a device.",
-        sw.jit,
-        f,
-        static_argnums=1,
-        donate_argnames="n",
-    )
-    fails(
-        TypeError,
-        "jit: static_argnums takes ints; got 1.5 of type float.",
-        sw.jit,
-        f,
-        static_argnums=1.5,
-    )
-    fails(
-        TypeError,
-        "jit: static_argnums takes ints; got 'n' of type str.",
-        sw.jit,
-        f,
-        static_argnums="n",
-    )
-    fails(
-        TypeError,
-        "jit: static_argnames takes strings; got 1 of type int.",
-        sw.jit,
-        f,
-        static_argnames=1,
+    fail(
+        """
+        sw.jit(f, static_argnums=1)(V, [1])
+            ValueError: jit of f: static argument n is [1] of type list, which cannot be hashed.
+            Static arguments are part of the cache key: use a hashable type such as a tuple, or do
+            not mark it static.
+        sw.jit(f, static_argnames="n")(V, n={})
+            ValueError: jit of f: static argument n is {} of type dict, which cannot be hashed.
+            Static arguments are part of the cache key: use a hashable type such as a tuple, or do
+            not mark it static.
+        sw.jit(f, static_argnums=2)
+            ValueError: jit of f: static_argnums=(2,) refers to argument 2, but the function takes
+            2 positional arguments.
+        sw.jit(f, donate_argnums=-3)
+            ValueError: jit of f: donate_argnums=(-3,) refers to argument -3, but the function
+            takes 2 positional arguments.
+        sw.jit(f, static_argnames="m")
+            ValueError: jit of f: static_argnames names 'm', which is not a parameter of the
+            function; its parameters are 'a' and 'n'.
+        sw.jit(f, static_argnums=1, donate_argnames="n")
+            ValueError: jit of f: 'n' cannot be both static and donated; a static argument has no
+            memory on a device.
+        sw.jit(f, static_argnums=1.5)
+            TypeError: jit: static_argnums takes ints; got 1.5 of type float.
+        sw.jit(f, static_argnums="n")
+            TypeError: jit: static_argnums takes ints; got 'n' of type str.
+        sw.jit(f, static_argnames=1)
+            TypeError: jit: static_argnames takes strings; got 1 of type int.
+        """,
+        globals() | locals(),
     )
 
 
