@@ -1,4 +1,4 @@
-"""Comparison of pytrees of arrays, from this library or others."""
+"""Comparison of pytrees of arrays, from this library or others; and of arrays with host values."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float | None = None
 def wide(x: np.ndarray) -> np.ndarray:
     """x, or its values as float32 where NumPy itself does not have the dtype."""
     return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+
+
+def holds(x: Any, values: np.ndarray) -> None:
+    """Asserts that an array has these values, and each device the shard of its sharding."""
+    np.testing.assert_array_equal(np.asarray(x), values)
+    indices = x.sharding.devices_indices_map(values.shape)
+    for shard in x.addressable_shards:
+        assert shard.index == indices[shard.device] and shard.data.devices() == {shard.device}
+        np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
