@@ -19,9 +19,8 @@ from shardwise._src.ops.contract import (
 )
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
-from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.stage import stage
-from shardwise._src.transforms.transpose import transpose
+from tests.helpers.eager import pulled_back
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
@@ -63,10 +62,7 @@ def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
     ct = np.ones((2, 2), np.float32)
     numbers = {"dimension_numbers": MATMUL, "preferred_element_type": np.dtype(np.float32)}
     _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
-    _, linear = linearize(
-        lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
-    )
-    grads = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    _, grads = pulled_back(lambda a, b: dot_general(a, b, **numbers), [x, y], ct)
     for came, wanted in zip(grads, pull(jnp.asarray(ct)), strict=True):
         assert came.dtype == wanted.dtype == np.float16
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-3)
@@ -77,10 +73,7 @@ def test_cotangents_where_contracted_dimensions_are_in_another_order():
     ct = normal(5, 6)
     numbers = {"dimension_numbers": (((0, 2, 1), (3, 0, 2)), ((), ()))}
     _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
-    _, linear = linearize(
-        lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
-    )
-    grads = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    _, grads = pulled_back(lambda a, b: dot_general(a, b, **numbers), [x, y], ct)
     for came, wanted in zip(grads, pull(jnp.asarray(ct)), strict=True):
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-5, atol=1e-5)
 
