@@ -3,9 +3,7 @@
 import json
 import os
 import resource
-import subprocess
 import sys
-import textwrap
 import threading
 from contextlib import contextmanager
 
@@ -19,7 +17,7 @@ from shardwise._src.saving.storage import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
-from tests.helpers.patience import seconds
+from tests.helpers.processes import python
 
 pytest.importorskip("tensorstore")
 crc32c = pytest.importorskip("crc32c")
@@ -96,10 +94,7 @@ print("survived", len(seen))
 @pytest.mark.parametrize("seed", everyday(range(50), 1))
 def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
     """50 groups of 4 kills."""
-    run = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path / "ckpt"), str(seed), "4"],
-        capture_output=True, text=True, timeout=seconds(60),
-    )  # fmt: skip
+    run = python(KILLS, tmp_path / "ckpt", seed, 4)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("survived")
     # Files left by a dead writer do not hinder the next one.
@@ -359,10 +354,8 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
     {call}
     print("the end")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "the end\n"
+    done = python(program)
+    assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr
     path = tmp_path / "t" / "step_00000001" if "Manager" in call else tmp_path / "t"
     (line, *_) = done.stderr.splitlines()
     assert f"RuntimeWarning: The checkpoint {path} could not be written, and wait() " in line
@@ -387,10 +380,8 @@ def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
     threading.Thread(target=work).start()
     checkpoints.save_async({str(tmp_path / "c")!r}, np.zeros(1 << 20))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("[1 2 3]\n", "")
+    done = python(program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1 2 3]\n", "")
     assert checkpoints.describe(tmp_path / "c").nbytes == 1 << 23
 
 
@@ -412,12 +403,11 @@ def test_without_the_packages(missing, verb):
             print(error)
     assert "shardwise.checkpoints" not in sys.modules
     """
-    out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout
+    done = python(program)
+    assert done.returncode == 0, done.stderr
     why = (f"shardwise.checkpoints needs crc32c and tensorstore; {' and '.join(missing)} {verb} "
            "not installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
-    assert out.splitlines() == [why, why]
+    assert done.stdout.splitlines() == [why, why]
 
 
 def resigned(at, change):
