@@ -12,6 +12,7 @@ import shardwise.numpy as snp
 from shardwise._src.numpy.rearrange import _sum_modulo
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
+from tests.helpers.beside_jax import assert_same
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.numpy.calls import PARTS
@@ -44,29 +45,15 @@ def test_pad(width, mode, kwargs, dtype):
     for x in (np.array([[4, 0, 7], [3, 9, 2]]).astype(dtype), np.array([[2], [5]]).astype(dtype)):
         # jax rounds a ramp of integers in float32, so that 5 may become 4.
         oracle = np if mode == "linear_ramp" and dtype == "int32" else jnp
-        same(snp.pad(x, width, mode, **kwargs), oracle.pad(x, width, mode, **kwargs))
+        assert_same(snp.pad(x, width, mode, **kwargs), oracle.pad(x, width, mode, **kwargs), 1e-6)
 
 
 def test_pad_by_a_function_and_by_axis():
     def fill(vector, width, axis, kwargs):
         return vector.at[: width[0]].set(kwargs["value"] + axis)
 
-    same(snp.pad(A, 1, fill, value=7), jnp.pad(A, 1, fill, value=7))
+    assert_same(snp.pad(A, 1, fill, value=7), jnp.pad(A, 1, fill, value=7), 1e-6)
     np.testing.assert_array_equal(snp.pad(A, {-1: (1, 2)}), np.pad(A, ((0, 0), (1, 2))))
-
-
-def leaves(x):
-    return list(x) if isinstance(x, list | tuple) else [x]
-
-
-def same(found, expected):
-    found, expected = leaves(found), leaves(expected)
-    assert len(found) == len(expected)
-    for f, e in zip(found, map(jnp.asarray, expected), strict=True):  # some come as NumPy arrays
-        assert f.shape == e.shape
-        assert f.dtype == e.dtype
-        assert f.aval.weak_type == e.aval.weak_type
-        np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
 
 
 SHIFTS = [
