@@ -14,7 +14,7 @@ import shardwise.numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding
-from tests.helpers.errors import message
+from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
 from tests.helpers.jitted import ONE, V, X
 
@@ -167,29 +167,20 @@ def test_a_device_takes_what_is_elsewhere():
     assert sw.jit(lambda a: f(a) + 1)(ours(X, "x")).sharding == sharding("x")
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (
-            {"device": sw.devices()[0], "backend": "cpu"},
-            f"jit of f: got device={sw.devices()[0]} and backend='cpu'; pass only one of them.",
-        ),
-        (
-            {"device": sw.devices()[0], "in_shardings": ONE},
-            "jit of f: got device together with in_shardings or out_shardings, which also determine where "
-            "to run. Leave it out.",
-        ),
-        (
-            {"backend": "cpu", "out_shardings": ONE},
-            "jit of f: got backend together with in_shardings or out_shardings, which also determine "
-            "where to run. Leave it out.",
-        ),
-    ],
-)
-def test_one_way_of_saying_where(options, message):
-    def f(a):
-        return a
+def f(a):
+    return a
 
-    with pytest.raises(ValueError) as caught:
-        sw.jit(f, **options)
-    assert str(caught.value) == message
+
+test_one_way_of_saying_where = messages(
+    """
+sw.jit(f, device=sw.devices()[0], backend="cpu")
+    ValueError: jit of f: got device=cpu:0 and backend='cpu'; pass only one of them.
+sw.jit(f, device=sw.devices()[0], in_shardings=ONE)
+    ValueError: jit of f: got device together with in_shardings or out_shardings, which also
+    determine where to run. Leave it out.
+sw.jit(f, backend="cpu", out_shardings=ONE)
+    ValueError: jit of f: got backend together with in_shardings or out_shardings, which also
+    determine where to run. Leave it out.
+""",
+    globals(),
+)

@@ -12,7 +12,7 @@ import shardwise.numpy as jnp
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, jax_sharding, ours, sharding
-from tests.helpers.errors import message
+from tests.helpers.errors import message, messages
 from tests.helpers.jitted import ONE, X
 
 
@@ -119,62 +119,40 @@ def test_static_arguments_are_not_counted_by_in_shardings():
     assert c.is_deleted()
 
 
-BAD_SHARDINGS = {
-    "tree": (
-        {"in_shardings": ({"v": sharding()},)},
-        ValueError,
-        "jit of f: in_shardings must be a pytree prefix of the values that it describes, with "
-        "one entry for each value or for a whole subtree: only in_shardings has t['v'] and only "
-        "the value has t['w'].",
-    ),
-    "length": (
-        {"out_shardings": [sharding(), None]},
-        ValueError,
-        "jit of f: out_shardings must be a pytree prefix of the values that it describes, with "
-        "one entry for each value or for a whole subtree: only out_shardings has result[1].",
-    ),
-    "rank": (
-        {"in_shardings": sharding(None, None, "x")},
-        ValueError,
-        "jit of f: in_shardings: t['w'] of type f32[8,4]: P(None, None, 'x') over Mesh('x': 4, "
-        "'y': 2) has 3 entries, but the array has only 2 dimensions. Remove entries from the end "
-        "of the spec.",
-    ),
-    "bare": (
-        {"in_shardings": P("x")},
-        ValueError,
-        "jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
-        "P('x')), or enter `with shardwise.set_mesh(mesh):`.",
-    ),
-    "string": (
-        {"out_shardings": "x"},
-        TypeError,
-        "jit of f: out_shardings takes shardings, devices, PartitionSpecs or None; got 'x' of type "
-        "str.",
-    ),
-    "open": (
-        {"out_shardings": sharding("x", P.UNCONSTRAINED)},
-        ValueError,
-        "jit of f: out_shardings: P('x', UNCONSTRAINED) leaves a dimension unconstrained, "
-        "which is supported by with_sharding_constraint only. Name its axes or None here, or pass "
-        "no sharding and constrain the value inside of the function.",
-    ),
-    "devices": (
-        {"in_shardings": ONE, "out_shardings": sharding("x")},
-        ValueError,
-        "f runs on one set of devices: t['w'] of type f32[8,4] is on device 0, but a result or "
-        "intermediate value must be on devices [0, 1, 2, 3, 4, 5, 6, 7] "
-        "(NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x'))). Use `device_put` outside of it.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_SHARDINGS)
-def test_shardings_that_cannot_be(case):
+def jitted(**options):
     def f(t):
         return [t["w"] * 2]
 
-    options, kind, message = BAD_SHARDINGS[case]
-    with pytest.raises(kind) as caught:
-        sw.jit(f, **options)({"w": X})
-    assert str(caught.value) == message
+    return sw.jit(f, **options)({"w": X})
+
+
+test_shardings_that_cannot_be = messages(
+    """
+jitted(in_shardings=({"v": sharding()},))
+    ValueError: jit of f: in_shardings must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: only in_shardings has t['v'] and only the
+    value has t['w'].
+jitted(out_shardings=[sharding(), None])
+    ValueError: jit of f: out_shardings must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: only out_shardings has result[1].
+jitted(in_shardings=sharding(None, None, "x"))
+    ValueError: jit of f: in_shardings: t['w'] of type f32[8,4]: P(None, None, 'x') over Mesh('x':
+    4, 'y': 2) has 3 entries, but the array has only 2 dimensions. Remove entries from the end of
+    the spec.
+jitted(in_shardings=P("x"))
+    ValueError: jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use
+    NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.
+jitted(out_shardings="x")
+    TypeError: jit of f: out_shardings takes shardings, devices, PartitionSpecs or None; got 'x' of
+    type str.
+jitted(out_shardings=sharding("x", P.UNCONSTRAINED))
+    ValueError: jit of f: out_shardings: P('x', UNCONSTRAINED) leaves a dimension unconstrained,
+    which is supported by with_sharding_constraint only. Name its axes or None here, or pass no
+    sharding and constrain the value inside of the function.
+jitted(in_shardings=ONE, out_shardings=sharding("x"))
+    ValueError: f runs on one set of devices: t['w'] of type f32[8,4] is on device 0, but a result
+    or intermediate value must be on devices [0, 1, 2, 3, 4, 5, 6, 7] (NamedSharding(mesh=Mesh('x':
+    4, 'y': 2), spec=P('x'))). Use `device_put` outside of it.
+""",
+    globals() | {"ONE": ONE},
+)
