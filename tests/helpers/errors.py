@@ -44,28 +44,19 @@ def line(text):
         return next(i for i, row in enumerate(source, 1) if text in row)
 
 
-def messages(table, names=None):
-    """A test of calls and of the errors that they raise.
+def messages(text, names):
+    """A test of calls, expressions of `names`, and of the errors that they raise.
 
-    table: rows of a function, the class of its error, and the message; or text, where an error is
-      below its call, an expression of `names`, as Python prints it, but wrapped:
+    An error is below its call, as Python prints it, but wrapped:
 
         linalg.qr(A, "all")
             ValueError: qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.
     """
-    if isinstance(table, str):
 
-        @failing_calls(table)
-        def test_text(call, error):
-            found = raised(eval, call, names)
-            assert found == error, found
-
-        return test_text
-
-    @pytest.mark.parametrize(("call", "kind", "text"), table)
-    def test(call, kind, text):
-        found = message(kind, call)
-        assert found == text, found
+    @failing_calls(text)
+    def test(call, error):
+        found = raised(eval, call, names)
+        assert found == error, found
 
     return test
 
