@@ -56,7 +56,7 @@ PACKAGES = {
     "planner": "planner explain",
     "random": "random",
     "refs": "refs",
-    "running": "running arrays jit/test_jit.py",
+    "running": "running arrays jit/test_devices.py jit/test_values.py",
     "runtime": f"runtime transfers {PROCESSES}",
     "saving": "saving",
     "scipy": "scipy",

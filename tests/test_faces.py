@@ -2,8 +2,6 @@
 
 import ast
 import pkgutil
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +11,7 @@ import pytest
 import shardwise
 from shardwise.errors import BroadcastError
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import python
 
 FACES = ["shardwise"] + sorted(
     m.name
@@ -59,10 +58,8 @@ def test_faces_load_nothing_until_a_name_is_used():
         "new = set(sys.modules) - before\n"
         "print(*sorted(m for m in new if m.startswith('shardwise._src')))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert run.stdout == "\n"
+    run = python(code)
+    assert (run.returncode, run.stdout) == (0, "\n"), run.stderr
 
 
 def test_all_names_at_once():

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-import shardwise.numpy as jnp
+from tests.helpers.beside_jax import LIBRARIES
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 FLOAT0 = np.zeros(3, sw.float0)
-LIBRARIES = (sw, jnp), (jax, jax.numpy)
 INTS = np.arange(3, dtype=np.int32)
 
 

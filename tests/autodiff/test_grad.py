@@ -9,7 +9,8 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
+from tests.helpers.beside_jax import assert_same, ours, same, sharding, theirs
+from tests.helpers.errors import fail, messages
 from tests.helpers.errors import message as error_of
 from tests.helpers.everyday import everyday
 
@@ -17,13 +18,6 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)
 Z = np.array([1 + 2j, -0.5 + 1j, 3 - 1j], np.complex64)
 FLOAT0 = jax.dtypes.float0
-
-
-def same(fun, *args, rtol=1e-4, **options):
-    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
-    got = fun(sw, jnp)(*args, **options)
-    assert_same(got, fun(jax, jax.numpy)(*args, **options), rtol)
-    return got
 
 
 def both(fun):
@@ -319,70 +313,45 @@ def loss(w):
 
 
 def test_what_grad_cannot_take():
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a scalar; it returned f32[3]. "
-        "Sum it, or use jacrev or vjp.",
-        sw.grad(loss),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
-        "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient.",
-        sw.grad(loss),
-        {"n": np.int32(1)},
-    )
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a scalar; it returned the pytree "
-        "{'a': *}. For additional results use has_aux=True.",
-        sw.grad(loss),
-        {"a": 1.0},
-    )
-    fails(
-        TypeError,
-        "grad of loss takes a function that returns a real scalar; it returned "
-        "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
-        sw.grad(loss),
-        Z[0],
+    fail(
+        """
+        sw.grad(loss)(V)
+            TypeError: grad of loss takes a function that returns a scalar; it returned f32[3]. Sum
+            it, or use jacrev or vjp.
+        sw.grad(loss)({"n": np.int32(1)})
+            TypeError: grad of loss takes real or complex inputs; w['n'] is of type i32[]. Convert
+            it to a floating type, or pass allow_int=True for a trivial (float0) gradient.
+        sw.grad(loss)({"a": 1.0})
+            TypeError: grad of loss takes a function that returns a scalar; it returned the pytree
+            {'a': *}. For additional results use has_aux=True.
+        sw.grad(loss)(Z[0])
+            TypeError: grad of loss takes a function that returns a real scalar; it returned c64[].
+            For a holomorphic function pass holomorphic=True, for others use vjp.
+        """,
+        globals() | locals(),
     )
 
     def count(x):
         return (x > 0).sum()
 
-    fails(
-        TypeError,
-        "grad of count takes a function that returns a real scalar; it returned "
-        "i32[]. Convert it to a floating type.",
-        sw.grad(count),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss with holomorphic=True takes complex inputs; w is of type f32[3].",
-        sw.grad(loss, holomorphic=True),
-        V,
-    )
-    fails(
-        TypeError,
-        "loss must return a pair (value, aux) with has_aux=True; it returned an "
-        "array of type f32[3].",
-        sw.grad(loss, has_aux=True),
-        V,
-    )
-    fails(
-        TypeError,
-        "grad of loss: argnums=1 refers to argument 1, but the function was called "
-        "with 1 positional argument.",
-        sw.grad(loss, argnums=1),
-        V,
-    )
-    fails(
-        ValueError,
-        "grad of loss: argnums=(0, -1) names an argument twice.",
-        sw.grad(loss, argnums=(0, -1)),
-        V,
+    fail(
+        """
+        sw.grad(count)(V)
+            TypeError: grad of count takes a function that returns a real scalar; it returned
+            i32[]. Convert it to a floating type.
+        sw.grad(loss, holomorphic=True)(V)
+            TypeError: grad of loss with holomorphic=True takes complex inputs; w is of type
+            f32[3].
+        sw.grad(loss, has_aux=True)(V)
+            TypeError: loss must return a pair (value, aux) with has_aux=True; it returned an array
+            of type f32[3].
+        sw.grad(loss, argnums=1)(V)
+            TypeError: grad of loss: argnums=1 refers to argument 1, but the function was called
+            with 1 positional argument.
+        sw.grad(loss, argnums=(0, -1))(V)
+            ValueError: grad of loss: argnums=(0, -1) names an argument twice.
+        """,
+        globals() | locals(),
     )
 
 
@@ -440,110 +409,53 @@ def test_forward_and_backward_passes(name):
     same(of, V)
 
 
-def test_what_jvp_and_vjp_cannot_take():
-    fails(
-        TypeError,
-        "jvp of loss: primals must be a tuple or list; got 1.0.",
-        sw.jvp,
-        loss,
-        1.0,
-        (1.0,),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: primals and tangents must have the same pytree structure; args[0] is a "
-        "leaf in the primals and a tuple of 2 in the tangents.",
-        sw.jvp,
-        loss,
-        (V,),
-        ((V, V),),
-    )
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
-        "for w of type f32[3].",
-        sw.jvp,
-        loss,
-        (V,),
-        (V[:2],),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
-        "for w of type f32[3].",
-        sw.jvp,
-        loss,
-        (V,),
-        (V.astype("f2"),),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: the tangent of w, which is of type i32[], must be of dtype "
-        "float0; got i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
-        sw.jvp,
-        loss,
-        (np.int32(1),),
-        (np.int32(1),),
-    )
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape; got one of shape (2,) "
-        "for w of type i32[3].",
-        sw.jvp,
-        loss,
-        (np.arange(3),),
-        (np.zeros(2, sw.float0),),
-    )
-    fails(
-        ValueError,
-        "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
-        "type i32[], is of shape (3,).",
-        sw.vjp(peak, V)[1],
-        np.zeros(3, sw.float0),
-    )
-    fails(
-        ValueError,
-        "vjp of loss: the cotangent must have the pytree structure of the result; ct "
-        "is a leaf in the result and a tuple of 2 in the cotangent.",
-        sw.vjp(loss, V)[1],
-        (V, V),
-    )
-    fails(
-        ValueError,
-        "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
-        "ct is of type f32[2].",
-        sw.vjp(loss, V)[1],
-        V[:2],
-    )
-    fails(
-        ValueError,
-        "linearize of loss: a tangent must have its primal's shape and dtype; got "
-        "f32[2] for w of type f32[3].",
-        sw.linearize(loss, V)[1],
-        V[:2],
-    )
-    fails(
-        TypeError,
-        "linearize of loss: tangents must have the pytree structure of the primals; "
-        "only the tangents have args[1].",
-        sw.linearize(loss, V)[1],
-        V,
-        V,
-    )
+test_what_jvp_and_vjp_cannot_take = messages(
+    """
+sw.jvp(loss, 1.0, (1.0,))
+    TypeError: jvp of loss: primals must be a tuple or list; got 1.0.
+sw.jvp(loss, (V,), ((V, V),))
+    TypeError: jvp of loss: primals and tangents must have the same pytree structure; args[0] is a
+    leaf in the primals and a tuple of 2 in the tangents.
+sw.jvp(loss, (V,), (V[:2],))
+    ValueError: jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] for w of
+    type f32[3].
+sw.jvp(loss, (V,), (V.astype("f2"),))
+    TypeError: jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] for w of
+    type f32[3].
+sw.jvp(loss, (np.int32(1),), (np.int32(1),))
+    TypeError: jvp of loss: the tangent of w, which is of type i32[], must be of dtype float0; got
+    i32[]. Make it with NumPy: np.zeros(shape, shardwise.float0).
+sw.jvp(loss, (np.arange(3),), (np.zeros(2, sw.float0),))
+    ValueError: jvp of loss: a tangent must have its primal's shape; got one of shape (2,) for w of
+    type i32[3].
+sw.vjp(peak, V)[1](np.zeros(3, sw.float0))
+    ValueError: vjp of peak: a cotangent must have its result's shape; ct, for a result of type
+    i32[], is of shape (3,).
+sw.vjp(loss, V)[1]((V, V))
+    ValueError: vjp of loss: the cotangent must have the pytree structure of the result; ct is a
+    leaf in the result and a tuple of 2 in the cotangent.
+sw.vjp(loss, V)[1](V[:2])
+    ValueError: vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; ct is of
+    type f32[2].
+sw.linearize(loss, V)[1](V[:2])
+    ValueError: linearize of loss: a tangent must have its primal's shape and dtype; got f32[2] for
+    w of type f32[3].
+sw.linearize(loss, V)[1](V, V)
+    TypeError: linearize of loss: tangents must have the pytree structure of the primals; only the
+    tangents have args[1].
+""",
+    globals(),
+)
 
 
-def test_what_jacobians_cannot_take():
-    fails(
-        TypeError,
-        "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "
-        "for other derivatives.",
-        sw.jacfwd(loss),
-        1 * np.int32(1),
-    )
-    fails(
-        TypeError,
-        "jacrev of loss takes complex inputs with holomorphic=True; w is of "
-        "type f32[3]. Use jvp or vjp for other derivatives.",
-        sw.jacrev(loss, holomorphic=True),
-        V,
-    )
+test_what_jacobians_cannot_take = messages(
+    """
+sw.jacfwd(loss)(1 * np.int32(1))
+    TypeError: jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp for other
+    derivatives.
+sw.jacrev(loss, holomorphic=True)(V)
+    TypeError: jacrev of loss takes complex inputs with holomorphic=True; w is of type f32[3]. Use
+    jvp or vjp for other derivatives.
+""",
+    globals(),
+)

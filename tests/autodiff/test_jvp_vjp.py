@@ -11,7 +11,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.testing.grads import check_grads
-from tests.helpers.beside_jax import assert_same, ours
+from tests.helpers.beside_jax import assert_same, ours, same
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
@@ -20,14 +20,6 @@ RNG = np.random.RandomState(0)
 M = (RNG.standard_normal((3, 3)) + 1j * RNG.standard_normal((3, 3))).astype(np.complex64)
 Z = M[0]
 FLOAT0 = jax.dtypes.float0
-LIBRARIES = (sw, jnp), (jax, jax.numpy)
-
-
-def same(of, *args, rtol=2e-4):
-    """`of(library, numpy)` is a function; checks that both libraries agree on its results."""
-    got, wanted = (of(*lib)(*args) for lib in LIBRARIES)
-    assert_same(got, wanted, rtol)
-    return got
 
 
 # ----------------------------------------------------------------------------------- complex

@@ -14,9 +14,10 @@ import shardwise.numpy as swnp
 from shardwise import ad_checkpoint, checkpoint_policies
 from shardwise._src.core.checker import check_program
 from shardwise.ad_checkpoint import Offloadable, checkpoint_name, saved_residuals
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
+from tests.helpers.same_as_jax import JAX, OURS, same_as_jax
 
 W = np.random.RandomState(0).standard_normal((3, 3)).astype(np.float32)
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

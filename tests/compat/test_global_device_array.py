@@ -7,10 +7,11 @@ import shardwise as sw
 import shardwise.experimental.global_device_array as home
 from shardwise import compat, experimental
 from shardwise._src.compat.global_device_array import GlobalDeviceArray
-from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
+from tests.helpers.meshes import MESH
 
-MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
@@ -70,9 +71,9 @@ def test_what_shards_are():
 
 
 def test_axes_are_a_sequence():
-    with pytest.raises(TypeError) as caught:
-        GlobalDeviceArray.from_callback((8, 8), MESH, "x", lambda i: VALUES[i])
-    assert str(caught.value) == (
+    assert message(
+        TypeError, GlobalDeviceArray.from_callback, (8, 8), MESH, "x", lambda i: VALUES[i]
+    ) == (
         "GlobalDeviceArray: mesh_axes must be a PartitionSpec or a sequence of its entries, got "
         "'x' of type str."
     )

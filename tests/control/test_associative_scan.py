@@ -10,8 +10,9 @@ from shardwise import NamedSharding, P, lax
 from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise._src.control import bodies
 from shardwise.sharding import Mesh
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
-from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
+from tests.helpers.same_as_jax import JAX, OURS, same_as_jax
 
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
 

@@ -9,9 +9,10 @@ import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
 

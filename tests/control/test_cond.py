@@ -16,10 +16,11 @@ from shardwise._src.control import bodies
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import AxisType, reshard
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
-from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
+from tests.helpers.same_as_jax import JAX, OURS, same_as_jax
 
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])

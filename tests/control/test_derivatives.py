@@ -9,8 +9,8 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 
 REAL = np.float32([0.4, -0.7, 0.9])
 COMPLEX = np.complex64([0.4 + 0.3j, -0.7 + 0.1j, 0.9 - 0.5j])

@@ -9,9 +9,10 @@ from shardwise import lax
 from shardwise._src.base.config import disable_jit
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
+from tests.helpers.same_as_jax import JAX, OURS, same_as_jax
 
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])

@@ -7,9 +7,10 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.control import bodies
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
+from tests.helpers.same_as_jax import JAX, OURS, same_as_jax
 
 X = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
 W = np.float32([0.9, 0.2])

@@ -25,18 +25,10 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.comparing import close
 from tests.helpers.eager import array, total
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-
-
-def close(got, wanted, tol=1e-5):
-    got_leaves, wanted_leaves = jax.tree.leaves(got), jax.tree.leaves(wanted)
-    assert len(got_leaves) == len(wanted_leaves)
-    for a, b in zip(got_leaves, wanted_leaves, strict=True):
-        assert np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
-
 
 C = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])
@@ -480,9 +472,10 @@ def test_messages_about_xs():
         "The value depends on the argument n. Pass a Python number, or mark the argument static "
         "with `static_argnums`."
     )
-    with pytest.raises(TypeError) as wrong:
-        jit(counted)(3.0)
-    assert str(wrong.value) == "scan: length must be an integer; got a traced ~f32[]."
+    assert (
+        message(TypeError, lambda: jit(counted)(3.0))
+        == "scan: length must be an integer; got a traced ~f32[]."
+    )
     assert message(TypeError, scan, 3, array(C), array(XS)) == (
         "scan: the body must be a function; got 3."
     )

@@ -16,17 +16,10 @@ from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.types.dtypes import float0
+from tests.helpers.comparing import close
 from tests.helpers.eager import array, total
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-
-
-def close(got, wanted, tol=1e-5):
-    got_leaves, wanted_leaves = jax.tree.leaves(got), jax.tree.leaves(wanted)
-    assert len(got_leaves) == len(wanted_leaves)
-    for a, b in zip(got_leaves, wanted_leaves, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
-
 
 # The rules have factors 3 and 5 that the functions do not, to show that the rules are used.
 
@@ -152,7 +145,7 @@ def test_inside_scan(kind):
     close(g(array(Y), array(xs)), wanted)
     close(jit(g)(array(Y), array(xs)), wanted)
     mapped = vmap(g, (0, None))(array(np.stack([Y, X])), array(xs))
-    close([m[0] for m in map(np.asarray, mapped)], wanted)
+    close(tuple(m[0] for m in map(np.asarray, mapped)), wanted)
 
 
 def test_forward_mode_of_custom_jvp():
@@ -218,9 +211,9 @@ def test_default_arguments_and_names():
         return x * scale
 
     f.defjvp(lambda p, t: (f(*p), t[0] * 10.0 * p[1]))
-    close(grad(lambda x: total(f(x)))(array(X)), np.full(3, 20.0))
-    close(grad(lambda x: total(f(x, scale=array(4.0))))(array(X)), np.full(3, 40.0))
-    close(grad(lambda x: total(f(scale=3.0, x=x)))(array(X)), np.full(3, 30.0))
+    close(grad(lambda x: total(f(x)))(array(X)), np.full(3, 20.0, np.float32))
+    close(grad(lambda x: total(f(x, scale=array(4.0))))(array(X)), np.full(3, 40.0, np.float32))
+    close(grad(lambda x: total(f(scale=3.0, x=x)))(array(X)), np.full(3, 30.0, np.float32))
 
 
 def test_arguments_that_are_not_differentiated():
@@ -245,20 +238,20 @@ def test_none_and_integers_in_bwd():
     f.defvjp(lambda x, n, tree: (f(x, n, tree), ()), lambda res, ct: (ct * 9.0, None, None))
     n = array([1, 2, 3], np.int32)
     gx, gt = grad(lambda x, t: total(f(x, n, t)), (0, 1))(array(X), {"a": array(Y)})
-    close((gx, gt), (np.full(3, 9.0), {"a": np.zeros(3)}))
+    close((gx, gt), (np.full(3, 9.0, np.float32), {"a": np.zeros(3, np.float32)}))
     g = custom_vjp(lambda x, n: x * 2.0)
     g.defvjp(lambda x, n: (g(x, n), n), lambda n, ct: (ct, np.zeros(n.shape, float0)))
-    close(grad(lambda x: total(g(x, n)))(array(X)), np.ones(3))
+    close(grad(lambda x: total(g(x, n)))(array(X)), np.ones(3, np.float32))
 
 
 def test_integer_results_have_no_tangent():
     f = custom_jvp(lambda x, n: (x * 2.0, n))
     f.defjvp(lambda p, t: (f(*p), (t[0] * 4.0, np.zeros((3,), float0))))
     n = array([1, 2, 3], np.int32)
-    close(grad(lambda x: total(f(x, n)[0]))(array(X)), np.full(3, 4.0))
+    close(grad(lambda x: total(f(x, n)[0]))(array(X)), np.full(3, 4.0, np.float32))
     h = custom_vjp(lambda x, n: (x * 2.0, n))
     h.defvjp(lambda x, n: (h(x, n), None), lambda res, ct: (ct[0] * 4.0, None))
-    close(jit(grad(lambda x: total(h(x, n)[0])))(array(X)), np.full(3, 4.0))
+    close(jit(grad(lambda x: total(h(x, n)[0])))(array(X)), np.full(3, 4.0, np.float32))
 
 
 def test_symbolic_zeros():
@@ -453,7 +446,7 @@ def test_cotangents_of_another_floating_type_are_converted():
     for loss in (lambda x: total(f(x)), jit(lambda x: total(f(x)))):
         found = grad(loss)(array(X))
         assert found.dtype == np.float32
-        close(found, np.ones(3))
+        close(found, np.ones(3, np.float32))
 
 
 def test_places_of_arguments_that_are_not_differentiated():
@@ -469,7 +462,7 @@ def test_places_of_arguments_that_are_not_differentiated():
     )
     g = custom_jvp(f, nondiff_argnums=-1)
     g.defjvp(lambda k, p, t: (p[0], t[0] * k))
-    close(grad(lambda x: total(g(x, 3)))(array(X)), 3 * np.ones(3))
+    close(grad(lambda x: total(g(x, 3)))(array(X)), 3 * np.ones(3, np.float32))
     assert message(TypeError, lambda: grad(lambda x: total(g(x, q=1)))(array(X))) == (
         "custom_jvp function f(x, k=1) cannot be called with these arguments: got an unexpected "
         "keyword argument 'q'."

@@ -10,8 +10,9 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.core.checker import check_program
 from shardwise.custom_batching import custom_vmap
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 Y = np.array([1, 2], np.float32)

@@ -9,9 +9,10 @@ from shardwise import NamedSharding, P, lax
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import OURS, close, same_as_jax
+from tests.helpers.same_as_jax import OURS, same_as_jax
 
 A = (np.eye(3) * 4 + np.random.default_rng(1).normal(size=(3, 3)) * 0.5).astype(np.float32)
 B = np.float32([1.0, -2.0, 0.5])

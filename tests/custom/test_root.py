@@ -7,9 +7,10 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise.testing import check_grads
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import OURS, close, same_as_jax
+from tests.helpers.same_as_jax import OURS, same_as_jax
 
 
 def bisected(lib, f, guess):

@@ -14,6 +14,7 @@ from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.experimental import checkify
 from tests.helpers.beside_jax import ours
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
@@ -99,9 +100,7 @@ FUNCTIONS = (positive, in_scan, in_while, in_cond, in_jit, in_grad, in_custom, o
 
 def same(got: Any, expected: Any) -> None:
     assert got[0].get() == expected[0].get()
-    ours, theirs = sw.tree.leaves(got[1]), jax.tree.leaves(expected[1])
-    for x, y in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6)
+    close(got[1], expected[1], 1e-6)
 
 
 @pytest.mark.parametrize("f", everyday(FUNCTIONS, 2))
@@ -249,9 +248,10 @@ def test_errors_are_thrown_with_their_line() -> None:
 
 def test_checks_outside_of_checkify() -> None:
     positive(OURS, np.float32(1))
-    with pytest.raises(checkify.JaxRuntimeError) as e:
-        positive(OURS, np.float32(-1))
-    assert str(e.value) == "x must be positive: -1.0 and -2.0 (`check` failed)"
+    assert (
+        message(checkify.JaxRuntimeError, lambda: positive(OURS, np.float32(-1)))
+        == "x must be positive: -1.0 and -2.0 (`check` failed)"
+    )
     with pytest.raises(checkify.JaxRuntimeError, match=r"-2.0 and -4.0"):
         sw.vmap(lambda x: positive(OURS, x))(np.array([1, -2], np.float32))
     assert message(ValueError, lambda: sw.jit(lambda x: positive(OURS, x))(np.float32(1))) == (

@@ -3,9 +3,6 @@
 For every kind of axis, values and derivatives match the definition in NumPy.
 """
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,6 +14,7 @@ from tests.helpers.collectives import FORMS
 from tests.helpers.contexts import CONTEXTS, KINDS, REFUSED, XS
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
+from tools import collectives_table
 
 CELLS = [
     (c, f, k, i)
@@ -26,8 +24,6 @@ CELLS = [
     for i in range(sum(form.name == f for form in FORMS))
 ]
 
-
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "collectives_table.py"
 
 OTHERS = ("share", "shared_sum")  # gradients by name; not functions that users call
 
@@ -45,10 +41,7 @@ def test_cell(where, name, kind, number):
 
 
 def test_the_page_is_current():
-    spec = importlib.util.spec_from_file_location("collectives_table", TOOL)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    same = tool.page() == tool.PAGE.read_text()
+    same = collectives_table.page() == collectives_table.PAGE.read_text()
     assert same, "docs/collectives.md is not current: run `python tools/collectives_table.py`"
 
 

@@ -1,27 +1,15 @@
 """docs/coverage.md: every name that it lists exists, and omitted names have reasons."""
 
 import fnmatch
-import importlib.util
 import re
-import sys
-from pathlib import Path
 
 import jax
 import pytest
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "coverage_page.py"
+from tools import coverage_page as tool
 
 
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("coverage_page", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_promises_nothing_that_is_not_there(tool):
+def test_the_page_promises_nothing_that_is_not_there():
     text = tool.PAGE.read_text()
     if f"from jax {jax.__version__}," not in text:
         pytest.skip(f"the page is of another jax than {jax.__version__}")
@@ -41,7 +29,7 @@ def test_the_page_promises_nothing_that_is_not_there(tool):
     assert missing <= listed, "run `python tools/coverage_page.py`"
 
 
-def test_what_is_left_out_exists(tool):
+def test_what_is_left_out_exists():
     import pkgutil
 
     modules = [m.name for m in pkgutil.walk_packages(jax.__path__, "jax.", onerror=lambda _: None)]
@@ -53,7 +41,7 @@ def test_what_is_left_out_exists(tool):
         assert any(fnmatch.fnmatch(path, pattern) for path in missing), pattern
 
 
-def test_arguments_are_compared(tool):
+def test_arguments_are_compared():
     def theirs(x, axis=None, *, out=None): ...
 
     assert tool.missing_arguments(lambda x: x, theirs) == ("axis", "out")

@@ -1,8 +1,6 @@
 """`debug.breakpoint`: what a program shows where it stops, and how it resumes."""
 
 import io
-import subprocess
-import sys
 from bdb import BdbQuit
 from typing import Any
 
@@ -14,6 +12,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from tests.helpers.beside_jax import ours
+from tests.helpers.processes import python
 
 ONE = np.float32(1)
 PROMPT = "({}) ".format("sw")  # which a listing of this file must not contain
@@ -138,14 +137,7 @@ def test_processes_that_nobody_sits_at() -> None:
     )
     for closed in (False, True):
         start = "import sys; sys.stdin = None\n" if closed else ""
-        found = subprocess.run(
-            [sys.executable, "-c", start + code],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        found = python(start + code)
         assert found.stdout.splitlines()[-1] == "42.0 2.0", found.stderr
         assert found.stdout.count("end of input: the program continues") == 2
 

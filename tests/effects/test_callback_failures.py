@@ -1,8 +1,6 @@
 """Host callbacks that fail: what is raised, where, and what continues."""
 
 import re
-import subprocess
-import sys
 import traceback
 from typing import Any
 
@@ -15,7 +13,8 @@ from shardwise import lax
 from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
-from tests.helpers.callbacks import SCALAR, SECONDS, Calls, message, noted, scale
+from tests.helpers.callbacks import SCALAR, Calls, message, noted, scale
+from tests.helpers.processes import python
 
 
 def fail(x: Any) -> None:
@@ -118,9 +117,7 @@ def test_calls_happen_and_failures_show_before_the_process_ends() -> None:
         "sw.jit(lambda x: sw.debug.print('{}', (x @ x)[0, 0]))(x)\n"
         "sw.jit(lambda x: sw.debug.callback(fail, (x @ x @ x)[0, 0]))(x)\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    found = python(code)
     assert found.stdout == "700.0\n"
     assert "no such value" in found.stderr
 

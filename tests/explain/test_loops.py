@@ -6,10 +6,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import explain, lax
-from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.meshes import MESH
 
-MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
 FLAG = sw.ShapeDtypeStruct((), bool)
 
 

@@ -9,11 +9,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import explain, lax, nn
-from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.everyday import everyday
-
-MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
+from tests.helpers.meshes import MESH
 
 
 def a(*shape, by=(), dtype=np.float32):

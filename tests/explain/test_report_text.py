@@ -3,8 +3,6 @@
 import dataclasses
 import io
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from shardwise._src.explain.rendering.report_phrases import (
 from shardwise._src.explain.rendering.report_text import ROWS
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.processes import python
 from tests.helpers.reports import report as made
 
 WHOLE = """\
@@ -207,7 +206,7 @@ def test_printing_needs_no_rich(tmp_path):
         "print(report(pathlib.Path(sys.argv[1])))\n"
         "assert 'rich' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    done = python(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/r.html\nstep: 8 devices, mesh (data=4, model=2), ")
 

@@ -1,5 +1,6 @@
 """Files of exported functions: JAX's files load here, ours load in JAX, and damage is reported."""
 
+import functools
 import hashlib
 import struct
 
@@ -16,6 +17,7 @@ from shardwise import export
 from shardwise._src.export.export_files import MARK
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers import comparing
 from tests.helpers.errors import fails
 from tests.helpers.meshes import MESH
 
@@ -27,6 +29,9 @@ JAX_SPLIT = jax.sharding.NamedSharding(JAX_MESH, jax.sharding.PartitionSpec("x")
 
 def f(np_, x, y, n):
     return {"a": np_.sin(x) @ y * n, "b": [x.sum(), n + 1]}
+
+
+close = functools.partial(comparing.close, atol=1e-6)
 
 
 def ours(fun, *args, vjp_order=0, **options):
@@ -41,13 +46,6 @@ def theirs(fun, *args, vjp_order=0, **options):
 def in_jax(blob):
     pytest.importorskip("flatbuffers")
     return jax.export.deserialize(blob)
-
-
-def close(got, wanted):
-    assert jax.tree.structure(got) == jax.tree.structure(wanted)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
 # -- both ways --

@@ -19,7 +19,7 @@ from shardwise.experimental.custom_partitioning import (
 )
 from shardwise.sharding import GSPMDSharding, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails, message
+from tests.helpers.errors import fail, fails, message
 from tests.helpers.meshes import MESH, mesh_of
 from tests.helpers.partitioned import EXPLICIT, OURS, WHO, normal, product_of, put
 
@@ -152,37 +152,26 @@ def test_mistakes_in_calls():
         2,
     )
     g.def_partition(lambda *args: None, sharding_rule="i -> i")
-    fails(
-        TypeError,
-        f"{WHO} f(x, scale) cannot be called with these arguments: missing a required argument: "
-        "'scale'.",
-        g,
-        1.0,
+    fail(
+        f"""
+        g(1.0)
+            TypeError: {WHO} f(x, scale) cannot be called with these arguments: missing a required
+            argument: 'scale'.
+        g("a", 2)
+            TypeError: {WHO} f: args[0] is 'a' of type str, which is not an array. Name its
+            position in static_argnums if it is a constant.
+        sw.jit(g)(np.ones(3), 2)
+            UnexpectedTracerError: {WHO} f: argument 1 is static, by static_argnums, but contains a
+            traced value. Pass a concrete value, or remove it from static_argnums.
+        sw.grad(lambda x: g(x, 2).sum())(jnp.ones(3))
+            NotImplementedError: {WHO} f has no derivative: nothing specifies how it would be
+            partitioned. Define one with `shardwise.custom_vjp` or `shardwise.custom_jvp`, around a
+            function that calls it.
+        custom_partitioning(3)
+            TypeError: custom_partitioning takes a function; got 3.
+        """,
+        globals() | locals(),
     )
-    fails(
-        TypeError,
-        f"{WHO} f: args[0] is 'a' of type str, which is not an array. Name its position in "
-        "static_argnums if it is a constant.",
-        g,
-        "a",
-        2,
-    )
-    fails(
-        UnexpectedTracerError,
-        f"{WHO} f: argument 1 is static, by static_argnums, but contains a traced value. Pass a "
-        "concrete value, or remove it from static_argnums.",
-        sw.jit(g),
-        np.ones(3),
-        2,
-    )
-    fails(
-        NotImplementedError,
-        f"{WHO} f has no derivative: nothing specifies how it would be partitioned. Define one "
-        "with `shardwise.custom_vjp` or `shardwise.custom_jvp`, around a function that calls it.",
-        sw.grad(lambda x: g(x, 2).sum()),
-        jnp.ones(3),
-    )
-    fails(TypeError, "custom_partitioning takes a function; got 3.", custom_partitioning, 3)
     far = custom_partitioning(f, static_argnums=5)
     far.def_partition(lambda *args: None)
     fails(
@@ -221,23 +210,18 @@ def test_where_nothing_is_asked():
     product = product_of(*OURS, [])
     x, y = normal(8, 6), normal(6, 4)
     f = sw.shard_map(product, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"), axis_names={"x"})
-    fails(
-        NotImplementedError,
-        f"{WHO} product is called inside of a `shardwise.shard_map` that leaves some mesh axes to "
-        "the partitioner, which calls no functions there. Make all axes manual, or call it "
-        "outside.",
-        sw.jit(f),
-        x,
-        y,
-    )
-    fails(
-        NotImplementedError,
-        f"{WHO} product is partitioned by Python functions of this process when a program is "
-        "compiled, so a program of several devices with it cannot be exported. Export it for one "
-        "device.",
-        sw.export.export(sw.jit(product)),
-        put(x, "x"),
-        put(y),
+    fail(
+        f"""
+        sw.jit(f)(x, y)
+            NotImplementedError: {WHO} product is called inside of a `shardwise.shard_map` that
+            leaves some mesh axes to the partitioner, which calls no functions there. Make all axes
+            manual, or call it outside.
+        sw.export.export(sw.jit(product))(put(x, "x"), put(y))
+            NotImplementedError: {WHO} product is partitioned by Python functions of this process
+            when a program is compiled, so a program of several devices with it cannot be exported.
+            Export it for one device.
+        """,
+        globals() | locals(),
     )
     got = sw.export.export(sw.jit(product))(x, y).call(x, y)
     np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-5, atol=1e-5)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy
 import numpy as np
 
 import shardwise as sw
+import shardwise.numpy
 from shardwise._src.runtime.pytree import flatten
-from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from shardwise.sharding import NamedSharding, PartitionSpec
+from tests.helpers.comparing import wide
+from tests.helpers.meshes import MESH
 
-SIZES, NAMES = (4, 2), ("x", "y")
-MESH = Mesh(np.array(sw.devices()[:8]).reshape(SIZES), NAMES)
-JAX_MESH = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(SIZES), NAMES)
+LIBRARIES = (sw, shardwise.numpy), (jax, jax.numpy)
+JAX_MESH = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
 
 
 def sharding(*spec: Any) -> NamedSharding:
@@ -32,13 +36,16 @@ def theirs(value: Any, *spec: Any) -> Any:
     return jax.device_put(value, jax_sharding(*spec))
 
 
-def leaves(tree: Any, of_jax: bool) -> list[Any]:
-    return jax.tree.leaves(tree) if of_jax else flatten(tree)[0]
+def same(of: Callable, *args: Any, rtol: float = 1e-5, **options: Any) -> Any:
+    """The result of `of(library, its numpy)(*args, **options)`, which is the same in both."""
+    got, wanted = [of(*library)(*args, **options) for library in LIBRARIES]
+    assert_same(got, wanted, rtol)
+    return got
 
 
 def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True) -> None:
     """Values, dtypes, weak types and, for arrays over several devices, layouts are equal."""
-    mine, other = leaves(got, False), leaves(expected, True)
+    mine, other = flatten(got)[0], jax.tree.leaves(expected)
     assert len(mine) == len(other)
     for a, b in zip(mine, other, strict=True):
         if isinstance(b, bool | int | float | complex):
@@ -49,18 +56,9 @@ def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True
             continue
         weak = [getattr(x, "weak_type", False) for x in (a, b)]  # jax may return NumPy arrays
         assert weak[0] == weak[1], (a, b)
-        np.testing.assert_allclose(
-            np.asarray(a).astype(_wide(a.dtype)),
-            np.asarray(b).astype(_wide(b.dtype)),
-            rtol=rtol,
-            atol=rtol,
-        )
+        np.testing.assert_allclose(wide(np.asarray(a)), wide(np.asarray(b)), rtol, rtol)
         if placed and hasattr(b, "sharding") and len(b.sharding.device_set) > 1:
             assert_same_layout(a.sharding, b.sharding, a.shape)
-
-
-def _wide(dtype: Any) -> Any:
-    return dtype if np.dtype(dtype).isbuiltin == 1 else np.float32
 
 
 def assert_same_layout(mine: Any, other: Any, shape: tuple) -> None:

@@ -1,4 +1,4 @@
-"""Checks of functions composed of ops: shardings, transforms, derivatives."""
+"""Checks of functions composed of ops: values against a peer, shardings, transforms, derivatives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,23 @@ from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 
 
-def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
-    """Asserts equal pytrees: values, shapes and dtype kinds."""
+def close(found: Any, wanted: Any, tol: float = 1e-9, kinds: bool = True) -> None:
+    """Asserts equal leaves of pytrees: values, shapes and, unless `kinds` is false, dtype kinds."""
     ours, theirs = [sw.tree.leaves(tuple(x) if isinstance(x, list) else x) for x in (found, wanted)]
     assert len(ours) == len(theirs)
     for x, y in zip(map(np.asarray, ours), map(np.asarray, theirs), strict=True):
-        assert x.shape == y.shape and x.dtype.kind == y.dtype.kind, (x.dtype, y.dtype)
+        assert x.shape == y.shape and (x.dtype.kind == y.dtype.kind or not kinds), (x, y)
         np.testing.assert_allclose(x, y, tol, tol)
+
+
+def as_peer(
+    expression: str, ours: Any, peer: Any, scope: dict[str, Any], tol: float = 1e-9, **how: bool
+) -> None:
+    """An expression of a module `m` has the same value with ours, in 64 bits, as with NumPy's or
+    SciPy's."""
+    wanted = eval(expression, scope, {"m": peer})
+    with sw.enable_x64(True):
+        close(eval(expression, scope, {"m": ours}), wanted, tol, **how)
 
 
 def everywhere(fun: Callable[..., Any], *args: Any, tol: float = 1e-8, slopes: bool = True) -> None:
@@ -55,7 +65,10 @@ def _split(fun: Callable[..., Any], args: Any, d: int, tol: float) -> None:
     close(fun(placed, *args[1:]), fun(*args), tol)
 
 
-def differentiated(fun: Callable[..., Any], *args: Any, step: float = 1e-6) -> None:
+def differentiated(
+    fun: Callable[..., Any], *args: Any, step: float = 1e-6, tol: float = 1e-5, order: int = 1
+) -> None:
+    """The derivatives of `fun` along a direction, to the order 1 or 2, match finite differences."""
     rng = np.random.default_rng(len(args))
     moving = [i for i, a in enumerate(args) if np.asarray(a).dtype.kind in "fc"]
     along = [rng.standard_normal(np.shape(args[i])) for i in moving]
@@ -68,8 +81,12 @@ def differentiated(fun: Callable[..., Any], *args: Any, step: float = 1e-6) -> N
         return sum([(sw.numpy.abs(x) ** 2 * 0.5).sum() for x in leaves if x.dtype.kind in "fc"])
 
     slope = (loss(step) - loss(-step)) / (2 * step)
-    np.testing.assert_allclose(sw.jvp(loss, (0.0,), (1.0,))[1], slope, 1e-5, 1e-5)
-    np.testing.assert_allclose(sw.grad(loss)(0.0), slope, 1e-5, 1e-5)
+    np.testing.assert_allclose(sw.jvp(loss, (0.0,), (1.0,))[1], slope, tol, tol)
+    derivative = sw.grad(loss)
+    np.testing.assert_allclose(derivative(0.0), slope, tol, tol)
+    if order == 2:
+        bend = (derivative(step) - derivative(-step)) / (2 * step)
+        np.testing.assert_allclose(sw.grad(derivative)(0.0), bend, tol, tol)
 
 
 def signature(fun: Any) -> list[tuple[Any, ...]]:

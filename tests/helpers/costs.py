@@ -71,7 +71,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def folder(nodeid: str) -> str:
-    """`tests/jit/test_jit.py::test_x` is in `tests/api`, `tests/test_layers.py::…` in itself."""
+    """`tests/jit/test_stages.py::test_x` is in `tests/api`, `tests/test_layers.py::…` in itself."""
     parts = nodeid.partition("::")[0].split("/")
     return "/".join(parts[:2])
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import textwrap
 
 import pytest
 
@@ -43,15 +44,46 @@ def line(text):
         return next(i for i, row in enumerate(source, 1) if text in row)
 
 
-def messages(table, names=None):
-    """A test of the rows of a table: a call, the class of the error that it raises, its message.
+def messages(text, names):
+    """A test of calls, expressions of `names`, and of the errors that they raise.
 
-    A call is a function, or text, an expression of `names`.
+    An error is below its call, as Python prints it, but wrapped:
+
+        linalg.qr(A, "all")
+            ValueError: qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.
     """
 
-    @pytest.mark.parametrize(("call", "kind", "text"), table)
-    def test(call, kind, text):
-        found = message(kind, *([eval, call, names] if isinstance(call, str) else [call]))
-        assert found == text, found
+    @failing_calls(text)
+    def test(call, error):
+        found = raised(eval, call, names)
+        assert found == error, found
 
     return test
+
+
+def failing_calls(text):
+    """Parametrizes a test by the `call`s of a text as in `messages`, and the `error` of each."""
+    rows = _rows(text)
+    return pytest.mark.parametrize(("call", "error"), rows, ids=[call for call, _ in rows])
+
+
+def fail(text, names):
+    """The calls of a text as in `messages` raise its errors."""
+    for call, error in _rows(text):
+        found = raised(eval, call, names)
+        assert found == error, found
+
+
+def _rows(text):
+    blocks = re.split(r"\n(?=\S)", textwrap.dedent(text).strip())
+    rows = [re.split(r"\n +(?=\w+: )", block, maxsplit=1) for block in blocks]
+    return [[" ".join(part.split()) for part in row] for row in rows]
+
+
+def raised(fun, *args):
+    """The error that `fun(*args)` raises, as Python prints it."""
+    try:
+        fun(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"

@@ -1,4 +1,4 @@
-"""Functions and comparisons for tests of jitted functions that hit the cache."""
+"""Values, functions and comparisons for tests of jitted functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import functools
 
 import numpy as np
 
-X = np.arange(4, dtype=np.float32)
+import shardwise as sw
+from shardwise.sharding import SingleDeviceSharding
+
+V = np.arange(4, dtype=np.float32)
+X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
+ONE = SingleDeviceSharding(sw.devices()[0])
 
 
 class Called:

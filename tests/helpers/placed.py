@@ -6,9 +6,9 @@ import numpy as np
 import shardwise as sw
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.meshes import MESH
 
 DEVICES = sw.devices()[:8]
-MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"))
 BACK = Mesh(np.array(DEVICES[::-1]).reshape(2, 4), ("a", "b"))
 
 PLACES = {

@@ -1,7 +1,11 @@
-"""`shardwise.testing.run_processes` with timeouts scaled by the load of this machine."""
+"""Programs in other processes, with timeouts scaled by the load of this machine."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,19 @@ def until_written(process: Any, text: str, file: int = 1) -> None:
 
 
 def run_processes(program: str | Path, count: int, **options: Any) -> list[Any]:
-    """The same arguments; its timeouts are for an idle machine."""
+    """As `shardwise.testing.run_processes`; its timeouts are for an idle machine."""
     times = {name: seconds(options.pop(name, n)) for name, n in TIMES.items()}
     return testing.run_processes(program, count, **times, **options)
+
+
+def python(program: str, *arguments: Any, **env: str) -> subprocess.CompletedProcess[str]:
+    """A process that has run a program, a text that may be indented; `env` is added to its own."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+        check=False,
+    )

@@ -13,6 +13,7 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
+from tests.helpers.comparing import close
 from tests.helpers.everyday import everyday
 
 OURS = SimpleNamespace(root=sw, np=swnp, lax=lax)
@@ -21,15 +22,6 @@ JAX = SimpleNamespace(root=jax, np=jnp, lax=jax.lax)
 
 EAGER = ("value", "jvp", "grad", "vmap of grad")  # the others are run under jit only
 ALWAYS = ("value", "grad", "vmap of value")  # the others are sampled
-
-
-def close(got, wanted, tol=1e-4):
-    """Asserts equal pytrees of values, dtypes included."""
-    assert jax.tree.structure(got) == jax.tree.structure(wanted)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        assert a.dtype == b.dtype and a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
 
 
 def everything(lib, f, args, axes, reverse):

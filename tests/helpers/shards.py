@@ -109,7 +109,7 @@ def part_of(names: list[str], shard: str | None, seconds: float | None, of: str)
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:
-    """Groups of tests by function and case number: `tests/jit/test_jit.py::test_x#2`."""
+    """Groups of tests by function and case number: `tests/jit/test_stages.py::test_x#2`."""
     numbers: dict[str, int] = defaultdict(int)
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:

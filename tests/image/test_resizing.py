@@ -12,6 +12,7 @@ import pytest
 import shardwise as sw
 from shardwise import image
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(6)
@@ -68,44 +69,28 @@ def test_methods_have_names():
         assert method.value == jax.image.ResizeMethod[method.name].value
 
 
-MESSAGES = [
-    (
-        lambda: image.resize(IMAGE, (3, 3), "linear"),
-        "resize: shape must have a size for each of "
-        "the image's dimensions; got (3, 3) for f32[7,5,3].",
-    ),
-    (
-        lambda: image.resize(IMAGE[:0], (3, 5, 3), "linear"),
-        "resize: the image must not be empty; got f32[0,5,3].",
-    ),
-    (
-        lambda: image.resize(IMAGE, (3, 5, 3), "sharp"),
-        "ResizeMethod: unknown method 'sharp'; the "
-        "methods are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, "
-        "bicubic, tricubic, cubic-pytorch, bicubic-pytorch, area.",
-    ),
-    (
-        lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), [1.0], [0.0], "nearest"),
-        "scale_and_translate: method 'nearest' is supported by `resize` only.",
-    ),
-    (
-        lambda: image.scale_and_translate(IMAGE, (3, 4, 3), (0,), np.ones(1), np.ones(1), "linear"),
-        "scale_and_translate: only spatial_dims may change their size; got (0,), and (7, 5, 3) to "
-        "(3, 4, 3).",
-    ),
-    (
-        lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), np.ones(2), np.ones(1), "linear"),
-        "scale_and_translate: scale must have an element for each of spatial_dims; got shape (2,) for "
-        "(0,).",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), MESSAGES)
-def test_messages(call, message):
-    with pytest.raises(ValueError) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+image.resize(IMAGE, (3, 3), "linear")
+    ValueError: resize: shape must have a size for each of the image's dimensions; got (3, 3) for
+    f32[7,5,3].
+image.resize(IMAGE[:0], (3, 5, 3), "linear")
+    ValueError: resize: the image must not be empty; got f32[0,5,3].
+image.resize(IMAGE, (3, 5, 3), "sharp")
+    ValueError: ResizeMethod: unknown method 'sharp'; the methods are nearest, linear, bilinear,
+    trilinear, triangle, lanczos3, lanczos5, cubic, bicubic, tricubic, cubic-pytorch,
+    bicubic-pytorch, area.
+image.scale_and_translate(IMAGE, (3, 5, 3), (0,), [1.0], [0.0], "nearest")
+    ValueError: scale_and_translate: method 'nearest' is supported by `resize` only.
+image.scale_and_translate(IMAGE, (3, 4, 3), (0,), np.ones(1), np.ones(1), "linear")
+    ValueError: scale_and_translate: only spatial_dims may change their size; got (0,), and (7, 5,
+    3) to (3, 4, 3).
+image.scale_and_translate(IMAGE, (3, 5, 3), (0,), np.ones(2), np.ones(1), "linear")
+    ValueError: scale_and_translate: scale must have an element for each of spatial_dims; got shape
+    (2,) for (0,).
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", ["resize", "scale_and_translate"])

@@ -17,7 +17,7 @@ from shardwise._src.jit import trace_cache
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
 from tests.helpers.everyday import everyday
-from tests.helpers.jitted import Called, X, same
+from tests.helpers.jitted import Called, V, same
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -33,19 +33,19 @@ def helper(x):
 
 
 def test_functions_of_equal_code_are_staged_once(traces):
-    def run(k, xs=X):
+    def run(k, xs=V):
         return sw.jit(lambda x: jnp.cos(x) * k)(xs)
 
     for _ in range(3):
-        same(run(2.0), np.asarray(jnp.cos(X)) * 2)
+        same(run(2.0), np.asarray(jnp.cos(V)) * 2)
     assert len(traces) == 1
-    same(run(-0.0), np.asarray(jnp.cos(X)) * -0.0)
+    same(run(-0.0), np.asarray(jnp.cos(V)) * -0.0)
     assert np.signbit(np.asarray(run(-0.0))[0]) and not np.signbit(np.asarray(run(0.0))[0])
     assert run(2).dtype == run(True).dtype == np.float32
     for _ in range(2):
         assert np.isnan(np.asarray(run(math.nan))).all()
     assert len(traces) == 6
-    run(2.0, X[:2])
+    run(2.0, V[:2])
     assert len(traces) == 7
 
 
@@ -75,16 +75,16 @@ def over(k):
     ),
 )
 def test_transforms_made_anew_are_staged_once(traces, make):
-    first = sw.jit(make())(X)
+    first = sw.jit(make())(V)
     count = len(traces)
     for _ in range(2):
-        again = sw.jit(make())(X)
+        again = sw.jit(make())(V)
         sw.tree.map(same, again, first)
     assert len(traces) == count
     outer = sw.grad(lambda x: sw.tree.leaves(sw.jit(make())(x))[0].sum())
-    outer(X)
+    outer(V)
     count = len(traces)
-    outer(X)
+    outer(V)
     assert len(traces) == count
 
 
@@ -102,11 +102,11 @@ def test_what_changes_is_seen(traces, monkeypatch):
             y = inner(x) + k + settings.scale * SCALE + sum(SIZES) + names["a"][0]
             return helper(y) + table.sum() + getattr(inner, "more", 0)
 
-        return sw.jit(f)(X)
+        return sw.jit(f)(V)
 
     def wanted():
         n = inner.__defaults__[0]
-        y = X * n + k + settings.scale * SCALE + sum(SIZES) + names["a"][0]
+        y = V * n + k + settings.scale * SCALE + sum(SIZES) + names["a"][0]
         return np.asarray(jnp.sin(y)) * SCALE + table.sum() + getattr(inner, "more", 0)
 
     def check():
@@ -209,10 +209,10 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
         assert fingerprints.fingerprint_of(make()) is None, number
         for _ in range(2):
             del traces[:]
-            sw.jit(make())(X)
+            sw.jit(make())(V)
             assert traces, number
     for make in (lambda: lambda x: counted(x), lambda: sw.grad(lambda x: counted(x).sum())):
-        assert sw.jit(make())(X) is not sw.jit(make())(X)
+        assert sw.jit(make())(V) is not sw.jit(make())(V)
     assert len(seen) == 4
 
 
@@ -238,21 +238,21 @@ class Config:
 def test_arguments_with_code_of_their_own(monkeypatch):
     def run():
         return [
-            sw.jit(lambda p: p.scaled())(Point(X)),
-            sw.jit(lambda p: p[0].scaled())([Point(X)]),
-            sw.jit(lambda x, c: c.apply(x), static_argnums=1)(X, Config(1.0)),
-            sw.jit(lambda x, c: c(x), static_argnums=1)(X, scaled),
-            sw.jit(lambda x, c=Config(1.0): c.apply(x))(X),
+            sw.jit(lambda p: p.scaled())(Point(V)),
+            sw.jit(lambda p: p[0].scaled())([Point(V)]),
+            sw.jit(lambda x, c: c.apply(x), static_argnums=1)(V, Config(1.0)),
+            sw.jit(lambda x, c: c(x), static_argnums=1)(V, scaled),
+            sw.jit(lambda x, c=Config(1.0): c.apply(x))(V),
         ]
 
     def scaled(x):
         return x * SCALE
 
     for y in run():
-        same(y, X * 2)
+        same(y, V * 2)
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     for y in run():
-        same(y, X * 3)
+        same(y, V * 3)
 
 
 def test_what_inner_functions_were_staged_to_before(monkeypatch):
@@ -267,23 +267,23 @@ def test_what_inner_functions_were_staged_to_before(monkeypatch):
         return c + x * SCALE, c
 
     def first():
-        return sw.jit(lambda x: sw.jit(plain)(x) + jitted(x))(X)
+        return sw.jit(lambda x: sw.jit(plain)(x) + jitted(x))(V)
 
     def second():
-        return sw.jit(lambda x: sw.lax.scan(step, x[0], x)[0])(X)
+        return sw.jit(lambda x: sw.lax.scan(step, x[0], x)[0])(V)
 
-    same(first(), X * 2 + X + 2)
-    same(second(), X.sum() * 2)
+    same(first(), V * 2 + V + 2)
+    same(second(), V.sum() * 2)
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     for _ in range(2):
-        same(first(), X * 2 + X + 2)  # as in JAX
-        same(second(), X.sum() * 2)
+        same(first(), V * 2 + V + 2)  # as in JAX
+        same(second(), V.sum() * 2)
     jitted.clear_cache()
     sw.jit(plain).clear_cache()
     for _ in range(2):
-        same(first(), X * 3 + X + 3)
+        same(first(), V * 3 + V + 3)
     sw.clear_caches()
-    same(second(), X.sum() * 3)
+    same(second(), V.sum() * 3)
 
 
 def test_equal_functions_are_told_apart():
@@ -297,10 +297,10 @@ def test_equal_functions_are_told_apart():
     rates, order = {one: 2.0, two: 3.0}, [two, one]
     for f, p, k in ((one, bound[0], 2.0), (two, bound[1], 3.0)):
         for _ in range(2):
-            same(sw.jit(lambda x: x * rates[f])(X), X * k)  # noqa: B023
-            same(sw.jit(lambda x: x * order.index(f))(X), X * (3 - k))  # noqa: B023
-            same(sw.jit(lambda x: x if f is one else -x)(X), X if f is one else -X)  # noqa: B023
-            same(sw.jit(lambda x: x * bound.index(p))(X), X * (k - 2))  # noqa: B023
+            same(sw.jit(lambda x: x * rates[f])(V), V * k)  # noqa: B023
+            same(sw.jit(lambda x: x * order.index(f))(V), V * (3 - k))  # noqa: B023
+            same(sw.jit(lambda x: x if f is one else -x)(V), V if f is one else -V)  # noqa: B023
+            same(sw.jit(lambda x: x * bound.index(p))(V), V * (k - 2))  # noqa: B023
     other = fingerprints.fingerprint_of(lambda x: one(one(x)))
     assert other is not None and other != fingerprints.fingerprint_of(lambda x: one(two(x)))
 
@@ -314,9 +314,9 @@ def test_containers_that_hold_themselves_or_much():
     for _ in range(40):
         deep = [deep, deep]
     for _ in range(2):
-        same(sw.jit(lambda x: x * loop[0])(X), X * 2)
-        same(sw.jit(lambda x: x * table["k"])(X), X * 3)
-        same(sw.jit(lambda x: x * len(deep))(X), X * 2)
+        same(sw.jit(lambda x: x * loop[0])(V), V * 2)
+        same(sw.jit(lambda x: x * table["k"])(V), V * 3)
+        same(sw.jit(lambda x: x * len(deep))(V), V * 2)
     many = [[float(n)] for n in range(fingerprints.ENTRIES)]
     few = many[: fingerprints.ENTRIES // 4]
     assert fingerprints.fingerprint_of(lambda x: x * many[0][0]) is None
@@ -325,11 +325,11 @@ def test_containers_that_hold_themselves_or_much():
 
 def test_globals_of_other_functions_are_no_recipe(monkeypatch):
     def run():
-        return sw.jit(lambda x: x * helper.__globals__["SIZES"][0])(X)
+        return sw.jit(lambda x: x * helper.__globals__["SIZES"][0])(V)
 
-    same(run(), X)
+    same(run(), V)
     monkeypatch.setitem(globals(), "SIZES", [4.0])
-    same(run(), X * 4)
+    same(run(), V * 4)
 
 
 def test_defaults_are_not_taken_for_attributes():
@@ -340,9 +340,9 @@ def test_defaults_are_not_taken_for_attributes():
         if not by_name:
             f.__kwdefaults__ = None
             f.k = 2.0
-        return sw.jit(f)(X)
+        return sw.jit(f)(V)
 
-    same(run(by_name=True), X * 2)
+    same(run(by_name=True), V * 2)
     with pytest.raises(TypeError):
         run(by_name=False)
 
@@ -355,21 +355,21 @@ def test_a_trace_that_changes_what_it_reads_is_not_kept(traces):
             calls.append(len(calls))
             return x + len(calls)
 
-        return sw.jit(f)(X)
+        return sw.jit(f)(V)
 
     for n in range(1, 4):
-        same(run(), X + n)
+        same(run(), V + n)
     assert len(traces) == 3
     for _ in range(2):  # the state equals that before the first trace, not that after it
         calls.clear()
-        same(run(), X + 1)
+        same(run(), V + 1)
         assert calls == [0]
 
 
 def test_calls_of_the_host_reach_the_objects_that_they_hold():
     def run():
         log = []
-        sw.jit(lambda x: sw.debug.callback(lambda v: log.append(float(v)), x[1]) or x)(X)
+        sw.jit(lambda x: sw.debug.callback(lambda v: log.append(float(v)), x[1]) or x)(V)
         sw.effects_barrier()
         return log
 
@@ -386,9 +386,9 @@ def test_rules_of_users_are_those_of_each():
 
         f.defjvp(lambda p, t: (p[0], t[0] * state[0]))
         jitted = sw.jit(lambda x: f(x))
-        jitted(X)
+        jitted(V)
         state[0] += 1
-        return sw.grad(lambda x: jitted(x).sum())(X)
+        return sw.grad(lambda x: jitted(x).sum())(V)
 
     for k in (1.0, 1.0, 5.0):
         same(run(k), np.full(4, k + 1))
@@ -399,11 +399,11 @@ def test_functions_that_call_themselves(traces):
         def power(x, m):
             return x * power(x, m - 1) if m else 1.0
 
-        return sw.jit(lambda x: power(x, n))(X)
+        return sw.jit(lambda x: power(x, n))(V)
 
     for _ in range(3):
-        same(run(3), X**3)
-    same(run(2), X**2)
+        same(run(3), V**3)
+    same(run(2), V**2)
     assert len(traces) == 2
 
 
@@ -411,7 +411,7 @@ def test_names_options_and_contexts_count(traces):
     def run(name="f", **options):
         f = lambda x: x * 2  # noqa: E731
         f.__name__ = name
-        return sw.jit(f, **options).lower(X).as_text().split("@")[1].split(" ")[0]
+        return sw.jit(f, **options).lower(V).as_text().split("@")[1].split(" ")[0]
 
     assert run() == run() == "jit_f" and run("g") == "jit_g"
     assert traces == ["f", "g"]
@@ -428,13 +428,13 @@ def test_clearing():
     def count():
         return sum(len(s.traces) for s in trace_cache._cache_groups.values())
 
-    make()(X)
+    make()(V)
     assert count() == 1 and make()._cache_size() == 0
     make().clear_cache()
     assert count() == 0
-    make()(X)
+    make()(V)
     f = make()
-    f(X)
+    f(V)
     assert f._cache_size() == 1 == count()
     sw.clear_caches()
     assert f._cache_size() == 0 == count()
@@ -443,21 +443,21 @@ def test_clearing():
 def test_shelves_are_bounded(monkeypatch):
     monkeypatch.setattr(trace_cache, "CACHE_GROUPS", 3)
     for n in range(6):
-        same(sw.jit(lambda x: x + n)(X), X + n)  # noqa: B023
+        same(sw.jit(lambda x: x + n)(V), V + n)  # noqa: B023
     assert len(trace_cache._cache_groups) <= 3
     monkeypatch.setattr(trace_cache, "CACHE_GROUPS", 100)
     monkeypatch.setattr(trace_cache, "EQUATIONS", 20)
     for n in range(6):
         same(
-            sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(X),  # noqa: B023
-            X + 8 * n,
+            sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(V),  # noqa: B023
+            V + 8 * n,
         )
     assert sum(s.size for s in trace_cache._cache_groups.values()) <= 20
 
 
 def test_large_constants_are_not_held():
     def run():
-        return sw.jit(lambda x: x.sum() + np.ones(100_000, np.float32))(X)
+        return sw.jit(lambda x: x.sum() + np.ones(100_000, np.float32))(V)
 
     same(run(), np.full(100_000, 7))
     assert not any(s.traces for s in trace_cache._cache_groups.values())
@@ -467,17 +467,17 @@ def test_other_arguments_of_functions_made_anew(traces):
     def run(*args, **kwargs):
         return sw.jit(lambda x, y=1, **more: (x + y, more), static_argnames="y")(*args, **kwargs)
 
-    device = sw.device_put(X, sw.devices()[1])
+    device = sw.device_put(V, sw.devices()[1])
     for _ in range(2):
-        same(run(X)[0], X + 1)
-        same(run(jnp.asarray(X))[0], X + 1)
+        same(run(V)[0], V + 1)
+        same(run(jnp.asarray(V))[0], V + 1)
         assert run(device)[0].devices() == {sw.devices()[1]}
-        same(run(x=X, y=2)[0], X + 2)
-        same(run(X, b=X, a={"c": 1.0})[1]["b"], X)
+        same(run(x=V, y=2)[0], V + 2)
+        same(run(V, b=V, a={"c": 1.0})[1]["b"], V)
         same(run(2.0)[0], 3.0)
     assert len(traces) == 4
     with pytest.raises(RuntimeError) as caught:
-        gone = sw.device_put(X)
+        gone = sw.device_put(V)
         gone.delete()
         run(gone)
     assert "deleted" in str(caught.value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.experimental.serialize_executable import deserialize_and_load, serialize
 from tests.helpers.errors import message
+from tests.helpers.processes import python
 
 X = np.arange(16, dtype=np.float32)
 
@@ -61,7 +60,7 @@ def test_another_process_reads_it(tmp_path: Path):
         f"data = pickle.loads(open({str(tmp_path / 'program')!r}, 'rb').read())\n"
         "print(deserialize_and_load(*data)(np.ones(16, np.float32), np.ones(16, np.float32)))\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    run = python(code)
     assert run.stdout == "16.0\n", run.stderr
 
 

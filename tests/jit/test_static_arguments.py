@@ -7,9 +7,7 @@ import pytest
 
 import shardwise as sw
 from tests.helpers.errors import message
-from tests.helpers.jitted import counted
-
-V = np.arange(4, dtype=np.float32)
+from tests.helpers.jitted import V, counted
 
 
 class Group:

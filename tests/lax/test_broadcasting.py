@@ -11,6 +11,7 @@ import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 
 RNG = np.random.default_rng(0)
@@ -27,11 +28,6 @@ SHAPES = [((2, 3), (1, 3)), ((2, 1), (1, 3)), ((1,), (3,)), ((0, 3), (1, 1)), ((
 
 def floats(shape):
     return RNG.uniform(1.5, 3, shape).astype(np.float32)
-
-
-def same(got, wanted, tolerance=1e-5):
-    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
-    np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=tolerance, atol=tolerance)
 
 
 def operands(name, shapes):
@@ -58,7 +54,7 @@ def test_sizes_of_1_broadcast():
         assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
     cases = [case for case in cases if case[0] not in LONG]
     for got, wanted in sw.jit(both)([args for _, args in cases]):
-        same(got, wanted)
+        close(got, wanted)
 
 
 @pytest.mark.sweep
@@ -67,7 +63,7 @@ def test_values_are_those_of_jax(name):
     for shapes in SHAPES:
         for order in (1, -1):
             args = operands(name, shapes[::order])
-            same(getattr(lax, name)(*args), getattr(jax.lax, name)(*args))
+            close(getattr(lax, name)(*args), getattr(jax.lax, name)(*args))
 
 
 def test_three_operands():
@@ -75,7 +71,7 @@ def test_three_operands():
     wide = np.broadcast_arrays(*args)
     got, wanted = sw.eval_shape(lambda a, b: (lax.betainc(*a), lax.betainc(*b)), args, wide)
     assert got == wanted
-    same(lax.mul(*args[:2], out_dtype=np.float16), (args[0] * args[1]).astype(np.float16), 1e-3)
+    close(lax.mul(*args[:2], out_dtype=np.float16), (args[0] * args[1]).astype(np.float16), 1e-3)
 
 
 @pytest.mark.parametrize("name", ["mul", "atan2"])
@@ -84,7 +80,7 @@ def test_derivatives_and_maps(name):
     got = sw.grad(lambda *a: f(*a).sum(), (0, 1))(x, y)
     wanted = sw.grad(lambda *a: f(*snp.broadcast_arrays(*a)).sum(), (0, 1))(x, y)
     for a, b in zip(got, wanted, strict=True):
-        same(a, b)
+        close(a, b)
     xs = floats((4, 1, 3))
     np.testing.assert_allclose(sw.vmap(f, (0, None))(xs, y), [f(x, y) for x in xs], rtol=1e-6)
 

@@ -7,217 +7,109 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import failing_calls, fails, raised
 
 X = np.ones((4, 3), np.float32)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
 PERM = [(0, 1), (1, 0)]
 
-# By mistake: calls on one value over an axis of 4 indices, error class, text after the name.
-CASES = {
-    "psum": [
-        (
-            lambda x: lax.psum(x, ("i", "i")),
-            ValueError,
-            "axis 'i' is given twice, in ('i', 'i'). Name each once.",
-        ),
-        (
-            lambda x: lax.psum(x, 3),
-            ValueError,
-            "integers among the axes refer to dimensions of the operand; got 3 for f32[3]. Refer to a "
-            "mapped axis by its name, the axis_name of `shardwise.vmap`.",
-        ),
-        (
-            lambda x: lax.psum(x, ("i", 0, -1)),
-            ValueError,
-            "a dimension is given twice, in (0, -1) for f32[3]. Name each once.",
-        ),
-        (
-            lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]),
-            ValueError,
-            "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1], [2, "
-            "2]].",
-        ),
-        (
-            lambda x: lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3]),
-            TypeError,
-            "axis_index_groups must be lists of indices, such as [[0, 1], [2, 3]]; got [0, 1, 2, 3].",
-        ),
-    ],
-    "pmax": [
-        (
-            lambda x: lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]),
-            ValueError,
-            "axis_index_groups partition a single named axis; got axis 'i' and dimensions (0,). Call "
-            "it once for each axis.",
-        )
-    ],
-    "pmean": [
-        (
-            lambda x: lax.pmean(x, "i", axis_index_groups=[[0, 1]]),
-            ValueError,
-            "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1]].",
-        )
-    ],
-    "all_gather": [
-        (
-            lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]),
-            ValueError,
-            "axis_index_groups must have the same size, as all results have the same shape; got [[0, "
-            "1, 2], [3]].",
-        ),
-        (
-            lambda x: lax.all_gather(x, "i", axis=5),
-            ValueError,
-            "axis=5 is not a dimension of the result, which has one more than f32[3]: it must be from "
-            "-2 to 1.",
-        ),
-        (
-            lambda x: lax.all_gather(x[0], "i", tiled=True),
-            ValueError,
-            "axis=0 is not a dimension of f32[]: it has none.",
-        ),
-        (
-            lambda x: lax.all_gather(x, "i", axis="rows"),
-            TypeError,
-            "axis must be an integer; got 'rows' of type str.",
-        ),
-    ],
-    "all_gather_invariant": [
-        (
-            lambda x: lax.all_gather_invariant(x, "i", axis=2),
-            ValueError,
-            "axis=2 is not a dimension of the result, which has one more than f32[3]: it must be from "
-            "-2 to 1.",
-        )
-    ],
-    "psum_scatter": [
-        (
-            lambda x: lax.psum_scatter(x, "i"),
-            ValueError,
-            "the dimension scatter_dimension=0 of f32[3] is split among the 4 indices of axis 'i', so "
-            "its size must be the number of them; got 3.",
-        ),
-        (
-            lambda x: lax.psum_scatter(x, "i", scatter_dimension=1),
-            ValueError,
-            "scatter_dimension=1 is not a dimension of f32[3]: it must be from -1 to 0.",
-        ),
-        (
-            lambda x: lax.psum_scatter(x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True),
-            ValueError,
-            "the dimension scatter_dimension=0 of f32[3] is split among the 2 indices of a group of "
-            "axis 'i', so its size must be a multiple of the number of them; got 3.",
-        ),
-    ],
-    "all_to_all": [
-        (
-            lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True),
-            ValueError,
-            "the dimension split_axis=0 of f32[3] is split among the 4 indices of axis 'i', so its "
-            "size must be a multiple of the number of them; got 3.",
-        ),
-        (
-            lambda x: lax.all_to_all(x, "i", 1, 0),
-            ValueError,
-            "split_axis=1 is not a dimension of f32[3]: it must be from -1 to 0.",
-        ),
-        (
-            lambda x: lax.all_to_all(x, "i", 0, -2),
-            ValueError,
-            "concat_axis=-2 is not a dimension of f32[3]: it must be from -1 to 0.",
-        ),
-        (
-            lambda x: lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]),
-            ValueError,
-            "axis_index_groups must have the same size, as all results have the same shape; got [[0], "
-            "[1, 2, 3]].",
-        ),
-    ],
-    "pswapaxes": [
-        (
-            lambda x: lax.pswapaxes(x, "i", 0),
-            ValueError,
-            "the dimension axis=0 of f32[3] is split among the 4 indices of axis 'i', so its size "
-            "must be the number of them; got 3.",
-        ),
-        (
-            lambda x: lax.pswapaxes(x, "i", 1),
-            ValueError,
-            "axis=1 is not a dimension of f32[3]: it must be from -1 to 0.",
-        ),
-    ],
-    "ppermute": [
-        (
-            lambda x: lax.ppermute(x, "i", [(0, 1), (2, 1)]),
-            ValueError,
-            "each destination in perm must be one of the 4 indices of axis 'i', and occur once; got "
-            "[1, 1].",
-        ),
-        (
-            lambda x: lax.ppermute(x, "i", [(0, 1), (4, 2)]),
-            ValueError,
-            "each source in perm must be one of the 4 indices of axis 'i', and occur once; got "
-            "[0, 4].",
-        ),
-        (
-            lambda x: lax.ppermute(x, "i", [1, 0, 3, 2]),
-            TypeError,
-            "perm must be pairs of indices (source, destination), such as [(0, 1), (1, 0)]; got "
-            "[1, 0, 3, 2].",
-        ),
-    ],
-    "pshuffle": [
-        (
-            lambda x: lax.pshuffle(x, "i", [0, 1]),
-            ValueError,
-            "perm must be a permutation of the 4 indices of axis 'i'; got [0, 1].",
-        ),
-        (
-            lambda x: lax.pshuffle(x, "i", PERM),
-            TypeError,
-            "each of perm must be an integer; got (0, 1) of type tuple.",
-        ),
-    ],
-    "pbroadcast": [
-        (
-            lambda x: lax.pbroadcast(x, "i", 4),
-            ValueError,
-            "source must be one of the 4 indices of axis 'i'; got 4.",
-        ),
-        (
-            lambda x: lax.pbroadcast(x, "i", 0.5),
-            TypeError,
-            "source must be an integer; got 0.5 of type float.",
-        ),
-    ],
-    "pcast": [
-        (
-            lambda x: lax.pcast(x, "i", to="reduced"),
-            ValueError,
-            "values can be cast only to 'varying'; got 'reduced'. To make a varying value invarying, "
-            "use a collective, such as `shardwise.lax.psum`.",
-        )
-    ],
-    "axis_index": [
-        (
-            lambda x: lax.axis_index(("i", "i")),
-            ValueError,
-            "axis 'i' is given twice, in ('i', 'i'). Name each once.",
-        )
-    ],
-}
+# Calls on one value, x, over an axis of 4 indices.
+MISTAKES = """
+lax.psum(x, ("i", "i"))
+    ValueError: shardwise.lax.psum: axis 'i' is given twice, in ('i', 'i'). Name each once.
+lax.psum(x, 3)
+    ValueError: shardwise.lax.psum: integers among the axes refer to dimensions of the operand; got
+    3 for f32[3]. Refer to a mapped axis by its name, the axis_name of `shardwise.vmap`.
+lax.psum(x, ("i", 0, -1))
+    ValueError: shardwise.lax.psum: a dimension is given twice, in (0, -1) for f32[3]. Name each
+    once.
+lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]])
+    ValueError: shardwise.lax.psum: axis_index_groups must contain each of the 4 indices of axis
+    'i' once; got [[0, 1], [2, 2]].
+lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3])
+    TypeError: shardwise.lax.psum: axis_index_groups must be lists of indices, such as [[0, 1], [2,
+    3]]; got [0, 1, 2, 3].
+lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]])
+    ValueError: shardwise.lax.pmax: axis_index_groups partition a single named axis; got axis 'i'
+    and dimensions (0,). Call it once for each axis.
+lax.pmean(x, "i", axis_index_groups=[[0, 1]])
+    ValueError: shardwise.lax.pmean: axis_index_groups must contain each of the 4 indices of axis
+    'i' once; got [[0, 1]].
+lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]])
+    ValueError: shardwise.lax.all_gather: axis_index_groups must have the same size, as all results
+    have the same shape; got [[0, 1, 2], [3]].
+lax.all_gather(x, "i", axis=5)
+    ValueError: shardwise.lax.all_gather: axis=5 is not a dimension of the result, which has one
+    more than f32[3]: it must be from -2 to 1.
+lax.all_gather(x[0], "i", tiled=True)
+    ValueError: shardwise.lax.all_gather: axis=0 is not a dimension of f32[]: it has none.
+lax.all_gather(x, "i", axis="rows")
+    TypeError: shardwise.lax.all_gather: axis must be an integer; got 'rows' of type str.
+lax.all_gather_invariant(x, "i", axis=2)
+    ValueError: shardwise.lax.all_gather_invariant: axis=2 is not a dimension of the result, which
+    has one more than f32[3]: it must be from -2 to 1.
+lax.psum_scatter(x, "i")
+    ValueError: shardwise.lax.psum_scatter: the dimension scatter_dimension=0 of f32[3] is split
+    among the 4 indices of axis 'i', so its size must be the number of them; got 3.
+lax.psum_scatter(x, "i", scatter_dimension=1)
+    ValueError: shardwise.lax.psum_scatter: scatter_dimension=1 is not a dimension of f32[3]: it
+    must be from -1 to 0.
+lax.psum_scatter(x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True)
+    ValueError: shardwise.lax.psum_scatter: the dimension scatter_dimension=0 of f32[3] is split
+    among the 2 indices of a group of axis 'i', so its size must be a multiple of the number of
+    them; got 3.
+lax.all_to_all(x, "i", 0, 0, tiled=True)
+    ValueError: shardwise.lax.all_to_all: the dimension split_axis=0 of f32[3] is split among the 4
+    indices of axis 'i', so its size must be a multiple of the number of them; got 3.
+lax.all_to_all(x, "i", 1, 0)
+    ValueError: shardwise.lax.all_to_all: split_axis=1 is not a dimension of f32[3]: it must be
+    from -1 to 0.
+lax.all_to_all(x, "i", 0, -2)
+    ValueError: shardwise.lax.all_to_all: concat_axis=-2 is not a dimension of f32[3]: it must be
+    from -1 to 0.
+lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]])
+    ValueError: shardwise.lax.all_to_all: axis_index_groups must have the same size, as all results
+    have the same shape; got [[0], [1, 2, 3]].
+lax.pswapaxes(x, "i", 0)
+    ValueError: shardwise.lax.pswapaxes: the dimension axis=0 of f32[3] is split among the 4
+    indices of axis 'i', so its size must be the number of them; got 3.
+lax.pswapaxes(x, "i", 1)
+    ValueError: shardwise.lax.pswapaxes: axis=1 is not a dimension of f32[3]: it must be from -1 to
+    0.
+lax.ppermute(x, "i", [(0, 1), (2, 1)])
+    ValueError: shardwise.lax.ppermute: each destination in perm must be one of the 4 indices of
+    axis 'i', and occur once; got [1, 1].
+lax.ppermute(x, "i", [(0, 1), (4, 2)])
+    ValueError: shardwise.lax.ppermute: each source in perm must be one of the 4 indices of axis
+    'i', and occur once; got [0, 4].
+lax.ppermute(x, "i", [1, 0, 3, 2])
+    TypeError: shardwise.lax.ppermute: perm must be pairs of indices (source, destination), such as
+    [(0, 1), (1, 0)]; got [1, 0, 3, 2].
+lax.pshuffle(x, "i", [0, 1])
+    ValueError: shardwise.lax.pshuffle: perm must be a permutation of the 4 indices of axis 'i';
+    got [0, 1].
+lax.pshuffle(x, "i", PERM)
+    TypeError: shardwise.lax.pshuffle: each of perm must be an integer; got (0, 1) of type tuple.
+lax.pbroadcast(x, "i", 4)
+    ValueError: shardwise.lax.pbroadcast: source must be one of the 4 indices of axis 'i'; got 4.
+lax.pbroadcast(x, "i", 0.5)
+    TypeError: shardwise.lax.pbroadcast: source must be an integer; got 0.5 of type float.
+lax.pcast(x, "i", to="reduced")
+    ValueError: shardwise.lax.pcast: values can be cast only to 'varying'; got 'reduced'. To make a
+    varying value invarying, use a collective, such as `shardwise.lax.psum`.
+lax.axis_index(("i", "i"))
+    ValueError: shardwise.lax.axis_index: axis 'i' is given twice, in ('i', 'i'). Name each once.
+"""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_over_a_map_and_over_a_mesh(name):
-    for f, kind, rest in CASES[name]:
-        fails(kind, f"shardwise.lax.{name}: {rest}", sw.vmap(f, axis_name="i"), X)
-        part = lambda x, f=f: f(x[0])[None]  # noqa: E731
-        of_devices = sw.shard_map(
-            part, mesh=LINE, in_specs=P("i"), out_specs=P("i"), check_vma=False
-        )
-        fails(kind, f"shardwise.lax.{name}: {rest}", of_devices, X)
+@failing_calls(MISTAKES)
+def test_over_a_map_and_over_a_mesh(call, error):
+    def f(x):
+        return eval(call, globals(), {"x": x})
+
+    assert raised(sw.vmap(f, axis_name="i"), X) == error
+    over = {"mesh": LINE, "in_specs": P("i"), "out_specs": P("i"), "check_vma": False}
+    assert raised(sw.shard_map(lambda x: f(x[0])[None], **over), X) == error
 
 
 CALLS = {

@@ -1,5 +1,6 @@
 """Convolutions against jax's: values, derivatives, maps; shardings, shapes, and mistakes."""
 
+import functools
 import random
 
 import jax
@@ -11,7 +12,8 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers import comparing
+from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
 
 LINE = Mesh(np.array(sw.devices()[:4]), ("x",))
@@ -49,10 +51,7 @@ def problem(seed):
     return x, k, how
 
 
-def close(found, wanted):
-    for a, b in zip(sw.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+close = functools.partial(comparing.close, rtol=1e-3)
 
 
 def with_derivatives(lib, f):
@@ -256,103 +255,56 @@ def test_explicit_shardings():
 X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("args", "options", "text"),
-    [
-        (
-            (X, K[0], (1,), "SAME"),
-            {},
-            "conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got (2, 4, 5) "
-            "and (2, 3).",
-        ),
-        (
-            (X, K, (1,), "SAME"),
-            {"dimension_numbers": ("NCH", "OIH")},
-            "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three "
-            "strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got "
-            "('NCH', 'OIH').",
-        ),
-        (
-            (X, K, (1,), "SAME"),
-            {"dimension_numbers": ("NCH", "OIW", "NCH")},
-            "conv_general_permutations: the strings must have the letters N and C (lhs, result), O and I "
-            "(rhs), and the same other letters, each once; got ('NCH', 'OIW', 'NCH').",
-        ),
-        (
-            (X, K, (1,), "SAME"),
-            {"lhs_dilation": (2,)},
-            "conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,). Pass "
-            "pairs (low, high), or use conv_transpose.",
-        ),
-        (
-            (X, K, (1,), "WIDE"),
-            {},
-            "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'.",
-        ),
-        (
-            (X, K, (1,), [1]),
-            {},
-            "conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); "
-            "got [1].",
-        ),
-        (
-            (X, K, (1,), "VALID"),
-            {},
-            "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided by "
-            "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3].",
-        ),
-        (
-            (X, K, (1, 1), [(0, 0)]),
-            {"feature_group_count": 2},
-            "conv_general_dilated: window_strides must have an entry for each of 1 spatial dimensions, "
-            "not (1, 1); got f32[2,4,5] and f32[4,2,3].",
-        ),
-        (
-            (X, K, (0,), [(0, 0)]),
-            {"feature_group_count": 2},
-            "conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and "
-            "f32[4,2,3].",
-        ),
-        (
-            (X, K[:, :1], (1,), [(0, 0)]),
-            {"feature_group_count": 4, "batch_group_count": 2},
-            "conv_general_dilated: feature_group_count and batch_group_count must be positive, and one "
-            "of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3].",
-        ),
-        (
-            (X, K[:3], (1,), [(0, 0)]),
-            {"feature_group_count": 2},
-            "conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got "
-            "f32[2,4,5] and f32[3,2,3].",
-        ),
-        (
-            (X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)]),
-            {"batch_group_count": 3},
-            "conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
-            "and f32[6,4,3].",
-        ),
-        (
-            (X, K, (1,), [(-4, -2)]),
-            {"feature_group_count": 2},
-            "conv_general_dilated: padding ((-4, -2),) removes more elements than there are in f32[2,4,5] "
-            "and f32[4,2,3].",
-        ),
-        (
-            (X, K.astype(np.int32), (1,), [(0, 0)]),
-            {"feature_group_count": 2},
-            "conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
-            "functions of shardwise.numpy promote.",
-        ),
-        (
-            (X, K, (1,), "VALID"),
-            {"feature_group_count": 2, "precision": "BF16_BF16_F32"},
-            "conv_general_dilated: XLA does not support the algorithm BF16_BF16_F32 for convolutions. "
-            "Pass a `Precision`, its name, or a pair.",
-        ),
-    ],
+test_mistakes = messages(
+    """
+lax.conv_general_dilated(X, K[0], (1,), "SAME")
+    TypeError: conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got (2,
+    4, 5) and (2, 3).
+lax.conv_general_dilated(X, K, (1,), "SAME", dimension_numbers=("NCH", "OIH"))
+    TypeError: conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or
+    three strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got
+    ('NCH', 'OIH').
+lax.conv_general_dilated(X, K, (1,), "SAME", dimension_numbers=("NCH", "OIW", "NCH"))
+    ValueError: conv_general_permutations: the strings must have the letters N and C (lhs, result),
+    O and I (rhs), and the same other letters, each once; got ('NCH', 'OIW', 'NCH').
+lax.conv_general_dilated(X, K, (1,), "SAME", lhs_dilation=(2,))
+    ValueError: conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,).
+    Pass pairs (low, high), or use conv_transpose.
+lax.conv_general_dilated(X, K, (1,), "WIDE")
+    ValueError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'.
+lax.conv_general_dilated(X, K, (1,), [1])
+    ValueError: conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs
+    (low, high); got [1].
+lax.conv_general_dilated(X, K, (1,), "VALID")
+    TypeError: conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided
+    by feature_group_count, 1; got f32[2,4,5] and f32[4,2,3].
+lax.conv_general_dilated(X, K, (1, 1), [(0, 0)], feature_group_count=2)
+    TypeError: conv_general_dilated: window_strides must have an entry for each of 1 spatial
+    dimensions, not (1, 1); got f32[2,4,5] and f32[4,2,3].
+lax.conv_general_dilated(X, K, (0,), [(0, 0)], feature_group_count=2)
+    ValueError: conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and
+    f32[4,2,3].
+lax.conv_general_dilated(X, K[:, :1], (1,), [(0, 0)], feature_group_count=4, batch_group_count=2)
+    ValueError: conv_general_dilated: feature_group_count and batch_group_count must be positive,
+    and one of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3].
+lax.conv_general_dilated(X, K[:3], (1,), [(0, 0)], feature_group_count=2)
+    TypeError: conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got
+    f32[2,4,5] and f32[3,2,3].
+lax.conv_general_dilated(X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)], batch_group_count=3)
+    TypeError: conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got
+    f32[2,4,5] and f32[6,4,3].
+lax.conv_general_dilated(X, K, (1,), [(-4, -2)], feature_group_count=2)
+    ValueError: conv_general_dilated: padding ((-4, -2),) removes more elements than there are in
+    f32[2,4,5] and f32[4,2,3].
+lax.conv_general_dilated(X, K.astype(np.int32), (1,), [(0, 0)], feature_group_count=2)
+    TypeError: conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and
+    i32[4,2,3]. The functions of shardwise.numpy promote.
+lax.conv_general_dilated(X, K, (1,), "VALID", feature_group_count=2, precision="BF16_BF16_F32")
+    ValueError: conv_general_dilated: XLA does not support the algorithm BF16_BF16_F32 for
+    convolutions. Pass a `Precision`, its name, or a pair.
+""",
+    globals(),
 )
-def test_mistakes(args, options, text):
-    assert message((TypeError, ValueError), lax.conv_general_dilated, *args, **options) == text
 
 
 def test_patches_look_at_their_precision():

@@ -9,6 +9,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import lax
+from tests.helpers.beside_jax import assert_same
 from tests.helpers.errors import message, messages
 from tests.helpers.oracle import as_jax, cases, names
 
@@ -103,47 +104,33 @@ def test_calls(text):
     as_jax(text, VALUES, 2e-6)
 
 
-def same(got, expected):
-    for ours, theirs in zip(sw.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        assert ours.aval.weak_type == theirs.weak_type
-        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6)
-
-
 def test_calls_under_jit():
     texts = [c for c in cases(CALLS) if re.match(r"lax\.(reduce_|dynamic_slice|gather|pad)", c)]
     found, wanted = [
         lib.jit(lambda lib=lib: [eval(c, names(lib, VALUES)) for c in texts])() for lib in (sw, jax)
     ]
-    same(found, wanted)
+    assert_same(found, wanted, 2e-6)
 
 
 def test_indices_may_be_traced():
     def part(lax, i):
         return lax.dynamic_slice(X, (i, -2), (2, 2))
 
-    same(sw.jit(lambda i: part(lax, i))(-2), jax.jit(lambda i: part(jax.lax, i))(-2))
+    found, wanted = sw.jit(lambda i: part(lax, i))(-2), jax.jit(lambda i: part(jax.lax, i))(-2)
+    assert_same(found, wanted, 2e-6)
 
 
 test_messages = messages(
-    [
-        (
-            lambda: lax.add(X, 1),
-            TypeError,
-            "add: operands must have equal dtypes; got f32[3,4] and ~i32[]. "
-            "The functions of shardwise.numpy promote.",
-        ),
-        (
-            lambda: lax.select(X > 0, X, 1.0),
-            TypeError,
-            "select: cases must have the same shape; got ~f32[], f32[3,4].",
-        ),
-        (
-            lambda: lax.dot(X[None], Y),
-            TypeError,
-            "[dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general.",
-        ),
-    ]
+    """
+lax.add(X, 1)
+    TypeError: add: operands must have equal dtypes; got f32[3,4] and ~i32[]. The functions of
+    shardwise.numpy promote.
+lax.select(X > 0, X, 1.0)
+    TypeError: select: cases must have the same shape; got ~f32[], f32[3,4].
+lax.dot(X[None], Y)
+    TypeError: [dot] takes vectors and matrices; got f32[1,3,4] and f32[3,4]. Use dot_general.
+""",
+    globals(),
 )
 
 

@@ -11,9 +11,9 @@ from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.comparing import close
+from tests.helpers.errors import failing_calls, raised
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 from tests.lowering.test_collectives import sent
 
 MESH = Mesh(np.array(sw.devices()).reshape(4, 2), ("i", "j"))
@@ -244,84 +244,47 @@ def test_in_control_flow():
 
 
 X = np.ones((4, 3, 5), np.float32)
-WHO = "shardwise.lax.pdot: "
-EINSUM = "shardwise.lax.xeinsum: "
-MISTAKES = {
-    "sizes": (
-        lambda x: lax.pdot(x, x, "i", ((0,), (1,))),
-        ValueError,
-        WHO + "the dimensions of pos_contract must be pairs of equal size; got (3,) and "
-        "(5,), (0,) of f32[3,5] and (1,) of f32[3,5].",
-    ),
-    "dimension": (
-        lambda x: lax.pdot(x, x, "i", ((2,), (1,))),
-        ValueError,
-        WHO + "pos_contract for x=2 is not a dimension of f32[3,5]: it must be from -2 to 1.",
-    ),
-    "twice": (
-        lambda x: lax.pdot(x, x, "i", ((0,), (0,)), ((0,), (0,))),
-        ValueError,
-        WHO + "pos_contract and pos_batch must contain each dimension of x once; got (0,) "
-        "and (0,).",
-    ),
-    "pair": (
-        lambda x: lax.pdot(x, x, "i", (0,)),
-        TypeError,
-        WHO + "pos_contract must be a pair of sequences, of dimensions of x and of y; got "
-        "(0,) of type tuple.",
-    ),
-    "axis": (
-        lambda x: lax.pdot(x, x, "k"),
-        NameError,
-        WHO + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis name, wrap "
-        "the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.",
-    ),
-    "spec": (
-        lambda x: lax.xeinsum(3, x),
-        TypeError,
-        EINSUM + "spec must be a string, such as 'a{i},a{i}->'; got 3 of type int.",
-    ),
-    "terms": (
-        lambda x: lax.xeinsum("ab{i},b{i}->a", x),
-        ValueError,
-        EINSUM + "2 terms for 1 operand, in 'ab{i},b{i}->a'.",
-    ),
-    "open": (
-        lambda x: lax.xeinsum("ab{i->a", x),
-        ValueError,
-        EINSUM + "a brace is not closed, in 'ab{i->a'.",
-    ),
-    "behind": (
-        lambda x: lax.xeinsum("a{i}b->a", x),
-        ValueError,
-        EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in 'a{i}b->a'.",
-    ),
-    "no such axis": (
-        lambda x: lax.xeinsum("ab{k}->a", x),
-        NameError,
-        EINSUM + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis "
-        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
-        "`shardwise.shard_map`.",
-    ),
-    "result": (
-        lambda x: lax.xeinsum("ab->a{i}", x),
-        ValueError,
-        EINSUM + "the result has the axis 'i', which no operand has, in 'ab->a{i}'.",
-    ),
-    "letter": (
-        lambda x: jnp.einsum("ab{i}->c", x),
-        ValueError,
-        "shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'.",
-    ),
-    "rank": (
-        lambda x: jnp.einsum("a{i}->a", x),
-        ValueError,
-        "shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in 'a{i}->a'.",
-    ),
-}
+MISTAKES = """
+lax.pdot(x, x, "i", ((0,), (1,)))
+    ValueError: shardwise.lax.pdot: the dimensions of pos_contract must be pairs of equal size; got
+    (3,) and (5,), (0,) of f32[3,5] and (1,) of f32[3,5].
+lax.pdot(x, x, "i", ((2,), (1,)))
+    ValueError: shardwise.lax.pdot: pos_contract for x=2 is not a dimension of f32[3,5]: it must be
+    from -2 to 1.
+lax.pdot(x, x, "i", ((0,), (0,)), ((0,), (0,)))
+    ValueError: shardwise.lax.pdot: pos_contract and pos_batch must contain each dimension of x
+    once; got (0,) and (0,).
+lax.pdot(x, x, "i", (0,))
+    TypeError: shardwise.lax.pdot: pos_contract must be a pair of sequences, of dimensions of x and
+    of y; got (0,) of type tuple.
+lax.pdot(x, x, "k")
+    NameError: shardwise.lax.pdot: unbound axis name: k. The axes in scope are: 'i'. To bind an
+    axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.
+lax.xeinsum(3, x)
+    TypeError: shardwise.lax.xeinsum: spec must be a string, such as 'a{i},a{i}->'; got 3 of type
+    int.
+lax.xeinsum("ab{i},b{i}->a", x)
+    ValueError: shardwise.lax.xeinsum: 2 terms for 1 operand, in 'ab{i},b{i}->a'.
+lax.xeinsum("ab{i->a", x)
+    ValueError: shardwise.lax.xeinsum: a brace is not closed, in 'ab{i->a'.
+lax.xeinsum("a{i}b->a", x)
+    ValueError: shardwise.lax.xeinsum: axis names must come last, separated by commas; got 'a{i}b',
+    in 'a{i}b->a'.
+lax.xeinsum("ab{k}->a", x)
+    NameError: shardwise.lax.xeinsum: unbound axis name: k. The axes in scope are: 'i'. To bind an
+    axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.
+lax.xeinsum("ab->a{i}", x)
+    ValueError: shardwise.lax.xeinsum: the result has the axis 'i', which no operand has, in
+    'ab->a{i}'.
+jnp.einsum("ab{i}->c", x)
+    ValueError: shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'.
+jnp.einsum("a{i}->a", x)
+    ValueError: shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in
+    'a{i}->a'.
+"""
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_messages(name):
-    f, kind, text = MISTAKES[name]
-    fails(kind, text, sw.vmap(f, axis_name="i"), X)
+@failing_calls(MISTAKES)
+def test_messages(call, error):
+    f = sw.vmap(lambda x: eval(call, globals(), {"x": x}), axis_name="i")
+    assert raised(f, X) == error

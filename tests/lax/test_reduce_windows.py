@@ -11,9 +11,9 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers.comparing import close
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {
@@ -132,48 +132,31 @@ def test_shapes_and_shardings_in_types():
         assert sw.typeof(slope).str_short(True) == "f32[8@x,7]"
 
 
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
-        (
-            (X, 0.0, lax.add, (2,)),
-            "reduce_window: a window has a size, stride and dilation for each of the 2 dimensions of the "
-            "operand; got (2,), (1,) and (1,).",
-        ),
-        (
-            (X, 0.0, lax.add, (2,), None, ((0, 0),)),
-            "reduce_window: a window has a size, stride, padding and dilations for each of the 2 "
-            "dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),), "
-            "base_dilation=(1,), window_dilation=(1,)).",
-        ),
-        (
-            (X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0))),
-            "reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0), "
-            "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1)).",
-        ),
-        (
-            (X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
-            "reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in f32[7,8].",
-        ),
-        (
-            (X, np.int32(0), lax.add, (2, 2)),
-            "reduce_window: an init value must have the operand's dtype float32; got i32[].",
-        ),
-        (
-            (X, 0.0, lambda a, b: (a, b), (2, 2)),
-            "reduce_window: the function must return the pytree structure of its arguments, PyTreeDef(*); "
-            "got PyTreeDef((*, *)).",
-        ),
-        (
-            (X, (0.0,), lax.add, (2, 2)),
-            "reduce_window: operand and init_value must have the same pytree structure; got PyTreeDef(*) "
-            "and PyTreeDef((*,)).",
-        ),
-        (
-            (X, 0.0, lax.add, (2, 2), None, "FULL"),
-            "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.",
-        ),
-    ],
+test_mistakes = messages(
+    """
+lax.reduce_window(X, 0.0, lax.add, (2,))
+    TypeError: reduce_window: a window has a size, stride and dilation for each of the 2 dimensions
+    of the operand; got (2,), (1,) and (1,).
+lax.reduce_window(X, 0.0, lax.add, (2,), None, ((0, 0),))
+    TypeError: reduce_window: a window has a size, stride, padding and dilations for each of the 2
+    dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),),
+    base_dilation=(1,), window_dilation=(1,)).
+lax.reduce_window(X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0)))
+    ValueError: reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0),
+    strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1)).
+lax.reduce_window(X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0)))
+    ValueError: reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in
+    f32[7,8].
+lax.reduce_window(X, np.int32(0), lax.add, (2, 2))
+    TypeError: reduce_window: an init value must have the operand's dtype float32; got i32[].
+lax.reduce_window(X, 0.0, lambda a, b: (a, b), (2, 2))
+    TypeError: reduce_window: the function must return the pytree structure of its arguments,
+    PyTreeDef(*); got PyTreeDef((*, *)).
+lax.reduce_window(X, (0.0,), lax.add, (2, 2))
+    TypeError: reduce_window: operand and init_value must have the same pytree structure; got
+    PyTreeDef(*) and PyTreeDef((*,)).
+lax.reduce_window(X, 0.0, lax.add, (2, 2), None, "FULL")
+    ValueError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.
+""",
+    globals(),
 )
-def test_mistakes(args, text):
-    assert message((TypeError, ValueError), lax.reduce_window, *args) == text

@@ -14,7 +14,10 @@ from shardwise import explain
 from shardwise.numpy import linalg
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.composed import as_peer, close
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
+from tests.helpers.oracle import cases
 from tests.helpers.placed import MESH
 
 RNG = np.random.default_rng(13)
@@ -67,27 +70,17 @@ m.svd(np.zeros((0, 3))); m.svdvals(np.zeros((2, 3, 0))); m.qr(np.zeros((3, 0)), 
 m.solve(np.zeros((0, 0)), np.zeros((0, 2))); m.pinv(np.zeros((3, 0))); m.eigvalsh(np.zeros((0, 0)))
 m.solve(np.zeros((0, 3, 3)), np.zeros((0, 3, 2))); m.cholesky(np.zeros((0, 2, 2)))
 """
-CASES = [e.strip() for e in EXPRESSIONS.replace("\n", ";").split(";") if e.strip()]
 
 
-def flat(x) -> list[np.ndarray]:
-    return [np.asarray(y) for y in (x if isinstance(x, tuple) else (x,))]
-
-
-@pytest.mark.parametrize("expression", everyday(CASES, 7))
+@pytest.mark.parametrize("expression", everyday(cases(EXPRESSIONS), 7))
 def test_values(expression: str):
     """Against NumPy, in doubles and singles, eager and compiled."""
-    wanted = flat(eval(expression, SCOPE, {"m": np.linalg}))
+    as_peer(expression, linalg, np.linalg, SCOPE)
     with sw.enable_x64(True):
-        for found in (
-            flat(eval(expression, SCOPE, {"m": linalg})),
-            flat(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))()),
-        ):
-            assert len(found) == len(wanted)
-            for x, y in zip(found, wanted, strict=True):
-                assert x.shape == y.shape and x.dtype.kind == y.dtype.kind
-                np.testing.assert_allclose(x, y, 1e-9, 1e-9)
-    for x, y in zip(flat(eval(expression, SCOPE, {"m": linalg})), wanted, strict=True):
+        wanted = eval(expression, SCOPE, {"m": np.linalg})
+        close(sw.jit(lambda: eval(expression, SCOPE, {"m": linalg}))(), wanted)
+    found = sw.tree.leaves(eval(expression, SCOPE, {"m": linalg}))
+    for x, y in zip(found, map(np.asarray, sw.tree.leaves(wanted)), strict=True):
         assert x.shape == y.shape and x.dtype.itemsize == (8 if y.dtype.kind == "c" else 4)
 
 
@@ -273,60 +266,36 @@ def test_eigenvectors_of_general_matrices_have_no_derivatives_by_default():
     assert "enable_eigvec_derivs=True" in str(caught.value)
 
 
-MESSAGES = [
-    (
-        lambda: linalg.solve(A, np.zeros(3)),
-        ValueError,
-        "solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and f32[3].",
-    ),
-    (
-        lambda: linalg.qr(A, "all"),
-        ValueError,
-        "qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.",
-    ),
-    (lambda: linalg.eigh(A, "X"), ValueError, "eigh: UPLO must be 'L', 'U' or None; got 'X'."),
-    (
-        lambda: linalg.slogdet(A, method="svd"),
-        ValueError,
-        "slogdet: method must be 'lu', 'qr' or None; got 'svd'.",
-    ),
-    (
-        lambda: linalg.svd(A, subset_by_index=(0, 2)),
-        ValueError,
-        "svd: subset_by_index requires full_matrices=False.",
-    ),
-    (
-        lambda: linalg.svd(A, False, subset_by_index=(2, 9)),
-        ValueError,
-        "svd: subset_by_index must be a range between 0 and 4; got (2, 9).",
-    ),
-    (
-        lambda: linalg.pinv(A, 0.1, rcond=0.1),
-        ValueError,
-        "pinv: rtol and rcond are aliases; pass one of them.",
-    ),
-    (lambda: linalg.tensorinv(T3, 0), ValueError, "tensorinv: ind must be positive; got 0."),
-    (
-        lambda: linalg.tensorinv(T3, 1),
-        ValueError,
-        "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of the "
-        "others.",
-    ),
-    (lambda: linalg.cond(V), ValueError, "cond takes nonempty matrices; got f32[4]."),
-    (
-        lambda: linalg.lstsq(A, B),
-        ValueError,
-        "lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and "
-        "f32[3,4,2].",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+linalg.solve(A, np.zeros(3))
+    ValueError: solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and
+    f32[3].
+linalg.qr(A, "all")
+    ValueError: qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'.
+linalg.eigh(A, "X")
+    ValueError: eigh: UPLO must be 'L', 'U' or None; got 'X'.
+linalg.slogdet(A, method="svd")
+    ValueError: slogdet: method must be 'lu', 'qr' or None; got 'svd'.
+linalg.svd(A, subset_by_index=(0, 2))
+    ValueError: svd: subset_by_index requires full_matrices=False.
+linalg.svd(A, False, subset_by_index=(2, 9))
+    ValueError: svd: subset_by_index must be a range between 0 and 4; got (2, 9).
+linalg.pinv(A, 0.1, rcond=0.1)
+    ValueError: pinv: rtol and rcond are aliases; pass one of them.
+linalg.tensorinv(T3, 0)
+    ValueError: tensorinv: ind must be positive; got 0.
+linalg.tensorinv(T3, 1)
+    ValueError: tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of
+    the others.
+linalg.cond(V)
+    ValueError: cond takes nonempty matrices; got f32[4].
+linalg.lstsq(A, B)
+    ValueError: lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and
+    f32[3,4,2].
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -11,7 +9,10 @@ from jax.scipy import linalg as theirs
 
 import shardwise as sw
 from shardwise.scipy import linalg
+from tests.helpers.composed import as_peer, differentiated, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
+from tests.helpers.oracle import cases
 
 RNG = np.random.default_rng(15)
 A, B, V = RNG.standard_normal((4, 4)), RNG.standard_normal((4, 2)), RNG.standard_normal(4)
@@ -50,22 +51,11 @@ m.fiedler(np.uint8([3, 5]))
 m.dft(5); m.dft(4, "sqrtn"); m.hadamard(8); m.helmert(5); m.helmert(3, full=True); m.hilbert(4)
 m.invhilbert(4); m.pascal(5); m.pascal(4, "lower"); m.invpascal(5); m.invpascal(3, "upper")
 """
-CASES = [e.strip() for e in EXPRESSIONS.replace("\n", ";").split(";") if e.strip()]
 
 
-def flat(x) -> list[np.ndarray]:
-    return [np.asarray(y) for y in (x if isinstance(x, tuple) else (x,))]
-
-
-@pytest.mark.parametrize("expression", everyday(CASES, 13))
+@pytest.mark.parametrize("expression", everyday(cases(EXPRESSIONS), 13))
 def test_values(expression: str):
-    wanted = flat(eval(expression, SCOPE, {"m": scipy.linalg}))
-    with sw.enable_x64(True):
-        found = flat(eval(expression, SCOPE, {"m": linalg}))
-    assert len(found) == len(wanted)
-    for x, y in zip(found, wanted, strict=True):
-        assert x.shape == y.shape and (x.dtype.kind == "c") == (y.dtype.kind == "c")
-        np.testing.assert_allclose(x, y, 1e-9, 1e-9)
+    as_peer(expression, linalg, scipy.linalg, SCOPE, kinds="pascal" not in expression)
 
 
 def test_vectors_of_pairs_of_matrices():
@@ -109,65 +99,37 @@ def test_gradients():
             lambda x: linalg.eigh(x, POSITIVE)[0],
             linalg.companion,
         ):
-
-            def f(x, fun=fun):
-                return (fun(x) ** 2).sum()
-
-            step, along = 1e-6, RNG.standard_normal(A.shape)
-            slope = (sw.grad(f)(A) * along).sum()
-            differences = (f(A + step * along) - f(A - step * along)) / (2 * step)
-            np.testing.assert_allclose(slope, differences, 1e-5, 1e-5)
+            differentiated(fun, A)
 
 
 def test_too_many_squarings_are_nan():
     assert np.isnan(linalg.expm(A.astype(np.float32) * 1e3, max_squarings=3)).all()
 
 
-MESSAGES = [
-    (
-        lambda: linalg.qr(A, mode="raw"),
-        ValueError,
-        "qr: mode must be 'full', 'r' or 'economic'; got 'raw'.",
-    ),
-    (
-        lambda: linalg.schur(A, "quaternions"),
-        ValueError,
-        "schur: output must be 'real' or 'complex'; got 'quaternions'.",
-    ),
-    (lambda: linalg.eigh(A, type=4), ValueError, "eigh: type must be 1, 2 or 3; got 4."),
-    (
-        lambda: linalg.solve(A, B, assume_a="banded"),
-        ValueError,
-        "solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'.",
-    ),
-    (
-        lambda: linalg.solve_triangular(A, B, 5),
-        ValueError,
-        "solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5.",
-    ),
-    (
-        lambda: linalg.companion(V[:1]),
-        ValueError,
-        "companion: a must have two elements or more; got f32[1].",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages(
+    """
+linalg.qr(A, mode="raw")
+    ValueError: qr: mode must be 'full', 'r' or 'economic'; got 'raw'.
+linalg.schur(A, "quaternions")
+    ValueError: schur: output must be 'real' or 'complex'; got 'quaternions'.
+linalg.eigh(A, type=4)
+    ValueError: eigh: type must be 1, 2 or 3; got 4.
+linalg.solve(A, B, assume_a="banded")
+    ValueError: solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got 'banded'.
+linalg.solve_triangular(A, B, 5)
+    ValueError: solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got 5.
+linalg.companion(V[:1])
+    ValueError: companion: a must have two elements or more; got f32[1].
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize(
     "name", [n for n in dir(linalg) if not n.startswith("_") and hasattr(theirs, n)]
 )
 def test_signatures_are_those_of_jax(name: str):
-    known = inspect.signature(getattr(theirs, name)).parameters
-    ours = inspect.signature(getattr(linalg, name)).parameters
+    ours, known = signature(getattr(linalg, name)), signature(getattr(theirs, name))
     if name == "dft":  # has a dtype since jax 0.11
-        known = {**known, "dtype": ours["dtype"]}
-    assert [(p.name, p.kind, p.default) for p in ours.values()] == [
-        (p.name, p.kind, p.default) for p in known.values()
-    ]
+        ours, known = [[p for p in found if p[0] != "dtype"] for found in (ours, known)]
+    assert ours == known

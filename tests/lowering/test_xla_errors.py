@@ -3,10 +3,7 @@
 If jax gets a program right, the workaround is no longer needed with this jaxlib.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from shardwise._src.lowering.manual import Manual
 from shardwise._src.lowering.text import turned
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import python
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
 BLOCK = re.compile(r"```(?:python|text)\n(.*?)```", re.DOTALL)
@@ -38,10 +36,7 @@ JAXLIB = tuple(int(n) for n in jaxlib_version.split(".")[:2])
 def printed(source):
     """The output of a program over eight devices; empty if the program fails or crashes."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=100,
-        env={**os.environ, **flags},
-    )  # fmt: skip
+    done = python(source, **flags)
     return done.stdout if done.returncode == 0 else ""
 
 

@@ -10,9 +10,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from tests.helpers.errors import message
+from tests.helpers.comparing import close
+from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3) / 10
 W = np.ones((3, 2), np.float32)
@@ -321,131 +322,80 @@ def test_with_nan():
     np.testing.assert_array_equal(found, np.broadcast_to(x.max(0), x.shape))
 
 
-@pytest.mark.parametrize(
-    ("f", "args", "expected"),
-    [
-        (
-            sw.pmap(jnp.sin),
-            (np.ones(9),),
-            "pmap of sin: the mapped axis has size 9, and there are 8 devices. Each index runs on "
-            "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
-            "shardings.",
-        ),
-        (
-            sw.pmap(jnp.sin, out_axes=3),
-            (X,),
-            "pmap of sin: out_axes is 3 for result, which has 2 dimensions including the mapped "
-            "one.",
-        ),
-        (
-            sw.pmap(jnp.add),
-            (X, X[:4]),
-            "pmap of add: mapped axes must have the same size; axis 0 of x1 of type f32[8,3] has "
-            "8, axis 0 of x2 of type f32[4,3] has 4. Pass arguments that all examples share by "
-            "position, with None in in_axes.",
-        ),
-        (
-            sw.pmap(jnp.sin),
-            (X[:0],),
-            "pmap of sin: the mapped axis has size 0; it must be at least 1, as each index runs on "
-            "its own device.",
-        ),
-        (
-            sw.pmap(jnp.sin, devices=sw.devices()[:3]),
-            (X,),
-            "pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs on "
-            "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
-            "shardings.",
-        ),
-        (
-            sw.pmap(jnp.sin, in_axes=2),
-            (X,),
-            "pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments "
-            "that all examples share by position, with None in in_axes.",
-        ),
-        (
-            sw.pmap(jnp.sin, in_axes=(0, None)),
-            (X,),
-            "pmap of sin: in_axes has 2 entries, but the call has 1 positional argument (x); a "
-            "tuple must have one entry for each. Arguments passed by keyword have none.",
-        ),
-        (
-            sw.pmap(jnp.sin, out_axes=(0, 1)),
-            (X,),
-            "pmap of sin: out_axes must be a pytree prefix of the values that it describes, with "
-            "one entry for each value or for a whole subtree: result is a tuple of 2 in out_axes "
-            "and a leaf in the value.",
-        ),
-        (
-            sw.pmap(jnp.sin, axis_size=4),
-            (X,),
-            "pmap of sin: mapped axes must have the same size; axis_size is 4, axis 0 of x of type "
-            "f32[8,3] has 8. Pass arguments that all examples share by position, with None in "
-            "in_axes.",
-        ),
-        (
-            sw.pmap(jnp.sin, in_axes=None),
-            (X,),
-            "pmap of sin needs an argument with a mapped axis, or axis_size: all in_axes are None.",
-        ),
-        (
-            sw.pmap(power, static_broadcasted_argnums=1),
-            (X, [2]),
-            "pmap of power: static argument n is [2] of type list, which cannot be hashed. Static "
-            "arguments are part of the cache key: use a hashable type such as a tuple, or do not "
-            "mark it static.",
-        ),
-        (
-            sw.pmap(power, static_broadcasted_argnums=1),
-            (X,),
-            "pmap of power: static_broadcasted_argnums is (1,), but the call has 1 positional "
-            "argument. Its entries are positions of arguments.",
-        ),
-        (
-            sw.pmap(power, donate_argnums=2),
-            (X, X),
-            "pmap of power: donate_argnums is (2,), but the call has 2 positional arguments. Its "
-            "entries are positions of arguments.",
-        ),
-        (
-            sw.pmap(jnp.sin, global_arg_shapes=((4,),)),
-            (X,),
-            "pmap of sin: global_arg_shapes has (4,) for x, which is of type f32[8,3]: (3,) "
-            "without the mapped axis. It can be left out: arrays have shapes.",
-        ),
-        (
-            sw.pmap(jnp.sin, global_arg_shapes=((3,), None)),
-            (X,),
-            "pmap of sin: global_arg_shapes must have a shape or None for each of the 1 array of "
-            "the call; got ((3,), None) of type tuple. It can be left out: arrays have "
-            "shapes.",
-        ),
-    ],
+test_errors = messages(
+    """
+sw.pmap(jnp.sin)(np.ones(9))
+    ValueError: pmap of sin: the mapped axis has size 9, and there are 8 devices. Each index runs
+    on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with shardings.
+sw.pmap(jnp.sin, out_axes=3)(X)
+    ValueError: pmap of sin: out_axes is 3 for result, which has 2 dimensions including the mapped
+    one.
+sw.pmap(jnp.add)(X, X[:4])
+    ValueError: pmap of add: mapped axes must have the same size; axis 0 of x1 of type f32[8,3] has
+    8, axis 0 of x2 of type f32[4,3] has 4. Pass arguments that all examples share by position,
+    with None in in_axes.
+sw.pmap(jnp.sin)(X[:0])
+    ValueError: pmap of sin: the mapped axis has size 0; it must be at least 1, as each index runs
+    on its own device.
+sw.pmap(jnp.sin, devices=sw.devices()[:3])(X)
+    ValueError: pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs
+    on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with shardings.
+sw.pmap(jnp.sin, in_axes=2)(X)
+    ValueError: pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments
+    that all examples share by position, with None in in_axes.
+sw.pmap(jnp.sin, in_axes=(0, None))(X)
+    ValueError: pmap of sin: in_axes has 2 entries, but the call has 1 positional argument (x); a
+    tuple must have one entry for each. Arguments passed by keyword have none.
+sw.pmap(jnp.sin, out_axes=(0, 1))(X)
+    ValueError: pmap of sin: out_axes must be a pytree prefix of the values that it describes, with
+    one entry for each value or for a whole subtree: result is a tuple of 2 in out_axes and a leaf
+    in the value.
+sw.pmap(jnp.sin, axis_size=4)(X)
+    ValueError: pmap of sin: mapped axes must have the same size; axis_size is 4, axis 0 of x of
+    type f32[8,3] has 8. Pass arguments that all examples share by position, with None in in_axes.
+sw.pmap(jnp.sin, in_axes=None)(X)
+    ValueError: pmap of sin needs an argument with a mapped axis, or axis_size: all in_axes are
+    None.
+sw.pmap(power, static_broadcasted_argnums=1)(X, [2])
+    ValueError: pmap of power: static argument n is [2] of type list, which cannot be hashed.
+    Static arguments are part of the cache key: use a hashable type such as a tuple, or do not mark
+    it static.
+sw.pmap(power, static_broadcasted_argnums=1)(X)
+    ValueError: pmap of power: static_broadcasted_argnums is (1,), but the call has 1 positional
+    argument. Its entries are positions of arguments.
+sw.pmap(power, donate_argnums=2)(X, X)
+    ValueError: pmap of power: donate_argnums is (2,), but the call has 2 positional arguments. Its
+    entries are positions of arguments.
+sw.pmap(jnp.sin, global_arg_shapes=((4,),))(X)
+    ValueError: pmap of sin: global_arg_shapes has (4,) for x, which is of type f32[8,3]: (3,)
+    without the mapped axis. It can be left out: arrays have shapes.
+sw.pmap(jnp.sin, global_arg_shapes=((3,), None))(X)
+    ValueError: pmap of sin: global_arg_shapes must have a shape or None for each of the 1 array of
+    the call; got ((3,), None) of type tuple. It can be left out: arrays have shapes.
+""",
+    globals(),
 )
-def test_errors(f, args, expected):
-    assert message(ValueError, f, *args) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "expected"),
-    [
-        (lambda: sw.pmap(jnp.sin)("abc"), TypeError,
-         "pmap of sin: x: expected an array or a scalar, got 'abc' of type str."),
-        (lambda: sw.pmap(lambda x: "a")(X), TypeError,
-         "pmap of <lambda>: the result: expected an array or a scalar, got 'a' of type str."),
-        (lambda: sw.pmap(jnp.sin, in_axes="a")(X), TypeError,
-         "pmap of sin: axes must be ints or None; got 'a' for x."),
-        (lambda: sw.pmap(jnp.sin, devices=[0, 1])(X), TypeError,
-         "pmap of sin: devices must be a list of devices; got (0, 1) of type tuple."),
-        (lambda: sw.pmap(power, static_broadcasted_argnums="n"), TypeError,
-         "pmap of power: static_broadcasted_argnums takes ints; got 'n' of type str."),
-        (lambda: sw.pmap(power, static_broadcasted_argnums=1, donate_argnums=(0, 1)), ValueError,
-         "pmap of power: argument 1 cannot be both static and donated; a static argument has no "
-         "memory on a device."),
-        (lambda: sw.pmap(jnp.sin, axis_size="8"), TypeError,
-         "pmap: axis_size must be an int or None; got '8' of type str."),
-        (lambda: sw.pmap(3), TypeError, "pmap takes a function; got 3 of type int."),
-    ],
-)  # fmt: skip
-def test_errors_of_kinds(call, kind, expected):
-    assert message(kind, call) == expected
+test_errors_of_kinds = messages(
+    """
+sw.pmap(jnp.sin)("abc")
+    TypeError: pmap of sin: x: expected an array or a scalar, got 'abc' of type str.
+sw.pmap(lambda x: "a")(X)
+    TypeError: pmap of <lambda>: the result: expected an array or a scalar, got 'a' of type str.
+sw.pmap(jnp.sin, in_axes="a")(X)
+    TypeError: pmap of sin: axes must be ints or None; got 'a' for x.
+sw.pmap(jnp.sin, devices=[0, 1])(X)
+    TypeError: pmap of sin: devices must be a list of devices; got (0, 1) of type tuple.
+sw.pmap(power, static_broadcasted_argnums="n")
+    TypeError: pmap of power: static_broadcasted_argnums takes ints; got 'n' of type str.
+sw.pmap(power, static_broadcasted_argnums=1, donate_argnums=(0, 1))
+    ValueError: pmap of power: argument 1 cannot be both static and donated; a static argument has
+    no memory on a device.
+sw.pmap(jnp.sin, axis_size="8")
+    TypeError: pmap: axis_size must be an int or None; got '8' of type str.
+sw.pmap(3)
+    TypeError: pmap takes a function; got 3 of type int.
+""",
+    globals(),
+)

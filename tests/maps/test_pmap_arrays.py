@@ -7,8 +7,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import NamedSharding, PmapSharding, SingleDeviceSharding
-from tests.helpers.errors import donated, message
-from tests.helpers.same_as_jax import close
+from tests.helpers.comparing import close
+from tests.helpers.errors import donated, message, messages
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 DEVICES = sw.devices()
@@ -188,23 +188,21 @@ def test_put_in_trees():
     np.testing.assert_array_equal(y[1], X[1])
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "expected"),
-    [
-        (lambda: sw.device_put_sharded(list(X), DEVICES[:3]), ValueError,
-         "device_put_sharded: shards must be a list with a pytree for each of the 3 devices; got "
-         "8."),
-        (lambda: sw.device_put_sharded([X[0], X[1].astype(int)], DEVICES[:2]), TypeError,
-         "device_put_sharded: shards[1] has dtype int64, but shards[0] has dtype float32. All must "
-         "have the same dtype."),
-        (lambda: sw.device_put_sharded([X], 3), TypeError,
-         "device_put_sharded: devices must be a list of devices; got 3 of type int."),
-        (lambda: sw.device_put_replicated(X, []), ValueError,
-         "device_put_replicated: devices is empty; give at least one."),
-        (lambda: sw.device_put_replicated(X, DEVICES[0]), TypeError,
-         "device_put_replicated: devices must be a list of devices; got CpuDevice(id=0) of type "
-         "Device."),
-    ],
-)  # fmt: skip
-def test_errors_of_putting(call, kind, expected):
-    assert message(kind, call) == expected
+test_errors_of_putting = messages(
+    """
+sw.device_put_sharded(list(X), DEVICES[:3])
+    ValueError: device_put_sharded: shards must be a list with a pytree for each of the 3 devices;
+    got 8.
+sw.device_put_sharded([X[0], X[1].astype(int)], DEVICES[:2])
+    TypeError: device_put_sharded: shards[1] has dtype int64, but shards[0] has dtype float32. All
+    must have the same dtype.
+sw.device_put_sharded([X], 3)
+    TypeError: device_put_sharded: devices must be a list of devices; got 3 of type int.
+sw.device_put_replicated(X, [])
+    ValueError: device_put_replicated: devices is empty; give at least one.
+sw.device_put_replicated(X, DEVICES[0])
+    TypeError: device_put_replicated: devices must be a list of devices; got CpuDevice(id=0) of
+    type Device.
+""",
+    globals(),
+)

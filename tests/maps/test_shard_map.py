@@ -12,9 +12,11 @@ from shardwise._src.messages import tree_paths
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message as message_of
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 from tests.lowering.test_collectives import sent
 
 RNG = np.random.default_rng(0)
@@ -447,76 +449,44 @@ def test_programs_send_what_is_written_and_no_more():
     assert sent(lambda x, w: moved(OURS, x, w), X, W) == {"all-to-all": 1, "collective-permute": 1}
 
 
-NAMED = "shard_map of f: "
-CASES = {
-    "varies": (
-        {"in_specs": P("x"), "out_specs": P()},
-        np.ones(8, np.float32),
-        ValueError,
-        "result, of type f32[1]{V:x}, may vary along 'x', which its spec P() does not name. Name "
-        "it in out_specs to concatenate the shards; combine them with a collective, such as "
-        "`shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` to give all shards to every "
-        "device; or pass check_vma=False, if they are known to be equal.",
-    ),
-    "uneven": (
-        {"in_specs": P("x"), "out_specs": P("x")},
-        np.ones(9, np.float32),
-        ValueError,
-        "dimension 0 of x, of type f32[9], cannot be divided by P('x') over Mesh('x': 8) into 8 "
-        "equal shards. Inside shard_map all devices have shards of the same size: pad the "
-        "dimension, or use `shardwise.jit`, whose partitioner supports any size.",
-    ),
-    "unknown axis": (
-        {"in_specs": P("z"), "out_specs": P("x")},
-        np.ones(8, np.float32),
-        ValueError,
-        "in_specs for x, of type f32[8]: P('z') names the axis 'z', which Mesh('x': 8) does not "
-        "have; its axes are 'x'.",
-    ),
-    "rank": (
-        {"in_specs": P(None, "x"), "out_specs": P("x")},
-        np.ones(8, np.float32),
-        ValueError,
-        "in_specs for x, of type f32[8]: P(None, 'x') over Mesh('x': 8) has 2 entries, but the "
-        "array has only 1 dimension. Remove entries from the end of the spec.",
-    ),
-    "not manual": (
-        {"in_specs": P("x"), "out_specs": P("x"), "mesh": GRID, "axis_names": {"y"}},
-        np.ones(8, np.float32),
-        ValueError,
-        "in_specs for x is P('x'): 'x' is not manual here. Specs name the manual axes, 'y'; other "
-        "axes are left to the partitioner.",
-    ),
-    "unconstrained": (
-        {"in_specs": P(P.UNCONSTRAINED), "out_specs": P("x")},
-        np.ones(8, np.float32),
-        ValueError,
-        "in_specs for x is P(UNCONSTRAINED): it must name the axes over which each dimension is "
-        "sharded. Specs name the manual axes, 'x'; other axes are left to the partitioner.",
-    ),
-    "no spec": (
-        {"in_specs": "x", "out_specs": P("x")},
-        np.ones(8, np.float32),
-        TypeError,
-        "in_specs must be PartitionSpecs; got 'x' of type str for x.",
-    ),
-    "axis names": (
-        {"in_specs": P("x"), "out_specs": P("x"), "axis_names": {"q"}},
-        np.ones(8),
-        ValueError,
-        "axis_names has 'q', which Mesh('x': 8) does not have.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_errors(case):
-    options, x, kind, message = CASES[case]
-
+def over_line(x, **options):
     def f(x):
         return x
 
-    assert message_of(kind, sw.shard_map(f, **{"mesh": LINE} | options), x) == NAMED + message
+    return sw.shard_map(f, **{"mesh": LINE} | options)(x)
+
+
+test_errors = messages(
+    """
+over_line(np.ones(8), in_specs=P("x"), out_specs=P())
+    ValueError: shard_map of f: result, of type f32[1]{V:x}, may vary along 'x', which its spec P()
+    does not name. Name it in out_specs to concatenate the shards; combine them with a collective,
+    such as `shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` to give all shards to every
+    device; or pass check_vma=False, if they are known to be equal.
+over_line(np.ones(9), in_specs=P("x"), out_specs=P("x"))
+    ValueError: shard_map of f: dimension 0 of x, of type f32[9], cannot be divided by P('x') over
+    Mesh('x': 8) into 8 equal shards. Inside shard_map all devices have shards of the same size:
+    pad the dimension, or use `shardwise.jit`, whose partitioner supports any size.
+over_line(np.ones(8), in_specs=P("z"), out_specs=P("x"))
+    ValueError: shard_map of f: in_specs for x, of type f32[8]: P('z') names the axis 'z', which
+    Mesh('x': 8) does not have; its axes are 'x'.
+over_line(np.ones(8), in_specs=P(None, "x"), out_specs=P("x"))
+    ValueError: shard_map of f: in_specs for x, of type f32[8]: P(None, 'x') over Mesh('x': 8) has
+    2 entries, but the array has only 1 dimension. Remove entries from the end of the spec.
+over_line(np.ones(8), in_specs=P("x"), out_specs=P("x"), mesh=GRID, axis_names={"y"})
+    ValueError: shard_map of f: in_specs for x is P('x'): 'x' is not manual here. Specs name the
+    manual axes, 'y'; other axes are left to the partitioner.
+over_line(np.ones(8), in_specs=P(P.UNCONSTRAINED), out_specs=P("x"))
+    ValueError: shard_map of f: in_specs for x is P(UNCONSTRAINED): it must name the axes over
+    which each dimension is sharded. Specs name the manual axes, 'x'; other axes are left to the
+    partitioner.
+over_line(np.ones(8), in_specs="x", out_specs=P("x"))
+    TypeError: shard_map of f: in_specs must be PartitionSpecs; got 'x' of type str for x.
+over_line(np.ones(8), in_specs=P("x"), out_specs=P("x"), axis_names={"q"})
+    ValueError: shard_map of f: axis_names has 'q', which Mesh('x': 8) does not have.
+""",
+    globals(),
+)
 
 
 def test_arguments_come_by_position():

@@ -14,9 +14,10 @@ from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.experimental import checkify
 from shardwise.sharding import AxisType, Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 GRID = np.array(sw.devices()).reshape(4, 2)
 MESH = Mesh(GRID, ("x", "y"))

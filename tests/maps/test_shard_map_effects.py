@@ -10,11 +10,11 @@ from shardwise import lax
 from shardwise.experimental import io_callback
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
+from tests.helpers.meshes import MESH
 
-MESH = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
 PARTS = P("x", "y")
 BLOCKS = [X[2 * i : 2 * i + 2, j : j + 1] for i in range(4) for j in range(2)]

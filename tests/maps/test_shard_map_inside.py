@@ -9,9 +9,10 @@ from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.control.test_collectives_inside import BY_ROW, FORWARD, NO_FORWARD, REVERSE, X
+from tests.helpers.comparing import close
 from tests.helpers.errors import message as message_of
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import OURS, close
+from tests.helpers.same_as_jax import OURS
 
 MESH = Mesh(np.array(sw.devices()[:4]), ("i",))
 

@@ -9,9 +9,9 @@ from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import close
 
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
 X = np.arange(32, dtype=np.float32).reshape(8, 4)

@@ -10,9 +10,10 @@ from shardwise import lax
 from shardwise.experimental.shard_map import shard_map as older
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails, message
+from tests.helpers.comparing import close
+from tests.helpers.errors import fails, message, messages
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
@@ -128,78 +129,51 @@ def two(x, w):
     return x
 
 
-SMAP = "smap of two: "
-MISTAKES = {
-    "names": (
-        {"axis_name": ("x", "y")},
-        TypeError,
-        "axis_name must be one axis of the mesh; got ('x', 'y') of type tuple. Use "
-        "`shardwise.shard_map` for several.",
-    ),
-    "list": (
-        {"in_axes": [0, 1]},
-        TypeError,
-        "in_axes must be an int, None, or a tuple with an entry for each argument; got [0, 1] "
-        "of type list.",
-    ),
-    "in": (
-        {"in_axes": (0, "x")},
-        TypeError,
-        "in_axes must have ints or None; got 'x' of type str.",
-    ),
-    "out": ({"out_axes": "x"}, TypeError, "out_axes must have ints or None; got 'x' of type str."),
-    "unknown": (
-        {"axis_name": "z"},
-        ValueError,
-        "axis_name must be an axis of the mesh; got 'z', and Mesh('x': 4, 'y': 2) has 'x' and 'y'.",
-    ),
-    "count": (
-        {"in_axes": (0,)},
-        ValueError,
-        "in_axes has 1 entry, but the call has 2 positional arguments (x, w); a tuple must "
-        "have one entry for each. Arguments passed by keyword have none.",
-    ),
-    "dimension": (
-        {"in_axes": (2, 0)},
-        ValueError,
-        "x is of type f32[8,4], which has no axis 2 to map over. Pass arguments that "
-        "all examples share by position, with None in in_axes.",
-    ),
-    "size": (
-        {"in_axes": (0, 1)},
-        ValueError,
-        "dimension 1 of w, of type f32[4,6], cannot be divided by P(None, 'x') over "
-        "Mesh('x': 4, 'y': 2) into 4 equal shards. Inside shard_map all devices have shards "
-        "of the same size: pad the dimension, or use `shardwise.jit`, whose partitioner "
-        "supports any size.",
-    ),
-    "result": (
-        {"out_axes": 2},
-        ValueError,
-        "result is of type f32[2,4]{V:x}, which has no dimension 2 to concatenate shards "
-        "along. Choose another one in out_axes, or None where all devices have the same "
-        "value.",
-    ),
-    "varies": (
-        {"out_axes": None},
-        ValueError,
-        "result, of type f32[2,4]{V:x}, may vary along 'x', but out_axes has None for it. "
-        "Specify the dimension along which to concatenate the shards, or combine them with "
-        "a collective, such as `shardwise.lax.psum(x, 'x')`.",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_messages(name):
-    options, kind, text = MISTAKES[name]
-    given = {"in_axes": (0, None), "out_axes": 0, "axis_name": "x"} | options
-
-    def call():
-        return sw.smap(two, **given)(X, W)
-
+def mapped_by(**options):
+    f = sw.smap(two, **{"in_axes": (0, None), "out_axes": 0, "axis_name": "x"} | options)
     with sw.set_mesh(GRID):
-        fails(kind, SMAP + text, call)
+        return f(X, W)
+
+
+SMAP = "smap of two: "
+
+
+test_messages = messages(
+    """
+mapped_by(axis_name=("x", "y"))
+    TypeError: smap of two: axis_name must be one axis of the mesh; got ('x', 'y') of type tuple.
+    Use `shardwise.shard_map` for several.
+mapped_by(in_axes=[0, 1])
+    TypeError: smap of two: in_axes must be an int, None, or a tuple with an entry for each
+    argument; got [0, 1] of type list.
+mapped_by(in_axes=(0, "x"))
+    TypeError: smap of two: in_axes must have ints or None; got 'x' of type str.
+mapped_by(out_axes="x")
+    TypeError: smap of two: out_axes must have ints or None; got 'x' of type str.
+mapped_by(axis_name="z")
+    ValueError: smap of two: axis_name must be an axis of the mesh; got 'z', and Mesh('x': 4, 'y':
+    2) has 'x' and 'y'.
+mapped_by(in_axes=(0,))
+    ValueError: smap of two: in_axes has 1 entry, but the call has 2 positional arguments (x, w); a
+    tuple must have one entry for each. Arguments passed by keyword have none.
+mapped_by(in_axes=(2, 0))
+    ValueError: smap of two: x is of type f32[8,4], which has no axis 2 to map over. Pass arguments
+    that all examples share by position, with None in in_axes.
+mapped_by(in_axes=(0, 1))
+    ValueError: smap of two: dimension 1 of w, of type f32[4,6], cannot be divided by P(None, 'x')
+    over Mesh('x': 4, 'y': 2) into 4 equal shards. Inside shard_map all devices have shards of the
+    same size: pad the dimension, or use `shardwise.jit`, whose partitioner supports any size.
+mapped_by(out_axes=2)
+    ValueError: smap of two: result is of type f32[2,4]{V:x}, which has no dimension 2 to
+    concatenate shards along. Choose another one in out_axes, or None where all devices have the
+    same value.
+mapped_by(out_axes=None)
+    ValueError: smap of two: result, of type f32[2,4]{V:x}, may vary along 'x', but out_axes has
+    None for it. Specify the dimension along which to concatenate the shards, or combine them with
+    a collective, such as `shardwise.lax.psum(x, 'x')`.
+""",
+    globals(),
+)
 
 
 def test_messages_of_meshes():

@@ -12,7 +12,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import AxisType
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import fail
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
 from tests.helpers.placed import PLACES
@@ -209,78 +209,43 @@ def test_what_they_are():
 
 def test_errors():
     x = snp.ones(3)
-    fails(
-        NotImplementedError,
-        "add: `out` is not supported, as arrays are immutable. Use the result.",
-        snp.add,
-        x,
-        x,
-        out=x,
-    )
-    fails(
-        NotImplementedError,
-        "add: `where` is not supported, as the other elements would have no value. Select with "
-        "`shardwise.numpy.where`.",
-        snp.add,
-        x,
-        x,
-        where=x > 0,
-    )
-    fails(
-        TypeError,
-        "add() got an unexpected keyword argument 'dtype'",
-        lambda: snp.add(x, x, dtype=snp.int32),
+    fail(
+        """
+        snp.add(x, x, out=x)
+            NotImplementedError: add: `out` is not supported, as arrays are immutable. Use the
+            result.
+        snp.add(x, x, where=x > 0)
+            NotImplementedError: add: `where` is not supported, as the other elements would have no
+            value. Select with `shardwise.numpy.where`.
+        snp.add(x, x, dtype=snp.int32)
+            TypeError: add() got an unexpected keyword argument 'dtype'
+        """,
+        globals() | locals(),
     )
     assert snp.add(x, x, out=None, where=None).tolist() == [2, 2, 2]
-    fails(
-        ValueError,
-        "negative.reduce is for functions of two arguments with one result; this one has 1 and 1.",
-        snp.negative.reduce,
-        x,
+    fail(
+        """
+        snp.negative.reduce(x)
+            ValueError: negative.reduce is for functions of two arguments with one result; this one
+            has 1 and 1.
+        snp.add.at(x, 0, 1)
+            NotImplementedError: add.at: arrays are immutable; pass inplace=False to get a new one.
+        snp.add.at(x, 0, inplace=False)
+            ValueError: add.at is for a function of 1 with one result; this one has 2 and 1.
+        snp.maximum.reduce(x, where=x > 0)
+            ValueError: maximum.reduce: there is no identity, so `where` needs `initial`.
+        snp.subtract.reduce(x[:0])
+            ValueError: subtract.reduce: there are no elements, and no identity.
+        snp.add.accumulate(x, None)
+            ValueError: add.accumulate works along one axis; got None.
+        snp.add.reduceat(x, np.int32(0))
+            ValueError: add.reduceat: indices must be a vector; got i32[].
+        snp.frompyfunc(3, 1, 1)
+            TypeError: frompyfunc takes a function; got 3 of type int.
+        snp.frompyfunc(recurrence, 2, 2)(1.0, 2.0)
+            TypeError: recurrence must return 2 results; it returned a traced ~f32[].
+        snp.frompyfunc(recurrence, 2, 1)(1.0)
+            TypeError: recurrence takes 2 arguments; got 1.
+        """,
+        globals() | locals(),
     )
-    fails(
-        NotImplementedError,
-        "add.at: arrays are immutable; pass inplace=False to get a new one.",
-        snp.add.at,
-        x,
-        0,
-        1,
-    )
-    fails(
-        ValueError,
-        "add.at is for a function of 1 with one result; this one has 2 and 1.",
-        snp.add.at,
-        x,
-        0,
-        inplace=False,
-    )
-    fails(
-        ValueError,
-        "maximum.reduce: there is no identity, so `where` needs `initial`.",
-        snp.maximum.reduce,
-        x,
-        where=x > 0,
-    )
-    fails(
-        ValueError,
-        "subtract.reduce: there are no elements, and no identity.",
-        snp.subtract.reduce,
-        x[:0],
-    )
-    fails(ValueError, "add.accumulate works along one axis; got None.", snp.add.accumulate, x, None)
-    fails(
-        ValueError,
-        "add.reduceat: indices must be a vector; got i32[].",
-        snp.add.reduceat,
-        x,
-        np.int32(0),
-    )
-    fails(TypeError, "frompyfunc takes a function; got 3 of type int.", snp.frompyfunc, 3, 1, 1)
-    fails(
-        TypeError,
-        "recurrence must return 2 results; it returned a traced ~f32[].",
-        snp.frompyfunc(recurrence, 2, 2),
-        1.0,
-        2.0,
-    )
-    fails(TypeError, "recurrence takes 2 arguments; got 1.", snp.frompyfunc(recurrence, 2, 1), 1.0)

@@ -9,7 +9,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import AxisType
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import fail, fails
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
 from tests.helpers.placed import PLACES
@@ -59,19 +59,14 @@ def test_excluded():
     assert named(X, p=2, scale=X).tolist() == (X * (1 + X)).tolist()
     optional = snp.vectorize(lambda x, y: x if y is None else x + y)
     assert optional(X, None).tolist() == X.tolist()
-    fails(
-        TypeError,
-        "vectorize: excluded must contain positions and names; got 1.5 of type float.",
-        snp.vectorize,
-        power,
-        excluded={1.5},
-    )
-    fails(
-        ValueError,
-        "vectorize: a position in excluded must be at least 0; got -1.",
-        snp.vectorize,
-        power,
-        excluded={-1},
+    fail(
+        """
+        snp.vectorize(power, excluded={1.5})
+            TypeError: vectorize: excluded must contain positions and names; got 1.5 of type float.
+        snp.vectorize(power, excluded={-1})
+            ValueError: vectorize: a position in excluded must be at least 0; got -1.
+        """,
+        globals() | locals(),
     )
 
 

@@ -1,24 +1,15 @@
 """`vmap`: axes in and out as prefixes of trees, sizes, nesting, shardings, errors."""
 
-import jax
-import jax.numpy
 import numpy as np
 import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.beside_jax import assert_same, ours, sharding
-from tests.helpers.errors import message
+from tests.helpers.beside_jax import ours, same, sharding
+from tests.helpers.errors import message, messages
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-
-
-def same(fun, *args, **kwargs):
-    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
-    got = fun(sw, jnp)(*args, **kwargs)
-    assert_same(got, fun(jax, jax.numpy)(*args, **kwargs))
-    return got
 
 
 def test_axes_in():
@@ -112,34 +103,22 @@ def fails(kind, expected, fun, *args, **kwargs):
     assert message(kind, lambda: fun(*args, **kwargs)) == expected
 
 
-def test_axes_that_do_not_exist():
-    shared = "Pass arguments that all examples share by position, with None in in_axes."
-    fails(
-        ValueError,
-        f"vmap of f: y is of type f32[3,4], which has no axis 2 to map over. {shared}",
-        sw.vmap(f, in_axes=(0, 2)),
-        A,
-        A,
-    )
-    fails(
-        TypeError,
-        "vmap of f: axes must be ints or None; got 'x' for x.",
-        sw.vmap(f, in_axes=("x",)),
-        A,
-    )
-    fails(
-        ValueError,
-        "vmap of f: out_axes is 2 for result, which has 2 dimensions including the mapped one.",
-        sw.vmap(f, out_axes=2),
-        A,
-    )
-    fails(
-        ValueError,
-        "vmap of f: out_axes is None for result, which depends on mapped arguments. "
-        "Give it an axis.",
-        sw.vmap(f, out_axes=None),
-        A,
-    )
+test_axes_that_do_not_exist = messages(
+    """
+sw.vmap(f, in_axes=(0, 2))(A, A)
+    ValueError: vmap of f: y is of type f32[3,4], which has no axis 2 to map over. Pass arguments
+    that all examples share by position, with None in in_axes.
+sw.vmap(f, in_axes=("x",))(A)
+    TypeError: vmap of f: axes must be ints or None; got 'x' for x.
+sw.vmap(f, out_axes=2)(A)
+    ValueError: vmap of f: out_axes is 2 for result, which has 2 dimensions including the mapped
+    one.
+sw.vmap(f, out_axes=None)(A)
+    ValueError: vmap of f: out_axes is None for result, which depends on mapped arguments. Give it
+    an axis.
+""",
+    globals(),
+)
 
 
 def test_what_is_not_mapped_stays_what_it_is():

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from tests.helpers.errors import fails
+from tests.helpers.errors import fail, fails, messages
 
 V = np.ones(3, np.float32)
 X = np.ones((4, 3), np.float32)
@@ -30,21 +30,16 @@ def train(params, batch, learning_rate):
 def test_a_call_that_does_not_fit_shows_the_signature(transform):
     fun, who = getattr(sw, transform), f"{transform} of two"
     value = V if transform == "vmap" else 1.0
-    fails(
-        TypeError,
-        f"{who}: two() got an unexpected keyword argument 'd'. It is two(a, b=1, *, c=None).",
-        fun(two),
-        value,
-        d=value,
-    )
-    fails(
-        TypeError,
-        f"{who}: two() takes from 1 to 2 positional arguments but 3 were given. It is "
-        "two(a, b=1, *, c=None).",
-        fun(two),
-        value,
-        value,
-        value,
+    fail(
+        f"""
+        fun(two)(value, d=value)
+            TypeError: {who}: two() got an unexpected keyword argument 'd'. It is two(a, b=1, *,
+            c=None).
+        fun(two)(value, value, value)
+            TypeError: {who}: two() takes from 1 to 2 positional arguments but 3 were given. It is
+            two(a, b=1, *, c=None).
+        """,
+        globals() | locals(),
     )
     who = f"{transform} of train"
     fails(
@@ -117,50 +112,32 @@ def test_bodies_say_what_they_are_called_with():
     )
 
 
-def test_names_that_are_nearly_right():
-    fails(
-        ValueError,
-        "jit of train: static_argnames names 'learnng_rate', which is not a "
-        "parameter of the function; its parameters are 'params', 'batch' and 'learning_rate'. "
-        "Did you mean 'learning_rate'?",
-        sw.jit,
-        train,
-        static_argnames="learnng_rate",
-    )
-    fails(
-        ValueError,
-        "jit of train: donate_argnames names 'parms', which is not a parameter of "
-        "the function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean "
-        "'params'?",
-        sw.jit,
-        train,
-        donate_argnames=("parms",),
-    )
+test_names_that_are_nearly_right = messages(
+    """
+sw.jit(train, static_argnames="learnng_rate")
+    ValueError: jit of train: static_argnames names 'learnng_rate', which is not a parameter of the
+    function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean
+    'learning_rate'?
+sw.jit(train, donate_argnames=("parms",))
+    ValueError: jit of train: donate_argnames names 'parms', which is not a parameter of the
+    function; its parameters are 'params', 'batch' and 'learning_rate'. Did you mean 'params'?
+""",
+    globals(),
+)
 
 
-def test_argument_numbers():
-    fails(
-        TypeError,
-        "grad of train: argnums takes ints; got 'params' of type str.",
-        sw.grad,
-        train,
-        argnums="params",
-    )
-    fails(
-        TypeError,
-        "jacrev of train: argnums takes ints; got 1.0 of type float.",
-        sw.jacrev,
-        train,
-        argnums=(0, 1.0),
-    )
-    fails(
-        TypeError,
-        "grad of two: argnums=0 refers to argument 0, but the function was called "
-        "with 0 positional arguments. Pass 'a' and 'b' by position, not by keyword.",
-        sw.grad(two),
-        a=1.0,
-        b=2.0,
-    )
+test_argument_numbers = messages(
+    """
+sw.grad(train, argnums="params")
+    TypeError: grad of train: argnums takes ints; got 'params' of type str.
+sw.jacrev(train, argnums=(0, 1.0))
+    TypeError: jacrev of train: argnums takes ints; got 1.0 of type float.
+sw.grad(two)(a=1.0, b=2.0)
+    TypeError: grad of two: argnums=0 refers to argument 0, but the function was called with 0
+    positional arguments. Pass 'a' and 'b' by position, not by keyword.
+""",
+    globals(),
+)
 
 
 def test_arguments_are_named_after_the_parameters_of_the_function():
@@ -231,32 +208,19 @@ def test_tangents_are_named():
     def loss(p):
         return p["w"].sum()
 
-    fails(
-        ValueError,
-        "jvp of loss: a tangent must have its primal's shape and dtype; got f32[4,3] "
-        "for p['w'] of type f32[3].",
-        sw.jvp,
-        loss,
-        ({"w": V},),
-        ({"w": X},),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: the tangent of p['n'], which is of type i32[3], must be of "
-        "dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
-        sw.jvp,
-        loss,
-        ({"n": np.arange(3)},),
-        ({"n": np.arange(3)},),
-    )
-    fails(
-        TypeError,
-        "jvp of loss: primals and tangents must have the same pytree structure; only "
-        "the tangents have args[0]['b'].",
-        sw.jvp,
-        loss,
-        ({"w": V},),
-        ({"w": V, "b": V},),
+    fail(
+        """
+        sw.jvp(loss, ({"w": V},), ({"w": X},))
+            ValueError: jvp of loss: a tangent must have its primal's shape and dtype; got f32[4,3]
+            for p['w'] of type f32[3].
+        sw.jvp(loss, ({"n": np.arange(3)},), ({"n": np.arange(3)},))
+            TypeError: jvp of loss: the tangent of p['n'], which is of type i32[3], must be of
+            dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).
+        sw.jvp(loss, ({"w": V},), ({"w": V, "b": V},))
+            TypeError: jvp of loss: primals and tangents must have the same pytree structure; only
+            the tangents have args[0]['b'].
+        """,
+        globals() | locals(),
     )
 
 
@@ -265,28 +229,20 @@ def test_cotangents_are_named():
         return {"x": a, "y": a * 2}
 
     back = sw.vjp(pair, V)[1]
-    fails(
-        ValueError,
-        "vjp of pair: a cotangent must have its result's shape and dtype, f32[3]; "
-        "ct['y'] is of type f32[4,3].",
-        back,
-        {"x": V, "y": X},
-    )
-    fails(
-        ValueError,
-        "vjp of pair: the cotangent must have the pytree structure of the result; ct "
-        "is a dict of 2 in the result and a leaf in the cotangent.",
-        back,
-        V,
-    )
-    fails(
-        TypeError,
-        "vjp of pair: the vjp function takes one cotangent, with the pytree structure "
-        "of the result, {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one "
-        "tuple.",
-        back,
-        V,
-        V,
+    fail(
+        """
+        back({"x": V, "y": X})
+            ValueError: vjp of pair: a cotangent must have its result's shape and dtype, f32[3];
+            ct['y'] is of type f32[4,3].
+        back(V)
+            ValueError: vjp of pair: the cotangent must have the pytree structure of the result; ct
+            is a dict of 2 in the result and a leaf in the cotangent.
+        back(V, V)
+            TypeError: vjp of pair: the vjp function takes one cotangent, with the pytree structure
+            of the result, {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one
+            tuple.
+        """,
+        globals() | locals(),
     )
 
 
@@ -324,72 +280,45 @@ def test_mapped_axes_of_several_sizes():
     )
 
 
-def test_arguments_that_cannot_be_mapped():
-    fails(
-        ValueError,
-        "vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map "
-        f"over. {SHARED}",
-        sw.vmap(predict),
-        {"n": 2.0, "w": V},
-        V,
-    )
-    fails(
-        TypeError,
-        "vmap of predict: x: expected an array or a scalar, got 'text' of type str.",
-        sw.vmap(predict),
-        {"w": V},
-        "text",
-    )
-    fails(
-        ValueError,
-        "vmap of predict needs an argument with a mapped axis, or axis_size: all in_axes are None.",
-        sw.vmap(predict, in_axes=None),
-        {"w": V},
-        V,
-    )
-    fails(
-        ValueError,
-        "vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was "
-        "called without arrays.",
-        sw.vmap(lambda: 1),
-    )
-    fails(TypeError, "vmap takes a function; got 3 of type int.", sw.vmap, 3)
+test_arguments_that_cannot_be_mapped = messages(
+    """
+sw.vmap(predict)({"n": 2.0, "w": V}, V)
+    ValueError: vmap of predict: params['n'] is of type ~f32[], which has no axis 0 to map over.
+    Pass arguments that all examples share by position, with None in in_axes.
+sw.vmap(predict)({"w": V}, "text")
+    TypeError: vmap of predict: x: expected an array or a scalar, got 'text' of type str.
+sw.vmap(predict, in_axes=None)({"w": V}, V)
+    ValueError: vmap of predict needs an argument with a mapped axis, or axis_size: all in_axes are
+    None.
+sw.vmap(lambda: 1)()
+    ValueError: vmap of <lambda> needs an argument with a mapped axis, or axis_size: it was called
+    without arrays.
+sw.vmap(3)
+    TypeError: vmap takes a function; got 3 of type int.
+""",
+    globals(),
+)
 
 
-def test_in_axes_that_do_not_fit():
-    count = "a tuple must have one entry for each. Arguments passed by keyword have none."
-    fails(
-        ValueError,
-        "vmap of predict: in_axes has 1 entry, but the call has 2 positional "
-        f"arguments (params, x); {count}",
-        sw.vmap(predict, in_axes=(0,)),
-        {"w": V},
-        V,
-    )
-    fails(
-        ValueError,
-        "vmap of predict: in_axes has 2 entries, but the call has 1 positional "
-        f"argument (params); {count}",
-        sw.vmap(predict, in_axes=(0, None)),
-        {"w": V},
-        x=V,
-    )
-    fails(
-        ValueError,
-        f"vmap of predict: in_axes {PREFIX} only in_axes has params['v'] and only "
-        "the value has params['b'].",
-        sw.vmap(predict, in_axes=({"w": 0, "v": 0}, 0)),
-        {"w": V, "b": V},
-        V,
-    )
-    fails(
-        ValueError,
-        f"vmap of predict: in_axes {PREFIX} params is a list of 2 in in_axes and a "
-        "tuple of 2 in the value.",
-        sw.vmap(predict, in_axes=([0, 0], 0)),
-        (V, V),
-        V,
-    )
+test_in_axes_that_do_not_fit = messages(
+    """
+sw.vmap(predict, in_axes=(0,))({"w": V}, V)
+    ValueError: vmap of predict: in_axes has 1 entry, but the call has 2 positional arguments
+    (params, x); a tuple must have one entry for each. Arguments passed by keyword have none.
+sw.vmap(predict, in_axes=(0, None))({"w": V}, x=V)
+    ValueError: vmap of predict: in_axes has 2 entries, but the call has 1 positional argument
+    (params); a tuple must have one entry for each. Arguments passed by keyword have none.
+sw.vmap(predict, in_axes=({"w": 0, "v": 0}, 0))({"w": V, "b": V}, V)
+    ValueError: vmap of predict: in_axes must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: only in_axes has params['v'] and only the
+    value has params['b'].
+sw.vmap(predict, in_axes=([0, 0], 0))((V, V), V)
+    ValueError: vmap of predict: in_axes must be a pytree prefix of the values that it describes,
+    with one entry for each value or for a whole subtree: params is a list of 2 in in_axes and a
+    tuple of 2 in the value.
+""",
+    globals(),
+)
 
 
 def test_out_axes_that_do_not_fit():
@@ -420,37 +349,28 @@ def test_out_axes_that_do_not_fit():
 
 
 # ------------------------------------------------------------------------------------ other trees
-def test_trees_that_are_mapped_together():
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
-        "only rest[0] has ['l2']['c'].",
-        sw.tree.map,
-        lambda a, b: a,
-        {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}},
-        {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}},
-    )
-    fails(
-        ValueError,
-        "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
-        "and a tuple of 2 in rest[0].",
-        sw.tree.map,
-        lambda a, b: a,
-        [1, 2],
-        (1, 2),
-    )
+test_trees_that_are_mapped_together = messages(
+    """
+sw.tree.map(lambda a, b: a, {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1},
+        "l2": {"w": 1, "c": 2}})
+    ValueError: tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and only
+    rest[0] has ['l2']['c'].
+sw.tree.map(lambda a, b: a, [1, 2], (1, 2))
+    ValueError: tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree and a
+    tuple of 2 in rest[0].
+""",
+    globals(),
+)
 
 
-def test_sequences_of_several_lengths():
-    fails(
-        ValueError,
-        "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
-        "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
-        lax.scan,
-        lambda c, x: (c, x),
-        0.0,
-        {"a": V, "b": [X]},
-    )
+test_sequences_of_several_lengths = messages(
+    """
+lax.scan(lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
+    ValueError: scan: the arrays of xs must have the same size along dimension 0; xs['a'] of type
+    f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.
+""",
+    globals(),
+)
 
 
 def test_results_of_callbacks():

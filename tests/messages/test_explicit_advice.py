@@ -13,12 +13,10 @@ import pytest
 
 import shardwise
 import shardwise as sw
-import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.errors import ShardingTypeError
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers.errors import failing_calls, message, raised
 from tests.helpers.everyday import everyday
 
 MESH = sw.make_mesh((4, 2), ("x", "y"))
@@ -45,108 +43,70 @@ def given():
 
 # -- full messages --
 
-AND = ", or specify how the result is sharded: "
-MESSAGES = {
-    "x @ y": (
-        lambda m: m["A"] @ m["B"],
-        "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`"
-        + AND
-        + "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
-    ),
-    "x.dot": (
-        lambda m: m["D"].dot(m["C"]),
-        "dot: operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
-        "contracted dimension, so the result's sharding is ambiguous. Use "
-        "`shardwise.sharding.reshard(b, P())`"
-        + AND
-        + "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
-    ),
-    "einsum": (
-        lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
-        "einsum: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`"
-        + AND
-        + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
-    ),
-    "contracted dimensions": (
-        lambda m: jnp.matmul(m["B"], m["C"]),
-        "matmul: operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
-        "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`"
-        + AND
-        + "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
-    ),
-    "x[idx]": (
-        lambda m: m["A"][np.array([0, 1])],
-        "[gather] cannot operate along dimension 0 of f32[8@x,8], which is sharded "
-        "over ('x',). Use `shardwise.sharding.reshard(x, P())`"
-        + AND
-        + "`x.at[idx].get(out_sharding=P(...))`.",
-    ),
-    "x.at[idx].set": (
-        lambda m: m["v"].at[m["i"]].set(m["w"]),
-        ".at[...].set: cannot operate along dimension 0 of i32[8@x,1], "
-        "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments"
-        + AND
-        + "`x.at[idx].set(values, out_sharding=P(...))`.",
-    ),
-    "x.flatten": (
-        lambda m: m["B"].flatten(),
-        "flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the shards of a "
-        "dimension would not be shards of a single new dimension. Use "
-        "`shardwise.sharding.reshard(x, P())`" + AND + "`x.flatten(out_sharding=P(...))`.",
-    ),
-    "sort": (
-        lambda m: jnp.sort(m["D"]),
-        "sort: cannot operate along dimension 1 of f32[8@x,8@y], which is sharded "
-        "over ('y',). Use `shardwise.sharding.reshard(a, P('x'))`.",
-    ),
-    "lax.cumsum": (
-        lambda m: lax.cumsum(m["D"]),
-        "cumsum: cannot operate along dimension 0 of f32[8@x,8@y], which is sharded "
-        "over ('x',). Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
-    ),
-    "median": (
-        lambda m: jnp.median(m["A"], axis=0),
-        "median: cannot operate along dimension 1 of f32[8,8@x], which is "
-        "sharded over ('x',). Use `shardwise.sharding.reshard(a, P())`.",
-    ),
-    "setdiff1d": (
-        lambda m: jnp.setdiff1d(m["v"], m["w"]),
-        "setdiff1d: cannot operate along dimension 0 of f32[8@x], which is "
-        "sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments.",
-    ),
-    "where": (
-        lambda m: jnp.where(m["m"], m["A"], m["C"]),
-        "where: operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
-        "sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.",
-    ),
-    "inside a transform": (
-        lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
-        "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
-        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`"
-        + AND
-        + "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
-    ),
-    "unreduced": (
-        lambda m: jnp.matmul(m["A"], m["D"], out_sharding=P(unreduced={"y"})),
-        "matmul: out_sharding P(unreduced={'y'}) leaves 'y' unreduced, but not all operands are "
-        "sharded over it; got f32[8@x,8], f32[8@x,8@y]. Leave `unreduced` out, or shard the summed "
-        "dimensions of each operand over it.",
-    ),
-    "other meshes": (
-        lambda m: m["A"] + sw.device_put(SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))),
-        "add: operands are on different meshes: AbstractMesh('x': 4, 'y': 2, "
-        "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
-        "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
-    ),
-}
+MESSAGES = """
+A @ B
+    ShardingTypeError: matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of
+    the result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`, or specify
+    how the result is sharded: `shardwise.numpy.matmul(x, y, out_sharding=P(...))`.
+D.dot(C)
+    ShardingTypeError: dot: operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a
+    contracted dimension, so the result's sharding is ambiguous. Use `shardwise.sharding.reshard(b,
+    P())`, or specify how the result is sharded: `shardwise.numpy.dot(x, b, out_sharding=P(...))`.
+sw.numpy.einsum("ij,jk->ik", A, B)
+    ShardingTypeError: einsum: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of
+    the result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`, or
+    specify how the result is sharded: `shardwise.numpy.einsum(subscripts, *operands,
+    out_sharding=P(...))`.
+sw.numpy.matmul(B, C)
+    ShardingTypeError: matmul: operands f32[8,8@x], f32[8@y,8] disagree about the sharding of
+    dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`, or specify how
+    the result is sharded: `shardwise.numpy.matmul(a, b, out_sharding=P(...))`.
+A[np.array([0, 1])]
+    ShardingTypeError: [gather] cannot operate along dimension 0 of f32[8@x,8], which is sharded
+    over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is sharded:
+    `x.at[idx].get(out_sharding=P(...))`.
+v.at[i].set(w)
+    ShardingTypeError: .at[...].set: cannot operate along dimension 0 of i32[8@x,1], which is
+    sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments, or specify how
+    the result is sharded: `x.at[idx].set(values, out_sharding=P(...))`.
+B.flatten()
+    ShardingTypeError: flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the
+    shards of a dimension would not be shards of a single new dimension. Use
+    `shardwise.sharding.reshard(x, P())`, or specify how the result is sharded:
+    `x.flatten(out_sharding=P(...))`.
+sw.numpy.sort(D)
+    ShardingTypeError: sort: cannot operate along dimension 1 of f32[8@x,8@y], which is sharded
+    over ('y',). Use `shardwise.sharding.reshard(a, P('x'))`.
+sw.lax.cumsum(D)
+    ShardingTypeError: cumsum: cannot operate along dimension 0 of f32[8@x,8@y], which is sharded
+    over ('x',). Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.
+sw.numpy.median(A, axis=0)
+    ShardingTypeError: median: cannot operate along dimension 1 of f32[8,8@x], which is sharded
+    over ('x',). Use `shardwise.sharding.reshard(a, P())`.
+sw.numpy.setdiff1d(v, w)
+    ShardingTypeError: setdiff1d: cannot operate along dimension 0 of f32[8@x], which is sharded
+    over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments.
+sw.numpy.where(m, A, C)
+    ShardingTypeError: where: operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the
+    sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.
+sw.grad(lambda a: (a @ B).sum())(A)
+    ShardingTypeError: matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of
+    the result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`, or specify
+    how the result is sharded: `shardwise.numpy.matmul(x, y, out_sharding=P(...))`.
+sw.numpy.matmul(A, D, out_sharding=P(unreduced={"y"}))
+    ShardingTypeError: matmul: out_sharding P(unreduced={'y'}) leaves 'y' unreduced, but not all
+    operands are sharded over it; got f32[8@x,8], f32[8@x,8@y]. Leave `unreduced` out, or shard the
+    summed dimensions of each operand over it.
+A + sw.device_put(SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x")))
+    ShardingTypeError: add: operands are on different meshes: AbstractMesh('x': 4, 'y': 2,
+    axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use
+    `shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.
+"""
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_whole_messages(given, name):
-    mistake, expected = MESSAGES[name]
-    assert message(ShardingTypeError, mistake, given) == expected
+@failing_calls(MESSAGES)
+def test_whole_messages(given, call, error):
+    assert raised(eval, call, globals() | given) == error
 
 
 def test_sums_that_are_not_taken_yet(given):

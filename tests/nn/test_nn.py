@@ -1,5 +1,7 @@
 """Functions for neural networks: values and derivatives against jax.nn, dtypes, edge cases."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -14,6 +16,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise.nn import initializers
 from shardwise.testing import check_grads
+from tests.helpers import comparing
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
@@ -53,15 +56,7 @@ MASK = np.random.default_rng(2).uniform(size=(4, 6)) > 0.4
 MASK[2] = False
 
 
-def close(got, wanted, tol=3e-6):
-    got, wanted = jax.tree.leaves(got), jax.tree.leaves(wanted)
-    assert len(got) == len(wanted)
-    for a, b in zip(got, wanted, strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        if a.dtype.kind not in "c":
-            a, b = a.astype(np.float64), b.astype(np.float64)
-        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+close = functools.partial(comparing.close, rtol=3e-6)
 
 
 # -- activations --
@@ -78,7 +73,7 @@ def test_activations():
 
 def test_activations_in_bfloat16():
     x = EDGES.astype(ml_dtypes.bfloat16)
-    close(jit(every(nn))(x), jax.jit(every(jax.nn))(x), 0.01)
+    close(jit(every(nn))(x), jax.jit(every(jax.nn))(x), rtol=0.01)
 
 
 def test_derivatives_of_activations():
@@ -86,7 +81,7 @@ def test_derivatives_of_activations():
     x = EDGES[np.abs(EDGES) != 1]  # where clip has half a derivative, as jax writes it
     ours = jit(lambda x: [vmap(grad(getattr(nn, name)))(x) for name in ACTIVATIONS])
     theirs = jax.jit(lambda x: [jax.vmap(jax.grad(getattr(jax.nn, n)))(x) for n in ACTIVATIONS])
-    close(ours(x), theirs(x), 1e-5)
+    close(ours(x), theirs(x), rtol=1e-5)
 
 
 def test_derivatives_where_functions_saturate():
@@ -174,7 +169,7 @@ def test_derivatives_of_softmax():
 
     ours = run(nn, lambda y: reduce_sum(mul(y, W), axes=(0, 1)), grad)
     theirs = run(jax.nn, lambda y: (y * W).sum(), jax.grad)
-    close(jit(ours)(X), jax.jit(theirs)(X), 1e-5)
+    close(jit(ours)(X), jax.jit(theirs)(X), rtol=1e-5)
     _, tangent = jvp(nn.softmax, (X,), (W,))
     close(tangent, jax.jvp(jax.nn.softmax, (X,), (W,))[1])
 
@@ -247,18 +242,18 @@ def test_attention(groups):
             *[attend(q, k, v, **settings) for settings in SETTINGS],
         ]
 
-    close(jit(run(nn))(q, k, v, bias), jax.jit(run(jax.nn))(q, k, v, bias), 1e-5)
+    close(jit(run(nn))(q, k, v, bias), jax.jit(run(jax.nn))(q, k, v, bias), rtol=1e-5)
 
 
 def test_attention_without_a_batch():
     q, k, v, _ = (x[0] for x in heads())
-    close(nn.dot_product_attention(q, k, v), jax.nn.dot_product_attention(q, k, v), 1e-5)
+    close(nn.dot_product_attention(q, k, v), jax.nn.dot_product_attention(q, k, v), rtol=1e-5)
 
 
 def test_attention_in_bfloat16():
     q, k, v = (x.astype(ml_dtypes.bfloat16) for x in heads()[:3])
     wanted = jax.nn.dot_product_attention(*map(jnp.asarray, (q, k, v)))
-    close(nn.dot_product_attention(q, k, v), wanted, 0.02)
+    close(nn.dot_product_attention(q, k, v), wanted, rtol=0.02)
 
 
 def test_derivatives_of_attention():
@@ -269,13 +264,13 @@ def test_derivatives_of_attention():
 
     ours = grad(loss(nn, lambda y: reduce_sum(mul(y, q), axes=(0, 1, 2, 3))), argnums=(0, 1, 2))
     theirs = jax.grad(loss(jax.nn, lambda y: (y * q).sum()), argnums=(0, 1, 2))
-    close(jit(ours)(q, k, v), jax.jit(theirs)(q, k, v), 1e-5)
+    close(jit(ours)(q, k, v), jax.jit(theirs)(q, k, v), rtol=1e-5)
 
 
 def test_a_row_that_sees_nothing_is_finite():
     q, k, v, _ = heads()
     out = nn.dot_product_attention(q, k, v, mask=np.zeros((1, 1, 5, 7), bool))
-    close(out, np.broadcast_to(v.mean(1, keepdims=True), (2, 5, 4, 8)), 1e-5)
+    close(out, np.broadcast_to(v.mean(1, keepdims=True), (2, 5, 4, 8)), rtol=1e-5)
 
 
 def test_messages_of_attention():
@@ -316,7 +311,7 @@ def test_initializers(name):
     key, theirs = random.key(3), jax.random.key(3)
     ours, wanted = getattr(initializers, name), getattr(jax.nn.initializers, name)
     close(ours()(key, (5, 7)), wanted()(theirs, (5, 7)))
-    close(ours()(key, (5, 7), "complex64"), wanted()(theirs, (5, 7), "complex64"), 1e-5)
+    close(ours()(key, (5, 7), "complex64"), wanted()(theirs, (5, 7), "complex64"), rtol=1e-5)
 
 
 def test_initializers_of_a_given_size():

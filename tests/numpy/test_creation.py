@@ -31,73 +31,41 @@ class Column:
 
 
 test_messages = messages(
-    [
-        (
-            lambda: snp.zeros(2.0),
-            TypeError,
-            "zeros: a shape must consist of concrete integers; got 2.0.",
-        ),
-        (
-            lambda: snp.zeros((2, -1)),
-            ValueError,
-            "zeros: the sizes of a shape must not be negative; got (2, -1).",
-        ),
-        (
-            lambda: snp.zeros_like([1]),
-            TypeError,
-            "zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a sequence "
-            "with `shardwise.numpy.asarray` first.",
-        ),
-        (
-            lambda: snp.array([None]),
-            ValueError,
-            "None cannot be an element of an array. Use nan for a missing number.",
-        ),
-        (
-            lambda: snp.array("a"),
-            TypeError,
-            "array: array elements must be numbers or booleans; got 'a' of type str. Encode strings as "
-            "integers first.",
-        ),
-        (
-            lambda: snp.array(Column()),
-            ValueError,
-            "<NA> cannot be an element of an array. Use nan for a missing number.",
-        ),
-        (
-            lambda: snp.array({1}),
-            TypeError,
-            "array: array elements must be numbers or booleans; got {1} of type set.",
-        ),
-        (
-            lambda: snp.array([snp.ones(2), snp.ones(3)]),
-            ValueError,
-            "array: the arrays in a sequence must have the same shape; got (2,) and (3,).",
-        ),
-        (
-            lambda: snp.array([1], order="X"),
-            ValueError,
-            "order must be 'K', 'A', 'C' or 'F'; got 'X'.",
-        ),
-        (lambda: snp.arange(True), TypeError, "arange does not support booleans. Pass dtype=int."),
-        (lambda: snp.linspace(0, 1, -1), ValueError, "linspace: num must not be negative; got -1."),
-        (lambda: snp.tril(snp.ones(3)), ValueError, "tril takes matrices; got f32[3]."),
-        (
-            lambda: snp.diag(snp.ones((1, 1, 1))),
-            ValueError,
-            "diag takes a vector or a matrix; got f32[1,1,1].",
-        ),
-        (
-            lambda: snp.meshgrid(snp.ones(2), indexing="ab"),
-            ValueError,
-            "meshgrid takes indexing='xy' or 'ij'; got 'ab'.",
-        ),
-        (
-            lambda: snp.array(300, dtype=np.uint8),
-            OverflowError,
-            "array: Python integer 300 out of bounds for uint8",
-        ),
-    ]
+    """
+snp.zeros(2.0)
+    TypeError: zeros: a shape must consist of concrete integers; got 2.0.
+snp.zeros((2, -1))
+    ShapeError: zeros: the sizes of a shape must not be negative; got (2, -1).
+snp.zeros_like([1])
+    TypeError: zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a
+    sequence with `shardwise.numpy.asarray` first.
+snp.array([None])
+    ValueError: None cannot be an element of an array. Use nan for a missing number.
+snp.array("a")
+    TypeError: array: array elements must be numbers or booleans; got 'a' of type str. Encode
+    strings as integers first.
+snp.array(Column())
+    ValueError: <NA> cannot be an element of an array. Use nan for a missing number.
+snp.array({1})
+    TypeError: array: array elements must be numbers or booleans; got {1} of type set.
+snp.array([snp.ones(2), snp.ones(3)])
+    ValueError: array: the arrays in a sequence must have the same shape; got (2,) and (3,).
+snp.array([1], order="X")
+    ValueError: order must be 'K', 'A', 'C' or 'F'; got 'X'.
+snp.arange(True)
+    TypeError: arange does not support booleans. Pass dtype=int.
+snp.linspace(0, 1, -1)
+    ValueError: linspace: num must not be negative; got -1.
+snp.tril(snp.ones(3))
+    ValueError: tril takes matrices; got f32[3].
+snp.diag(snp.ones((1, 1, 1)))
+    ValueError: diag takes a vector or a matrix; got f32[1,1,1].
+snp.meshgrid(snp.ones(2), indexing="ab")
+    ValueError: meshgrid takes indexing='xy' or 'ij'; got 'ab'.
+snp.array(300, dtype=np.uint8)
+    OverflowError: array: Python integer 300 out of bounds for uint8
+""",
+    globals(),
 )
 
 

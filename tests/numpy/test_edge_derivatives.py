@@ -1,17 +1,15 @@
 """Derivatives where values are infinite, zero or NaN, as those of jax."""
 
-import jax
-import jax.numpy
 import numpy as np
 import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from tests.helpers.beside_jax import LIBRARIES
 from tests.helpers.everyday import everyday
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.5, 3.0, np.inf, -np.inf, np.nan], np.float32)
 X, Y = (half.ravel() for half in np.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
-LIBRARIES = (sw, jnp), (jax, jax.numpy)
 
 
 def derivatives(sw, jnp, f, *args):

@@ -9,9 +9,10 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.comparing import close
+from tests.helpers.errors import fail
 from tests.helpers.everyday import everyday
-from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.helpers.same_as_jax import JAX, OURS
 
 RNG = np.random.default_rng(0)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
@@ -261,37 +262,23 @@ def test_messages():
     def mapped(f):
         return sw.vmap(f, axis_name="i")
 
-    fails(
-        NameError,
-        "shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. To "
-        "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
-        "`shardwise.shard_map`.",
-        mapped(lambda x: jnp.sum(x, ("k", 0))),
-        X,
-    )
-    fails(
-        ValueError,
-        "max: duplicate value in 'axis': ('i', 0, 'i')",
-        mapped(lambda x: jnp.max(x, ("i", 0, "i"))),
-        X,
-    )
-    fails(
-        ValueError,
-        "mean: axis 2 is out of bounds for array of dimension 2",
-        mapped(lambda x: jnp.mean(x, ("i", 2))),
-        X,
-    )
-    fails(TypeError, "sum: axis must be an integer; got 1.5.", jnp.sum, X, 1.5)
-    fails(
-        TypeError,
-        "cumsum: axis must be an integer; got 'i'.",
-        mapped(lambda x: jnp.cumsum(x, "i")),
-        X,
-    )
-    fails(
-        ValueError,
-        "shardwise.nn.one_hot: num_classes must be the size of the axis of the "
-        "classes, which is 4 for 'i'; got 3.",
-        mapped(lambda x: sw.nn.one_hot(1, 3, axis="i")),
-        X,
+    fail(
+        """
+        mapped(lambda x: jnp.sum(x, ("k", 0)))(X)
+            NameError: shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. To
+            bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or
+            `shardwise.shard_map`.
+        mapped(lambda x: jnp.max(x, ("i", 0, "i")))(X)
+            ValueError: max: duplicate value in 'axis': ('i', 0, 'i')
+        mapped(lambda x: jnp.mean(x, ("i", 2)))(X)
+            ValueError: mean: axis 2 is out of bounds for array of dimension 2
+        jnp.sum(X, 1.5)
+            TypeError: sum: axis must be an integer; got 1.5.
+        mapped(lambda x: jnp.cumsum(x, "i"))(X)
+            TypeError: cumsum: axis must be an integer; got 'i'.
+        mapped(lambda x: sw.nn.one_hot(1, 3, axis="i"))(X)
+            ValueError: shardwise.nn.one_hot: num_classes must be the size of the axis of the
+            classes, which is 4 for 'i'; got 3.
+        """,
+        globals() | locals(),
     )

@@ -57,74 +57,58 @@ def test_partitions_meet_their_contract():
 
 
 test_messages = messages(
-    [
-        ("m.sum(x, 2)", ValueError, "sum: axis 2 is out of bounds for array of dimension 2"),
-        ("m.sum(x, (0, -2))", ValueError, "sum: duplicate value in 'axis': (0, -2)"),
-        (
-            "m.max(e)",
-            ValueError,
-            "zero-size array to reduction operation max which has no identity",
-        ),
-        (
-            "m.max(x, where=b)",
-            ValueError,
-            "reduction operation max does not have an identity, so to use a where mask one has to "
-            "specify 'initial'",
-        ),
-        ("m.sum(x, where=y)", ValueError, "sum: where must be boolean; got f32[2,3]."),
-        ("m.sum(x, initial=y)", ValueError, "sum: initial must be a scalar; got f32[2,3]."),
-        (
-            "m.sum(x, out=x)",
-            NotImplementedError,
-            "sum: `out` is not supported, as arrays are immutable. Use the result.",
-        ),
-        ("m.argmax(e)", ValueError, "attempt to get argmax of an empty sequence"),
-        ("m.argmax(x, (0, 1))", TypeError, "argmax: axis must be an integer or None; got (0, 1)."),
-        (
-            "m.var(x, ddof=1, correction=1)",
-            ValueError,
-            "var: pass ddof or correction, not both; got 1 and 1.",
-        ),
-        (
-            "m.average(x, weights=w)",
-            TypeError,
-            "average: axis must be given where the shapes of a and weights differ: (2, 3) and (4,).",
-        ),
-        (
-            "m.quantile(x, 0.5, method='best')",
-            ValueError,
-            "quantile: method must be one of ('linear', 'lower', 'higher', 'midpoint', 'nearest', "
-            "'inverted_cdf'); got 'best'.",
-        ),
-        ("m.median(c)", ValueError, "median: complex numbers have no order; got c64[2,3]."),
-        ("m.cumulative_sum(x)", ValueError, "cumulative_sum: axis must be given for f32[2,3]."),
-        ("m.diff(x, -1)", ValueError, "diff: n must not be negative; got -1."),
-        ("m.convolve(x, v)", ValueError, "convolve takes vectors; got shapes (2, 3) and (7,)."),
-        (
-            "m.sort(x, kind='heapsort')",
-            TypeError,
-            "sort: kind and order are not supported. Use stable=True or stable=False.",
-        ),
-        ("m.searchsorted(x, v)", ValueError, "searchsorted: a must be a vector; got f32[2,3]."),
-        (
-            "m.searchsorted(v, v, 'up')",
-            ValueError,
-            "searchsorted: side must be 'left' or 'right'; got 'up'.",
-        ),
-        ("m.partition(v, 7)", ValueError, "partition: kth=7 is out of bounds for 7 elements."),
-        ("m.bincount(v)", TypeError, "bincount: x must be a vector of integers; got f32[7]."),
-        (
-            "m.unique(i[:0], size=2)",
-            ValueError,
-            "unique: there are no elements, so fill_value must be given for a size other than 0; got "
-            "size 2.",
-        ),
-        (
-            "m.interp(v, r, v)",
-            ValueError,
-            "interp: xp and fp must be vectors of the same size; got f32[4] and f32[7].",
-        ),
-    ],
+    """
+m.sum(x, 2)
+    ValueError: sum: axis 2 is out of bounds for array of dimension 2
+m.sum(x, (0, -2))
+    ValueError: sum: duplicate value in 'axis': (0, -2)
+m.max(e)
+    ValueError: zero-size array to reduction operation max which has no identity
+m.max(x, where=b)
+    ValueError: reduction operation max does not have an identity, so to use a where mask one has
+    to specify 'initial'
+m.sum(x, where=y)
+    ValueError: sum: where must be boolean; got f32[2,3].
+m.sum(x, initial=y)
+    ValueError: sum: initial must be a scalar; got f32[2,3].
+m.sum(x, out=x)
+    NotImplementedError: sum: `out` is not supported, as arrays are immutable. Use the result.
+m.argmax(e)
+    ValueError: attempt to get argmax of an empty sequence
+m.argmax(x, (0, 1))
+    TypeError: argmax: axis must be an integer or None; got (0, 1).
+m.var(x, ddof=1, correction=1)
+    ValueError: var: pass ddof or correction, not both; got 1 and 1.
+m.average(x, weights=w)
+    TypeError: average: axis must be given where the shapes of a and weights differ: (2, 3) and
+    (4,).
+m.quantile(x, 0.5, method='best')
+    ValueError: quantile: method must be one of ('linear', 'lower', 'higher', 'midpoint',
+    'nearest', 'inverted_cdf'); got 'best'.
+m.median(c)
+    ValueError: median: complex numbers have no order; got c64[2,3].
+m.cumulative_sum(x)
+    ValueError: cumulative_sum: axis must be given for f32[2,3].
+m.diff(x, -1)
+    ValueError: diff: n must not be negative; got -1.
+m.convolve(x, v)
+    ValueError: convolve takes vectors; got shapes (2, 3) and (7,).
+m.sort(x, kind='heapsort')
+    TypeError: sort: kind and order are not supported. Use stable=True or stable=False.
+m.searchsorted(x, v)
+    ValueError: searchsorted: a must be a vector; got f32[2,3].
+m.searchsorted(v, v, 'up')
+    ValueError: searchsorted: side must be 'left' or 'right'; got 'up'.
+m.partition(v, 7)
+    ValueError: partition: kth=7 is out of bounds for 7 elements.
+m.bincount(v)
+    TypeError: bincount: x must be a vector of integers; got f32[7].
+m.unique(i[:0], size=2)
+    ValueError: unique: there are no elements, so fill_value must be given for a size other than 0;
+    got size 2.
+m.interp(v, r, v)
+    ValueError: interp: xp and fp must be vectors of the same size; got f32[4] and f32[7].
+""",
     names(sw, TABLES),
 )
 

@@ -12,6 +12,7 @@ import shardwise.numpy as snp
 from shardwise._src.numpy.rearrange import _sum_modulo
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
+from tests.helpers.beside_jax import assert_same
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.numpy.calls import PARTS
@@ -44,29 +45,15 @@ def test_pad(width, mode, kwargs, dtype):
     for x in (np.array([[4, 0, 7], [3, 9, 2]]).astype(dtype), np.array([[2], [5]]).astype(dtype)):
         # jax rounds a ramp of integers in float32, so that 5 may become 4.
         oracle = np if mode == "linear_ramp" and dtype == "int32" else jnp
-        same(snp.pad(x, width, mode, **kwargs), oracle.pad(x, width, mode, **kwargs))
+        assert_same(snp.pad(x, width, mode, **kwargs), oracle.pad(x, width, mode, **kwargs), 1e-6)
 
 
 def test_pad_by_a_function_and_by_axis():
     def fill(vector, width, axis, kwargs):
         return vector.at[: width[0]].set(kwargs["value"] + axis)
 
-    same(snp.pad(A, 1, fill, value=7), jnp.pad(A, 1, fill, value=7))
+    assert_same(snp.pad(A, 1, fill, value=7), jnp.pad(A, 1, fill, value=7), 1e-6)
     np.testing.assert_array_equal(snp.pad(A, {-1: (1, 2)}), np.pad(A, ((0, 0), (1, 2))))
-
-
-def leaves(x):
-    return list(x) if isinstance(x, list | tuple) else [x]
-
-
-def same(found, expected):
-    found, expected = leaves(found), leaves(expected)
-    assert len(found) == len(expected)
-    for f, e in zip(found, map(jnp.asarray, expected), strict=True):  # some come as NumPy arrays
-        assert f.shape == e.shape
-        assert f.dtype == e.dtype
-        assert f.aval.weak_type == e.aval.weak_type
-        np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
 
 
 SHIFTS = [
@@ -174,126 +161,66 @@ def test_under_a_trace():
 
 
 test_errors = messages(
-    [
-        (
-            lambda: snp.reshape(A, (4, 2)),
-            TypeError,
-            "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements).",
-        ),
-        (
-            lambda: snp.reshape(A, (-1, -1)),
-            TypeError,
-            "reshape: only one size can be -1; got (-1, -1).",
-        ),
-        (
-            lambda: snp.reshape(A, (-1, 4)),
-            TypeError,
-            "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is not a "
-            "multiple of 4.",
-        ),
-        (
-            lambda: snp.reshape([1, 2], (2, 1)),
-            TypeError,
-            "reshape takes arrays; got the list [1, 2]. Use asarray on it first.",
-        ),
-        (
-            lambda: snp.roll(A, EAGER.array(I[None]), 0),
-            ValueError,
-            f"roll: shift must be a scalar or a vector; got i32[1,{len(I)}].",
-        ),
-        (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
-        (
-            lambda: snp.concatenate([X, A]),
-            TypeError,
-            "concatenate: arrays must have the same number of dimensions; got shapes (3,), (2, 3).",
-        ),
-        (
-            lambda: snp.concatenate([np.float32(1)]),
-            ValueError,
-            "concatenate: scalars have no dimension to concatenate along; use stack.",
-        ),
-        (
-            lambda: snp.stack([X, X[:2]]),
-            ValueError,
-            "stack: arrays must have the same shape; got (3,), (2,).",
-        ),
-        (
-            lambda: snp.split(X, 2),
-            ValueError,
-            "split: dimension 0 of size 3 cannot be split into 2 equal parts: the remainder is 1. Use "
-            "array_split for parts of unequal size.",
-        ),
-        (
-            lambda: snp.broadcast_to(A, (3, 2)),
-            ValueError,
-            "broadcast_to: shape (2, 3) does not broadcast to (3, 2).",
-        ),
-        (
-            lambda: snp.transpose(A, (0, 0)),
-            ValueError,
-            "transpose: axes must name each of the 2 dimensions once; got (0, 0).",
-        ),
-        (
-            lambda: snp.expand_dims(A, (0, 0)),
-            ValueError,
-            "expand_dims: axes must be distinct; got (0, 0).",
-        ),
-        (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
-        (
-            lambda: snp.pad(A, 1, "bad"),
-            NotImplementedError,
-            "pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap, linear_ramp, maximum, "
-            "mean, minimum, reflect, symmetric.",
-        ),
-        (
-            lambda: snp.pad(E0, 1, "edge"),
-            ValueError,
-            "pad: dimension 0 is empty, so mode 'edge' has no values to pad with.",
-        ),
-        (
-            lambda: snp.pad(A, 1, stat_length=2),
-            ValueError,
-            "pad: mode 'constant' does not accept stat_length.",
-        ),
-        (
-            lambda: snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1),
-            ValueError,
-            "take_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
-            "but axis 1; got f32[2,3] and i32[3,1].",
-        ),
-        (
-            lambda: snp.put_along_axis(A, np.zeros((3, 1), int), 0, 1, inplace=False),
-            ValueError,
-            "put_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
-            "but axis 1; got f32[2,3] and i32[3,1].",
-        ),
-        (
-            lambda: snp.take(E0, 0, axis=0),
-            IndexError,
-            "take: dimension 0 is empty, so there is nothing to take.",
-        ),
-        (lambda: snp.take(X, X), TypeError, "take: indices must be integers; got f32[3]."),
-        (
-            lambda: snp.put(X, 0, 1),
-            ValueError,
-            "put: arrays are immutable; pass inplace=False to get a new one.",
-        ),
-        (
-            lambda: snp.nonzero(np.float32(1)),
-            ValueError,
-            "nonzero: a scalar has no indices; use atleast_1d on it first.",
-        ),
-        (
-            lambda: snp.choose(I, [X, X]),
-            ValueError,
-            "choose: an index is out of bounds for 2 choices.",
-        ),
-        (
-            lambda: snp.compress(M, snp.asarray(X), out=X),
-            NotImplementedError,
-            "compress: `out` is not supported, as arrays are immutable. Use the result.",
-        ),
-    ]
+    """
+snp.reshape(A, (4, 2))
+    ShapeError: reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8
+    elements).
+snp.reshape(A, (-1, -1))
+    ShapeError: reshape: only one size can be -1; got (-1, -1).
+snp.reshape(A, (-1, 4))
+    ShapeError: reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is
+    not a multiple of 4.
+snp.reshape([1, 2], (2, 1))
+    TypeError: reshape takes arrays; got the list [1, 2]. Use asarray on it first.
+snp.roll(A, EAGER.array(I[None]), 0)
+    ValueError: roll: shift must be a scalar or a vector; got i32[1,3].
+snp.concatenate([])
+    ValueError: concatenate needs at least one array.
+snp.concatenate([X, A])
+    TypeError: concatenate: arrays must have the same number of dimensions; got shapes (3,), (2,
+    3).
+snp.concatenate([np.float32(1)])
+    ValueError: concatenate: scalars have no dimension to concatenate along; use stack.
+snp.stack([X, X[:2]])
+    ValueError: stack: arrays must have the same shape; got (3,), (2,).
+snp.split(X, 2)
+    ValueError: split: dimension 0 of size 3 cannot be split into 2 equal parts: the remainder is
+    1. Use array_split for parts of unequal size.
+snp.broadcast_to(A, (3, 2))
+    ValueError: broadcast_to: shape (2, 3) does not broadcast to (3, 2).
+snp.transpose(A, (0, 0))
+    ShapeError: transpose: axes must name each of the 2 dimensions once; got (0, 0).
+snp.expand_dims(A, (0, 0))
+    ValueError: expand_dims: axes must be distinct; got (0, 0).
+snp.pad(A, -1)
+    ValueError: pad: widths must not be negative; got -1.
+snp.pad(A, 1, "bad")
+    NotImplementedError: pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap,
+    linear_ramp, maximum, mean, minimum, reflect, symmetric.
+snp.pad(E0, 1, "edge")
+    ValueError: pad: dimension 0 is empty, so mode 'edge' has no values to pad with.
+snp.pad(A, 1, stat_length=2)
+    ValueError: pad: mode 'constant' does not accept stat_length.
+snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1)
+    ValueError: take_along_axis: array and indices must have equal sizes, or size 1, along all
+    dimensions but axis 1; got f32[2,3] and i32[3,1].
+snp.put_along_axis(A, np.zeros((3, 1), int), 0, 1, inplace=False)
+    ValueError: put_along_axis: array and indices must have equal sizes, or size 1, along all
+    dimensions but axis 1; got f32[2,3] and i32[3,1].
+snp.take(E0, 0, axis=0)
+    IndexError: take: dimension 0 is empty, so there is nothing to take.
+snp.take(X, X)
+    TypeError: take: indices must be integers; got f32[3].
+snp.put(X, 0, 1)
+    ValueError: put: arrays are immutable; pass inplace=False to get a new one.
+snp.nonzero(np.float32(1))
+    ValueError: nonzero: a scalar has no indices; use atleast_1d on it first.
+snp.choose(I, [X, X])
+    ValueError: choose: an index is out of bounds for 2 choices.
+snp.compress(M, snp.asarray(X), out=X)
+    NotImplementedError: compress: `out` is not supported, as arrays are immutable. Use the result.
+""",
+    globals(),
 )
 
 

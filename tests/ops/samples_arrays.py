@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, ScatterDimensionNumbers
 from shardwise.testing import Sample
+from tests.values.structure_numpy import pad
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((4, 6)).astype(np.float32)
@@ -20,28 +21,9 @@ EMPTY = "XLA cannot partition or split what is empty"
 ALIGNED = "these places happen to fall on the same parts; others would not"
 
 
-def _pad_reference(config: tuple) -> Any:
-    """Trims negative padding first, then adds interior and edge padding."""
-
-    def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
-        for axis, (lo, hi, inner) in enumerate(config):
-            n = x.shape[axis]
-            size = max((n - 1) * inner + n, 0)
-            spread = np.full((*x.shape[:axis], size, *x.shape[axis + 1 :]), value, x.dtype)
-            spread[(slice(None),) * axis + (slice(None, None, inner + 1),)] = x
-            widths = [(0, 0)] * x.ndim
-            widths[axis] = (max(lo, 0), max(hi, 0))
-            x = np.pad(spread, widths, constant_values=value)
-            stop = x.shape[axis] + min(hi, 0)
-            x = x[(slice(None),) * axis + (slice(max(-lo, 0), stop),)]
-        return x
-
-    return pad
-
-
 def _pad(x: np.ndarray, *config: tuple, **more: Any) -> Sample:
-    value = x.dtype.type(2)
-    return Sample((x, value), {"padding_config": config}, _pad_reference(config), **more)
+    args, params = (x, x.dtype.type(2)), {"padding_config": config}
+    return Sample(args, params, lambda x, value: pad(x, value, config), **more)
 
 
 def _slice(starts: tuple, limits: tuple, strides: Any = None, **more: Any) -> Sample:

@@ -250,6 +250,17 @@ def slope_of_quantiles(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 NO_ORDER = "no derivative with respect to the order"
 LOOP = "a loop that ends when all elements have converged; not all derivatives are known"
+
+
+def incomplete(
+    fun: Callable, order: int, *more: np.ndarray, tolerance: float = 2e-5
+) -> list[Sample]:
+    """A function of positive numbers, and more."""
+    args = (POSITIVE, between(0.4, 4.4), *more)
+    options = {"order": order, "why": LOOP, "communicates": True, "heavy": True}
+    return [Sample(args, reference=fun, tolerance=tolerance, **options)]
+
+
 SPECIAL_FUNCTIONS = {
     "erf": real(
         sp.erf,
@@ -289,63 +300,13 @@ SPECIAL_FUNCTIONS = {
         ),
     ],
     "gcd": [Sample((INTS, OTHER), reference=np.gcd, communicates=True, why=LOOP)],
-    "igamma_grad_a": [
-        Sample(
-            (POSITIVE, between(0.4, 4.4)),
-            reference=slope_of_gammainc,
-            order=1,
-            why=LOOP,
-            tolerance=1e-4,
-            communicates=True,
-            heavy=True,
-        )
-    ],
-    "random_gamma_grad": [
-        Sample(
-            (POSITIVE, between(0.4, 4.4)),
-            reference=slope_of_quantiles,
-            order=1,
-            why=LOOP,
-            tolerance=1e-4,
-            communicates=True,
-            heavy=True,
-        )
-    ],
+    "igamma_grad_a": incomplete(slope_of_gammainc, 1, tolerance=1e-4),
+    "random_gamma_grad": incomplete(slope_of_quantiles, 1, tolerance=1e-4),
     "bessel_i0e": real(sp.i0e, between(-9.3, 10.7)),
     "bessel_i1e": real(sp.i1e, between(-9.3, 10.7)),
-    "igamma": [
-        Sample(
-            (POSITIVE, between(0.4, 4.4)),
-            reference=sp.gammainc,
-            order=1,
-            why=LOOP,
-            tolerance=2e-5,
-            communicates=True,
-            heavy=True,
-        )
-    ],
-    "igammac": [
-        Sample(
-            (POSITIVE, between(0.4, 4.4)),
-            reference=sp.gammaincc,
-            order=1,
-            why=LOOP,
-            tolerance=2e-5,
-            communicates=True,
-            heavy=True,
-        )
-    ],
-    "regularized_incomplete_beta": [
-        Sample(
-            (POSITIVE, between(0.4, 4.4), between(0.1, 0.9)),
-            reference=sp.betainc,
-            order=0,
-            why=LOOP,
-            tolerance=2e-5,
-            communicates=True,
-            heavy=True,
-        )
-    ],
+    "igamma": incomplete(sp.gammainc, 1),
+    "igammac": incomplete(sp.gammaincc, 1),
+    "regularized_incomplete_beta": incomplete(sp.betainc, 0, between(0.1, 0.9)),
 }
 
 

@@ -40,12 +40,8 @@ def each(fun: Any) -> Any:
 
 
 def _lu(x: Any) -> Any:
-    m = len(x)
     (found, pivots, _) = scipy.linalg.get_lapack_funcs(("getrf",), (x,))[0](x)
-    order = np.arange(m, dtype=np.int32)
-    for i, p in enumerate(pivots):
-        order[[i, p]] = order[[p, i]]
-    return found, pivots.astype(np.int32), order
+    return found, pivots.astype(np.int32), _permutation(pivots, len(x))
 
 
 def _permutation(pivots: Any, size: int) -> Any:
@@ -147,8 +143,22 @@ def _svd(x: Any, full: bool, **more: Any) -> Sample:
     )
 
 
+def _near(args: Any, params: Any, reference: Any, placed: bool = False, **more: Any) -> Sample:
+    """A sample whose results are less exact. args: one matrix, or a tuple."""
+    args = args if isinstance(args, tuple) else (args,)
+    return Sample(args, params, reference, tolerance=2e-3, placed=placed, **more)
+
+
+def _grown(i: int, x: Any, k: int) -> Any:
+    return x * np.float32(1 + k) if i == 0 else x
+
+
+def _orthogonal(x: Any, full: bool, pivoting: bool, **more: Any) -> Sample:
+    params = {"full_matrices": full, "pivoting": pivoting}
+    return _near(x, params, each(lambda x: _qr(x, full, pivoting)), variants=_scaled, **more)
+
+
 FREELY = {"order": 0, "placed": False, "why": FREE}
-ONCE = {"placed": False}
 NEVER = {"order": 0, "why": NONE}
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -156,14 +166,7 @@ SAMPLES: dict[str, list[Sample]] = {
         _eigh(SYMMETRIC, True),
         _eigh(SYMMETRIC, False, placed=False),
         _eigh(HERMITIAN, True, **FREELY),
-        Sample(
-            (HERMITIAN,),
-            {"lower": True, "vectors": False},
-            np.linalg.eigvalsh,
-            tolerance=2e-3,
-            placed=False,
-            variants=_scaled,
-        ),
+        _near(HERMITIAN, {"lower": True, "vectors": False}, np.linalg.eigvalsh, variants=_scaled),
         Sample(
             (SYMMETRIC[:0],),
             {"lower": True, "vectors": True},
@@ -179,48 +182,36 @@ SAMPLES: dict[str, list[Sample]] = {
         _svd(A[:2], True, placed=False),
         _svd(TALL, True, order=0, placed=False, why="no derivative of a full basis"),
         _svd(COMPLEX_TALL, False, **FREELY),
-        Sample(
-            (COMPLEX_TALL,),
+        _near(
+            COMPLEX_TALL,
             {"full_matrices": False, "vectors": False},
             each(lambda x: np.linalg.svd(x, compute_uv=False)),
-            tolerance=2e-3,
-            placed=False,
         ),
-        Sample(
-            (WIDE,),
+        _near(
+            WIDE,
             {"full_matrices": False, "vectors": False, "algorithm": "gesvd"},
             each(lambda x: np.linalg.svd(x, compute_uv=False)),
-            tolerance=2e-3,
-            placed=False,
         ),
     ],
     "eig": [
-        Sample(
-            (A[:2],),
+        _near(
+            A[:2],
             {"left": True, "right": True, "differentiable": True},
             each(lambda x: scipy.linalg.eig(x, left=True)),
-            tolerance=2e-3,
+            placed=True,
         ),
-        Sample(
-            (Z[:2],),
-            {"left": False, "right": True, "differentiable": True},
-            each(scipy.linalg.eig),
-            tolerance=2e-3,
-            placed=False,
+        _near(
+            Z[:2], {"left": False, "right": True, "differentiable": True}, each(scipy.linalg.eig)
         ),
-        Sample(
-            (A[:2],),
-            {"left": False, "right": False, "differentiable": False},
-            each(np.linalg.eigvals),
-            tolerance=2e-3,
-            placed=False,
+        _near(
+            A[:2], {"left": False, "right": False, "differentiable": False}, each(np.linalg.eigvals)
         ),
     ],
     "lu": [
-        Sample((A[:2],), {}, _lu_of, tolerance=2e-3, variants=_scaled),
-        Sample((TALL,), {}, _lu_of, tolerance=2e-3, placed=False, variants=_scaled),
-        Sample((WIDE,), {}, _lu_of, tolerance=2e-3, placed=False, variants=_scaled),
-        Sample((Z[:2],), {}, _lu_of, tolerance=2e-3, placed=False, variants=_scaled),
+        _near(A[:2], {}, _lu_of, placed=True, variants=_scaled),
+        _near(TALL, {}, _lu_of, variants=_scaled),
+        _near(WIDE, {}, _lu_of, variants=_scaled),
+        _near(Z[:2], {}, _lu_of, variants=_scaled),
     ],
     "lu_pivots_to_permutation": [
         Sample(
@@ -239,124 +230,55 @@ SAMPLES: dict[str, list[Sample]] = {
         _solve(Z, B.astype(np.complex64), Z_FACTORS, Z_PERMUTATIONS, "C", placed=False),
     ],
     "det": [
-        Sample((A,), {}, np.linalg.det, tolerance=2e-3),
-        Sample((Z[:2],), {}, np.linalg.det, tolerance=2e-3, placed=False),
-        Sample(
-            (SINGULAR,),
-            {},
-            np.zeros(2, np.float32),
-            tolerance=2e-3,
-            placed=False,
-            order=1,
-            why="equal singular values",
-        ),
+        _near(A, {}, np.linalg.det, placed=True),
+        _near(Z[:2], {}, np.linalg.det),
+        _near(SINGULAR, {}, np.zeros(2, np.float32), order=1, why="equal singular values"),
         Sample((A[:, :0, :0],), {}, np.ones(4, np.float32), order=0, placed=False, why="empty"),
     ],
     "adjugate": [
-        Sample((A[:2],), {}, each(_adjugate), tolerance=2e-3),
-        Sample((Z[:2],), {}, each(_adjugate), tolerance=2e-3, placed=False),
-        Sample(
-            (SINGULAR,),
-            {},
-            each(_adjugate),
-            tolerance=2e-3,
-            placed=False,
-            order=1,
-            why="equal singular values",
-        ),
+        _near(A[:2], {}, each(_adjugate), placed=True),
+        _near(Z[:2], {}, each(_adjugate)),
+        _near(SINGULAR, {}, each(_adjugate), order=1, why="equal singular values"),
     ],
     "slogdet": [
-        Sample((A,), {"method": "lu"}, lambda x: list(np.linalg.slogdet(x)), tolerance=2e-3),
-        *[
-            Sample(
-                (Z[:2],),
-                {"method": m},
-                lambda x: list(np.linalg.slogdet(x)),
-                tolerance=2e-3,
-                placed=False,
-            )
-            for m in ("lu", "qr")
-        ],
+        _near(A, {"method": "lu"}, lambda x: list(np.linalg.slogdet(x)), placed=True),
+        *[_near(Z[:2], {"method": m}, lambda x: list(np.linalg.slogdet(x))) for m in ("lu", "qr")],
     ],
     "pinv": [
-        Sample(
-            (TALL, np.full(2, 1e-3, np.float32)),
-            {},
-            each(_pinv),
-            tolerance=2e-3,
-            variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x,
-        ),
-        Sample(
-            (COMPLEX_TALL.mT, np.full(2, 1e-3, np.float32)),
-            {},
-            each(_pinv),
-            tolerance=2e-3,
-            placed=False,
-            variants=lambda i, x, k: x * np.float32(1 + k) if i == 0 else x,
-        ),
+        _near((x, np.full(2, 1e-3, np.float32)), {}, each(_pinv), placed, variants=_grown)
+        for x, placed in ((TALL, True), (COMPLEX_TALL.mT, False))
     ],
-    "geqrf": [Sample((TALL,), {}, each(_raw), tolerance=2e-3, **NEVER)],
-    "geqp3": [Sample((TALL,), {}, each(lambda x: _raw(x, True)), tolerance=2e-3, **NEVER)],
+    "geqrf": [_near(TALL, {}, each(_raw), placed=True, **NEVER)],
+    "geqp3": [_near(TALL, {}, each(lambda x: _raw(x, True)), placed=True, **NEVER)],
     "householder_product": [
-        Sample((TALL[:, :, :2].copy(), SCALES), {}, each(_reflections), tolerance=2e-3, **NEVER),
-        Sample(
+        _near((TALL[:, :, :2].copy(), SCALES), {}, each(_reflections), placed=True, **NEVER),
+        _near(
             (COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64)),
             {},
             each(_reflections),
-            tolerance=2e-3,
-            placed=False,
             **NEVER,
         ),
     ],
     "ormqr": [
-        Sample(
+        _near(
             (TALL[:, :, :2].copy(), SCALES, TALL),
             {"left": True, "adjoint": True},
             each(lambda a, t, c: _reflections(a, t, 4).T @ c),
-            tolerance=2e-3,
+            placed=True,
             **NEVER,
         ),
-        Sample(
+        _near(
             (COMPLEX_TALL[:, :, :2].copy(), SCALES.astype(np.complex64), COMPLEX_TALL.mT.copy()),
             {"left": False, "adjoint": False},
             each(lambda a, t, c: c @ _reflections(a, t, 4)),
-            tolerance=2e-3,
-            placed=False,
             **NEVER,
         ),
     ],
     "qr": [
-        Sample(
-            (TALL,),
-            {"full_matrices": False, "pivoting": False},
-            each(lambda x: _qr(x, False, False)),
-            tolerance=2e-3,
-            variants=_scaled,
-        ),
-        Sample(
-            (TALL,),
-            {"full_matrices": True, "pivoting": False},
-            each(lambda x: _qr(x, True, False)),
-            tolerance=2e-3,
-            placed=False,
-            variants=_scaled,
-        ),
-        Sample(
-            (WIDE,),
-            {"full_matrices": False, "pivoting": True},
-            each(lambda x: _qr(x, False, True)),
-            tolerance=2e-3,
-            placed=False,
-            variants=_scaled,
-        ),
-        Sample(
-            (COMPLEX_TALL,),
-            {"full_matrices": True, "pivoting": False},
-            each(lambda x: _qr(x, True, False)),
-            tolerance=2e-3,
-            placed=False,
-            variants=_scaled,
-        ),
+        _orthogonal(TALL, False, False, placed=True),
+        _orthogonal(TALL, True, False),
+        _orthogonal(WIDE, False, True),
+        _orthogonal(COMPLEX_TALL, True, False),
         Sample(
             (TALL[:, :, :0],),
             {"full_matrices": True, "pivoting": False},
@@ -367,25 +289,17 @@ SAMPLES: dict[str, list[Sample]] = {
         ),
     ],
     "schur": [
-        Sample((A,), {"vectors": True}, each(scipy.linalg.schur), tolerance=2e-3, **NEVER),
-        Sample(
-            (Z,), {"vectors": True}, each(scipy.linalg.schur), tolerance=2e-3, placed=False, **NEVER
-        ),
+        _near(A, {"vectors": True}, each(scipy.linalg.schur), placed=True, **NEVER),
+        _near(Z, {"vectors": True}, each(scipy.linalg.schur), **NEVER),
     ],
     "hessenberg": [
-        Sample((A,), {}, each(_hessenberg), tolerance=2e-3, **NEVER),
+        _near(A, {}, each(_hessenberg), placed=True, **NEVER),
         Sample(
             (A[:, :1, :1],), {}, [A[:, :1, :1], np.zeros((4, 0), np.float32)], placed=False, **NEVER
         ),
     ],
     "tridiagonal": [
-        Sample(
-            (POSITIVE,),
-            {"lower": True},
-            each(lambda x: _tridiagonal(x, 1)),
-            tolerance=2e-3,
-            **NEVER,
-        ),
+        _near(POSITIVE, {"lower": True}, each(lambda x: _tridiagonal(x, 1)), placed=True, **NEVER),
         Sample(
             (HERMITIAN[:, :1, :1],),
             {"lower": True},
@@ -400,7 +314,7 @@ SAMPLES: dict[str, list[Sample]] = {
         ),
     ],
     "tridiagonal_solve": [
-        Sample(
+        _near(
             (A[:, 0], LINES + 3, A[:, 1], B),
             {"perturbed": False},
             np.stack(
@@ -409,14 +323,12 @@ SAMPLES: dict[str, list[Sample]] = {
                     for *m, b in zip(A[:, 0], LINES + 3, A[:, 1], B, strict=True)
                 ]
             ),
-            tolerance=2e-3,
+            placed=True,
         ),
-        Sample(
+        _near(
             (Z[0, 0], Z[0, 1] + 5, Z[0, 2], B[0].astype(np.complex64)),
             {"perturbed": False},
             np.linalg.solve(_dense(Z[0, 0], Z[0, 1] + 5, Z[0, 2]), B[0]),
-            tolerance=2e-3,
-            placed=False,
         ),
     ],
 }

@@ -11,24 +11,14 @@ import numpy as np
 from shardwise._src.ops.convolution import ConvDimensionNumbers
 from shardwise._src.ops.pooling import Window
 from shardwise.testing import Sample
+from tests.values.structure_numpy import pad
 
 RNG = np.random.default_rng(8)
 
 
 def holed(x: np.ndarray, padding: Any, holes: Any, fill: Any) -> np.ndarray:
     """With interior padding, and edge padding, which trims if it is negative."""
-    shape = [(n - 1) * h + 1 if n else 0 for n, h in zip(x.shape, holes, strict=True)]
-    wide = np.full(shape, fill, x.dtype)
-    wide[tuple(slice(None, None, h) for h in holes)] = x
-    if not shape:
-        return x
-    wide = np.pad(wide, [[max(p, 0) for p in row] for row in padding], constant_values=fill)
-    return wide[
-        tuple(
-            slice(max(-low, 0), n - max(-high, 0))
-            for (low, high), n in zip(padding, wide.shape, strict=True)
-        )
-    ]
+    return pad(x, fill, [(*row, h - 1) for row, h in zip(padding, holes, strict=True)])
 
 
 def windows(x: np.ndarray, sizes: Any, strides: Any, holes: Any) -> Any:

@@ -19,9 +19,8 @@ from shardwise._src.ops.contract import (
 )
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
-from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.stage import stage
-from shardwise._src.transforms.transpose import transpose
+from tests.helpers.eager import pulled_back
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
@@ -63,10 +62,7 @@ def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
     ct = np.ones((2, 2), np.float32)
     numbers = {"dimension_numbers": MATMUL, "preferred_element_type": np.dtype(np.float32)}
     _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
-    _, linear = linearize(
-        lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
-    )
-    grads = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    _, grads = pulled_back(lambda a, b: dot_general(a, b, **numbers), [x, y], ct)
     for came, wanted in zip(grads, pull(jnp.asarray(ct)), strict=True):
         assert came.dtype == wanted.dtype == np.float16
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-3)
@@ -77,10 +73,7 @@ def test_cotangents_where_contracted_dimensions_are_in_another_order():
     ct = normal(5, 6)
     numbers = {"dimension_numbers": (((0, 2, 1), (3, 0, 2)), ((), ()))}
     _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
-    _, linear = linearize(
-        lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
-    )
-    grads = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    _, grads = pulled_back(lambda a, b: dot_general(a, b, **numbers), [x, y], ct)
     for came, wanted in zip(grads, pull(jnp.asarray(ct)), strict=True):
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-5, atol=1e-5)
 
@@ -149,42 +142,24 @@ def test_precision_reaches_the_compiler():
 
 X, Y = EAGER.array(normal(2, 3)), EAGER.array(normal(2, 3).astype(np.int32))
 test_messages = messages(
-    [
-        (
-            lambda: dot_general(X, Y, dimension_numbers=MATMUL),
-            TypeError,
-            "[dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of f32[2,3] "
-            "and i32[2,3] at (1,) and (0,).",
-        ),
-        (
-            lambda: dot_general(X, Y, dimension_numbers=(((1,), (1,)), ((1,), (0,)))),
-            TypeError,
-            "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct "
-            "and within the 2 dimensions of f32[2,3].",
-        ),
-        (
-            lambda: dot_general(X, Y, dimension_numbers=(((1,), (4,)), ((), ()))),
-            TypeError,
-            "[dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct and "
-            "within the 2 dimensions of i32[2,3].",
-        ),
-        (
-            lambda: dot_general(
-                Y,
-                Y,
-                dimension_numbers=(((1,), (1,)), ((), ())),
-                preferred_element_type=np.dtype(np.int8),
-            ),
-            TypeError,
-            "[dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and "
-            "i32[2,3].",
-        ),
-        (
-            lambda: canonical_precision("exact"),
-            ValueError,
-            "precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x, "
-            "tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or "
-            "its name; got 'exact'.",
-        ),
-    ]
+    """
+dot_general(X, Y, dimension_numbers=MATMUL)
+    TypeError: [dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of
+    f32[2,3] and i32[2,3] at (1,) and (0,).
+dot_general(X, Y, dimension_numbers=(((1,), (1,)), ((1,), (0,))))
+    TypeError: [dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be
+    distinct and within the 2 dimensions of f32[2,3].
+dot_general(X, Y, dimension_numbers=(((1,), (4,)), ((), ())))
+    TypeError: [dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct
+    and within the 2 dimensions of i32[2,3].
+dot_general(Y, Y, dimension_numbers=(((1,), (1,)), ((), ())),
+        preferred_element_type=np.dtype(np.int8))
+    TypeError: [dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and
+    i32[2,3].
+canonical_precision("exact")
+    ValueError: precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x,
+    tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or its
+    name; got 'exact'.
+""",
+    globals(),
 )

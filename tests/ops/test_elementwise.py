@@ -234,45 +234,38 @@ def test_reduce_precision() -> None:
 
 X, B = EAGER.array(AT), EAGER.array(AT > 0)
 I = EAGER.array(np.arange(6, dtype=np.int32))  # noqa: E741
-MESSAGES = [
-    (lambda: ew.neg(B), "[neg] takes numeric operands; got bool[6]."),
-    (lambda: ew.sin(I), "[sin] takes floating or complex operands; got i32[6]."),
-    (
-        lambda: ew.add(X, I),
-        "[add] operands must have equal dtypes; got f32[6] and i32[6]. "
-        "The functions of shardwise.numpy promote.",
-    ),
-    (
-        lambda: ew.mul(X, EAGER.array(AT[:3])),
-        "[mul] operands must have equal shapes or be scalars; got f32[6] and f32[3]. "
-        "The functions of shardwise.numpy broadcast.",
-    ),
-    (
-        lambda: ew.integer_pow(I, y=-1),
-        "[integer_pow] takes numbers, and integers to powers of at least 0; got i32[6] to the "
-        "power -1.",
-    ),
-    (
-        lambda: ew.pow(I, I),
-        "[pow] takes a floating or complex base, and an exponent of its dtype or integer; got i32[6] "
-        "and i32[6]. For integer bases use integer_pow.",
-    ),
-    (lambda: ew.select_n(X, X, X), "[select_n] the selector must be boolean or int32; got f32[6]."),
-    (lambda: ew.select_n(B, X, X, X), "[select_n] a boolean selector needs 2 cases; got 3."),
-    (
-        lambda: ew.clamp(B, B, B),
-        "[clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6].",
-    ),
-    (
-        lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
-        "[bitcast_convert_type] cannot reinterpret the bits of bool[6] as int8: booleans and complex "
-        "numbers convert only to themselves.",
-    ),
-    (lambda: special_functions.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
-]
-
-
-test_messages = messages([(call, (TypeError, ValueError), text) for call, text in MESSAGES])
+test_messages = messages(
+    """
+ew.neg(B)
+    TypeError: [neg] takes numeric operands; got bool[6].
+ew.sin(I)
+    TypeError: [sin] takes floating or complex operands; got i32[6].
+ew.add(X, I)
+    TypeError: [add] operands must have equal dtypes; got f32[6] and i32[6]. The functions of
+    shardwise.numpy promote.
+ew.mul(X, EAGER.array(AT[:3]))
+    TypeError: [mul] operands must have equal shapes or be scalars; got f32[6] and f32[3]. The
+    functions of shardwise.numpy broadcast.
+ew.integer_pow(I, y=-1)
+    TypeError: [integer_pow] takes numbers, and integers to powers of at least 0; got i32[6] to
+    the power -1.
+ew.pow(I, I)
+    TypeError: [pow] takes a floating or complex base, and an exponent of its dtype or integer;
+    got i32[6] and i32[6]. For integer bases use integer_pow.
+ew.select_n(X, X, X)
+    TypeError: [select_n] the selector must be boolean or int32; got f32[6].
+ew.select_n(B, X, X, X)
+    TypeError: [select_n] a boolean selector needs 2 cases; got 3.
+ew.clamp(B, B, B)
+    TypeError: [clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6].
+bitcast_convert_type(B, dtype=np.dtype("int8"))
+    TypeError: [bitcast_convert_type] cannot reinterpret the bits of bool[6] as int8: booleans and
+    complex numbers convert only to themselves.
+special_functions.lgamma(I)
+    TypeError: [lgamma] takes floating operands; got i32[6].
+""",
+    globals(),
+)
 
 
 def test_no_derivative_in_an_order() -> None:

@@ -1,7 +1,5 @@
 """Gathers and scatters: against NumPy loops and jax, derivatives, batching, shardings, modes."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from shardwise._src.ops.indexing import gather_scatter as ix
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
 from shardwise._src.transforms.linearize import linearize
-from shardwise._src.transforms.transpose import transpose
+from tests.helpers.eager import pulled_back
 from tests.helpers.errors import message, messages
 from tests.ops.samples_arrays import POINTS, ROWS
 
@@ -82,12 +80,9 @@ def test_scatter_keeps_one_tangent_where_updates_meet():
     indices = EAGER.array(i32([1], [1], [0]))
 
     def f(x, u):
-        return [ix.scatter(x, indices, u, **params)]
+        return ix.scatter(x, indices, u, **params)
 
-    x, u = EAGER.array(f32(3)), EAGER.array(f32(3) + 1)
-    _, linear = linearize(f, [x, u])
-    ct = EAGER.array(i32(5, 7, 11).astype(np.float32))
-    ct_x, ct_u = transpose(linear.program, linear.captured, [ct])
+    _, (ct_x, ct_u) = pulled_back(f, [f32(3), f32(3) + 1], np.float32([5, 7, 11]))
     np.testing.assert_array_equal(np.asarray(ct_x), [0, 0, 11])
     np.testing.assert_array_equal(np.asarray(ct_u), [0, 7, 5])
 
@@ -175,37 +170,26 @@ def test_batching(name, dims):
 
 OPERAND = EAGER.array(f32(2, 3))
 test_errors = messages(
-    [
-        (partial(call, OPERAND), TypeError, text)
-        for call, text in (
-            (
-                lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
-                "[dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the same "
-                "dtype; got i32[].",
-            ),
-            (
-                lambda x: ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1)),
-                "[dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1).",
-            ),
-            (
-                lambda x: ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0)),
-                "[dynamic_update_slice] the update must have the operand's dtype and rank and fit inside; "
-                "got f32[2,3] and f32[3,3].",
-            ),
-            (
-                lambda x: ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3)),
-                "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
-                f"{ROWS} and slice_sizes (1, 3).",
-            ),
-            (
-                lambda x: ix.scatter(
-                    x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)
-                ),
-                "[scatter] scatter_dims_to_operand_dims must have an entry per component of an index vector; "
-                f"got f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}.",
-            ),
-        )
-    ]
+    """
+ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1))
+    ShapeError: [dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the
+    same dtype; got i32[].
+ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1))
+    TypeError: [dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1).
+ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0))
+    TypeError: [dynamic_update_slice] the update must have the operand's dtype and rank and fit
+    inside; got f32[2,3] and f32[3,3].
+ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3))
+    TypeError: [gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1],
+    GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,),
+    operand_batching_dims=(), start_indices_batching_dims=()) and slice_sizes (1, 3).
+ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS))
+    TypeError: [scatter] scatter_dims_to_operand_dims must have an entry per component of an index
+    vector; got f32[2,3], i32[1,1] and f32[1,2] and ScatterDimensionNumbers(update_window_dims=(),
+    inserted_window_dims=(0, 1), scatter_dims_to_operand_dims=(0, 1), operand_batching_dims=(),
+    scatter_indices_batching_dims=()).
+""",
+    globals() | {"x": OPERAND, "ROWS": ROWS, "POINTS": POINTS},
 )
 
 

@@ -13,21 +13,13 @@ from shardwise._src.autodiff.grad import jvp
 from shardwise._src.ops import cumulative, reduce
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
-from shardwise._src.transforms.linearize import linearize
-from shardwise._src.transforms.transpose import transpose
+from tests.helpers.eager import pulled_back
 from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 I32 = np.dtype(np.int32)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3)).astype(np.float32)
-
-
-def pulled_back(fun, x, ct):
-    """The cotangent of `x` for one of `fun(x)`."""
-    outs, linear = linearize(lambda a: [fun(a)], [EAGER.array(x)])
-    (grad,) = transpose(linear.program, linear.captured, [EAGER.array(ct)])
-    return np.asarray(outs[0]), np.asarray(grad)
 
 
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_prod"])
@@ -39,16 +31,16 @@ def pulled_back(fun, x, ct):
 )
 def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
     x = np.array(values, np.float32)
-    came = pulled_back(lambda a: getattr(reduce, name)(a, axes=(0,)), x, np.float32(2))
+    value, (grad,) = pulled_back(lambda a: getattr(reduce, name)(a, axes=(0,)), [x], np.float32(2))
     wanted, pull = jax.vjp(lambda a: getattr(lax, name)(a, (0,)), x)
-    np.testing.assert_array_equal(came[0], wanted)
-    np.testing.assert_allclose(came[1], pull(jnp.float32(2))[0], rtol=1e-6)
+    np.testing.assert_array_equal(value, wanted)
+    np.testing.assert_allclose(grad, pull(jnp.float32(2))[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 5])
 def test_derivatives_of_a_product_of_odd_size(n):
     x = np.arange(2, 2 + n, dtype=np.float32)
-    _, grad = pulled_back(lambda a: reduce.reduce_prod(a, axes=(0,)), x, np.float32(1))
+    _, (grad,) = pulled_back(lambda a: reduce.reduce_prod(a, axes=(0,)), [x], np.float32(1))
     np.testing.assert_allclose(grad, np.prod(x) / x, rtol=1e-6)
     along = np.cos(x)
     _, slope = jvp(lambda a: reduce.reduce_prod(a, axes=(0,)), (x,), (along,))
@@ -65,7 +57,7 @@ def test_cumulative_gradients_are_those_of_jax(name, reverse):
     x = np.array([1, 0, 3, 3, 3, 2, 3, 0, 1], np.float32)
     ct = np.arange(1, 10, dtype=np.float32)
     op = getattr(cumulative, name)
-    value, grad = pulled_back(lambda a: op(a, axis=0, reverse=reverse), x, ct)
+    value, (grad,) = pulled_back(lambda a: op(a, axis=0, reverse=reverse), [x], ct)
     wanted, pull = jax.vjp(lambda a: getattr(lax, name)(a, 0, reverse), x)
     np.testing.assert_allclose(value, wanted, rtol=1e-6)
     np.testing.assert_allclose(grad, pull(ct)[0], rtol=1e-5)
@@ -73,7 +65,8 @@ def test_cumulative_gradients_are_those_of_jax(name, reverse):
 
 def test_cumlogsumexp_of_infinities():
     x = np.array([-np.inf, -np.inf, 1, np.inf, 2], np.float32)
-    value, grad = pulled_back(lambda a: cumulative.cumlogsumexp(a, axis=0), x[:3], np.ones(3, "f"))
+    ones = np.ones(3, "f")
+    value, (grad,) = pulled_back(lambda a: cumulative.cumlogsumexp(a, axis=0), [x[:3]], ones)
     np.testing.assert_allclose(value, x[:3])
     np.testing.assert_allclose(grad, [1, 0, 1])
     found = cumulative.cumlogsumexp(EAGER.array(x), axis=0)
@@ -113,46 +106,25 @@ def test_places_of_nans_and_ties():
 
 ARRAY = EAGER.array(X)
 test_messages = messages(
-    [
-        (
-            lambda: reduce.reduce_max(ARRAY, axes=(2,)),
-            ValueError,
-            "[reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).",
-        ),
-        (
-            lambda: reduce_sum(ARRAY, axes=(0, 0)),
-            ValueError,
-            "[reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0, 0).",
-        ),
-        (
-            lambda: reduce.reduce_and(ARRAY, axes=(0,)),
-            TypeError,
-            "[reduce_and] takes boolean or integer operands; got f32[2,3].",
-        ),
-        (
-            lambda: reduce.argmax(ARRAY, axes=(0, 1), index_dtype=I32),
-            ValueError,
-            "[argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3].",
-        ),
-        (
-            lambda: reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32),
-            ValueError,
-            "[argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3].",
-        ),
-        (
-            lambda: reduce.argmax(ARRAY, axes=(0,), index_dtype=X.dtype),
-            TypeError,
-            "[argmax] index_dtype must be an integer type; got f32.",
-        ),
-        (
-            lambda: cumulative.cumsum(ARRAY, axis=-1),
-            ValueError,
-            "[cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1.",
-        ),
-        (
-            lambda: cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0),
-            TypeError,
-            "[cummax] takes real operands; got c64[2,3].",
-        ),
-    ]
+    """
+reduce.reduce_max(ARRAY, axes=(2,))
+    ValueError: [reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got
+    (2,).
+reduce_sum(ARRAY, axes=(0, 0))
+    ValueError: [reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0,
+    0).
+reduce.reduce_and(ARRAY, axes=(0,))
+    TypeError: [reduce_and] takes boolean or integer operands; got f32[2,3].
+reduce.argmax(ARRAY, axes=(0, 1), index_dtype=I32)
+    ValueError: [argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3].
+reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32)
+    ValueError: [argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3].
+reduce.argmax(ARRAY, axes=(0,), index_dtype=X.dtype)
+    TypeError: [argmax] index_dtype must be an integer type; got f32.
+cumulative.cumsum(ARRAY, axis=-1)
+    ValueError: [cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1.
+cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0)
+    TypeError: [cummax] takes real operands; got c64[2,3].
+""",
+    globals() | {"reduce_sum": reduce_sum},
 )

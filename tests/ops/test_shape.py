@@ -53,66 +53,34 @@ def test_functions_over_reshape():
 
 ARRAY = EAGER.array(f32(2, 3))
 test_errors = messages(
-    [
-        (
-            lambda: op.concatenate(dimension=0),
-            TypeError,
-            "[concatenate] takes at least one operand; got none.",
-        ),
-        (
-            lambda: op.concatenate(ARRAY, ARRAY, dimension=2),
-            ValueError,
-            "[concatenate] dimension must be one of the 2 dimensions of f32[2,3]; got 2.",
-        ),
-        (
-            lambda: op.concatenate(ARRAY, i32(2, 3), dimension=0),
-            TypeError,
-            "[concatenate] operands must have equal dtypes; got f32[2,3] and i32[2,3].",
-        ),
-        (
-            lambda: op.concatenate(ARRAY, f32(2, 4), dimension=0),
-            TypeError,
-            "[concatenate] operands must have equal sizes in all dimensions but 0; got f32[2,3] and "
-            "f32[2,4].",
-        ),
-        (
-            lambda: op.slice_(ARRAY, start_indices=(0, 0), limit_indices=(3, 3)),
-            TypeError,
-            "[slice] starts must not exceed limits, limits must not exceed the sizes of f32[2,3], and "
-            "strides must be positive; got (0, 0), (3, 3) and None.",
-        ),
-        (
-            lambda: op.slice_(ARRAY, start_indices=(0,), limit_indices=(1,)),
-            TypeError,
-            "[slice] takes a start, a limit and a stride for each of the 2 dimensions of f32[2,3]; got "
-            "(0,), (1,) and None.",
-        ),
-        (
-            lambda: op.pad(ARRAY, np.int32(0), padding_config=((0, 0, 0),) * 2),
-            TypeError,
-            "[pad] takes an array and a scalar of its dtype; got f32[2,3] and i32[].",
-        ),
-        (
-            lambda: op.pad(ARRAY, np.float32(0), padding_config=((0, 0, 0),)),
-            TypeError,
-            "[pad] padding_config must be (lo, hi, interior) for each of the 2 dimensions of f32[2,3], "
-            "interior not negative; got ((0, 0, 0),).",
-        ),
-        (
-            lambda: op.pad(ARRAY, np.float32(0), padding_config=((-2, -1, 0), (0, 0, 0))),
-            ValueError,
-            "[pad] f32[2,3] with padding_config ((-2, -1, 0), (0, 0, 0)) would have shape (-1, 3): the "
-            "padding removes more elements than there are.",
-        ),
-        (
-            lambda: op.rev(ARRAY, dimensions=(2,)),
-            ValueError,
-            "[rev] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).",
-        ),
-        (
-            lambda: op.split(ARRAY, sizes=(1, 1), axis=1),
-            ValueError,
-            "[split] sizes must add up to the size of dimension 1 of f32[2,3]; got (1, 1).",
-        ),
-    ]
+    """
+op.concatenate(dimension=0)
+    TypeError: [concatenate] takes at least one operand; got none.
+op.concatenate(ARRAY, ARRAY, dimension=2)
+    ValueError: [concatenate] dimension must be one of the 2 dimensions of f32[2,3]; got 2.
+op.concatenate(ARRAY, i32(2, 3), dimension=0)
+    TypeError: [concatenate] operands must have equal dtypes; got f32[2,3] and i32[2,3].
+op.concatenate(ARRAY, f32(2, 4), dimension=0)
+    TypeError: [concatenate] operands must have equal sizes in all dimensions but 0; got f32[2,3]
+    and f32[2,4].
+op.slice_(ARRAY, start_indices=(0, 0), limit_indices=(3, 3))
+    TypeError: [slice] starts must not exceed limits, limits must not exceed the sizes of f32[2,3],
+    and strides must be positive; got (0, 0), (3, 3) and None.
+op.slice_(ARRAY, start_indices=(0,), limit_indices=(1,))
+    ShapeError: [slice] takes a start, a limit and a stride for each of the 2 dimensions of
+    f32[2,3]; got (0,), (1,) and None.
+op.pad(ARRAY, np.int32(0), padding_config=((0, 0, 0),) * 2)
+    TypeError: [pad] takes an array and a scalar of its dtype; got f32[2,3] and i32[].
+op.pad(ARRAY, np.float32(0), padding_config=((0, 0, 0),))
+    ShapeError: [pad] padding_config must be (lo, hi, interior) for each of the 2 dimensions of
+    f32[2,3], interior not negative; got ((0, 0, 0),).
+op.pad(ARRAY, np.float32(0), padding_config=((-2, -1, 0), (0, 0, 0)))
+    ValueError: [pad] f32[2,3] with padding_config ((-2, -1, 0), (0, 0, 0)) would have shape (-1,
+    3): the padding removes more elements than there are.
+op.rev(ARRAY, dimensions=(2,))
+    ValueError: [rev] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).
+op.split(ARRAY, sizes=(1, 1), axis=1)
+    ValueError: [split] sizes must add up to the size of dimension 1 of f32[2,3]; got (1, 1).
+""",
+    globals(),
 )

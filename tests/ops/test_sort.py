@@ -9,8 +9,7 @@ from jax import lax
 
 from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.running.eager import EAGER
-from shardwise._src.transforms.linearize import linearize
-from shardwise._src.transforms.transpose import transpose
+from tests.helpers.eager import pulled_back
 from tests.helpers.errors import messages
 
 RNG = np.random.default_rng(1)
@@ -57,34 +56,23 @@ def test_complex_numbers_are_in_lexicographic_order():
 def test_equal_values_keep_their_tangents_in_order():
     x = np.array([2, 1, 2, 1], np.float32)
     ct = np.array([1, 2, 3, 4], np.float32)
-    _, linear = linearize(lambda a: sort(a, dimension=0), [EAGER.array(x)])
-    (grad,) = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    _, (grad,) = pulled_back(lambda a: sort(a, dimension=0)[0], [x], ct)
     np.testing.assert_array_equal(np.asarray(grad), jax.vjp(jnp.sort, x)[1](ct)[0])
 
 
 ARRAY = EAGER.array(X)
 test_messages = messages(
-    [
-        (
-            lambda: sort(ARRAY, EAGER.array(Y[:1]), dimension=0),
-            TypeError,
-            "[sort] operands must have equal shapes; got f32[2,3] and f32[1,3].",
-        ),
-        (
-            lambda: sort(ARRAY, dimension=2),
-            ValueError,
-            "[sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2.",
-        ),
-        (
-            lambda: sort(ARRAY, dimension=0, num_keys=2),
-            ValueError,
-            "[sort] num_keys must be from 1 to 1; got 2.",
-        ),
-        (lambda: sort(dimension=0), TypeError, "[sort] takes at least one operand; got none."),
-        (
-            lambda: top_k(ARRAY, k=4),
-            ValueError,
-            "[top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4.",
-        ),
-    ]
+    """
+sort(ARRAY, EAGER.array(Y[:1]), dimension=0)
+    TypeError: [sort] operands must have equal shapes; got f32[2,3] and f32[1,3].
+sort(ARRAY, dimension=2)
+    ValueError: [sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2.
+sort(ARRAY, dimension=0, num_keys=2)
+    ValueError: [sort] num_keys must be from 1 to 1; got 2.
+sort(dimension=0)
+    TypeError: [sort] takes at least one operand; got none.
+top_k(ARRAY, k=4)
+    ValueError: [top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4.
+""",
+    globals(),
 )

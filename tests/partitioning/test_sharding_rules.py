@@ -20,7 +20,7 @@ from shardwise.experimental.custom_partitioning import (
     CompoundFactor,
     SdyShardingRule,
 )
-from tests.helpers.errors import fails
+from tests.helpers.errors import messages
 
 
 def types_of(*shapes):
@@ -117,180 +117,92 @@ def test_rules_from_what_follows_what():
     assert both.attribute() == "#sdy.op_sharding_rule<([i, j])->([i]) {i=4, j=4}, custom>"
 
 
-@pytest.mark.parametrize(
-    ("text", "kwargs", "expected"),
-    [
-        (
-            "i",
-            {},
-            "sharding_rule 'i' must have one -> between operands and results, as in "
-            "'b i, i o -> b o'.",
-        ),
-        (
-            "i -> i -> i",
-            {},
-            "sharding_rule 'i -> i -> i' must have one -> between operands and "
-            "results, as in 'b i, i o -> b o'.",
-        ),
-        (
-            "(i -> i",
-            {},
-            "sharding_rule '(i -> i': parentheses are not balanced, or are within others.",
-        ),
-        (
-            "((i j)) -> i",
-            {},
-            "sharding_rule '((i j)) -> i': parentheses are not balanced, or are within others.",
-        ),
-        (
-            "(i) -> i",
-            {},
-            "sharding_rule '(i) -> i': parentheses must have two factors or more in them.",
-        ),
-        (
-            "i ... -> i",
-            {},
-            "sharding_rule 'i ... -> i': an ellipsis may only be the first of an array.",
-        ),
-        (
-            "1i -> i",
-            {},
-            "sharding_rule '1i -> i': '1i' is not a factor name: a letter followed by "
-            "letters, digits and underscores.",
-        ),
-        (
-            "i.j -> i",
-            {},
-            "sharding_rule 'i.j -> i': '.' is not a factor name: a letter followed by "
-            "letters, digits and underscores.",
-        ),
-        (
-            "i -> i",
-            {"j": 3},
-            "SdyShardingRule('i -> i'): the factor 'j' has a size, but is in no mapping.",
-        ),
-        (
-            "i -> i",
-            {"i": 3},
-            "SdyShardingRule('i -> i'): the factor 'i' has a size, but is a full "
-            "dimension, whose size is known.",
-        ),
-        (
-            "(i j) -> i",
-            {},
-            "SdyShardingRule('(i j) -> i'): the factor 'j' is only used within compound "
-            "factors: pass its size, j=….",
-        ),
-        (
-            "(i j) -> i",
-            {"j": "3"},
-            "SdyShardingRule('(i j) -> i'): the factor 'j' has the size '3', "
-            "which is not a positive integer.",
-        ),
-        (
-            "i -> i",
-            {"reduction_factors": "i"},
-            "SdyShardingRule('i -> i'): reduction_factors must be a "
-            "tuple of names; got 'i' of type str.",
-        ),
-        (
-            "i -> i",
-            {"reduction_factors": ("j",)},
-            "SdyShardingRule('i -> i'): 'j' of reduction_factors is in no mapping.",
-        ),
-        (
-            "i -> i",
-            {"reduction_factors": ("i", "i")},
-            "SdyShardingRule('i -> i'): 'i' is of "
-            "reduction_factors twice; a factor may be listed only once.",
-        ),
-        (
-            "i -> i",
-            {"reduction_factors": ("i",), "permutation_factors": ("i",)},
-            "SdyShardingRule('i -> i'): 'i' is of permutation_factors and of reduction_factors; a factor "
-            "may be listed only once.",
-        ),
-    ],
+test_wrong_rules = messages(
+    """
+rule_of("i")
+    ValueError: sharding_rule 'i' must have one -> between operands and results, as in 'b i, i o ->
+    b o'.
+rule_of("i -> i -> i")
+    ValueError: sharding_rule 'i -> i -> i' must have one -> between operands and results, as in 'b
+    i, i o -> b o'.
+rule_of("(i -> i")
+    ValueError: sharding_rule '(i -> i': parentheses are not balanced, or are within others.
+rule_of("((i j)) -> i")
+    ValueError: sharding_rule '((i j)) -> i': parentheses are not balanced, or are within others.
+rule_of("(i) -> i")
+    ValueError: sharding_rule '(i) -> i': parentheses must have two factors or more in them.
+rule_of("i ... -> i")
+    ValueError: sharding_rule 'i ... -> i': an ellipsis may only be the first of an array.
+rule_of("1i -> i")
+    ValueError: sharding_rule '1i -> i': '1i' is not a factor name: a letter followed by letters,
+    digits and underscores.
+rule_of("i.j -> i")
+    ValueError: sharding_rule 'i.j -> i': '.' is not a factor name: a letter followed by letters,
+    digits and underscores.
+rule_of("i -> i", j=3)
+    ValueError: SdyShardingRule('i -> i'): the factor 'j' has a size, but is in no mapping.
+rule_of("i -> i", i=3)
+    ValueError: SdyShardingRule('i -> i'): the factor 'i' has a size, but is a full dimension,
+    whose size is known.
+rule_of("(i j) -> i")
+    ValueError: SdyShardingRule('(i j) -> i'): the factor 'j' is only used within compound factors:
+    pass its size, j=….
+rule_of("(i j) -> i", j="3")
+    ValueError: SdyShardingRule('(i j) -> i'): the factor 'j' has the size '3', which is not a
+    positive integer.
+rule_of("i -> i", reduction_factors="i")
+    ValueError: SdyShardingRule('i -> i'): reduction_factors must be a tuple of names; got 'i' of
+    type str.
+rule_of("i -> i", reduction_factors=("j",))
+    ValueError: SdyShardingRule('i -> i'): 'j' of reduction_factors is in no mapping.
+rule_of("i -> i", reduction_factors=("i", "i"))
+    ValueError: SdyShardingRule('i -> i'): 'i' is of reduction_factors twice; a factor may be
+    listed only once.
+rule_of("i -> i", reduction_factors=("i",), permutation_factors=("i",))
+    ValueError: SdyShardingRule('i -> i'): 'i' is of permutation_factors and of reduction_factors;
+    a factor may be listed only once.
+""",
+    globals(),
 )
-def test_wrong_rules(text, kwargs, expected):
-    fails(ValueError, expected, rule_of, text, **kwargs)
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (
-            lambda: CompoundFactor("i"),
-            "CompoundFactor takes two factors or more; got 1 factor. Write "
-            "a single factor on its own.",
-        ),
-        (
-            lambda: CompoundFactor("i", BATCHING),
-            "CompoundFactor: '…' is not a factor name: a letter "
-            "followed by letters, digits and underscores.",
-        ),
-        (lambda: ArrayMapping(3), "ArrayMapping: a factor must be a string; got 3 of type int."),
-        (
-            lambda: ArrayMapping("i", BATCHING),
-            "ArrayMapping('i', '…'): an ellipsis may only be the first entry.",
-        ),
-    ],
+test_wrong_objects = messages(
+    """
+CompoundFactor("i")
+    ValueError: CompoundFactor takes two factors or more; got 1 factor. Write a single factor on
+    its own.
+CompoundFactor("i", BATCHING)
+    ValueError: CompoundFactor: '…' is not a factor name: a letter followed by letters, digits and
+    underscores.
+ArrayMapping(3)
+    ValueError: ArrayMapping: a factor must be a string; got 3 of type int.
+ArrayMapping("i", BATCHING)
+    ValueError: ArrayMapping('i', '…'): an ellipsis may only be the first entry.
+""",
+    globals(),
 )
-def test_wrong_objects(make, expected):
-    fails(ValueError, expected, make)
 
 
-@pytest.mark.parametrize(
-    ("text", "ins", "outs", "expected"),
-    [
-        (
-            "i -> i",
-            [(2,), (3,)],
-            [(2,)],
-            "sharding_rule 'i -> i' is for 1 operand, but there are 2.",
-        ),
-        (
-            "i -> i, j",
-            [(2,)],
-            [(2,)],
-            "sharding_rule 'i -> i, j' is for 2 results, but there is 1.",
-        ),
-        (
-            "... i -> i",
-            [()],
-            [(2,)],
-            "sharding_rule '... i -> i': operand 0 of type f32[] has 0 "
-            "dimensions, and its mapping '... i' 2 entries.",
-        ),
-        (
-            "... i, ... i -> i",
-            [(3, 2), (2,)],
-            [(2,)],
-            "sharding_rule '... i, ... i -> i': operand 1 of "
-            "type f32[2] has 0 dimensions for the ellipsis, which represents 1 elsewhere.",
-        ),
-        (
-            "... i, ... i -> i",
-            [(3, 2), (4, 2)],
-            [(2,)],
-            "sharding_rule '... i, ... i -> i': operand 1 "
-            "of type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere.",
-        ),
-        (
-            "(i j) -> i j",
-            [(7,)],
-            [(2, 3)],
-            "sharding_rule '(i j) -> i j': a dimension of 7 elements of "
-            "f32[7] is factored as (i j), but i=2 × j=3 is 6.",
-        ),
-    ],
+test_rules_that_do_not_fit = messages(
+    """
+attribute(rule_of("i -> i"), [(2,), (3,)], [(2,)])
+    ValueError: custom_partitioning function f: sharding_rule 'i -> i' is for 1 operand, but there
+    are 2.
+attribute(rule_of("i -> i, j"), [(2,)], [(2,)])
+    ValueError: custom_partitioning function f: sharding_rule 'i -> i, j' is for 2 results, but
+    there is 1.
+attribute(rule_of("... i -> i"), [()], [(2,)])
+    ValueError: custom_partitioning function f: sharding_rule '... i -> i': operand 0 of type f32[]
+    has 0 dimensions, and its mapping '... i' 2 entries.
+attribute(rule_of("... i, ... i -> i"), [(3, 2), (2,)], [(2,)])
+    ValueError: custom_partitioning function f: sharding_rule '... i, ... i -> i': operand 1 of
+    type f32[2] has 0 dimensions for the ellipsis, which represents 1 elsewhere.
+attribute(rule_of("... i, ... i -> i"), [(3, 2), (4, 2)], [(2,)])
+    ValueError: custom_partitioning function f: sharding_rule '... i, ... i -> i': operand 1 of
+    type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere.
+attribute(rule_of("(i j) -> i j"), [(7,)], [(2, 3)])
+    ValueError: custom_partitioning function f: sharding_rule '(i j) -> i j': a dimension of 7
+    elements of f32[7] is factored as (i j), but i=2 × j=3 is 6.
+""",
+    globals(),
 )
-def test_rules_that_do_not_fit(text, ins, outs, expected):
-    fails(
-        ValueError,
-        f"custom_partitioning function f: {expected}",
-        attribute,
-        rule_of(text),
-        ins,
-        outs,
-    )

@@ -20,7 +20,7 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import donated
+from tests.helpers.errors import donated, messages
 from tests.helpers.errors import message as refused
 from tests.helpers.meshes import BACK, DEVICES, MESH, SHUFFLED
 
@@ -242,42 +242,26 @@ def test_options_are_prefixes_and_mismatches_name_the_path(option):
         )
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (
-            {"donate": {"a": 1, "b": True}},
-            TypeError,
-            "device_put: donate must be True or False; got 1.",
-        ),
-        ({"may_alias": "no"}, TypeError, "device_put: may_alias must be True or False; got 'no'."),
-        (
-            {"donate": True, "may_alias": True},
-            ValueError,
-            "device_put: donate and may_alias are both True. Donated memory belongs to the result alone: "
-            "leave out may_alias.",
-        ),
-        (
-            {"device": "cpu"},
-            TypeError,
-            "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.",
-        ),
-        (
-            {"device": P("x")},
-            ValueError,
-            "device_put: a bare P('x') needs a mesh in scope. Use "
-            "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
-        ),
-        (
-            {"device": ROWS},
-            ValueError,
-            "device_put: x['a']: P('x') over Mesh('x': 4, 'y': 2) has 1 "
-            "entry, but the array has only 0 dimensions. Remove entries from the end of the spec.",
-        ),
-    ],
+test_other_mistakes = messages(
+    """
+sw.device_put(TREE, donate={"a": 1, "b": True})
+    TypeError: device_put: donate must be True or False; got 1.
+sw.device_put(TREE, may_alias="no")
+    TypeError: device_put: may_alias must be True or False; got 'no'.
+sw.device_put(TREE, donate=True, may_alias=True)
+    ValueError: device_put: donate and may_alias are both True. Donated memory belongs to the
+    result alone: leave out may_alias.
+sw.device_put(TREE, device="cpu")
+    TypeError: device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of type str.
+sw.device_put(TREE, device=P("x"))
+    ValueError: device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')),
+    or enter `with shardwise.set_mesh(mesh):`.
+sw.device_put(TREE, device=ROWS)
+    ValueError: device_put: x['a']: P('x') over Mesh('x': 4, 'y': 2) has 1 entry, but the array has
+    only 0 dimensions. Remove entries from the end of the spec.
+""",
+    globals(),
 )
-def test_other_mistakes(options, error, message):
-    assert refused(error, lambda: sw.device_put(TREE, **options)) == message
 
 
 NO_ARRAYS = {

@@ -22,6 +22,7 @@ from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceShardi
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, jax_sharding, ours, sharding
 from tests.helpers.errors import message as error_of
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -76,100 +77,52 @@ def test_text_of_layouts_is_that_of_the_runtime(order):
     assert layout_from_text(str(x._pjrt_layout)) is Layout(order)
 
 
-WRONG = {
-    "order": (
-        lambda: Layout((1, 1)),
-        ValueError,
-        "Layout: major_to_minor=(1, 1) must name each of the dimensions 0 to 1 once.",
-    ),
-    "tiling": (
-        lambda: Layout((0,), [(0,)]),
-        ValueError,
-        "Layout: tiling=((0,),) must be of positive sizes.",
-    ),
-    "no sharding": (
-        lambda: Format(COLUMNS),
-        ValueError,
-        "Format: Layout(major_to_minor=(1, 0)) needs a sharding, got None: it specifies how each "
-        "shard is laid out in memory. Pass a NamedSharding or a SingleDeviceSharding.",
-    ),
-    "no layout": (
-        lambda: Format((1, 0), ONE),
-        TypeError,
-        "Format: layout must be a Layout, Layout.AUTO or None; got (1, 0) of type tuple.",
-    ),
-    "no sharding either": (
-        lambda: Format(COLUMNS, "x"),
-        TypeError,
-        "Format: sharding must be a Sharding or None; got 'x' of type str.",
-    ),
-    "assigned": (
-        lambda: setattr(COLUMNS, "tiling", None),
-        AttributeError,
-        "cannot assign to 'tiling': a Layout is immutable; make a new one.",
-    ),
-    "rank": (
-        lambda: columns(np.ones(3)),
-        ValueError,
-        "device_put: x: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the array has 1.",
-    ),
-    "rank in a tree": (
-        lambda: sw.device_put({"a": X, "b": X[0]}, Format(COLUMNS, ONE)),
-        ValueError,
-        "device_put: x['b']: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the array has "
-        "1.",
-    ),
-    "bare": (
-        lambda: sw.device_put(X, COLUMNS),
-        TypeError,
-        "device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine it "
-        "with a sharding: Format(Layout(major_to_minor=(1, 0)), sharding).",
-    ),
-    "bare auto": (
-        lambda: sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X),
-        TypeError,
-        "jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a "
-        "sharding: Format(Layout.AUTO, sharding).",
-    ),
-    "auto": (
-        lambda: sw.device_put(X, Format(Layout.AUTO, ONE)),
-        ValueError,
-        "device_put: Layout.AUTO lets the compiler choose the layout for a program, and there is "
-        "no program here. Compile a program with it, and use its input_formats.",
-    ),
-    "auto made": (
-        lambda: sw.make_array_from_callback((8, 4), Format(Layout.AUTO, ONE), lambda i: X[i]),
-        ValueError,
-        "make_array_from_callback: Layout.AUTO lets the compiler choose the layout for a "
-        "program, and there is no program here. Compile a program with it, and use its "
-        "input_formats.",
-    ),
-    "result": (
-        lambda: sw.jit(lambda a: a[0], out_shardings=Format(COLUMNS, ONE))(X),
-        ValueError,
-        "jit of <lambda>: out_shardings: result of type f32[4]: Layout(major_to_minor=(1, 0)) is "
-        "for 2 dimensions, but the array has 1.",
-    ),
-    "keys": (
-        lambda: sw.device_put(sw.random.split(sw.random.key(0)), Format(Layout((0,)), ONE)),
-        TypeError,
-        "device_put: x: Layout(major_to_minor=(0,)) is for arrays of numbers, not of dtype "
-        "key<fry>.",
-    ),
-    "argument": (
-        lambda: sw.jit(lambda a: a, in_shardings=Format(COLUMNS, ONE))(sw.device_put(X, ONE)),
-        ValueError,
-        "jit of <lambda>: a of type f32[8,4] is in the default layout, but in_shardings requires "
-        "the layout Layout(major_to_minor=(1, 0)). Use `device_put` with a Format to change it, or "
-        "None in in_shardings to accept it unchanged.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_errors(case):
-    make, kind, message = WRONG[case]
-    assert error_of(kind, make) == message
+test_errors = messages(
+    """
+Layout((1, 1))
+    ValueError: Layout: major_to_minor=(1, 1) must name each of the dimensions 0 to 1 once.
+Layout((0,), [(0,)])
+    ValueError: Layout: tiling=((0,),) must be of positive sizes.
+Format(COLUMNS)
+    ValueError: Format: Layout(major_to_minor=(1, 0)) needs a sharding, got None: it specifies how
+    each shard is laid out in memory. Pass a NamedSharding or a SingleDeviceSharding.
+Format((1, 0), ONE)
+    TypeError: Format: layout must be a Layout, Layout.AUTO or None; got (1, 0) of type tuple.
+Format(COLUMNS, "x")
+    TypeError: Format: sharding must be a Sharding or None; got 'x' of type str.
+setattr(COLUMNS, "tiling", None)
+    AttributeError: cannot assign to 'tiling': a Layout is immutable; make a new one.
+columns(np.ones(3))
+    ValueError: device_put: x: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the array has
+    1.
+sw.device_put({"a": X, "b": X[0]}, Format(COLUMNS, ONE))
+    ValueError: device_put: x['b']: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the
+    array has 1.
+sw.device_put(X, COLUMNS)
+    TypeError: device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine
+    it with a sharding: Format(Layout(major_to_minor=(1, 0)), sharding).
+sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X)
+    TypeError: jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a
+    sharding: Format(Layout.AUTO, sharding).
+sw.device_put(X, Format(Layout.AUTO, ONE))
+    ValueError: device_put: Layout.AUTO lets the compiler choose the layout for a program, and
+    there is no program here. Compile a program with it, and use its input_formats.
+sw.make_array_from_callback((8, 4), Format(Layout.AUTO, ONE), lambda i: X[i])
+    ValueError: make_array_from_callback: Layout.AUTO lets the compiler choose the layout for a
+    program, and there is no program here. Compile a program with it, and use its input_formats.
+sw.jit(lambda a: a[0], out_shardings=Format(COLUMNS, ONE))(X)
+    ValueError: jit of <lambda>: out_shardings: result of type f32[4]: Layout(major_to_minor=(1,
+    0)) is for 2 dimensions, but the array has 1.
+sw.device_put(sw.random.split(sw.random.key(0)), Format(Layout((0,)), ONE))
+    TypeError: device_put: x: Layout(major_to_minor=(0,)) is for arrays of numbers, not of dtype
+    key<fry>.
+sw.jit(lambda a: a, in_shardings=Format(COLUMNS, ONE))(sw.device_put(X, ONE))
+    ValueError: jit of <lambda>: a of type f32[8,4] is in the default layout, but in_shardings
+    requires the layout Layout(major_to_minor=(1, 0)). Use `device_put` with a Format to change it,
+    or None in in_shardings to accept it unchanged.
+""",
+    globals(),
+)
 
 
 # ------------------------------------------------------------------------------------- arrays

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from shardwise._src.runtime.processes import Coordinator
+from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
 
 pytestmark = pytest.mark.processes
@@ -29,12 +30,6 @@ def plain(lines):
     text = "\n".join(lines)
     text = re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", text)
     return re.sub(r"at \S+:\d+:", "at ADDRESS:", text)
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def check(done, heads):

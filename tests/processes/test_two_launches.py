@@ -1,10 +1,10 @@
 """Launches at the same time on one machine, and addresses that are in use."""
 
 import re
-import socket
 
 import pytest
 
+from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch
 
 pytestmark = pytest.mark.processes
@@ -19,12 +19,6 @@ while len(sys.argv) > 2 and not Path(sys.argv[2]).exists():
     time.sleep(0.02)
 print(int((x + 1).sum()))
 """
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def test_two_launches_do_not_disturb_each_other_and_a_third_has_no_port(tmp_path):

@@ -13,9 +13,10 @@ import shardwise as sw
 import shardwise.numpy as np_
 from shardwise import lax
 from shardwise.ad_checkpoint import saved_residuals
+from tests.helpers.comparing import close
 from tests.helpers.errors import message as refused
 from tests.helpers.everyday import everyday
-from tests.helpers.refs import X, both, here, same
+from tests.helpers.refs import X, both, here
 
 # -- checkpoint --
 
@@ -55,7 +56,7 @@ def test_checkpoint(transform, policy, request):
     saves = policy and getattr(sw.checkpoint_policies, policy)
     x = X / 5 if "vmap" in request.node.name else X[0] / 5
     got = transform(rematted(sw, np_, lambda g: sw.checkpoint(g, policy=saves)))(x)
-    same(got, transform(rematted(sw, np_, lambda g: g))(x))
+    close(got, transform(rematted(sw, np_, lambda g: g))(x), 2e-5, 0)
 
 
 def test_checkpoint_saves_less():
@@ -255,7 +256,8 @@ def without_refs(x):
 def test_transforms(transform, request):
     mapped = "vmap" in request.node.name
     x = np.stack([X[0], X[1] / 3]) if mapped else X[0]
-    same(transform(sw, uses_refs(sw, np_))(x / 2), transform(jax, without_refs)(x / 2))
+    wanted = transform(jax, without_refs)(x / 2)
+    close(transform(sw, uses_refs(sw, np_))(x / 2), wanted, 2e-5, 0)
 
 
 def test_outer_ref_in_grad():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from tests.helpers.errors import message
-from tests.helpers.patience import seconds
+from tests.helpers.processes import python
 
 X = np.arange(3, dtype=np.float32)
 MESH = sw.sharding.Mesh(np.array(sw.devices()[:2]), ("i",))
@@ -221,9 +218,7 @@ def test_arrays_in_cycles_are_logged():
         "sw.config.update('jax_array_garbage_collection_guard', 'log')\n"
         "make(); gc.collect()\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60)
-    )
+    run = python(code)
     assert run.returncode == 0
     assert run.stderr.count("was deleted by the Python garbage collector") == 1
 
@@ -235,11 +230,7 @@ def test_guards_from_the_environment():
         "try: sw.jit(lambda x: x)(np.ones(3))\n"
         "except sw.errors.JaxRuntimeError as error: print(error)\n"
     )
-
-    env = {**os.environ, "JAX_TRANSFER_GUARD": "disallow"}
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60), env=env
-    )
+    run = python(code, JAX_TRANSFER_GUARD="disallow")
     assert "Disallowed host-to-device transfer" in run.stdout, run.stderr
 
 

@@ -3,15 +3,12 @@
 Each runs in a separate process: XLA terminates a process that is stuck.
 """
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 from tests.helpers.everyday import everyday
-from tests.helpers.patience import seconds
+from tests.helpers.processes import python
 
 PREAMBLE = """
 import numpy as np
@@ -47,10 +44,6 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", everyday(PROGRAMS, 1))
 def test_launches_that_nobody_waits_for(name):
-    flags = "--xla_force_host_platform_device_count=8"
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=seconds(60),
-        env={**os.environ, "XLA_FLAGS": flags}, check=False,
-    )  # fmt: skip
+    done = python(source, XLA_FLAGS="--xla_force_host_platform_device_count=8")
     assert done.returncode == 0, done.stderr

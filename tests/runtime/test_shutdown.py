@@ -17,7 +17,7 @@ from shardwise._src.distributed import stacks
 from shardwise._src.runtime import shutdown
 from tests.helpers.everyday import everyday
 from tests.helpers.patience import seconds
-from tests.helpers.processes import run_processes
+from tests.helpers.processes import python, run_processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = """
@@ -46,15 +46,8 @@ launched = time.process_time()
 
 
 def run(program, devices=1):
-    env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    return subprocess.run(
-        [sys.executable, "-c", START + program],
-        capture_output=True,
-        text=True,
-        timeout=seconds(60),
-        cwd=ROOT,
-        env=env,
-    )
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return python(START + program, XLA_FLAGS=flags)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from shardwise.experimental.array_serialization import serialization
 from shardwise.experimental.array_serialization import tensorstore_impl as impl
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails, message
 from tests.helpers.processes import run_processes
 
 pytest.importorskip("tensorstore")
@@ -144,9 +145,9 @@ def test_specifications_of_the_user_are_merged(tmp_path):
     trees.save([x, x], tmp_path / "t", ts_specs=[{"driver": "zarr3", "metadata": meta}, None])
     assert np.array_equal(trees.load(tmp_path / "t", whole())[0], x)
     meta["chunk_grid"]["configuration"]["chunk_shape"] = [3, 2]
-    with pytest.raises(ValueError) as error:
-        trees.save([x], tmp_path / "t", ts_specs={"driver": "zarr3", "metadata": meta})
-    assert str(error.value) == (
+    assert message(
+        ValueError, trees.save, [x], tmp_path / "t", ts_specs={"driver": "zarr3", "metadata": meta}
+    ) == (
         "array_serialization: chunks of shape (3, 2) do not divide the shards of the array, which "
         "are of shape (2, 4)."
     )
@@ -174,39 +175,32 @@ def test_remote_addresses():
     assert serialization.get_tensorstore_spec("s3://b/run/3") == {
         "driver": "zarr", "kvstore": {"driver": "s3", "bucket": "b", "path": "run/3"}
     }  # fmt: skip
-    with pytest.raises(ValueError) as error:
-        impl.get_tensorstore_spec("gs://bucket/3")
-    assert str(error.value) == (
+    assert message(ValueError, impl.get_tensorstore_spec, "gs://bucket/3") == (
         "get_tensorstore_spec: ckpt_path must name a bucket and a path within it, as in "
         "gs://bucket/folder/name; got 'gs://bucket/3'."
     )
 
 
 def test_mistakes(tmp_path):
-    def says(kind, text, call, *args, **more):
-        with pytest.raises(kind) as error:
-            call(*args, **more)
-        assert str(error.value) == text
-
-    says(ValueError, "save: data['a'][0] must be an array or None; got 'text' of type str.",
+    fails(ValueError, "save: data['a'][0] must be an array or None; got 'text' of type str.",
          trees.save, {"a": ["text"]}, tmp_path / "t")  # fmt: skip
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "thesis.tex").touch()
-    says(RuntimeError, f"save: {folder} has thesis.tex, which is not part of a checkpoint, so it "
+    fails(RuntimeError, f"save: {folder} has thesis.tex, which is not part of a checkpoint, so it "
          "is not overwritten. Remove it, or choose another folder.",
          trees.save, np.ones(2), folder)  # fmt: skip
-    says(ValueError, f"save: {folder} has files, and overwrite is False. Pass "
+    fails(ValueError, f"save: {folder} has files, and overwrite is False. Pass "
          "overwrite=True, or choose another folder.",
          trees.save, np.ones(2), folder, overwrite=False)  # fmt: skip
     assert (folder / "thesis.tex").exists()
-    says(TypeError, "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct "
+    fails(TypeError, "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct "
          "with a sharding, to place the array on devices; got None of type NoneType.",
          asyncio.run, serialization.async_deserialize(None, {}))  # fmt: skip
     keys = sw.random.split(sw.random.key(0), 2)
     with pytest.raises(TypeError, match=r"Write `shardwise.random.key_data\(keys\)`\.$"):
         asyncio.run(serialization.async_serialize(keys, {}))
-    says(ValueError, "get_tensorstore_spec: ckpt_path must be absolute; got 'a/b'.",
+    fails(ValueError, "get_tensorstore_spec: ckpt_path must be absolute; got 'a/b'.",
          impl.get_tensorstore_spec, "a/b")  # fmt: skip
     with pytest.raises(NotImplementedError, match=r"^save: directory is 'gs://b/c'\. "):
         trees.save(np.ones(2), "gs://b/c")

@@ -1,7 +1,6 @@
 """Checkpoints written by exit handlers, when Python no longer starts threads."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 pytest.importorskip("tensorstore")
 
 from shardwise import checkpoints
+from tests.helpers.processes import python
 
 PROGRAM = """
 import asyncio, atexit, sys, threading
@@ -42,9 +42,7 @@ def end():
 
 
 def test_exit_handlers_save_and_restore(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
+    done = python(PROGRAM, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     within = ["3"] * (sys.version_info[:2] != (3, 12))
     assert done.stdout.splitlines() == within + ["[0, 1, 2]"] * 2 + ["['n', 'w']"]
@@ -63,9 +61,7 @@ atexit.register(lambda: checkpoints.save_async(
 
 
 def test_an_exit_handler_that_does_not_wait(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LAST, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
+    done = python(LAST, tmp_path)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
     assert checkpoints.restore(tmp_path / "last")["19"][0, 0] == 19
     assert sorted(os.listdir(tmp_path)) == ["first", "last"]

@@ -17,6 +17,7 @@ from shardwise._src.saving import chunk_files
 from shardwise.errors import CheckpointError
 from shardwise.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
 
 ts = pytest.importorskip("tensorstore")
@@ -30,12 +31,6 @@ def on(*spec, sizes=(4, 2)):
 
 def whole():
     return SingleDeviceSharding(sw.devices()[1])
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def numbers(shape, dtype):
@@ -205,7 +200,7 @@ def test_shardings_are_a_prefix(tmp_path):
     checkpoints.save(tmp_path / "k", keys)
     back = checkpoints.restore(tmp_path / "k", on("x"))
     assert back.sharding == on("x") and (back == keys).all()
-    says(ValueError, "restore: shardings must be a pytree prefix of the values that it describes, "
+    fails(ValueError, "restore: shardings must be a pytree prefix of the values that it describes, "
          "with one entry for each value or for a whole subtree: tree is a list of 1 in "
          "shardings and a dict of 3 in the value.",
          checkpoints.restore, tmp_path / "t", [on("x")])  # fmt: skip
@@ -222,9 +217,9 @@ def test_values_that_do_not_fit(tmp_path):
         "tree['n'] was saved as i64, and has values that i32 cannot represent. Restore it in "
         "its own dtype, given by `like`; 64-bit arrays on devices need the flag enable_x64."
     )
-    says(CheckpointError, f"restore: {why}", checkpoints.restore, tmp_path / "t", whole())
+    fails(CheckpointError, f"restore: {why}", checkpoints.restore, tmp_path / "t", whole())
     like = {"n": np.ones(2), "z": np.ones(2, np.float32)}
-    says(CheckpointError, "restore: tree['z'] was saved as c64, and has values that f32 cannot "
+    fails(CheckpointError, "restore: tree['z'] was saved as c64, and has values that f32 cannot "
          "represent. Restore it in its own dtype, given by `like`; 64-bit arrays on devices need "
          "the flag enable_x64.", checkpoints.restore, tmp_path / "t", like=like)  # fmt: skip
 
@@ -237,62 +232,62 @@ def test_what_does_not_fit_like(tmp_path):
         like = {"a": np.ones((2, 3)), "b": 1, "k": sw.random.key(0), **more}
         return checkpoints.restore(at, like={k: v for k, v in like.items() if v is not ...})
 
-    says(CheckpointError, "restore: like['a'] has shape (3, 2), but f64[2,3] was saved there.",
+    fails(CheckpointError, "restore: like['a'] has shape (3, 2), but f64[2,3] was saved there.",
          with_like, a=np.ones((3, 2)))  # fmt: skip
-    says(CheckpointError, "restore: `like` does not have the structure of the saved pytree: only "
+    fails(CheckpointError, "restore: `like` does not have the structure of the saved pytree: only "
          "the checkpoint has like['b'] and only `like` has like['c']. `describe(path)` shows what "
          "the checkpoint contains.", with_like, b=..., c=2)  # fmt: skip
-    says(CheckpointError, "restore: like['a'] is None of type NoneType, but an array, f64[2,3] was "
+    fails(CheckpointError, "restore: like['a'] is None of type NoneType, but an array, f64[2,3] was "
          "saved there.", with_like, a=None)  # fmt: skip
-    says(CheckpointError, "restore: like['b'] is array([1., 1.]) of type ndarray, but 1 was saved "
+    fails(CheckpointError, "restore: like['b'] is array([1., 1.]) of type ndarray, but 1 was saved "
          "there.", with_like, b=np.ones(2))  # fmt: skip
-    says(CheckpointError, "restore: like['k'] has dtype key<rbg>, but keys[] was saved there, with "
+    fails(CheckpointError, "restore: like['k'] has dtype key<rbg>, but keys[] was saved there, with "
          "generator 'threefry2x32'. Keys are not numbers, and keys of different generators are not "
          "interchangeable.", with_like, k=sw.random.key(0, impl="rbg"))  # fmt: skip
-    says(CheckpointError, "restore: like['b'] is None of type NoneType, but 1 was saved there.",
+    fails(CheckpointError, "restore: like['b'] is None of type NoneType, but 1 was saved there.",
          with_like, b=None)  # fmt: skip
 
 
 def test_what_cannot_be_saved(tmp_path):
     at = tmp_path / "t"
-    says(TypeError, "save: tree['f'][0] is <built-in function len> of type "
+    fails(TypeError, "save: tree['f'][0] is <built-in function len> of type "
          "builtin_function_or_method. A checkpoint can contain arrays, numbers, strings, bytes and "
          "None, in pytree containers.", checkpoints.save, at, {"f": [len]})  # fmt: skip
-    says(TypeError, "save: tree is an array of dtype <U2. A checkpoint can contain only numbers "
+    fails(TypeError, "save: tree is an array of dtype <U2. A checkpoint can contain only numbers "
          "and bools.",
          checkpoints.save, at, np.array(["ab"]))  # fmt: skip
-    says(TypeError, "save: tree['m'] is a masked array, whose mask would be lost. Save its `data` "
+    fails(TypeError, "save: tree['m'] is a masked array, whose mask would be lost. Save its `data` "
          "and its `mask`.", checkpoints.save, at, {"m": np.ma.masked_equal([1, 2], 1)})  # fmt: skip
-    says(TypeError, "save: tree is an array of dtype complex256, which differs between machines. A "
+    fails(TypeError, "save: tree is an array of dtype complex256, which differs between machines. A "
          "checkpoint can contain real numbers of up to 64 bits and complex numbers of up to 128 "
          "bits.",
          checkpoints.save, at, np.ones(2, "complex256"))  # fmt: skip
-    says(TypeError, "save: path must be a string or a path; got 3 of type int.",
+    fails(TypeError, "save: path must be a string or a path; got 3 of type int.",
          checkpoints.save, 3, 1)  # fmt: skip
-    says(TypeError, "save: tree is a dict with the key (1, 2) of type tuple. Keys in a checkpoint "
+    fails(TypeError, "save: tree is a dict with the key (1, 2) of type tuple. Keys in a checkpoint "
          "must be strings, numbers, bools or None.", checkpoints.save, at, {(1, 2): 3})  # fmt: skip
-    says(TypeError, "save: tree is ShapeDtypeStruct(shape=(2,), dtype=float32) of type "
+    fails(TypeError, "save: tree is ShapeDtypeStruct(shape=(2,), dtype=float32) of type "
          "ShapeDtypeStruct, which has no values.",
          checkpoints.save, at, sw.ShapeDtypeStruct((2,), "float32"))  # fmt: skip
-    says(TypeError, "save: metadata must be JSON-serializable; got {1, 2} of type set: Object of "
+    fails(TypeError, "save: metadata must be JSON-serializable; got {1, 2} of type set: Object of "
          "type set is not JSON serializable.",
          checkpoints.save, at, 1, metadata={1, 2})  # fmt: skip
-    says(ValueError, "save: path is 'nowhere://a', which is not an address of an object store that "
+    fails(ValueError, "save: path is 'nowhere://a', which is not an address of an object store that "
          "TensorStore knows, such as gs://bucket/folder, s3://bucket/folder or memory://folder: "
          'Parsing spec from url: "nowhere://a/": unsupported URL scheme "nowhere" in '
          '"nowhere://a/"',
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
-    says(ValueError, "save: path is '/', which is the root folder. Choose another folder.",
+    fails(ValueError, "save: path is '/', which is the root folder. Choose another folder.",
          checkpoints.save, "/", 1)  # fmt: skip
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for how in ({}, {"overwrite": True}):
-        says(CheckpointError, f"save: {pipe} is a device or socket. Choose a folder for the "
+        fails(CheckpointError, f"save: {pipe} is a device or socket. Choose a folder for the "
              "checkpoint.", checkpoints.save, pipe, 1, **how)  # fmt: skip
-    says(ValueError, f"save_safetensors: {pipe} is a device or socket. Choose a file.",
+    fails(ValueError, f"save_safetensors: {pipe} is a device or socket. Choose a file.",
          checkpoints.save_safetensors, pipe, {"x": np.ones(1)})  # fmt: skip
     pipe.unlink()
-    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Choose another "
+    fails(ValueError, "save: path is 'a\\x00b', which contains a null character. Choose another "
          "folder.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)
@@ -304,10 +299,10 @@ def test_arrays_that_are_gone_are_named(tmp_path, save):
     gone, given = sw.numpy.ones(3), sw.device_put(np.ones(8, np.float32), on("x"))
     gone.delete()
     sw.jit(lambda x: x + 1, donate_argnums=0)(given)
-    says(RuntimeError, f"{save.__name__}: tree['params']['w'] has no values: array of type f32[3] "
+    fails(RuntimeError, f"{save.__name__}: tree['params']['w'] has no values: array of type f32[3] "
          "has been deleted: `delete()` was called on it. To use it longer, make a copy beforehand: "
          "`x.copy()`.", save, tmp_path / "t", {"params": {"w": gone}})  # fmt: skip
-    says(RuntimeError, f"{save.__name__}: tree[0] has no values: array of type f32[8@x] was "
+    fails(RuntimeError, f"{save.__name__}: tree[0] has no values: array of type f32[8@x] was "
          "donated to <lambda>. Use what <lambda> returned; to keep the array as well, pass a copy "
          "of it, `x.copy()`, or leave it out of `donate_argnums` and `donate_argnames`.",
          save, tmp_path / "t", [given])  # fmt: skip
@@ -322,22 +317,22 @@ def test_trees_without_end_or_order(tmp_path):
     tree = {"w": 1}
     tree["self"] = [tree]
     end = "the pytree contains itself. Leave that entry out."
-    says(ValueError, f"save: tree['self'][0] is tree itself: {end}", checkpoints.save, at, tree)
+    fails(ValueError, f"save: tree['self'][0] is tree itself: {end}", checkpoints.save, at, tree)
     rows = []
     rows.append(rows)
-    says(ValueError, f"save: tree['p'][0] is tree['p'] itself: {end}",
+    fails(ValueError, f"save: tree['p'][0] is tree['p'] itself: {end}",
          checkpoints.save, at, {"p": rows})  # fmt: skip
     twice = [1]  # the same object in two places is not a cycle
     checkpoints.save(at, {"a": twice, "b": [twice, twice]})
     assert checkpoints.restore(at) == {"a": [1], "b": [[1], [1]]}
-    says(ValueError, f"restore: like['self'][0] is like itself: {end}",
+    fails(ValueError, f"restore: like['self'][0] is like itself: {end}",
          checkpoints.restore, at, like=tree)  # fmt: skip
     deep = 1
     for _ in range(100):
         deep = [deep]
     checkpoints.save(at, deep, overwrite=True)
     assert checkpoints.restore(at) == deep
-    says(ValueError, f"save: tree{'[0]' * 18}[0... is nested in 100 containers, the most that a "
+    fails(ValueError, f"save: tree{'[0]' * 18}[0... is nested in 100 containers, the most that a "
          "checkpoint supports. Save the pytree as a list of its parts.",
          checkpoints.save, at, [deep])  # fmt: skip
 
@@ -350,11 +345,11 @@ def test_keys_without_order(tmp_path):
         )
 
     at = tmp_path / "t"
-    says(TypeError, message("1 of type int and 'a' of type str"),
+    fails(TypeError, message("1 of type int and 'a' of type str"),
          checkpoints.save, at, {"p": {1: 2, "a": 3}})  # fmt: skip
-    says(TypeError, message("'a' of type str and None of type NoneType"),
+    fails(TypeError, message("'a' of type str and None of type NoneType"),
          checkpoints.save, at, {"p": defaultdict(int, {"a": 2, None: 3})})  # fmt: skip
-    says(TypeError, "save: tree is a dict with the key 1j of type complex. Keys in a checkpoint "
+    fails(TypeError, "save: tree is a dict with the key 1j of type complex. Keys in a checkpoint "
          "must be strings, numbers, bools or "
          "None.", checkpoints.save, at, {1j: 3, 2: 4})  # fmt: skip
     ordered = OrderedDict([(1, 2), ("a", 3)])  # has its own order
@@ -368,19 +363,19 @@ def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     checkpoints.save(os.fsencode(at), {"x": np.ones(3)})
     checkpoints.save(f"file://{at}", {"y": np.zeros(2)}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["y"] and [p.name for p in at.parent.iterdir()] == ["b"]
-    says(CheckpointError, f"save: {at} already contains a checkpoint, and overwrite is False. Pass "
+    fails(CheckpointError, f"save: {at} already contains a checkpoint, and overwrite is False. Pass "
          "overwrite=True to replace it, or choose another folder.",
          checkpoints.save, at, 1)  # fmt: skip
-    says(CheckpointError, f"save: {at.parent} has b, but no checkpoint.json: it is not a "
+    fails(CheckpointError, f"save: {at.parent} has b, but no checkpoint.json: it is not a "
          "checkpoint, so it is not overwritten. Remove it, or choose another folder.",
          checkpoints.save, at.parent, 1)  # fmt: skip
     (tmp_path / "file").touch()
-    says(CheckpointError, f"save: {tmp_path}/file is a file. Choose a folder for the checkpoint.",
+    fails(CheckpointError, f"save: {tmp_path}/file is a file. Choose a folder for the checkpoint.",
          checkpoints.save, tmp_path / "file", 1)  # fmt: skip
-    says(CheckpointError, f"describe: {tmp_path}/file is a file, but a checkpoint is a folder. To "
+    fails(CheckpointError, f"describe: {tmp_path}/file is a file, but a checkpoint is a folder. To "
          "read a safetensors file, use load_safetensors.",
          checkpoints.describe, tmp_path / "file")  # fmt: skip
-    says(FileNotFoundError, f"restore: there is no checkpoint at {tmp_path}/none.",
+    fails(FileNotFoundError, f"restore: there is no checkpoint at {tmp_path}/none.",
          checkpoints.restore, tmp_path / "none")  # fmt: skip
 
 
@@ -393,7 +388,7 @@ def test_other_stores(tmp_path):
     assert np.array_equal(back["w"], w) and back["n"] == 3
     checkpoints.save(at + "/", {"v": w}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["v"]
-    says(FileNotFoundError, "restore: there is no checkpoint at memory://run/step_2.",
+    fails(FileNotFoundError, "restore: there is no checkpoint at memory://run/step_2.",
          checkpoints.restore, "memory://run/step_2")  # fmt: skip
 
 
@@ -497,21 +492,21 @@ def test_numbers_of_python_that_cannot_hold_what_was_saved(tmp_path):
     checkpoints.save(at, {"x": np.float32(2.5), "n": np.int32(3), "z": np.complex64(1j)})
     back = checkpoints.restore(at, like={"x": 0.0, "n": 1.0, "z": 0j})
     assert back == {"x": 2.5, "n": 3.0, "z": 1j}
-    says(CheckpointError, "restore: like['x'] is 0 of type int, but 2.5 was saved there.",
+    fails(CheckpointError, "restore: like['x'] is 0 of type int, but 2.5 was saved there.",
          checkpoints.restore, at, like={"x": 0, "n": 0, "z": 0j})  # fmt: skip
-    says(CheckpointError, "restore: like['z'] is 0.0 of type float, but 1j was saved there.",
+    fails(CheckpointError, "restore: like['z'] is 0.0 of type float, but 1j was saved there.",
          checkpoints.restore, at, like={"x": 0.0, "n": 0, "z": 0.0})  # fmt: skip
 
 
 def test_shardings_that_do_not_fit(tmp_path):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones((8, 2), np.float32), "s": np.float32(1)})
-    says(ValueError, "restore: tree['s'] is f32[]: P('x') over Mesh('x': 4, 'y': 2, axis_types="
+    fails(ValueError, "restore: tree['s'] is f32[]: P('x') over Mesh('x': 4, 'y': 2, axis_types="
          "(Explicit, Explicit)) has 1 entry, but the array has only 0 dimensions. Remove entries "
          "from the end of the spec.", checkpoints.restore, at, on("x"))  # fmt: skip
     nowhere = NamedSharding(AbstractMesh((4,), ("z",)), P("z"))
     like = {"w": sw.ShapeDtypeStruct((8, 2), np.float32, sharding=nowhere), "s": 0.0}
-    says(ValueError, "restore: tree['w'] is f32[8,2]: NamedSharding(mesh=AbstractMesh('z': 4, "
+    fails(ValueError, "restore: tree['w'] is f32[8,2]: NamedSharding(mesh=AbstractMesh('z': 4, "
          "axis_types=(Explicit,)), spec=P('z')) is over a mesh without devices, and the value is "
          "not on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a "
          "Mesh.", checkpoints.restore, at, like=like)  # fmt: skip

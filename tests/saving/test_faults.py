@@ -3,9 +3,7 @@
 import json
 import os
 import resource
-import subprocess
 import sys
-import textwrap
 import threading
 from contextlib import contextmanager
 
@@ -17,17 +15,12 @@ from shardwise import checkpoints
 from shardwise._src.saving import committing, restoring
 from shardwise._src.saving.storage import Place
 from shardwise.errors import CheckpointError
+from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
-from tests.helpers.patience import seconds
+from tests.helpers.processes import python
 
 pytest.importorskip("tensorstore")
 crc32c = pytest.importorskip("crc32c")
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def values():
@@ -101,10 +94,7 @@ print("survived", len(seen))
 @pytest.mark.parametrize("seed", everyday(range(50), 1))
 def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
     """50 groups of 4 kills."""
-    run = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path / "ckpt"), str(seed), "4"],
-        capture_output=True, text=True, timeout=seconds(60),
-    )  # fmt: skip
+    run = python(KILLS, tmp_path / "ckpt", seed, 4)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("survived")
     # Files left by a dead writer do not hinder the next one.
@@ -224,7 +214,7 @@ def test_damaged_files_are_named(tmp_path, why, change):
     checkpoints.save(at, values())
     damage(at, "w/c/0/0", change)
     for sharding in (None, sw.sharding.SingleDeviceSharding(sw.devices()[1])):
-        says(CheckpointError, f"restore: {at} is damaged: the file w/c/0/0 of tree['w'] {why}. "
+        fails(CheckpointError, f"restore: {at} is damaged: the file w/c/0/0 of tree['w'] {why}. "
              "Restore another checkpoint.", checkpoints.restore, at, sharding)  # fmt: skip
 
 
@@ -262,18 +252,18 @@ def test_manifests_of_others(tmp_path):
     damaged = (f"restore: {at}/checkpoint.json is damaged: its checksum does not match. Restore "
                "another checkpoint.")  # fmt: skip
     for new in ("", "[]", text[:-3], text.replace('"value": 3', '"value": 4')):
-        says(CheckpointError, damaged, restored, new)
+        fails(CheckpointError, damaged, restored, new)
     about = json.loads(text)
     newer = json.dumps({**about, "version": 2})
-    says(CheckpointError, f"restore: {at} is a checkpoint of version 2, but this release "
+    fails(CheckpointError, f"restore: {at} is a checkpoint of version 2, but this release "
          f"(shardwise {sw.__version__}) reads version 1. Read it with a newer release.",
          restored, newer)  # fmt: skip
     other = json.dumps({**about, "format": "theirs"})
-    says(CheckpointError, f"restore: {at}/checkpoint.json has format 'theirs', not "
+    fails(CheckpointError, f"restore: {at}/checkpoint.json has format 'theirs', not "
          "'shardwise.checkpoint'. Another program wrote it: read it with that program.",
          restored, other)  # fmt: skip
     (at / "checkpoint.json").unlink()
-    says(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is not a "
+    fails(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is not a "
          "checkpoint, or its writer was stopped before it finished.",
          checkpoints.restore, at)  # fmt: skip
 
@@ -288,7 +278,7 @@ def test_a_folder_within_is_not_left(tmp_path):
     about["content"]["arrays"][0]["folder"] = "../other/w"
     about["sha256"] = manifest._digest(about["content"])
     (at / "checkpoint.json").write_text(json.dumps(about))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: '../other/w' is "
+    fails(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: '../other/w' is "
          "not a folder in the checkpoint.", checkpoints.restore, at)  # fmt: skip
 
 
@@ -364,10 +354,8 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
     {call}
     print("the end")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "the end\n"
+    done = python(program)
+    assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr
     path = tmp_path / "t" / "step_00000001" if "Manager" in call else tmp_path / "t"
     (line, *_) = done.stderr.splitlines()
     assert f"RuntimeWarning: The checkpoint {path} could not be written, and wait() " in line
@@ -392,10 +380,8 @@ def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
     threading.Thread(target=work).start()
     checkpoints.save_async({str(tmp_path / "c")!r}, np.zeros(1 << 20))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("[1 2 3]\n", "")
+    done = python(program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1 2 3]\n", "")
     assert checkpoints.describe(tmp_path / "c").nbytes == 1 << 23
 
 
@@ -417,12 +403,11 @@ def test_without_the_packages(missing, verb):
             print(error)
     assert "shardwise.checkpoints" not in sys.modules
     """
-    out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout
+    done = python(program)
+    assert done.returncode == 0, done.stderr
     why = (f"shardwise.checkpoints needs crc32c and tensorstore; {' and '.join(missing)} {verb} "
            "not installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
-    assert out.splitlines() == [why, why]
+    assert done.stdout.splitlines() == [why, why]
 
 
 def resigned(at, change):
@@ -453,7 +438,7 @@ def test_manifests_that_describe_no_array(tmp_path, fields, why):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones((3, 2), np.float32)})
     resigned(at, lambda row: row.update(fields))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: {why}.",
+    fails(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: {why}.",
          checkpoints.restore, at)  # fmt: skip
 
 
@@ -467,7 +452,7 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": checksums_that_end_with_zero()})
     damage(at, "w/c/0", change)
-    says(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has {size} "
+    fails(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has {size} "
          "bytes, but 12 were written. Restore another checkpoint.",
          checkpoints.restore, at)  # fmt: skip
 
@@ -505,7 +490,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, n
             place.remove() if new is None else checkpoints.save(at, new, overwrite=True)
 
     monkeypatch.setattr(restoring, "read_part", late)
-    says(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
+    fails(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
          "Restore it again, and save each step into its own folder if other programs read "
          "it.", checkpoints.restore, at)  # fmt: skip
     assert seen

@@ -11,14 +11,9 @@ import shardwise as sw
 from shardwise import checkpoints
 from shardwise.checkpoints import CheckpointManager
 from shardwise.errors import CheckpointError
+from tests.helpers.errors import fails, message
 
 pytest.importorskip("tensorstore")
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def folders(tmp_path):
@@ -49,7 +44,7 @@ def test_the_last_and_the_best_are_kept(tmp_path, where):
     assert again.save(51, {"x": 1})
     again.wait()
     assert again.steps() == [51] and again.restore() == {"x": 1}
-    says(FileNotFoundError, f"CheckpointManager.restore: {at} has no checkpoint for step 10, but "
+    fails(FileNotFoundError, f"CheckpointManager.restore: {at} has no checkpoint for step 10, but "
          "has steps 51.", again.restore, 10)  # fmt: skip
 
 
@@ -164,29 +159,29 @@ def test_mistakes(tmp_path):
         return CheckpointManager(tmp_path, **how)
 
     what = "CheckpointManager"
-    says(ValueError, f"{what}: keep_last must be a positive integer; got 0 of type int.",
+    fails(ValueError, f"{what}: keep_last must be a positive integer; got 0 of type int.",
          manager, keep_last=0)  # fmt: skip
-    says(ValueError, f"{what}: every must be a positive integer; got 0.5 of type float.",
+    fails(ValueError, f"{what}: every must be a positive integer; got 0.5 of type float.",
          manager, every=0.5)  # fmt: skip
-    says(ValueError, f"{what}: keep_best must be (count, metric name, 'min' or 'max'), such as "
+    fails(ValueError, f"{what}: keep_best must be (count, metric name, 'min' or 'max'), such as "
          "(2, 'loss', 'min'); got 'loss' of type str.", manager, keep_best="loss")  # fmt: skip
-    says(ValueError, f"{what}: the last entry of keep_best must be 'min' or 'max'; got 'least'.",
+    fails(ValueError, f"{what}: the last entry of keep_best must be 'min' or 'max'; got 'least'.",
          manager, keep_best=(1, "loss", "least"))  # fmt: skip
-    says(ValueError, f"{what}: step must be a non-negative integer; got -1 of type int.",
+    fails(ValueError, f"{what}: step must be a non-negative integer; got -1 of type int.",
          manager().save, -1, 1)  # fmt: skip
-    says(ValueError, f"{what}.save: metrics must contain 'loss', the metric of keep_best; got None "
+    fails(ValueError, f"{what}.save: metrics must contain 'loss', the metric of keep_best; got None "
          "of type NoneType.",
          manager(keep_best=(1, "loss", "min")).save, 1, 1)  # fmt: skip
-    says(TypeError, f"{what}.save: metrics['loss'] must be a number; got 'low' of type str.",
+    fails(TypeError, f"{what}.save: metrics['loss'] must be a number; got 'low' of type str.",
          manager().save, 1, 1, {"loss": "low"})  # fmt: skip
-    says(TypeError, f"{what}.save: metrics must be a dict from names to numbers; got 0.5 of type "
+    fails(TypeError, f"{what}.save: metrics must be a dict from names to numbers; got 0.5 of type "
          "float.", manager().save, 1, 1, 0.5)  # fmt: skip
-    says(ValueError, f"{what}.best: metric is required, because the manager has no keep_best.",
+    fails(ValueError, f"{what}.best: metric is required, because the manager has no keep_best.",
          manager().best)  # fmt: skip
     (tmp_path / "file").touch()
-    says(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Choose a folder for "
+    fails(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Choose a folder for "
          "the checkpoints.", CheckpointManager, tmp_path / "file")  # fmt: skip
-    says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
+    fails(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
          manager().restore)  # fmt: skip
 
 
@@ -200,9 +195,7 @@ def test_a_checkpoint_that_no_manager_wrote(tmp_path):
 
 def test_a_step_that_is_not_there_is_told_with_the_last_one(tmp_path):
     checkpoints.save(tmp_path / "run" / "step_00000003", 1)
-    with pytest.raises(FileNotFoundError) as error:
-        checkpoints.restore(tmp_path / "run" / "step_3")
-    assert str(error.value) == (
+    assert message(FileNotFoundError, checkpoints.restore, tmp_path / "run" / "step_3") == (
         f"restore: there is no checkpoint at {tmp_path}/run/step_3. The last one in the same "
         "folder is step_00000003."
     )
@@ -215,6 +208,6 @@ def test_the_folder_of_a_run_is_no_checkpoint(tmp_path, where):
         manager.save(3, 1)
         manager.save(20, 1)
     for call in (checkpoints.describe, checkpoints.restore):
-        says(CheckpointError, f"{call.__name__}: {at} contains the checkpoints of a run: name one "
+        fails(CheckpointError, f"{call.__name__}: {at} contains the checkpoints of a run: name one "
              f"of them, such as {at}/step_00000020, or use CheckpointManager({str(at)!r}).",
              call, at)  # fmt: skip

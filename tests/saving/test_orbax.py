@@ -11,14 +11,9 @@ from shardwise import checkpoints
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails
 
 ts = pytest.importorskip("tensorstore")
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def on(*spec):
@@ -79,7 +74,7 @@ def test_what_is_laid_out_as_orbax_does(tmp_path, ocdbt, zarr3):
     back = checkpoints.load_orbax(item, like=like)
     assert back["params"]["w"].dtype == np.float16 and back["l"][1][0] == 2.5
     assert type(back["l"]) is tuple and back["params"]["b"].dtype == np.float32
-    says(CheckpointError, f"restore: {item} is an Orbax checkpoint: read it with load_orbax.",
+    fails(CheckpointError, f"restore: {item} is an Orbax checkpoint: read it with load_orbax.",
          checkpoints.restore, item)  # fmt: skip
     if not ocdbt:
         (item / "params.w" / "0.0").write_bytes(b"no")
@@ -102,19 +97,19 @@ def test_what_orbax_writes(tmp_path):
 
 
 def test_what_is_not_read(tmp_path):
-    says(FileNotFoundError, f"load_orbax: there is no checkpoint at {tmp_path}/none.",
+    fails(FileNotFoundError, f"load_orbax: there is no checkpoint at {tmp_path}/none.",
          checkpoints.load_orbax, tmp_path / "none")  # fmt: skip
     (tmp_path / "x").touch()
-    says(CheckpointError, f"load_orbax: {tmp_path} has no _METADATA, nor does any folder in it: it "
+    fails(CheckpointError, f"load_orbax: {tmp_path} has no _METADATA, nor does any folder in it: it "
          "is not an Orbax checkpoint, or was written by an old release.",
          checkpoints.load_orbax, tmp_path)  # fmt: skip
     (tmp_path / "_METADATA").write_text("{}")
-    says(CheckpointError, f"load_orbax: {tmp_path}/_METADATA is not valid Orbax metadata: "
+    fails(CheckpointError, f"load_orbax: {tmp_path}/_METADATA is not valid Orbax metadata: "
          "KeyError('tree_metadata').", checkpoints.load_orbax, tmp_path)  # fmt: skip
     (tmp_path / "_METADATA").unlink()
     (tmp_path / ".metadata").touch()
     (tmp_path / "__0_0.distcp").touch()
-    says(CheckpointError, f"restore: {tmp_path} is a distributed checkpoint of PyTorch, whose "
+    fails(CheckpointError, f"restore: {tmp_path} is a distributed checkpoint of PyTorch, whose "
          ".metadata is a pickle: reading it would execute code from it, so shardwise does not. "
          "Convert it in PyTorch with torch.distributed.checkpoint.format_utils.dcp_to_torch_save, "
          "then safetensors.torch.save_file, and read the result with load_safetensors.",

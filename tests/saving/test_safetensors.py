@@ -13,13 +13,8 @@ from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_s
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails
 from tests.helpers.processes import run_processes
-
-
-def says(kind, text, call, *args, **more):
-    with pytest.raises(kind) as error:
-        call(*args, **more)
-    assert str(error.value) == text
 
 
 def on(*spec):
@@ -60,7 +55,7 @@ def test_trees_of_divided_arrays(tmp_path):
     wide = {"x": np.arange(3.0), "n": np.array([2**40]), "e": np.zeros((0, 4))}
     save_safetensors(tmp_path / "w", wide)
     assert load_safetensors(tmp_path / "w", {"x": on(), "n": None, "e": on("x")})["x"].dtype == "f4"
-    says(CheckpointError, "load_safetensors: arrays['n'] was saved as i64, and has values that i32 "
+    fails(CheckpointError, "load_safetensors: arrays['n'] was saved as i64, and has values that i32 "
          "cannot represent. Restore it in its own dtype, given by `like`; 64-bit arrays on devices "
          "need the flag enable_x64.", load_safetensors, tmp_path / "w", on())  # fmt: skip
 
@@ -125,7 +120,7 @@ HEAD = "its header is invalid: "
 def test_damaged_files(tmp_path, data, why):
     path = tmp_path / "t"
     path.write_bytes(data)
-    says(CheckpointError, f"load_safetensors: {path} is not a safetensors file, or is damaged: "
+    fails(CheckpointError, f"load_safetensors: {path} is not a safetensors file, or is damaged: "
          f"{why}.",
          load_safetensors, path)  # fmt: skip
 
@@ -189,26 +184,26 @@ def test_many_hostile_headers(tmp_path, seed):
 
 def test_mistakes(tmp_path):
     path = tmp_path / "t"
-    says(FileNotFoundError, f"load_safetensors: there is no file {path}.", load_safetensors, path)
+    fails(FileNotFoundError, f"load_safetensors: there is no file {path}.", load_safetensors, path)
     path.write_bytes(b"PK\x03\x04 and so on, as torch.save writes it")
-    says(CheckpointError, f"load_safetensors: {path} is a pickle file, as torch.save writes. "
+    fails(CheckpointError, f"load_safetensors: {path} is a pickle file, as torch.save writes. "
          "Reading it would execute code from it, so shardwise does not. Convert it in PyTorch, "
          "with safetensors.torch.save_file.", load_safetensors, path)  # fmt: skip
-    says(TypeError, "save_safetensors: tree['n'] is 3 of type int, but the format supports only "
+    fails(TypeError, "save_safetensors: tree['n'] is 3 of type int, but the format supports only "
          "arrays. Leave it out, or make it metadata or an array.",
          save_safetensors, path, {"n": 3})  # fmt: skip
-    says(TypeError, "save_safetensors: tree is typed keys, which the format does not support. Save "
+    fails(TypeError, "save_safetensors: tree is typed keys, which the format does not support. Save "
          "`shardwise.random.key_data(keys)`.",
          save_safetensors, path, sw.random.key(0))  # fmt: skip
     with pytest.raises(TypeError, match=r"^save_safetensors: tree is of dtype complex128, which "):
         save_safetensors(path, np.ones(2, complex))
-    says(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are the keys "
+    fails(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are the keys "
          "of the path in the pytree, joined by dots. Rename one of them.",
          save_safetensors, path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)})  # fmt: skip
-    says(ValueError, "save_safetensors: an array would have the name '__metadata__', which the "
+    fails(ValueError, "save_safetensors: an array would have the name '__metadata__', which the "
          "format reserves for its metadata. Rename the array.",
          save_safetensors, path, {"__metadata__": np.ones(1)})  # fmt: skip
-    says(TypeError, "save_safetensors: metadata must be a dict from strings to strings; got "
+    fails(TypeError, "save_safetensors: metadata must be a dict from strings to strings; got "
          "{'a': 1} of type dict.",
          save_safetensors, path, np.ones(1), metadata={"a": 1})  # fmt: skip
 
@@ -240,24 +235,24 @@ def test_paths(tmp_path):
     save, load = save_safetensors, load_safetensors
     save(f"file://{tmp_path}/new/m.safetensors", {"a": np.ones(2)})
     assert np.array_equal(load(tmp_path / "new/m.safetensors")["a"], [1, 1])
-    says(TypeError, "load_safetensors: path must be a string or a path; got 3 of type int.",
+    fails(TypeError, "load_safetensors: path must be a string or a path; got 3 of type int.",
          load, 3)  # fmt: skip
-    says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', but safetensors files "
+    fails(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', but safetensors files "
          "are read and written on file systems only. Copy the file to one, or use `save` and "
          "`restore` for object stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
-    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; choose a file.",
+    fails(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; choose a file.",
          save, tmp_path, {"a": np.ones(2)})  # fmt: skip
     checkpoints.save(tmp_path / "c", 1)
-    says(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; choose a file.",
+    fails(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; choose a file.",
          save, tmp_path / "c", {"a": np.ones(2)})  # fmt: skip
-    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint in "
+    fails(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint in "
          "it with `restore`.", load, tmp_path / "c")  # fmt: skip
 
 
 def test_a_sharding_that_does_not_fit_is_told_with_the_name(tmp_path):
     save_safetensors(tmp_path / "m", {"w": np.ones(8), "n": np.float32(2)})
     mesh = sw.make_mesh((4,), ("x",), devices=sw.devices()[:4])
-    says(ValueError, f"load_safetensors: arrays['n']: P('x') over {mesh} has 1 entry, but the "
+    fails(ValueError, f"load_safetensors: arrays['n']: P('x') over {mesh} has 1 entry, but the "
          "array has only 0 dimensions. Remove entries from the end of the spec.",
          load_safetensors, tmp_path / "m", NamedSharding(mesh, P("x")))  # fmt: skip
 

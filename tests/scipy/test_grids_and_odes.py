@@ -119,47 +119,29 @@ def test_derivatives(case):
 
 
 test_messages = messages(
-    [
-        (
-            lambda: RegularGridInterpolator(GRID, VALUES, "cubic"),
-            ValueError,
-            "RegularGridInterpolator: method must be one of ('linear', 'nearest'); got 'cubic'.",
-        ),
-        (
-            lambda: RegularGridInterpolator(GRID, VALUES, bounds_error=True),
-            NotImplementedError,
-            "RegularGridInterpolator: bounds_error must be False; points outside get the fill_value.",
-        ),
-        (
-            lambda: RegularGridInterpolator(GRID, VALUES[0]),
-            ValueError,
-            "RegularGridInterpolator: points must be vectors with the sizes of values, at least 2 each; "
-            "got shapes ((3,), (4,)) for values of shape (4, 2).",
-        ),
-        (
-            lambda: RegularGridInterpolator(GRID, VALUES)(np.ones((2, 3))),
-            ValueError,
-            "RegularGridInterpolator takes points of 2 coordinates along the last dimension; got shape "
-            "(2, 3).",
-        ),
-        (
-            lambda: odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0),
-            TypeError,
-            "odeint: t must be a vector of floats; got i32[3].",
-        ),
-        (
-            lambda: odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0)),
-            TypeError,
-            "odeint: func must return an array or pytree of arrays like y0, f32[2]; it returned f32[3].",
-        ),
-        (
-            lambda: sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,)),
-            TypeError,
-            "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
-            "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
-            "custom_jvp instead, which supports both.",
-        ),
-    ]
+    """
+RegularGridInterpolator(GRID, VALUES, "cubic")
+    ValueError: RegularGridInterpolator: method must be one of ('linear', 'nearest'); got 'cubic'.
+RegularGridInterpolator(GRID, VALUES, bounds_error=True)
+    NotImplementedError: RegularGridInterpolator: bounds_error must be False; points outside get
+    the fill_value.
+RegularGridInterpolator(GRID, VALUES[0])
+    ValueError: RegularGridInterpolator: points must be vectors with the sizes of values, at least
+    2 each; got shapes ((3,), (4,)) for values of shape (4, 2).
+RegularGridInterpolator(GRID, VALUES)(np.ones((2, 3)))
+    ValueError: RegularGridInterpolator takes points of 2 coordinates along the last dimension; got
+    shape (2, 3).
+odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0)
+    TypeError: odeint: t must be a vector of floats; got i32[3].
+odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0))
+    TypeError: odeint: func must return an array or pytree of arrays like y0, f32[2]; it returned
+    f32[3].
+sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,))
+    TypeError: forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp
+    function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with
+    custom_jvp instead, which supports both.
+""",
+    globals(),
 )
 
 

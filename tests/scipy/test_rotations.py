@@ -102,44 +102,30 @@ def test_derivatives_where_nothing_turns():
 
 ONE = Rotation(np.float32([0, 0, 0, 1]))
 test_messages = messages(
-    [
-        (
-            lambda: Rotation.from_euler("xx", Q[0, :2]),
-            ValueError,
-            "Rotation: axes must be 1 or 2 or 3 "
-            "of 'xyz' (extrinsic) or of 'XYZ' (intrinsic), with adjacent ones different; got 'xx'.",
-        ),
-        (
-            lambda: ONE.as_euler("xy"),
-            ValueError,
-            "Rotation: axes must be 3 of 'xyz' (extrinsic) or of "
-            "'XYZ' (intrinsic), with adjacent ones different; got 'xy'.",
-        ),
-        (
-            lambda: Rotation.from_euler("xy", Q),
-            ValueError,
-            "Rotation takes 2 angles along the last dimension; got shape (7, 4).",
-        ),
-        (lambda: ONE[0], TypeError, "Rotation: a single rotation cannot be indexed."),
-        (lambda: len(ONE), TypeError, "Rotation: a single rotation has no length."),
-        (
-            lambda: Rotation.from_quat(Q).mean(Q),
-            ValueError,
-            "Rotation: weights must be a vector of 7 elements; got shape (7, 4).",
-        ),
-        (
-            lambda: Slerp.init(Q[:2, 0], Rotation.from_quat(Q)),
-            ValueError,
-            "Slerp takes two or more "
-            "rotations, and a vector of as many times; got shapes (7,) and (2,).",
-        ),
-        (lambda: Slerp.init(Q[:, 0], Q), TypeError, "Slerp takes a Rotation; got ndarray."),
-        (
-            lambda: Slerp.init(Q[:, 0], Rotation.from_quat(Q))(Q),
-            ValueError,
-            "Slerp: times must be a scalar or a vector; got shape (7, 4).",
-        ),
-    ]
+    """
+Rotation.from_euler("xx", Q[0, :2])
+    ValueError: Rotation: axes must be 1 or 2 or 3 of 'xyz' (extrinsic) or of 'XYZ' (intrinsic),
+    with adjacent ones different; got 'xx'.
+ONE.as_euler("xy")
+    ValueError: Rotation: axes must be 3 of 'xyz' (extrinsic) or of 'XYZ' (intrinsic), with
+    adjacent ones different; got 'xy'.
+Rotation.from_euler("xy", Q)
+    ValueError: Rotation takes 2 angles along the last dimension; got shape (7, 4).
+ONE[0]
+    TypeError: Rotation: a single rotation cannot be indexed.
+len(ONE)
+    TypeError: Rotation: a single rotation has no length.
+Rotation.from_quat(Q).mean(Q)
+    ValueError: Rotation: weights must be a vector of 7 elements; got shape (7, 4).
+Slerp.init(Q[:2, 0], Rotation.from_quat(Q))
+    ValueError: Slerp takes two or more rotations, and a vector of as many times; got shapes (7,)
+    and (2,).
+Slerp.init(Q[:, 0], Q)
+    TypeError: Slerp takes a Rotation; got ndarray.
+Slerp.init(Q[:, 0], Rotation.from_quat(Q))(Q)
+    ValueError: Slerp: times must be a scalar or a vector; got shape (7, 4).
+""",
+    globals(),
 )
 
 

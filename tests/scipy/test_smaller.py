@@ -73,33 +73,22 @@ def test_trapezoid():
 
 
 test_messages = messages(
-    [
-        (
-            lambda: ndimage.map_coordinates(IMAGE, PLACES, 3),
-            NotImplementedError,
-            "map_coordinates: order must be 0 or 1; got 3. For splines on a regular grid use "
-            "`shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the host, with "
-            "`shardwise.pure_callback`.",
-        ),
-        (
-            lambda: ndimage.map_coordinates(IMAGE, PLACES, 1, "far"),
-            ValueError,
-            "map_coordinates: mode must be one of ['constant', 'nearest', 'wrap', 'mirror', 'reflect', "
-            "'grid-constant', 'grid-wrap', 'grid-mirror']; got 'far'.",
-        ),
-        (
-            lambda: ndimage.map_coordinates(IMAGE, PLACES[:1], 1),
-            ValueError,
-            "map_coordinates takes a nonempty array of at least one dimension, and coordinates for each "
-            "dimension; got shape (5, 7) and 1 of them.",
-        ),
-        (
-            lambda: vq(IMAGE, IMAGE[0]),
-            ValueError,
-            "vq: obs and code_book must be matrices with the same number of columns, or vectors; got "
-            "shapes (5, 7) and (7,).",
-        ),
-    ]
+    """
+ndimage.map_coordinates(IMAGE, PLACES, 3)
+    NotImplementedError: map_coordinates: order must be 0 or 1; got 3. For splines on a regular
+    grid use `shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the host,
+    with `shardwise.pure_callback`.
+ndimage.map_coordinates(IMAGE, PLACES, 1, "far")
+    ValueError: map_coordinates: mode must be one of ['constant', 'nearest', 'wrap', 'mirror',
+    'reflect', 'grid-constant', 'grid-wrap', 'grid-mirror']; got 'far'.
+ndimage.map_coordinates(IMAGE, PLACES[:1], 1)
+    ValueError: map_coordinates takes a nonempty array of at least one dimension, and coordinates
+    for each dimension; got shape (5, 7) and 1 of them.
+vq(IMAGE, IMAGE[0])
+    ValueError: vq: obs and code_book must be matrices with the same number of columns, or vectors;
+    got shapes (5, 7) and (7,).
+""",
+    globals(),
 )
 
 

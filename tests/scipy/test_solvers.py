@@ -148,56 +148,32 @@ def test_minimum_of_a_quadratic_form_and_its_arguments():
 
 
 test_messages = messages(
-    [
-        (
-            lambda: linalg.cg(A[:2], B),
-            ValueError,
-            "cg: A must be a square matrix; got shape (2, 9).",
-        ),
-        (lambda: linalg.cg(3, B), TypeError, "cg: A must be a function or a matrix; got int."),
-        (
-            lambda: linalg.gmres(A, B, M=B),
-            ValueError,
-            "gmres: M must be a square matrix; got shape (9,).",
-        ),
-        (
-            lambda: linalg.cg(A, B, B[:2]),
-            ValueError,
-            "cg: x0 must have the shapes of b; got (2,) for (9,).",
-        ),
-        (
-            lambda: linalg.gmres(A, B, solve_method="whole"),
-            ValueError,
-            "gmres: solve_method must be 'batched' or 'incremental'; got 'whole'.",
-        ),
-        (
-            lambda: minimize(rosenbrock, B, [1], method="BFGS"),
-            TypeError,
-            "minimize: args must be a tuple; got list.",
-        ),
-        (
-            lambda: minimize(rosenbrock, B, method="CG"),
-            ValueError,
-            f"minimize: method must be one of ['bfgs', '{LIMITED}']; got 'CG'.",
-        ),
-        (
-            lambda: minimize(rosenbrock, A, method="BFGS"),
-            ValueError,
-            "minimize: x0 must be a vector of real values; got shape (9, 9) of float32.",
-        ),
-        (
-            lambda: minimize(rosenbrock, {"a": B}, method="BFGS"),
-            TypeError,
-            "minimize: x0 must be a vector of real values; got a dict. "
-            "`shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back.",
-        ),
-        (
-            lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}),
-            ValueError,
-            "minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol, "
-            "line_search_maxiter.",
-        ),
-    ]
+    """
+linalg.cg(A[:2], B)
+    ValueError: cg: A must be a square matrix; got shape (2, 9).
+linalg.cg(3, B)
+    TypeError: cg: A must be a function or a matrix; got int.
+linalg.gmres(A, B, M=B)
+    ValueError: gmres: M must be a square matrix; got shape (9,).
+linalg.cg(A, B, B[:2])
+    ValueError: cg: x0 must have the shapes of b; got (2,) for (9,).
+linalg.gmres(A, B, solve_method="whole")
+    ValueError: gmres: solve_method must be 'batched' or 'incremental'; got 'whole'.
+minimize(rosenbrock, B, [1], method="BFGS")
+    TypeError: minimize: args must be a tuple; got list.
+minimize(rosenbrock, B, method="CG")
+    ValueError: minimize: method must be one of ['bfgs',
+    'l-bfgs-experimental-do-not-rely-on-this']; got 'CG'.
+minimize(rosenbrock, A, method="BFGS")
+    ValueError: minimize: x0 must be a vector of real values; got shape (9, 9) of float32.
+minimize(rosenbrock, {"a": B}, method="BFGS")
+    TypeError: minimize: x0 must be a vector of real values; got a dict.
+    `shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back.
+minimize(rosenbrock, B, method="BFGS", options={"eps": 1})
+    ValueError: minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol,
+    line_search_maxiter.
+""",
+    globals(),
 )
 
 

@@ -73,24 +73,18 @@ def test_places_and_derivatives(kind):
 
 
 test_messages = messages(
-    [
-        (lambda: fft.dct(X, 5), ValueError, "dct: type must be 1, 2, 3 or 4; got 5."),
-        (
-            lambda: fft.idct(X, norm="none"),
-            ValueError,
-            "idct: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'none'.",
-        ),
-        (
-            lambda: fft.dct(X[..., :1], 1),
-            ValueError,
-            "dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2.",
-        ),
-        (
-            lambda: fft.dctn(X, axes=(0, 0)),
-            ValueError,
-            "dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s None.",
-        ),
-    ]
+    """
+fft.dct(X, 5)
+    ValueError: dct: type must be 1, 2, 3 or 4; got 5.
+fft.idct(X, norm="none")
+    ValueError: idct: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'none'.
+fft.dct(X[..., :1], 1)
+    ValueError: dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2.
+fft.dctn(X, axes=(0, 0))
+    ValueError: dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s
+    None.
+""",
+    globals(),
 )
 
 

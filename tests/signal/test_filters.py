@@ -196,81 +196,52 @@ def test_places_and_derivatives(case):
     everywhere(*FUNCTIONS[case])
 
 
-MESSAGES = [
-    (
-        lambda: signal.convolve(X, X[0]),
-        "convolve: in1 and in2 must be nonempty, with the same "
-        "number of dimensions; got shapes (2, 300) and (300,).",
-    ),
-    (
-        lambda: signal.convolve(X, Y, "some"),
-        "convolve: mode must be one of ('full', 'same', 'valid'); got 'some'.",
-    ),
-    (
-        lambda: signal.correlate(X, X.T, "valid"),
-        "correlate: in mode 'valid' one must be at least "
-        "as large as the other in every dimension; got shapes (2, 300) and (300, 2).",
-    ),
-    (
-        lambda: signal.convolve(X, Y, method="fast"),
-        "convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'.",
-    ),
-    (
-        lambda: signal.convolve2d(X[0], Y[0]),
-        "convolve2d takes matrices; got f32[300] and f32[280].",
-    ),
-    (
-        lambda: signal.convolve2d(X, Y, boundary="none"),
-        "convolve2d: boundary must be one of ('fill', 'wrap', 'symm'); got 'none'.",
-    ),
-    (
-        lambda: signal.fftconvolve(X, Y, axes=0),
-        "fftconvolve: shapes must broadcast along axes that "
-        "are not convolved; got (2, 300) and (2, 280) with axes (0,).",
-    ),
-    (
-        lambda: signal.detrend(X, type="cubic"),
-        "detrend: type must be 'linear' or 'constant'; got 'cubic'.",
-    ),
-    (
-        lambda: signal.detrend(X, bp=301),
-        "detrend: bp must be within the length 300 of the axis; got 301.",
-    ),
-    (
-        lambda: signal.stft(X, nperseg=20, noverlap=20),
-        "stft: nfft must be at least nperseg, and "
-        "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20.",
-    ),
-    (
-        lambda: signal.stft(X, nperseg=20, boundary="far"),
-        "stft: boundary must be one of ('even', 'odd', 'constant', 'zeros', None); got 'far'.",
-    ),
-    (
-        lambda: signal.welch(X, scaling="loud"),
-        "welch: scaling must be 'density' or 'spectrum'; got 'loud'.",
-    ),
-    (
-        lambda: signal.welch(X, average="mode"),
-        "welch: average must be 'mean' or 'median'; got 'mode'.",
-    ),
-    (
-        lambda: signal.welch(X, window=np.ones(20), nperseg=10),
-        "welch: a window must be a vector of "
-        "nperseg elements, not longer than the signal; got shape (20,).",
-    ),
-    (
-        lambda: signal.csd(X, Y[0]),
-        "csd: x and y must have the same number of dimensions; got shapes (2, 300) and (280,).",
-    ),
-    (
-        lambda: signal.istft(X, time_axis=0, freq_axis=0),
-        "istft: freq_axis and time_axis must differ; got 0 for both.",
-    ),
-    (
-        lambda: signal.istft(X[0]),
-        "istft takes at least two dimensions, of frequencies and segments; got f32[300].",
-    ),
-]
+test_messages = messages(
+    """
+signal.convolve(X, X[0])
+    ValueError: convolve: in1 and in2 must be nonempty, with the same number of dimensions; got
+    shapes (2, 300) and (300,).
+signal.convolve(X, Y, "some")
+    ValueError: convolve: mode must be one of ('full', 'same', 'valid'); got 'some'.
+signal.correlate(X, X.T, "valid")
+    ValueError: correlate: in mode 'valid' one must be at least as large as the other in every
+    dimension; got shapes (2, 300) and (300, 2).
+signal.convolve(X, Y, method="fast")
+    ValueError: convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'.
+signal.convolve2d(X[0], Y[0])
+    ValueError: convolve2d takes matrices; got f32[300] and f32[280].
+signal.convolve2d(X, Y, boundary="none")
+    ValueError: convolve2d: boundary must be one of ('fill', 'wrap', 'symm'); got 'none'.
+signal.fftconvolve(X, Y, axes=0)
+    ValueError: fftconvolve: shapes must broadcast along axes that are not convolved; got (2, 300)
+    and (2, 280) with axes (0,).
+signal.detrend(X, type="cubic")
+    ValueError: detrend: type must be 'linear' or 'constant'; got 'cubic'.
+signal.detrend(X, bp=301)
+    ValueError: detrend: bp must be within the length 300 of the axis; got 301.
+signal.stft(X, nperseg=20, noverlap=20)
+    ValueError: stft: nfft must be at least nperseg, and noverlap less than nperseg; got nperseg
+    20, nfft 20 and noverlap 20.
+signal.stft(X, nperseg=20, boundary="far")
+    ValueError: stft: boundary must be one of ('even', 'odd', 'constant', 'zeros', None); got
+    'far'.
+signal.welch(X, scaling="loud")
+    ValueError: welch: scaling must be 'density' or 'spectrum'; got 'loud'.
+signal.welch(X, average="mode")
+    ValueError: welch: average must be 'mean' or 'median'; got 'mode'.
+signal.welch(X, window=np.ones(20), nperseg=10)
+    ValueError: welch: a window must be a vector of nperseg elements, not longer than the signal;
+    got shape (20,).
+signal.csd(X, Y[0])
+    ValueError: csd: x and y must have the same number of dimensions; got shapes (2, 300) and
+    (280,).
+signal.istft(X, time_axis=0, freq_axis=0)
+    ValueError: istft: freq_axis and time_axis must differ; got 0 for both.
+signal.istft(X[0])
+    ValueError: istft takes at least two dimensions, of frequencies and segments; got f32[300].
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", ["convolve", "correlate", "convolve2d", "correlate2d"])
@@ -281,9 +252,6 @@ def test_precision_is_looked_at(name, more):
     with pytest.raises(ValueError) as caught:
         getattr(signal, name)(X, Y[:, :2], precision="great", **more)
     assert str(caught.value).startswith(f"{name}: precision must be None, one of ")
-
-
-test_messages = messages([(call, ValueError, text) for call, text in MESSAGES])
 
 
 def test_signatures_are_those_of_jax():

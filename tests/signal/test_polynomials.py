@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
-from tests.helpers.errors import fails
+from tests.helpers.errors import fail, fails
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import PLACES
 
@@ -139,33 +139,19 @@ def test_fits(k, w):
 
 def test_fits_that_do_not_work():
     x = np.arange(3.0, dtype=np.float32)
-    fails(ValueError, "polyfit: deg must be at least 0; got -1.", snp.polyfit, x, x, -1)
-    fails(
-        TypeError,
-        "polyfit takes a nonempty vector, and a vector or matrix with as many rows; got "
-        "f32[3] and f32[2].",
-        snp.polyfit,
-        x,
-        x[:2],
-        1,
-    )
-    fails(
-        TypeError,
-        "polyfit: w must have the shape of x, (3,); got f32[2].",
-        snp.polyfit,
-        x,
-        x,
-        1,
-        w=x[:2],
-    )
-    fails(
-        ValueError,
-        "polyfit: scaling the covariance requires more than 3 points; got 3.",
-        snp.polyfit,
-        x,
-        x,
-        2,
-        cov=True,
+    fail(
+        """
+        snp.polyfit(x, x, -1)
+            ValueError: polyfit: deg must be at least 0; got -1.
+        snp.polyfit(x, x[:2], 1)
+            TypeError: polyfit takes a nonempty vector, and a vector or matrix with as many rows;
+            got f32[3] and f32[2].
+        snp.polyfit(x, x, 1, w=x[:2])
+            TypeError: polyfit: w must have the shape of x, (3,); got f32[2].
+        snp.polyfit(x, x, 2, cov=True)
+            ValueError: polyfit: scaling the covariance requires more than 3 points; got 3.
+        """,
+        globals() | locals(),
     )
 
 

@@ -11,6 +11,7 @@ import scipy.special
 
 import shardwise as sw
 from shardwise.scipy.special import lpmn, lpmn_values
+from tests.helpers.errors import messages
 
 Z = np.array([-0.9, -0.3, 0.0, 0.5, 0.99], np.float32)
 
@@ -51,25 +52,17 @@ def test_derivatives():
         np.testing.assert_allclose(a, b, 2e-4, 1e-4)
 
 
-@pytest.mark.parametrize(
-    "args, error, message",
-    [
-        (
-            (2, 3, Z, True),
-            NotImplementedError,
-            "lpmn_values: m and n must be equal; got 2 and 3. Pass the larger for both, and slice the "
-            "result.",
-        ),
-        ((-1, -1, Z, True), ValueError, "lpmn_values: n must be at least 0; got -1."),
-        ((2, 2, Z[None], True), ValueError, "lpmn_values: z must be a vector; got f32[1,5]."),
-        (
-            (2, 2, np.arange(3), True),
-            TypeError,
-            "lpmn_values: z must be float32 or float64; got i32[3].",
-        ),
-    ],
+test_messages = messages(
+    """
+lpmn_values(2, 3, Z, True)
+    NotImplementedError: lpmn_values: m and n must be equal; got 2 and 3. Pass the larger for both,
+    and slice the result.
+lpmn_values(-1, -1, Z, True)
+    ValueError: lpmn_values: n must be at least 0; got -1.
+lpmn_values(2, 2, Z[None], True)
+    ValueError: lpmn_values: z must be a vector; got f32[1,5].
+lpmn_values(2, 2, np.arange(3), True)
+    TypeError: lpmn_values: z must be float32 or float64; got i32[3].
+""",
+    globals(),
 )
-def test_messages(args, error, message):
-    with pytest.raises(error) as caught:
-        lpmn_values(*args)
-    assert str(caught.value) == message

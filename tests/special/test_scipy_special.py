@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -14,6 +12,8 @@ import shardwise as sw
 from shardwise.scipy import special
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.composed import signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 from tests.special.special_table import FLOORS, TABLE, arguments, exact
@@ -375,63 +375,34 @@ def test_complex_numbers():
 
 # -- messages and signatures --
 
-MESSAGES = [
-    (lambda: special.ndtr(np.complex64(1j)), TypeError, "ndtr takes real numbers; got c64[]."),
-    (
-        lambda: special.bessel_jn(np.complex64(1j), v=1),
-        TypeError,
-        "bessel_jn takes real numbers; got c64[].",
-    ),
-    (
-        lambda: special.polygamma(np.float32(1), 2.0),
-        ValueError,
-        "polygamma: n must be of an integer dtype; got f32[].",
-    ),
-    (
-        lambda: special.factorial(3, exact=True),
-        NotImplementedError,
-        "factorial: exact=True needs integers of arbitrary size; leave it out.",
-    ),
-    (lambda: special.bernoulli(-1), ValueError, "bernoulli: n must be at least 0; got -1."),
-    (
-        lambda: special.bessel_jn(1.0, v=50),
-        ValueError,
-        "bessel_jn: v must be at least 0 and below n_iter; got v=50, n_iter=50.",
-    ),
-    (
-        lambda: special.log_ndtr(1.0, 31),
-        ValueError,
-        "log_ndtr: series_order must be an integer from 0 to 30; got 31.",
-    ),
-    (
-        lambda: special.sph_harm_y(1, 1, 0.1, 0.1, diff_n=1),
-        NotImplementedError,
-        "sph_harm_y: diff_n must be None; got 1. Use jvp or grad for derivatives.",
-    ),
-    (
-        lambda: special.sph_harm_y(np.float32(1.5), 1, 0.1, 0.1),
-        TypeError,
-        "sph_harm_y: n must be integers; got f32[].",
-    ),
-    (
-        lambda: sw.grad(special.expn)(1.0, 2.0),
-        NotImplementedError,
-        "expn has no derivative with respect to n. Use stop_gradient on it if it is a constant.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value).startswith(message)
+test_messages = messages(
+    """
+special.ndtr(np.complex64(1j))
+    TypeError: ndtr takes real numbers; got c64[].
+special.bessel_jn(np.complex64(1j), v=1)
+    TypeError: bessel_jn takes real numbers; got c64[].
+special.polygamma(np.float32(1), 2.0)
+    ValueError: polygamma: n must be of an integer dtype; got f32[].
+special.factorial(3, exact=True)
+    NotImplementedError: factorial: exact=True needs integers of arbitrary size; leave it out.
+special.bernoulli(-1)
+    ValueError: bernoulli: n must be at least 0; got -1.
+special.bessel_jn(1.0, v=50)
+    ValueError: bessel_jn: v must be at least 0 and below n_iter; got v=50, n_iter=50.
+special.log_ndtr(1.0, 31)
+    ValueError: log_ndtr: series_order must be an integer from 0 to 30; got 31.
+special.sph_harm_y(1, 1, 0.1, 0.1, diff_n=1)
+    NotImplementedError: sph_harm_y: diff_n must be None; got 1. Use jvp or grad for derivatives.
+special.sph_harm_y(np.float32(1.5), 1, 0.1, 0.1)
+    TypeError: sph_harm_y: n must be integers; got f32[].
+sw.grad(special.expn)(1.0, 2.0)
+    NotImplementedError: expn has no derivative with respect to n. Use stop_gradient on it if it is
+    a constant.
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", [n for n in dir(special) if n[0] != "_" and n in vars(theirs)])
 def test_signatures_are_those_of_jax(name: str):
-    known = inspect.signature(getattr(theirs, name)).parameters
-    ours = inspect.signature(getattr(special, name)).parameters
-    assert [(p.name, p.kind, p.default) for p in ours.values()] == [
-        (p.name, p.kind, p.default) for p in known.values()
-    ]
+    assert signature(getattr(special, name)) == signature(getattr(theirs, name))

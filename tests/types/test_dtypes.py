@@ -25,18 +25,12 @@ from shardwise._src.types.dtypes import (
     prng_key,
     short_name,
 )
-from tests.helpers.errors import message
+from tests.helpers.errors import message as error_of
 
 ALL = [np.dtype(t) for types in dtypes.SCALAR_TYPES.values() for t in types]
 KEY = KeyDType("threefry2x32", (2,))
 names = pytest.mark.parametrize("dtype", ALL, ids=str)
 both = pytest.mark.parametrize("x64", [False, True], ids=["x32", "x64"])
-
-
-def fails(error, function, *args):
-    with pytest.raises(error) as info:
-        function(*args)
-    return str(info.value)
 
 
 # ------------------------------------------------------------------------------- canonicalize
@@ -182,8 +176,8 @@ HOLDS = "Arrays hold booleans, integers, floating-point or complex numbers"
     ids=lambda value: str(value)[:12],
 )
 def test_what_is_no_dtype_is_refused(dtype, message):
-    assert fails(TypeError, canonicalize, dtype) == message
-    assert fails(TypeError, check_user_dtype, dtype, "zeros") == f"zeros: {message}"
+    assert error_of(TypeError, canonicalize, dtype) == message
+    assert error_of(TypeError, check_user_dtype, dtype, "zeros") == f"zeros: {message}"
 
 
 @given(st.text(max_size=8))
@@ -330,7 +324,7 @@ def test_related_dtypes_of_two_bit_integers_and_of_what_is_no_number():
         assert dtypes.to_inexact(dtype) is dtype
         assert dtypes.real_dtype(dtype) is dtype
     message = "key<fry> has no complex counterpart: it is not a number."
-    assert fails(TypeError, dtypes.complex_dtype, KEY) == message
+    assert error_of(TypeError, dtypes.complex_dtype, KEY) == message
 
 
 # --------------------------------------------------------------------------------------- facts
@@ -365,10 +359,10 @@ def test_finfo_and_iinfo_of_values_and_of_the_wrong_kind():
     assert dtypes.finfo(np.float32(1)).bits == 32
     assert dtypes.finfo(dtypes.bfloat16).bits == 16
     assert dtypes.iinfo("int4").max == 7
-    assert fails(ValueError, dtypes.finfo, "int32") == (
+    assert error_of(ValueError, dtypes.finfo, "int32") == (
         "finfo describes floating-point and complex dtypes, got i32. For integers use iinfo."
     )
-    assert fails(ValueError, dtypes.iinfo, KEY) == (
+    assert error_of(ValueError, dtypes.iinfo, KEY) == (
         "iinfo describes integer dtypes, got key<fry>. For floats use finfo."
     )
 
@@ -393,8 +387,8 @@ def test_limits_are_the_identities_of_max_and_min(dtype):
 
 def test_what_has_no_order_has_no_limits():
     message = "key<fry> has no smallest or largest value: it has no order."
-    assert fails(TypeError, dtypes.min_value, KEY) == message
-    assert fails(TypeError, dtypes.max_value, KEY) == message
+    assert error_of(TypeError, dtypes.min_value, KEY) == message
+    assert error_of(TypeError, dtypes.max_value, KEY) == message
 
 
 # ------------------------------------------------------------------------------------ extended
@@ -453,10 +447,10 @@ def test_bits_of_dtypes_are_those_of_jax(name):
 def test_what_has_no_bits_and_is_no_dtype_of_numbers():
     key = KeyDType("fry", (2,))
     assert dtypes.canonicalize_dtype(key, allow_extended_dtype=True) is key
-    assert message(ValueError, dtypes.canonicalize_dtype, key) == (
+    assert error_of(ValueError, dtypes.canonicalize_dtype, key) == (
         f"canonicalize_dtype: {key} is not a numeric dtype. It is allowed with "
         "allow_extended_dtype=True."
     )
-    assert message(ValueError, dtypes.itemsize_bits, None) == (
+    assert error_of(ValueError, dtypes.itemsize_bits, None) == (
         "itemsize_bits takes a numeric dtype; got None."
     )

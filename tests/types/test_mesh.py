@@ -18,6 +18,7 @@ from shardwise._src.types.device_grids import create_device_mesh, make_mesh
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
 from tests.helpers.errors import message as error_of
+from tests.helpers.errors import messages
 from tests.helpers.threads import at_once
 
 AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual
@@ -292,55 +293,53 @@ def test_make_mesh_takes_the_first_devices_in_order():
     np.testing.assert_array_equal(create_device_mesh((2, 2), fakes(4)), grid(2, 2))
 
 
-@pytest.mark.parametrize(
-    ("make", "kind", "message"),
-    [
-        (lambda: Mesh(grid(4, 2), ("x",)), ValueError,
-         "Mesh got devices in 2 dimensions, shape (4, 2), but 1 axis name, ('x',); "
-         "there must be one name for each dimension."),
-        (lambda: Mesh(grid(2, 2), ("x", "x")), ValueError,
-         "mesh axis names must differ, but ('x', 'x') has 'x' twice."),
-        (lambda: Mesh(grid(2), (None,)), ValueError,
-         "None cannot name a mesh axis; got axis_names=(None,)."),
-        (lambda: Mesh(grid(2), 1), TypeError,
-         "axis_names must be a name or a sequence of names, got 1."),
-        (lambda: Mesh([fake(0), fake(0)], "x"), ValueError,
-         "Mesh got the device Fake(0) twice; each device may occur only once."),
-        (lambda: Mesh([[fake(0), fake(1)], [fake(2)]], ("x", "y")), ValueError,
-         "Mesh got nested lists of devices with the lengths [2, 1]; lists at the same level must "
-         "have the same length."),
-        (lambda: Mesh(grid(2, 2), (["x"], "y")), TypeError,
-         "the names of mesh axes must be hashable, got axis_names=(['x'], 'y')."),
-        (lambda: AbstractMesh(4, "x"), TypeError,
-         "AbstractMesh takes a sequence of axis sizes, got 4."),
-        (lambda: Mesh(grid(2, 2), ("x", "y"), (AUTO,)), ValueError,
-         "a mesh got 1 axis type, (Auto,), but 2 axis names, ('x', 'y')."),
-        (lambda: Mesh(grid(2), "x", ("auto",)), TypeError,
-         "axis_types must be AxisType members, got 'auto'."),
-        (lambda: AbstractMesh((4, 2), ("x",)), ValueError,
-         "AbstractMesh got 2 axis sizes, (4, 2), but 1 axis name, ('x',)."),
-        (lambda: AbstractMesh((4, 2)), TypeError,
-         "AbstractMesh takes sizes and names, or pairs (name, size) alone; "
-         "got (4, 2) and no names."),
-        (lambda: Mesh(grid(2), "x").axis_size("z"), ValueError,
-         "Mesh('x': 2) has no axis 'z'; its axes are 'x'."),
-        (lambda: make_mesh((4, 4), ("x", "y"), devices=fakes(8)), ValueError,
-         "make_mesh needs 16 devices for the shape (4, 4), but only 8 can be used. "
-         "Choose sizes whose product is at most 8; on CPU, SHARDWISE_NUM_CPU_DEVICES sets the "
-         "number of virtual devices."),
-        (lambda: make_mesh((4,), ("x", "y"), devices=fakes(8)), ValueError,
-         "make_mesh got 1 axis size, (4,), but 2 axis names, ('x', 'y')."),
-        (lambda: make_mesh((0,), ("x",), devices=fakes(8)), ValueError,
-         "each axis of a mesh must have at least one device; got shape (0,)."),
-        (lambda: create_device_mesh((3,), fakes(4)), ValueError,
-         "a mesh of shape (3,) takes 3 devices, but 4 devices were given."),
-        (lambda: setattr(Mesh(grid(2), "x"), "devices", None), AttributeError,
-         "cannot assign to 'devices': a Mesh is immutable; "
-         "make a new one with Mesh(...) or mesh.update(...)."),
-    ],
-)  # fmt: skip
-def test_errors(make, kind, message):
-    assert error_of(kind, make) == message
+test_errors = messages(
+    """
+Mesh(grid(4, 2), ("x",))
+    ValueError: Mesh got devices in 2 dimensions, shape (4, 2), but 1 axis name, ('x',); there must
+    be one name for each dimension.
+Mesh(grid(2, 2), ("x", "x"))
+    ValueError: mesh axis names must differ, but ('x', 'x') has 'x' twice.
+Mesh(grid(2), (None,))
+    ValueError: None cannot name a mesh axis; got axis_names=(None,).
+Mesh(grid(2), 1)
+    TypeError: axis_names must be a name or a sequence of names, got 1.
+Mesh([fake(0), fake(0)], "x")
+    ValueError: Mesh got the device Fake(0) twice; each device may occur only once.
+Mesh([[fake(0), fake(1)], [fake(2)]], ("x", "y"))
+    ValueError: Mesh got nested lists of devices with the lengths [2, 1]; lists at the same level
+    must have the same length.
+Mesh(grid(2, 2), (["x"], "y"))
+    TypeError: the names of mesh axes must be hashable, got axis_names=(['x'], 'y').
+AbstractMesh(4, "x")
+    TypeError: AbstractMesh takes a sequence of axis sizes, got 4.
+Mesh(grid(2, 2), ("x", "y"), (AUTO,))
+    ValueError: a mesh got 1 axis type, (Auto,), but 2 axis names, ('x', 'y').
+Mesh(grid(2), "x", ("auto",))
+    TypeError: axis_types must be AxisType members, got 'auto'.
+AbstractMesh((4, 2), ("x",))
+    ValueError: AbstractMesh got 2 axis sizes, (4, 2), but 1 axis name, ('x',).
+AbstractMesh((4, 2))
+    TypeError: AbstractMesh takes sizes and names, or pairs (name, size) alone; got (4, 2) and no
+    names.
+Mesh(grid(2), "x").axis_size("z")
+    ValueError: Mesh('x': 2) has no axis 'z'; its axes are 'x'.
+make_mesh((4, 4), ("x", "y"), devices=fakes(8))
+    ValueError: make_mesh needs 16 devices for the shape (4, 4), but only 8 can be used. Choose
+    sizes whose product is at most 8; on CPU, SHARDWISE_NUM_CPU_DEVICES sets the number of virtual
+    devices.
+make_mesh((4,), ("x", "y"), devices=fakes(8))
+    ValueError: make_mesh got 1 axis size, (4,), but 2 axis names, ('x', 'y').
+make_mesh((0,), ("x",), devices=fakes(8))
+    ValueError: each axis of a mesh must have at least one device; got shape (0,).
+create_device_mesh((3,), fakes(4))
+    ValueError: a mesh of shape (3,) takes 3 devices, but 4 devices were given.
+setattr(Mesh(grid(2), "x"), "devices", None)
+    AttributeError: cannot assign to 'devices': a Mesh is immutable; make a new one with Mesh(...)
+    or mesh.update(...).
+""",
+    globals(),
+)
 
 
 def test_thousands_of_devices_are_compared_by_identity():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from shardwise._src.types.partition_spec import UNCONSTRAINED, P, UnreducedKind
-from tests.helpers.errors import message
+from tests.helpers.errors import message, messages
 from tests.helpers.threads import at_once
 
 NAMES = ["x", "y", "z", "w"]
@@ -100,32 +100,30 @@ def test_immutable():
         del P("x").reduced
 
 
-@pytest.mark.parametrize(
-    ("make", "kind", "expected"),
-    [
-        (lambda: P({}), TypeError,
-         "a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of axis "
-         "names, None or P.UNCONSTRAINED."),
-        (lambda: P(P("x")), TypeError,
-         "a PartitionSpec got P('x') of type PartitionSpec; each entry must be an axis name, a "
-         "tuple of axis names, None or P.UNCONSTRAINED."),
-        (lambda: P(("x", None)), ValueError,
-         "the tuple ('x', None) of a PartitionSpec may contain only axis names, got None."),
-        (lambda: P("x", unreduced="y"), TypeError,
-         "unreduced= of a PartitionSpec takes a set of axis names, got 'y' of type str; "
-         "write unreduced={'x'}."),
-        (lambda: P(reduced={None}), ValueError,
-         "reduced= of a PartitionSpec may contain only axis names, got None."),
-        (lambda: P(("x", "y"), unreduced={"x"}), ValueError,
-         "unreduced={'x'} of a PartitionSpec names 'x', over which a dimension is already sharded: "
-         "('x', 'y'). An axis may be used only once in a spec."),
-        (lambda: P(unreduced={"a"}, reduced={"a"}), ValueError,
-         "unreduced={'a'} and reduced={'a'} of a PartitionSpec both name 'a'. "
-         "An axis may be used only once in a spec."),
-    ],
-)  # fmt: skip
-def test_errors(make, kind, expected):
-    assert message(kind, make) == expected
+test_errors = messages(
+    """
+P({})
+    TypeError: a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of
+    axis names, None or P.UNCONSTRAINED.
+P(P("x"))
+    TypeError: a PartitionSpec got P('x') of type PartitionSpec; each entry must be an axis name, a
+    tuple of axis names, None or P.UNCONSTRAINED.
+P(("x", None))
+    ValueError: the tuple ('x', None) of a PartitionSpec may contain only axis names, got None.
+P("x", unreduced="y")
+    TypeError: unreduced= of a PartitionSpec takes a set of axis names, got 'y' of type str; write
+    unreduced={'x'}.
+P(reduced={None})
+    ValueError: reduced= of a PartitionSpec may contain only axis names, got None.
+P(("x", "y"), unreduced={"x"})
+    ValueError: unreduced={'x'} of a PartitionSpec names 'x', over which a dimension is already
+    sharded: ('x', 'y'). An axis may be used only once in a spec.
+P(unreduced={"a"}, reduced={"a"})
+    ValueError: unreduced={'a'} and reduced={'a'} of a PartitionSpec both name 'a'. An axis may be
+    used only once in a spec.
+""",
+    globals(),
+)
 
 
 def test_threads_get_the_same_object():

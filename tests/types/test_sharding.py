@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import threading
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -24,6 +23,7 @@ from shardwise._src.types.sharding import (
 )
 from shardwise._src.types.tiling import Tiling
 from tests.helpers.errors import message as error_of
+from tests.helpers.threads import at_once
 
 THEIRS = jax.sharding
 GRIDS = [  # tile assignment dimensions, and whether the last one counts replicas
@@ -371,22 +371,17 @@ def test_prints():
 
 def test_threads_get_the_same_object():
     mesh = Mesh(FAKES[:8], "threads")
-    made: list[list[Sharding]] = [[] for _ in range(4)]
-    gate = threading.Barrier(4)
 
-    def work(out):
-        gate.wait()
+    def make():
+        out: list[Sharding] = []
         for i in range(50):
             out.append(NamedSharding(mesh, P(*[None] * i, "threads")))
             out.append(GSPMDSharding(FAKES[: i + 1], Tiling((i + 1,), (i + 1,), (0,), False)))
             out.append(SingleDeviceSharding(FAKES[i]))
             assert len(out[-3].indices((8,) * (i + 1))) == 8
+        return out
 
-    threads = [threading.Thread(target=work, args=(out,)) for out in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = at_once(make)
     assert [len(out) for out in made] == [150] * 4
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
 

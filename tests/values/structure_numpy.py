@@ -1,4 +1,5 @@
-"""Functions of `lax` that NumPy lacks, in NumPy: expected values of `tests.values.structure`."""
+"""Functions of `lax` that NumPy lacks, in NumPy: expected values of `tests.values.structure` and of
+samples of ops."""
 
 from __future__ import annotations
 

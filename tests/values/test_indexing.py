@@ -19,7 +19,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
-from tests.helpers.errors import message, messages
+from tests.helpers.errors import failing_calls, message, messages, raised
 from tests.helpers.everyday import everyday
 from tests.helpers.searched import searched
 
@@ -454,69 +454,60 @@ def test_a_committed_array_stays_where_it_is():
 
 # -- messages --
 
-ERRORS = [
-    (
-        [0, 1],
-        TypeError,
-        "arrays cannot be indexed by a list; use x[array(sequence)] to pick elements of one "
-        "dimension, or x[tuple(sequence)] for an index per dimension.",
-    ),
-    ("a", TypeError, "arrays cannot be indexed by strings; got 'a'."),
-    (1.0, TypeError, "an index must be of integer or boolean type; got 1.0."),
-    (
-        np.array([1.0], np.float32),
-        TypeError,
-        "an index must be of integer or boolean type; got f32[1].",
-    ),
-    ((0, 0, 0, 0), IndexError, "too many indices: the array is 3-dimensional, but 4 were given."),
-    ((..., ...), IndexError, "an index can only have a single ellipsis ('...')"),
-    (
-        object,
-        IndexError,
-        "an index must consist of integers, slices, ..., None and arrays of integers or booleans; got "
-        "<class 'object'>.",
-    ),
-    (
-        np.array([True, False]),
-        IndexError,
-        "a boolean index must have the shape of what it indexes; got bool[2] at position 0 for "
-        "dimensions of sizes (3,).",
-    ),
-    (
-        (ROWS, ROWS[:2]),
-        IndexError,
-        "the arrays of an index must broadcast together; got shapes [(3,), (2,)].",
-    ),
-    (slice(None, None, 0), ValueError, "slice step cannot be zero"),
-]
+ERRORS = """
+[0, 1]
+    TypeError: arrays cannot be indexed by a list; use x[array(sequence)] to pick elements of one
+    dimension, or x[tuple(sequence)] for an index per dimension.
+"a"
+    TypeError: arrays cannot be indexed by strings; got 'a'.
+1.0
+    TypeError: an index must be of integer or boolean type; got 1.0.
+np.array([1.0], np.float32)
+    TypeError: an index must be of integer or boolean type; got f32[1].
+(0, 0, 0, 0)
+    IndexError: too many indices: the array is 3-dimensional, but 4 were given.
+(..., ...)
+    IndexError: an index can only have a single ellipsis ('...')
+object
+    IndexError: an index must consist of integers, slices, ..., None and arrays of integers or
+    booleans; got <class 'object'>.
+np.array([True, False])
+    IndexError: a boolean index must have the shape of what it indexes; got bool[2] at position 0
+    for dimensions of sizes (3,).
+(ROWS, ROWS[:2])
+    IndexError: the arrays of an index must broadcast together; got shapes [(3,), (2,)].
+slice(None, None, 0)
+    ValueError: slice step cannot be zero
+"""
 
 
-test_errors = messages([(lambda i=i: array(X)[i], *error) for i, *error in ERRORS])
+@failing_calls(ERRORS)
+def test_errors(call, error):
+    index = eval(call)
+    assert raised(lambda: array(X)[index]) == error
+
+
+@failing_calls(ERRORS)
+def test_errors_of_writes(call, error):
+    kind, _, text = error.partition(": ")
+    assert raised(array(X).at[eval(call)].set, 0) == f"{kind}: .at[...].set: {text}"
+
+
 NOTHING = array(np.zeros((0, 3)))
-test_errors_of_writes = messages(
-    [
-        *[
-            (lambda i=i: array(X).at[i].set(0), kind, f".at[...].set: {text}")
-            for i, kind, text in ERRORS
-        ],
-        (
-            lambda: array(X).at[0].set(np.zeros(3)),
-            ValueError,
-            ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
-            "elements that the index selects.",
-        ),
-        (lambda: NOTHING[0], IndexError, "index 0 is out of bounds for dimension 0 with size 0."),
-        (
-            lambda: NOTHING[np.array([0])],
-            IndexError,
-            "an index is out of bounds for dimension 0 with size 0.",
-        ),
-        (
-            lambda: array(np.zeros(2, bool)).at[0].add(True),
-            TypeError,
-            ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2].",
-        ),
-    ]
+test_errors_of_elements = messages(
+    """
+array(X).at[0].set(np.zeros(3))
+    ValueError: .at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the
+    elements that the index selects.
+NOTHING[0]
+    IndexError: index 0 is out of bounds for dimension 0 with size 0.
+NOTHING[np.array([0])]
+    IndexError: an index is out of bounds for dimension 0 with size 0.
+array(np.zeros(2, bool)).at[0].add(True)
+    TypeError: .at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got
+    bool[2].
+""",
+    globals(),
 )
 
 

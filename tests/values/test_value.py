@@ -190,54 +190,33 @@ def test_scalars() -> None:
 
 
 test_messages = messages(
-    [
-        (
-            lambda: bool(snp.ones(2)),
-            ValueError,
-            "the truth value of an array of type f32[2], with 2 elements, is ambiguous. Use x.any() or "
-            "x.all(), or x.size > 0.",
-        ),
-        (
-            lambda: bool(snp.ones(0)),
-            ValueError,
-            "the truth value of an array of type f32[0], with 0 elements, is ambiguous. Use x.any() or "
-            "x.all(), or x.size > 0.",
-        ),
-        (
-            lambda: int(snp.ones(1)),
-            TypeError,
-            "only a 0-d array of numbers can be converted to int; got f32[1].",
-        ),
-        (
-            lambda: float(snp.asarray(1j)),
-            TypeError,
-            "a complex array cannot be converted to float; use x.real.",
-        ),
-        (
-            lambda: [1][snp.asarray(0.0)],
-            TypeError,
-            "only a 0-d integer array can be used as an index; got ~f32[].",
-        ),
-        (lambda: hash(snp.ones(1)), TypeError, "unhashable type: 'Array'"),
-        (lambda: len(snp.asarray(1)), TypeError, "len() of a 0-d array; its size is 1."),
-        (
-            lambda: iter(snp.asarray(1)),
-            TypeError,
-            "iteration over a 0-d array. Use x.item() or x[()].",
-        ),
-        (
-            lambda: operator.setitem(snp.ones(2), 0, 1),
-            TypeError,
-            "Array cannot be changed in place. For a new array with the elements changed, write "
-            "x = x.at[idx].set(value).",
-        ),
-        (
-            lambda: operator.delitem(snp.ones(2), 0),
-            TypeError,
-            "elements of Array cannot be deleted in place. For a new array without them, write "
-            "x = shardwise.numpy.delete(x, idx).",
-        ),
-    ]
+    """
+bool(snp.ones(2))
+    ValueError: the truth value of an array of type f32[2], with 2 elements, is ambiguous. Use
+    x.any() or x.all(), or x.size > 0.
+bool(snp.ones(0))
+    ValueError: the truth value of an array of type f32[0], with 0 elements, is ambiguous. Use
+    x.any() or x.all(), or x.size > 0.
+int(snp.ones(1))
+    TypeError: only a 0-d array of numbers can be converted to int; got f32[1].
+float(snp.asarray(1j))
+    TypeError: a complex array cannot be converted to float; use x.real.
+[1][snp.asarray(0.0)]
+    TypeError: only a 0-d integer array can be used as an index; got ~f32[].
+hash(snp.ones(1))
+    TypeError: unhashable type: 'Array'
+len(snp.asarray(1))
+    TypeError: len() of a 0-d array; its size is 1.
+iter(snp.asarray(1))
+    TypeError: iteration over a 0-d array. Use x.item() or x[()].
+operator.setitem(snp.ones(2), 0, 1)
+    TypeError: Array cannot be changed in place. For a new array with the elements changed, write x
+    = x.at[idx].set(value).
+operator.delitem(snp.ones(2), 0)
+    TypeError: elements of Array cannot be deleted in place. For a new array without them, write x
+    = shardwise.numpy.delete(x, idx).
+""",
+    globals(),
 )
 
 

@@ -13,9 +13,7 @@ from shardwise._src.base import config
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding
-from tests.helpers.jitted import counted
-
-X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+from tests.helpers.jitted import X, counted
 
 
 def test_the_second_call_does_not_trace():

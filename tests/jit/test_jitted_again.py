@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import threading
 import weakref
 
 import numpy as np
@@ -16,7 +15,8 @@ import shardwise.numpy as jnp
 from shardwise._src.jit import trace_cache
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
-from tests.helpers.jitted import Called, X, same
+from tests.helpers.jitted import Called, V, same
+from tests.helpers.threads import at_once
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -30,14 +30,14 @@ def test_the_same_function_is_staged_once(traces):
         return x + n if other else x
 
     for _ in range(3):
-        same(sw.jit(f)(X), X + 1)
-        assert sw.jit(f).eval_shape(X).shape == (4,)
+        same(sw.jit(f)(V), V + 1)
+        assert sw.jit(f).eval_shape(V).shape == (4,)
     assert traces == ["f"]
     assert sw.jit(f) is not sw.jit(f) and sw.jit(f)._cache_size() == 1
     sw.jit(f).clear_cache()
-    same(sw.jit(f)(X), X + 1)
+    same(sw.jit(f)(V), V + 1)
     sw.clear_caches()
-    same(sw.jit(f)(X), X + 1)
+    same(sw.jit(f)(V), V + 1)
     assert traces == ["f"] * 3
 
 
@@ -111,14 +111,14 @@ def test_static_arguments_stay_exact(traces):
         return x / n if n else x + (1 if math.copysign(1, n) > 0 else 2)
 
     def run(n):
-        return sw.jit(f, static_argnums=1)(X, n)
+        return sw.jit(f, static_argnums=1)(V, n)
 
     for _ in range(2):
-        same(run(2), X / 2)
-        same(run(2.0), X / 2)
-        same(run(True), X)
-        same(run(0.0), X + 1)
-        same(run(-0.0), X + 2)
+        same(run(2), V / 2)
+        same(run(2.0), V / 2)
+        same(run(True), V)
+        same(run(0.0), V + 1)
+        same(run(-0.0), V + 2)
     assert len(traces) == 5
     assert run(2).dtype == np.float32
 
@@ -129,12 +129,12 @@ def test_a_global_is_read_when_a_function_is_staged(traces, monkeypatch):
     def f(x):
         return x * SCALE
 
-    same(sw.jit(f)(X), X * 2)
+    same(sw.jit(f)(V), V * 2)
     monkeypatch.setitem(globals(), "SCALE", 3.0)
-    same(sw.jit(f)(X), X * 2)
-    same(sw.jit(f)(X[:2]), X[:2] * 3)
+    same(sw.jit(f)(V), V * 2)
+    same(sw.jit(f)(V[:2]), V[:2] * 3)
     f.__code__ = (lambda x: x - SCALE).__code__  # as done by tools that reload modules
-    same(sw.jit(f)(X), X - 3)
+    same(sw.jit(f)(V), V - 3)
     assert traces == ["f"] * 3
 
 
@@ -155,16 +155,16 @@ def test_nothing_is_kept_alive():
         g.defjvp(lambda p, t: (f(*p), t[0] * len([held])))
         loop = functools.partial(lambda x, f: f(x), f=f)
         runs = {
-            "jit": lambda: sw.jit(f)(X),
-            "static": lambda: sw.jit(lambda x, n: x, static_argnums=1)(X, f),
-            "own static": lambda: sw.jit(f, static_argnums=1)(X, f),
-            "grad": lambda: sw.jit(sw.grad(lambda x: f(x).sum()))(X),
-            "rule": lambda: sw.jit(g)(X),
-            "in a rule": lambda: sw.jit(held.__dict__.setdefault("f", lambda x: g(x) + f(x)))(X),
-            "partial": lambda: sw.jit(loop)(X),
-            "trace": lambda: sw.jit(f).lower(X),
-            "callback": lambda: sw.jit(h)(X),
-            "nested": lambda: sw.jit(lambda x: sw.jit(f)(x))(X),
+            "jit": lambda: sw.jit(f)(V),
+            "static": lambda: sw.jit(lambda x, n: x, static_argnums=1)(V, f),
+            "own static": lambda: sw.jit(f, static_argnums=1)(V, f),
+            "grad": lambda: sw.jit(sw.grad(lambda x: f(x).sum()))(V),
+            "rule": lambda: sw.jit(g)(V),
+            "in a rule": lambda: sw.jit(held.__dict__.setdefault("f", lambda x: g(x) + f(x)))(V),
+            "partial": lambda: sw.jit(loop)(V),
+            "trace": lambda: sw.jit(f).lower(V),
+            "callback": lambda: sw.jit(h)(V),
+            "nested": lambda: sw.jit(lambda x: sw.jit(f)(x))(V),
         }
 
         def h(x):
@@ -201,8 +201,8 @@ def test_a_ref_that_a_function_uses_is_its_own(traces):
         return x
 
     for n in range(1, 4):
-        sw.jit(f)(X)
-        same(ref[...], X * n)
+        sw.jit(f)(V)
+        same(ref[...], V * n)
     held = weakref.ref(f)
     del f
     gc.collect()
@@ -231,21 +231,21 @@ class Slots:
 def test_other_callables(traces):
     one = Called(2)
     for _ in range(2):
-        same(sw.jit(one)(X), X * 2)
+        same(sw.jit(one)(V), V * 2)
     assert len(traces) == 1
-    same(sw.jit(Called(3))(X), X * 3)
+    same(sw.jit(Called(3))(V), V * 3)
     for k in (2, 3):  # each access makes a new method object: as in JAX, it sees the current values
         one.k = k
-        same(sw.jit(one.method)(X), X * k)
+        same(sw.jit(one.method)(V), V * k)
     for made in (Equal(2), Unhashable(2)):
         for k in (2, 3):
             made.k = k
-            same(sw.jit(made)(X), X * k)
+            same(sw.jit(made)(V), V * k)
     equal = Equal(4)
     del traces[:]
     for _ in range(2):
-        same(sw.jit(equal)(X), X * 4)
-        same(sw.jit(Slots())(X), X * 2)
+        same(sw.jit(equal)(V), V * 4)
+        same(sw.jit(Slots())(V), V * 2)
     assert len(traces) == 3  # callables without weak references are staged each time
 
 
@@ -253,15 +253,8 @@ def test_threads_find_the_same():
     def f(x):
         return x + SCALE
 
-    found = []
-    workers = [threading.Thread(target=lambda: found.append(sw.jit(f)(X))) for _ in range(8)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join(60)
-    assert len(found) == 8
-    for y in found:
-        same(y, X + 2)
+    for y in at_once(lambda: sw.jit(f)(V), 8):
+        same(y, V + 2)
     assert len(trace_cache._by_function) == 1
 
 
@@ -269,10 +262,10 @@ def test_the_table_is_bounded(monkeypatch):
     monkeypatch.setattr(trace_cache, "FUNCTIONS", 3)
     functions = [lambda x, n=n: x + n for n in range(6)]
     for n, f in enumerate(functions):
-        same(sw.jit(f)(X), X + n)
+        same(sw.jit(f)(V), V + n)
     assert len(trace_cache._by_function) <= 3
     for n, f in enumerate(functions):
-        same(sw.jit(f)(X), X + n)
+        same(sw.jit(f)(V), V + n)
 
 
 def test_named_arguments_in_any_order(traces):
@@ -291,10 +284,10 @@ def test_scalars_beside_arrays(traces):
         return {"y": x["a"] * s + t, "s": s}
 
     jitted = sw.jit(f)
-    x = {"a": jnp.asarray(X)}
+    x = {"a": jnp.asarray(V)}
     for s in (2, 2, True, 2.5, 2.5, -0.0, 0.0, np.float32(2), np.int8(3), 1j, math.nan):
         for y in (jitted(x, s), jitted(x, s)):
-            wanted = f({"a": X}, s)
+            wanted = f({"a": V}, s)
             np.testing.assert_array_equal(np.asarray(y["y"]), np.asarray(wanted["y"], y["y"].dtype))
             assert np.signbit(np.asarray(y["s"]).real) == np.signbit(np.asarray(s).real)
             assert y["s"].weak_type == (not isinstance(s, bool | np.generic))
@@ -303,7 +296,7 @@ def test_scalars_beside_arrays(traces):
     with pytest.raises(OverflowError):
         jitted(x, 2**40)
     with sw.enable_x64(True):
-        same(jitted(x, 2)["y"], X * 2 + 1)
+        same(jitted(x, 2)["y"], V * 2 + 1)
 
 
 def test_donated_scalars_are_not_shared():

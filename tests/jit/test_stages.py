@@ -1,0 +1,236 @@
+"""The stages of `jit`: `trace`, `lower`, `compile`; `shardwise.stages`, their classes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import stages
+from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH, ours, sharding, theirs
+from tests.helpers.errors import message
+from tests.helpers.jitted import ONE, V, W, X
+
+
+def test_the_stages():
+    x = ours(X, "x")
+    f = sw.jit(lambda a, b: {"y": a @ b["w"]})
+    traced = f.trace(x, {"w": W})
+    assert str(traced.program).startswith("{ lambda ; a:f32[8,4] b:f32[4,8]. let")
+    assert traced.jaxpr is traced.program and "dot_general" in traced.as_text()
+    assert traced.out_info == {"y": sw.ShapeDtypeStruct((8, 8), np.float32)}
+    lowered = traced.lower()
+    assert "stablehlo.dot_general" in lowered.as_text() and "sdy.mesh" in lowered.as_text()
+    assert lowered.out_info == traced.out_info
+    compiled = lowered.compile()
+    assert "HloModule" in compiled.as_text()
+    assert compiled.cost_analysis()["flops"] > 0
+    assert compiled.memory_analysis().output_size_in_bytes == 8 * 8 * 4 // 4
+    assert compiled.input_shardings == ((sharding("x"), {"w": sharding()}), {})
+    assert compiled.output_shardings == {"y": sharding("x")}
+    got = compiled(x, {"w": W})
+    assert got["y"].sharding == sharding("x")
+    np.testing.assert_allclose(np.asarray(got["y"]), X @ W, atol=1e-5)
+
+
+def test_texts_of_stages():
+    def f(a):
+        return jnp.sort(jnp.sin(a), axis=0).sum()
+
+    lowered = sw.jit(f).lower(ours(X, "x"))
+    text = lowered.as_text()
+    assert lowered.as_text("stablehlo") == text and "loc(" not in text
+    assert lowered.as_text("hlo").startswith("HloModule jit_f")
+    assert "metadata=" not in lowered.as_text("hlo")
+    assert 'op_name="f"' in lowered.as_text("hlo", debug_info=True)
+    located = lowered.as_text(debug_info=True)
+    assert f'loc("f"("{__file__}":' in located and "stablehlo.sort" in located
+    parsed(located)  # it is StableHLO
+    assert (
+        message(ValueError, lowered.as_text, "mhlo")
+        == "as_text: unknown dialect 'mhlo'; expected 'stablehlo' or 'hlo'."
+    )
+    assert str(lowered.compiler_ir().operation.name) == "builtin.module"
+    assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
+    assert "HloModule" in lowered.compile().as_text()
+
+
+def test_analyses():
+    lowered = sw.jit(lambda a: a @ a.T).lower(ours(X, "x"))
+    expected = jax.jit(lambda a: a @ a.T).lower(theirs(X, "x")).cost_analysis()
+    assert lowered.cost_analysis()["flops"] == expected["flops"] == 8 * 8 * (2 * 4)
+    compiled = lowered.compile()
+    assert compiled.cost_analysis()["flops"] == expected["flops"] / 4
+    assert compiled.memory_analysis().argument_size_in_bytes == X.nbytes // 4
+    assert type(compiled.runtime_executable()).__name__ == "LoadedExecutable"
+
+
+def test_stages_know_types_and_trees():
+    traced = sw.jit(lambda a, *, b: {"c": a * b}, donate_argnums=0).trace(X, b=V)
+    lowered = traced.lower(lowering_platforms=("cpu",))
+    compiled = lowered.compile()
+    for stage in (traced, lowered, compiled):
+        (a,), named = stage.args_info
+        assert (a.shape, a.dtype, a.donated) == ((8, 4), np.float32, True)
+        assert not named["b"].donated and named["b"].shape == (4,)
+        assert stage.donate_argnums == (0,) and stage.in_tree == traced.in_tree
+        (a_type,), _ = stage.in_avals
+        assert str(a_type) == "float32[8,4]"
+        assert stage.out_info["c"].shape == (8, 4) and stage.out_tree == traced.out_tree
+    assert traced.fun_name == "<lambda>" and str(traced.out_avals["c"]) == "float32[8,4]"
+    assert compiled.out_info["c"].sharding is ONE
+    np.testing.assert_array_equal(np.asarray(compiled.call(X, b=V)["c"]), X * V)
+    assert message(ValueError, traced.lower, lowering_platforms=("cpu", "tpu")) == (
+        "<lambda> is lowered for the devices of its arguments, of platform 'cpu'; "
+        "lowering_platforms requests 'tpu'."
+    )
+
+
+def test_stages_take_types_instead_of_values():
+    there = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    compiled = sw.jit(lambda a: a.sum(1)).lower(there).compile()
+    assert compiled(ours(X, "x")).sharding == sharding("x")
+    assert compiled.input_shardings == ((sharding("x"),), {})
+
+
+def test_stages_are_of_the_classes():
+    jitted = sw.jit(lambda x: jnp.sin(x))
+    traced = jitted.trace(V)
+    lowered = traced.lower()
+    assert isinstance(jitted, stages.Wrapped)
+    assert not isinstance(np.sin, stages.Wrapped)
+    assert isinstance(traced, stages.Traced)
+    assert isinstance(lowered, stages.Lowered)
+    assert isinstance(lowered.compile(), stages.Compiled)
+    (info,), _ = traced.args_info
+    assert isinstance(info, stages.ArgInfo)
+    assert stages.CompilerOptions == dict[str, str | bool]
+
+
+def test_a_traced_function_runs_again_and_under_transforms():
+    traced = sw.jit(lambda x, y: {"a": x * y["b"]}).trace(V, {"b": V})
+    assert traced.effects == frozenset()
+    np.testing.assert_array_equal(traced(V, {"b": V + 1})["a"], V * (V + 1))
+    slope = sw.grad(lambda x: traced(x, {"b": V})["a"].sum())(V)
+    np.testing.assert_array_equal(slope, V)
+    with pytest.raises(TypeError) as error:
+        traced(V)
+    assert str(error.value).startswith("traced <lambda> takes arguments with the pytree structure ")
+
+
+def test_values_from_outside_become_arguments():
+    weights = jnp.asarray(V + 1)
+    traced = sw.jit(lambda x: x * weights).trace(V)
+    consts, fun = traced.closure_convert()
+    np.testing.assert_array_equal(consts[0], V + 1)
+    np.testing.assert_array_equal(fun(consts, V), V * (V + 1))
+    np.testing.assert_array_equal(fun([V], V), V * V)
+    slope = sw.grad(lambda c: fun(c, V).sum())(consts)
+    np.testing.assert_array_equal(slope[0], V)
+
+
+# -- compiled programs --
+
+
+EXACT = (
+    "A compiled program runs on arguments of exactly its types: convert them, or call the jitted "
+    "function, which compiles for others."
+)
+
+
+def test_compiled_programs_check_their_arguments():
+    def scale(a, factor):
+        return a * factor
+
+    compiled = sw.jit(scale).lower(X, 2.0).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X, 3.0)), X * 3)
+    assert message(TypeError, compiled, X[:4], 2.0) == (
+        f"compiled scale: a must be of type f32[8,4]; got f32[4,4]. {EXACT}"
+    )
+    with pytest.raises(TypeError) as caught:
+        compiled(X)
+    assert str(caught.value) == (
+        "compiled scale takes arguments with the pytree structure ((*, *), {}); got ((*,), {}): "
+        "only the program has args[1]."
+    )
+    for bad in ("two", sw.ShapeDtypeStruct((), np.float32)):
+        assert message(TypeError, compiled, X, bad) == (
+            f"compiled scale: factor: expected an array or a scalar, got {bad!r} of type "
+            f"{type(bad).__name__}."
+        )
+
+
+def test_all_arguments_that_do_not_fit_a_compiled_program_are_listed():
+    def step(params, x, *, k):
+        return params["w"] * x + params["b"] * k
+
+    four = np.ones(4, np.float32)
+    compiled = sw.jit(step).lower({"w": four, "b": four}, four, k=2.0).compile()
+    assert message(TypeError, compiled, {"w": four[:2], "b": four.astype(np.int32)}, four, k=3) == (
+        "compiled step: 3 arguments do not match:\n"
+        "  params['b'] must be of type f32[4]; got i32[4]\n"
+        "  params['w'] must be of type f32[4]; got f32[2]\n"
+        "  k must be of type ~f32[]; got ~i32[]\n"
+        f"{EXACT}"
+    )
+    assert message(TypeError, compiled, {"w": four}, [four], k=2.0) == (
+        "compiled step takes arguments with the pytree structure (({'b': *, 'w': *}, *), {'k': "
+        "*}); got (({'w': *}, [*]), {'k': *}): args[1] is a leaf in the program and a list of 1 in "
+        "the call; only the program has args[0]['b']."
+    )
+
+
+def test_compiled_programs_move_only_what_nobody_placed():
+    there = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    compiled = sw.jit(lambda a, b: a + b).lower(there, there).compile()
+    assert compiled(X, sw.numpy.asarray(X)).sharding == sharding("x")
+    alike = sw.device_put(X, NamedSharding(MESH, P("x", None)))
+    assert compiled(alike, ours(X, "x")).sharding == sharding("x")
+    assert message(ValueError, compiled, ours(X, "y"), ours(X)) == (
+        "compiled <lambda>: 2 arguments do not match:\n"
+        f"  a of type f32[8,4] is on {sharding('y')}, but the program was compiled for "
+        f"{sharding('x')}\n"
+        f"  b of type f32[8,4] is on {sharding()}, but the program was compiled for "
+        f"{sharding('x')}\n"
+        "Use `device_put` to bring it there."
+    )
+    elsewhere = sw.device_put(X, sw.devices()[3])
+    assert message(ValueError, sw.jit(lambda a: a * 2).lower(X).compile(), elsewhere) == (
+        f"compiled <lambda>: a of type f32[8,4] is on {elsewhere.sharding}, but the program was "
+        f"compiled for {SingleDeviceSharding(sw.devices()[0])}. Use `device_put` to bring it there."
+    )
+
+
+def test_static_arguments_are_not_passed_to_compiled_programs():
+    compiled = sw.jit(lambda a, n: a * n, static_argnums=1).lower(X, 3).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X)), X * 3)
+
+
+def test_compiled_programs_are_not_transformed():
+    compiled = sw.jit(lambda a, b: a + b["c"]).lower(V, {"c": V}).compile()
+    for transform in (sw.jit, sw.vmap, lambda f: sw.grad(lambda v: f(v).sum())):
+        assert message(TypeError, transform(lambda v: compiled(V, {"c": v})), V) == (
+            "compiled <lambda>: b['c'] is a traced value, but a compiled program runs on arrays "
+            "only and cannot be transformed. Call the jitted function instead."
+        )
+
+
+def test_compile_refuses_other_devices():
+    lowered = sw.jit(lambda x: x + 1).lower(V)
+    here, other = sw.devices()[:2]
+    assert lowered.compile(device_assignment=(here,))(V)[0] == 1
+    assert message(ValueError, lowered.compile, device_assignment=(other,)) == (
+        "compile: <lambda> is lowered for devices [0]; device_assignment requests [1]. Lower it "
+        "with arguments, or shardings of `ShapeDtypeStruct`, on these."
+    )
+
+
+def test_compiler_options():
+    f = sw.jit(lambda a: a * 2, compiler_options={"xla_cpu_enable_fast_math": False})
+    np.testing.assert_array_equal(np.asarray(f(X)), X * 2)
