@@ -32,7 +32,6 @@ from shardwise._src.saving.restoring import restored_together
 from shardwise._src.saving.storage import MANIFEST, Place, explained
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
-_STEP = re.compile(r"step_\d+$")
 _numbers = itertools.count()  # of queries to process 0, in the same order in all processes
 
 
@@ -258,7 +257,7 @@ class CheckpointManager:
                 )
             with explained("CheckpointManager", self._place, "its folder could not be created"):
                 folder.mkdir(parents=True, exist_ok=True)
-            committing.clean(folder, _STEP)
+            committing.clean(folder, manifest.STEP)
             return
         names = self._place.names()
         steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
