@@ -103,13 +103,13 @@ def _bits(dtype: str) -> int:
 machines: dict[str, Machine] = {}
 
 
-def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
-    """The machine with that name, or the one for a kind of devices."""
+def machine_of(asked: Any, device: Any) -> Machine:
+    """The machine with that name, or the one for a device; None for a device that is unknown."""
     if asked is not None:
         return named_machine(asked)
-    named = kind.lower().replace(" ", "-")
+    named = getattr(device, "device_kind", "").lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in named]
-    usual = machines["cpu" if platform == "cpu" else "h100"]
+    usual = machines["cpu" if device is not None and device.platform == "cpu" else "h100"]
     return max(found, key=lambda m: len(m.name)) if found else usual
 
 

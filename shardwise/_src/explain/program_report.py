@@ -93,9 +93,8 @@ def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -
     """The report of a lowered function."""
     plan = lowered.plan
     text, equations = plan.numbered()
-    device = plan.places.devices[0]
     found = _inspected(plan, text, lowered.traced.overrides, timeout)
-    known = machine_of(machine, device.platform, getattr(device, "device_kind", ""))
+    known = machine_of(machine, plan.places.devices[0])
     flows = propagated_flows(text, NUMBERED) if len(plan.places.devices) > 1 else {}
     program = lowered.traced.program
     return _Making(plan, program, text, equations, flows, found, known).report()

@@ -156,7 +156,7 @@ class _Search:
         halves = ("args", "kwargs")
         self.paths = [halves[_plain(path[0])] + path_text(path[1:]) for path, _ in leaves]
         self.groups = self._grouped([path for path, _ in leaves])
-        self.machine = machine_of(machine, *_kind(self.mesh))
+        self.machine = machine_of(machine, self.mesh.flat_devices[0])
         self.costs: dict[Choice, tuple[float, int]] = {}
         self.begin, self.end = time.monotonic(), time.monotonic() + budget
 
@@ -287,8 +287,3 @@ def _plain(key: Any) -> Any:
 
 def _text(t: ArrayType) -> str:
     return t.str_short(True).removeprefix("~")
-
-
-def _kind(mesh: Mesh) -> tuple[str, str]:
-    device = mesh.flat_devices[0]
-    return device.platform, getattr(device, "device_kind", "")

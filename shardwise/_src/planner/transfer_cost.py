@@ -261,18 +261,6 @@ def _onward(a: Accounts, sig: Signature, target: Any) -> Moved:
     return a.move(sig, target, lambda: not waits)
 
 
-def _program(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.follow(sig, reshard_strategy.on_same_devices(sig, target))
-
-
-def _pieces(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.follow(sig, reshard_strategy.by_pieces(sig, target))
-
-
-def _resharded(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.run(sig, signature(sig.type, target, True), _resharding, "one program")
-
-
 def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
     wanted: Any = order_of(Format(layout, sig.sharding), sig.type)
     if sig.layout is wanted:
@@ -281,19 +269,10 @@ def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
     return a.run(sig, there, _resharding, "one program, into another memory layout,")
 
 
-def _by_op(a: Accounts, sig: Signature, target: Any) -> Moved:
-    what = "one program, reducing partial sums,"
-    return a.run(sig, signature(sig.type, target, True), _adding_up, what)
-
-
 def _converted(a: Accounts, sig: Signature, dtype: Any) -> Moved:
     there = signature(array_type(sig.type.shape, dtype), sig.sharding, True)
     what = f"one program, from {sig.type.dtype} to {dtype},"
     return a.run(sig, there, lambda *_: ProgramFacts(0, ()), what)
-
-
-def _relabelled(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return signature(sig.type, target, True, sig.layout), Counter(), True
 
 
 def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
@@ -458,16 +437,20 @@ def _at(amounts: dict[Any, int]) -> Amounts:
 
 
 EXECUTORS: dict[str, Callable[[Accounts, Signature, Any], Moved]] = {
-    "program": _program,
+    "program": lambda a, sig, to: a.follow(sig, reshard_strategy.on_same_devices(sig, to)),
     "copy": _copied,
     "host": _by_host,
-    "pieces": _pieces,
+    "pieces": lambda a, sig, to: a.follow(sig, reshard_strategy.by_pieces(sig, to)),
     "between": _between,
     "move": _onward,
     "layout": _relayout,
-    "op": _by_op,
+    "op": lambda a, sig, to: a.run(
+        sig, signature(sig.type, to, True), _adding_up, "one program, reducing partial sums,"
+    ),
     "convert": _converted,
-    "reshard": _resharded,
-    "relabel": _relabelled,
+    "reshard": lambda a, sig, to: a.run(
+        sig, signature(sig.type, to, True), _resharding, "one program"
+    ),
+    "relabel": lambda a, sig, to: (signature(sig.type, to, True, sig.layout), Counter(), True),
     "join": _joined,
 }

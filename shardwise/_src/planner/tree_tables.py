@@ -333,14 +333,10 @@ def _cells(row: TreeRow) -> tuple[str, ...]:
     path, place = _middle(row.path), _middle(row.place)
     if row.count > 1:
         path = f"{path} ({row.count:,} times)"
-    shape = "" if row.shape is None else _shape_text(row.shape)
+    shape = "" if row.shape is None else str(row.shape)
     elements = "" if row.elements is None else f"{row.elements * row.count:,}"
     sizes = ["" if n is None else in_bytes(n * row.count) for n in (row.bytes, row.per_device)]
     return (path, shape, row.dtype, place, elements, *sizes)
-
-
-def _shape_text(shape: tuple[Any, ...]) -> str:
-    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
 
 
 def _middle(text: str) -> str:
