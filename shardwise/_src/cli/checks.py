@@ -20,7 +20,7 @@ from shardwise._src.cli.findings import Clock, Line, run_program
 from shardwise._src.compiling.disk_cache import disk_cache
 from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
 from shardwise._src.distributed.initialize_arguments import Resolved, complete, resolve
-from shardwise._src.distributed.start import address_of, is_loopback
+from shardwise._src.distributed.start import address_of, address_towards, is_loopback
 from shardwise._src.runtime import backend, cuda, processes
 from shardwise._version import __version__
 
@@ -337,14 +337,6 @@ def ports() -> Iterator[Line]:
         yield _connects("own address", own, f" (towards {host})" if address else "")
     if resolved and address and not resolved.place.started and resolved.place.index == 0:
         yield _free(own if not is_loopback(host) else host, port)
-
-
-def address_towards(host: str, port: int) -> str:
-    """The address of this machine on the route to another host."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as sock:
-        sock.connect(address)
-        return sock.getsockname()[0]
 
 
 def _connects(name: str, host: str, end: str = "") -> Line:

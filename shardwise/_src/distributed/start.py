@@ -405,15 +405,15 @@ def _enter(
 
 def _address_here(host: str, port: int, members: list[dict[str, Any]]) -> str:
     """The address of this machine at which all processes can reach it."""
-    mine = "127.0.0.1" if host == "localhost" else _address_towards(host, port)
+    mine = "127.0.0.1" if host == "localhost" else address_towards(host, port)
     if is_loopback(mine):
         # The name of this machine may resolve to loopback locally: use a process elsewhere.
         others = [m["address"] for m in members if not is_loopback(m["address"])]
-        return _address_towards(others[0], port) if others else mine
+        return address_towards(others[0], port) if others else mine
     return mine
 
 
-def _address_towards(host: str, port: int) -> str:
+def address_towards(host: str, port: int) -> str:
     """The address of this machine on the route to another host, at which that host reaches it."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as sock:

@@ -26,6 +26,7 @@ from shardwise._src.runtime.host import from_view
 from shardwise._src.transfers import transfer
 from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.from_host import is_large
+from shardwise._src.transfers.regions import bounds_of
 from shardwise._src.transfers.transfer_guards import guarded
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -279,8 +280,7 @@ def _held(sharding: Any, shape: Shape) -> list[Held]:
     local = sharding.addressable_devices_indices_map(shape).values()
     along: list[set[tuple[int, int]]] = [set() for _ in shape]
     for index in local:
-        for dim, (s, n) in enumerate(zip(index, shape, strict=True)):
-            start, stop, _ = s.indices(n)
+        for dim, (start, stop) in enumerate(bounds_of(index, shape)):
             if start < stop:
                 along[dim].add((start, stop))
     return [sorted(pieces) for pieces in along]
