@@ -266,10 +266,14 @@ class FailureDetector:
         if not gone or not waiters:
             return
         self.reported.update([(meeting, "absent", r) for r in waiters])
+        self._fail_absent(waiters, gone, f"reached {meeting.doing}")
+
+    def _fail_absent(self, waiters: Sequence[int], gone: list[int], what: str) -> None:
+        """Notifies processes that wait for others which have ended."""
         peer = self.peers[gone[0]]
-        text = f"{peer.name} has ended, and never reached {meeting.doing}.{peer.at()}"
-        kind = "followed" if peer.gone == "followed" else "absent"
-        text += "" if kind == "followed" else MISSED
+        text = f"{peer.name} has ended, and never {what}.{peer.at()}"
+        follows = peer.gone == "followed"
+        kind, text = ("followed", text) if follows else ("absent", text + MISSED)
         self._fail(waiters, kind, gone, text)
 
     def _check_broken(self, now: float) -> None:
@@ -372,15 +376,11 @@ class FailureDetector:
 
     def _tell_ended(self, key: str, ended: list[Peer], doing: str) -> None:
         """Notifies processes that have launched a program of one that has ended without it."""
-        peer = ended[0]
-        number = peer.launched.get(key, 0)
+        number = ended[0].launched.get(key, 0)
         ahead = [r for r in ranks_of(key) if self.peers[r].launched.get(key, 0) > number]
         ahead = [r for r in ahead if ((key, r), "ended") not in self.reported]
         self.reported.update([((key, r), "ended") for r in ahead])
-        kind = "followed" if peer.gone == "followed" else "absent"
-        text = f"{peer.name} has ended, and never launched {doing}.{peer.at()}"
-        text += "" if kind == "followed" else MISSED
-        self._fail(ahead, kind, [p.rank for p in ended], text)
+        self._fail_absent(ahead, [p.rank for p in ended], f"launched {doing}")
 
     def _places(self, ranks: list[int]) -> str:
         """A message with the last known lines of processes."""
