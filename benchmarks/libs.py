@@ -10,12 +10,14 @@ fail.
 from __future__ import annotations
 
 import compileall
+import gc
 import importlib
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +37,21 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
     environment.setdefault("JAX_PLATFORMS", "cpu")  # shardwise reads it as a fallback
     for prefix in ("JAX_", "SHARDWISE_"):
         environment[prefix + "ENABLE_COMPILATION_CACHE"] = "false"
+
+
+def memory(name: str) -> int:
+    """Resident memory of this process in bytes: now, `VmRSS`, or its peak, `VmHWM`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
+    """The result of a call, and by how many bytes the process grew at most."""
+    gc.collect()
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    result = call()
+    return result, memory("VmHWM") - before
 
 
 def compile_sources() -> None:
