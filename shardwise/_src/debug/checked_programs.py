@@ -90,10 +90,6 @@ def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
 # -- the op --
 
 
-def _type(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
-    return ()
-
-
 def _dims(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
     names = letters(sum(t.ndim for t in (pred, *values)))
     rows, start = [], 0
@@ -127,10 +123,6 @@ class CheckError(Documented, ValueError):
     """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
 
 
-def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
-    return op(*primals, **p), []
-
-
 def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, message: Message, levels: int
 ) -> tuple[list[Any], list[Any]]:
@@ -140,11 +132,11 @@ def _batch(
 
 check_op = Op(
     "check",
-    type_rule=_type,
+    type_rule=lambda op, pred, *values, **p: (),
     dims=_dims,
     lower=_lower,
     eager=_eager,
-    jvp=_jvp,
+    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), []),
     batch=_batch,
     effects=frozenset({CHECK}),
     multiple=True,

@@ -154,10 +154,6 @@ def argument_names(exported: ExportedData) -> list[str]:
 # -- the op --
 
 
-def _types(op: Op, *types: ArrayType, results: tuple[ArrayType, ...], **params: Any) -> Any:
-    return results
-
-
 def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Runs the call as a separate program, compiled like a jitted function."""
     exported = params["exported"]
@@ -337,7 +333,7 @@ def _refined(
 
 CALL_EXPORTED = Op(
     "call_exported",
-    type_rule=_types,
+    type_rule=lambda op, *types, results, **params: results,
     eager=_eager,
     batch=_batch,
     lower=_lower,

@@ -26,8 +26,6 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import float0
 from shardwise._src.types.extended import ExtendedDType
 
-_AS_DEVICES_SAY = {"cuda": "gpu", "rocm": "gpu"}
-
 
 def exported_text(
     program: Program,
@@ -45,6 +43,7 @@ def exported_text(
     """
     meshes = Meshes(devices)
     several = len(devices) > 1
+    platforms = [{"cuda": "gpu", "rocm": "gpu"}.get(p, p) for p in platforms]  # as devices say
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
@@ -53,7 +52,7 @@ def exported_text(
         if several
         else (SymbolicEmitter() if symbolic else Emitter())
     )
-    emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])
+    emitter.platform = platforms[0]
     if isinstance(emitter, SymbolicEmitter):
         emitter.bind(types, args, program.name)
     if len(platforms) == 1:
@@ -103,9 +102,8 @@ def _cases(
     emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[str]
 ) -> list[str]:
     """Writes the program once if it is the same on all platforms; else a branch for each."""
-    trials = [emitter.for_platform(_AS_DEVICES_SAY.get(p, p)) for p in platforms]
     texts = []
-    for e in trials:
+    for e in map(emitter.for_platform, platforms):
         e.functions, e.taken = [], {"main"}
         texts.append((_body(e, program, args), e.lines, e.functions))
     if all(text == texts[0] for text in texts):
@@ -114,7 +112,7 @@ def _cases(
     outs = ", ".join(map(tensor_text, types))
     regions = []
     for platform in platforms:
-        e = emitter.for_platform(_AS_DEVICES_SAY.get(platform, platform))
+        e = emitter.for_platform(platform)
         results = _body(e, program, args)
         lines = "\n".join([*e.lines, return_text("stablehlo.return", results, types)])
         regions.append(f"{{\n{lines}\n}}")
