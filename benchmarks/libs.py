@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 DEVICES = 8
@@ -61,6 +60,11 @@ def compile_sources() -> None:
     compileall.compile_dir(spec.submodule_search_locations[0], quiet=2)
 
 
+def _module(part: str) -> Any:
+    """A module of a library, imported when it is first used."""
+    return cached_property(lambda lib: importlib.import_module(lib.name + part))
+
+
 @dataclass(frozen=True)
 class Lib:
     """One library as the rows see it.
@@ -72,32 +76,12 @@ class Lib:
     name: str
     sizes: Iterator[int]
 
-    def _part(self, part: str) -> ModuleType:
-        return importlib.import_module(f"{self.name}.{part}")
-
-    @cached_property
-    def root(self) -> Any:
-        return importlib.import_module(self.name)
-
-    @cached_property
-    def np(self) -> Any:
-        return self._part("numpy")
-
-    @cached_property
-    def lax(self) -> Any:
-        return self._part("lax")
-
-    @cached_property
-    def random(self) -> Any:
-        return self._part("random")
-
-    @cached_property
-    def nn(self) -> Any:
-        return self._part("nn")
-
-    @cached_property
-    def sharding(self) -> Any:
-        return self._part("sharding")
+    root = _module("")
+    np = _module(".numpy")
+    lax = _module(".lax")
+    random = _module(".random")
+    nn = _module(".nn")
+    sharding = _module(".sharding")
 
     def mesh(self, **axes: int) -> Any:
         """A mesh such as `mesh(dp=4, tp=2)` whose sharding the compiler propagates."""
