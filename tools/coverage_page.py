@@ -211,8 +211,7 @@ def standard() -> tuple[list[str], list[str]]:
 
     import shardwise.numpy as jnp
 
-    info = np.__array_namespace_info__()
-    listed = [*STANDARD.split(), *info.dtypes()]
+    listed = [*STANDARD.split(), *np.__array_namespace_info__().dtypes()]
     absent = [name for name in listed if not _has(jnp, name)]
     return listed, absent
 

@@ -98,8 +98,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="time for processes to exit on their own when they are stopped (3)",
     )
-    many = parser.add_argument_group("many machines")
-    add = many.add_argument
+    add = parser.add_argument_group("many machines").add_argument
     add(
         "--coordinator",
         metavar="HOST:PORT",
@@ -107,8 +106,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--nodes", type=count, default=1, metavar="N", help="number of machines (1)")
     add("--node-rank", type=number, metavar="R", help="the index of this machine, from 0")
-    waits = parser.add_argument_group("how long to wait, in seconds")
-    add = waits.add_argument
+    add = parser.add_argument_group("how long to wait, in seconds").add_argument
     add(
         "--initialization-timeout",
         type=seconds,

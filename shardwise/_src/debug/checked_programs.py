@@ -207,8 +207,7 @@ class Checked:
         types = tuple([type_of(v) for v in values])
         self.places.append(Place(message, types, site))
         self.slots += values
-        code = select_n(failed, NONE, np.int32(len(self.places)))
-        self._set(code)
+        self._set(select_n(failed, NONE, np.int32(len(self.places))))
 
     def _set(self, code: Any) -> None:
         """Sets the code, unless there is one."""
@@ -342,8 +341,7 @@ class _Checking(Inside):
         for program in programs:
             self._start[program] = len(self.places)
             self.places += _places(program, enabled)
-        values = [t for place in self.places for t in place.types]
-        self.types = [CODE, *values]
+        self.types = [CODE, *[t for place in self.places for t in place.types]]
 
     def has(self, program: Program) -> bool:
         return bool(_places(program, self.enabled))

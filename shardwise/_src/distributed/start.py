@@ -260,8 +260,7 @@ def start_coordinator(
       RuntimeError: it cannot listen on its address.
     """
     listen_at, listen_port = listen_host(host), port
-    source = variable(os.environ, "COORDINATOR_BIND_ADDRESS")
-    bind = bind or os.environ.get(source)
+    bind = bind or os.environ.get(variable(os.environ, "COORDINATOR_BIND_ADDRESS"))
     if bind is not None:
         name = "initialize: coordinator_bind_address"
         listen_at, listen_port = address_of(name, bind)

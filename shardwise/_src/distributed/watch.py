@@ -133,8 +133,7 @@ class Watch:
         """
         if self.compare:
             with self._order:
-                here = self._set(span)
-                here.put.add(value_of(value, user_site(OWN_FRAMES)))
+                self._set(span).put.add(value_of(value, user_site(OWN_FRAMES)))
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with those of the other processes; returns its number."""

@@ -124,8 +124,7 @@ class TreeTable:
         }
 
     def __str__(self) -> str:
-        cells = [HEAD, *map(_cells, self._shown()), self._total()]
-        lines = columns(cells, "<<<<>>>")
+        lines = columns([HEAD, *map(_cells, self._shown()), self._total()], "<<<<>>>")
         rule = "─" * max(map(len, lines))
         body = [lines[0], rule, *lines[1:-1], rule, lines[-1]]
         return "\n".join([*body, *self._notes()])
