@@ -59,7 +59,7 @@ class CheckpointManager:
         wait: bool = False,
     ):
         self._place = Place.at("CheckpointManager", folder)
-        self._keep_last, self._best = _checked(keep_last, keep_best, every)
+        self._keep_last, self._best = keep_last, _checked(keep_last, keep_best, every)
         self._every, self._waits = every, wait
         self._saving: writing.Saving | None = None
         self._known: dict[int, manifest.Checkpoint] = {}  # by step
@@ -199,8 +199,7 @@ class CheckpointManager:
     def _kept(self, steps: list[int]) -> set[int]:
         if self._keep_last is None and self._best is None:
             return {*steps}
-        last = 1 if self._keep_last is None else self._keep_last
-        kept = {*steps[-last:]}
+        kept = {*steps[-(self._keep_last or 1) :]}
         if self._best is not None:
             count, metric, mode = self._best
             kept |= {*self._by_value(steps, metric, mode)[:count]}
@@ -292,15 +291,14 @@ def _check_mode(what: str, mode: str) -> None:
         raise ValueError(f"{what} must be 'min' or 'max'; got {mode!r}.")
 
 
-def _checked(
-    keep_last: int | None, keep_best: Any, every: int
-) -> tuple[int | None, tuple[int, str, str] | None]:
+def _checked(keep_last: int | None, keep_best: Any, every: int) -> tuple[int, str, str] | None:
+    """Checks the options of a manager; returns `keep_best`."""
     what = "CheckpointManager"
     for name, value in (("keep_last", keep_last), ("every", every)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{what}: {name} must be a positive integer; got {short_repr(value)}.")
     if keep_best is None:
-        return keep_last, None
+        return None
     if (
         not isinstance(keep_best, tuple | list)
         or len(keep_best) != 3
@@ -313,4 +311,4 @@ def _checked(
             f"(2, 'loss', 'min'); got {short_repr(keep_best)}."
         )
     _check_mode(f"{what}: the last entry of keep_best", keep_best[2])
-    return keep_last, (keep_best[0], keep_best[1], keep_best[2])
+    return keep_best[0], keep_best[1], keep_best[2]
