@@ -19,7 +19,7 @@ from shardwise._src.base import config
 from shardwise._src.cli.findings import Clock, Line, run_program
 from shardwise._src.compiling.disk_cache import disk_cache
 from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
-from shardwise._src.distributed.initialize_arguments import Resolved, complete, resolve
+from shardwise._src.distributed.initialize_arguments import ARGUMENTS, Resolved, complete, resolve
 from shardwise._src.distributed.start import address_of, address_towards, is_loopback
 from shardwise._src.runtime import backend, cuda, processes
 from shardwise._version import __version__
@@ -42,15 +42,11 @@ def versions() -> Iterator[Line]:
     plugins = [f"jax-cuda{v}-plugin" for v in ("13", "12")]
     found = [(name, version) for name in plugins if (version := _version(name))]
     for name, version in found:
-        same = version == backend.JAXLIB_VERSION
-        yield Line(
-            same,
-            name,
-            version
-            if same
-            else (f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"),
-            "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}",
-        )
+        if version == backend.JAXLIB_VERSION:
+            yield Line(True, name, version)
+            continue
+        text = f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"
+        yield Line(False, name, text, f"pip install {name}=={backend.JAXLIB_VERSION}")
     if not found:
         yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
 
@@ -230,13 +226,13 @@ def clusters() -> Iterator[Line]:
     for detector in DETECTORS:
         unset = [sign for sign in detector.signs if sign not in here.env]
         if detector.signs and len(unset) < len(detector.signs):
-            why = (
-                f"only some of its variables are set; missing: {', '.join(unset)}"
-                if unset
-                else (f"detected: {', '.join(detector.signs)} are set")
-            )
-            other = not unset and detector.is_other(here.env)
-            yield Line(None, detector.name, "detected, as part of Slurm" if other else why)
+            if unset:
+                why = f"only some of its variables are set; missing: {', '.join(unset)}"
+            elif detector.is_other(here.env):
+                why = "detected, as part of Slurm"
+            else:
+                why = f"detected: {', '.join(detector.signs)} are set"
+            yield Line(None, detector.name, why)
     found = present(here)
     if len(found) > 1:
         others = ", ".join(d.name for d in found[1:])
@@ -251,14 +247,6 @@ def clusters() -> Iterator[Line]:
         yield Line(None, "mpi4py", "is installed: used with cluster_detection_method='mpi4py'")
 
 
-FIELDS = (
-    ("address", "coordinator_address"),
-    ("count", "num_processes"),
-    ("index", "process_id"),
-    ("local_devices", "local_device_ids"),
-)
-
-
 def _resolved(here: Surroundings) -> Iterator[Line]:
     try:
         resolved = resolve(None, None, None, None, None, here)
@@ -270,7 +258,7 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
             None, "cluster", "none: programs run in one process, except under `shardwise launch`"
         )
         return
-    for field, name in FIELDS:
+    for field, name in ARGUMENTS.items():
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
         text = f"{value}  (by {source}; {_override(name, source)})" if source else "not known"
         yield Line(None, name, text, facts={"value": value, "source": source})

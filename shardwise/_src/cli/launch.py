@@ -46,10 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         _reject_option(own, unknown[0].partition("=")[0])
     plan = _plan(own, asked)
-    for flag, limit in (
-        (wait_report_secs, asked.wait_report_secs),
-        (wait_timeout_secs, asked.wait_timeout_secs),
-    ):
+    for flag in (wait_report_secs, wait_timeout_secs):
+        limit = getattr(asked, flag.name)
         if limit is not None:
             flag.set(limit)
     return launch(plan)
