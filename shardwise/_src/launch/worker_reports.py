@@ -185,13 +185,9 @@ def verdict(reports: Sequence[Report]) -> Verdict:
     if not worst.tail:
         text = brief = f"{head}. It printed no error."
     else:
-        text, brief = [
-            "\n".join(
-                [
-                    f"{head}. Its last output:",
-                    *[f"[{worst.rank}] {line}".rstrip() for line in lines],
-                ]
-            )
+        begin = f"{head}. Its last output:"
+        text, brief = (
+            "\n".join([begin, *[f"[{worst.rank}] {line}".rstrip() for line in lines]])
             for lines in (worst.tail, without_messages(worst.tail))
-        ]
+        )
     return Verdict(worst.status, text, brief, worst.rank)
