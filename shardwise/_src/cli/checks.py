@@ -193,17 +193,13 @@ def caches() -> Iterator[Line]:
         "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else "",
         {"free": free},
     )
-    least = config.persistent_cache_min_compile_time_secs.value
-    dumps = "--xla_dump_" in os.environ.get("XLA_FLAGS", "")
-    yield Line(
-        None,
-        "found again",
-        "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
-        if dumps
-        else f"programs that took {least:g} s or longer to compile, with the same "
-        "jaxlib, processor, devices and XLA_FLAGS",
-        "remove --xla_dump_to from XLA_FLAGS" if dumps else "",
-    )
+    name, least = "found again", config.persistent_cache_min_compile_time_secs.value
+    if "--xla_dump_" in os.environ.get("XLA_FLAGS", ""):
+        text = "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
+        yield Line(None, name, text, "remove --xla_dump_to from XLA_FLAGS")
+    else:
+        text = f"programs that took {least:g} s or longer to compile, with the same jaxlib, "
+        yield Line(None, name, f"{text}processor, devices and XLA_FLAGS")
 
 
 def _writable(folder: Path) -> bool:

@@ -141,10 +141,8 @@ def _measured(row: dict[str, object]) -> Line:
     advice = (
         "this is slow: do other programs use the processors (`uptime`), or is their number limited "
         "(by a container's quota)?"
-        if slow
-        else ""
     )
-    return Line(None, f"  {row['collective']}", text, advice, row)
+    return Line(None, f"  {row['collective']}", text, advice if slow else "", row)
 
 
 def _remedy(text: str) -> str:
