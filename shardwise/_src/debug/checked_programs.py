@@ -269,21 +269,11 @@ def _test_div(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]
 
 
 def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
-    if eqn.op.windows is not None:
-        found = eqn.op.windows(eqn.op, values, **eqn.params)
-        if found is not None:
-            _test_bounds(checks, eqn, *found)
-
-
-def _test_bounds(
-    checks: Checked,
-    eqn: Equation,
-    x: Any,
-    indices: Any,
-    numbers: Sequence[int],
-    sizes: Sequence[int],
-) -> None:
     """Index vectors along the last dimension of `indices` must leave room for a window."""
+    found = None if eqn.op.windows is None else eqn.op.windows(eqn.op, values, **eqn.params)
+    if found is None:
+        return
+    x, indices, numbers, sizes = found
     shape, t = type_of(x).shape, type_of(indices)
     if not t.size:
         return
