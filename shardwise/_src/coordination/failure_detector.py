@@ -428,10 +428,9 @@ class FailureDetector:
         del self.stalls[number]
         if all(self.peers[rank].gone for rank in stall.missing):
             return  # which was reported
-        parts = [stall.head]
-        for rank in sorted(self.peers):
-            text = stall.stacks.get(rank, "  it does not answer\n")
-            parts.append(f"{self.peers[rank].name}:\n{text}")
+        told = {r: stall.stacks.get(r, "  it does not answer\n") for r in sorted(self.peers)}
+        parts = [f"{self.peers[rank].name}:\n{text}" for rank, text in told.items()]
+        text = "\n".join([stall.head, *parts])
         for rank in stall.ranks:
             if not self.peers[rank].gone:
-                self.send(self.peers[rank], {"op": "report", "text": "\n".join(parts)})
+                self.send(self.peers[rank], {"op": "report", "text": text})

@@ -293,7 +293,7 @@ def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
 def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     """As `between_devices.by_pieces`: this process's devices slice, send and reassemble shards."""
     there = signature(sig.type, target, True)
-    plan, wanted, devices = between_devices.sources(sig, target)
+    plan, _, devices = between_devices.sources(sig, target)
     tile, full = target.tile_shape(there.stored.shape), tile_bytes(sig)
     width = there.stored.dtype.itemsize
     whole = sig.sharding.tile_shape(sig.stored.shape)
@@ -302,8 +302,7 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     for position, (low, high) in dict.fromkeys([c for cuts in plan for c in cuts]):
         if (low, high) != ((0,) * len(whole), whole):
             pieces[sig.devices[position]] += _box(low, high) * width
-    rows = zip(plan, wanted, devices, strict=True)
-    for cuts, _, device in rows:
+    for cuts, device in zip(plan, devices, strict=True):
         for position, (low, high) in cuts:
             size = _box(low, high) * width
             if sig.devices[position] != device:
