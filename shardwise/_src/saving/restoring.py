@@ -354,11 +354,9 @@ class _Reader:
                 except ValueError as error:
                     path = f"tree{self.entry.path}"
                     raise CheckpointError(f"{self.what}: {path} has keys of an {error}") from None
-                return (
-                    keys
-                    if wanted.place is None or wanted.free
-                    else (transfer.move(keys, bare(wanted.place)))
-                )
+                if wanted.place is None or wanted.free:
+                    return keys
+                return transfer.move(keys, bare(wanted.place))
         if wanted.place is None:
             return value[()] if self.entry.scalar else value
         return transfer.put_host(value, wanted.place, False)

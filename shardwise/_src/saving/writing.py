@@ -124,11 +124,9 @@ class Saving(Background):
         super().wait()
 
     def __repr__(self) -> str:
-        state = (
-            f"{self.progress():.0%} written"
-            if not self.done()
-            else ("done" if self._error is None else f"failed: {self._error}")
-        )
+        state = f"{self.progress():.0%} written"
+        if self.done():
+            state = "done" if self._error is None else f"failed: {self._error}"
         return f"Saving({self._path!r}, {state})"
 
     def warn_if_unseen(self) -> None:
@@ -183,11 +181,10 @@ def prepared(
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        found = (
-            f"a {type(metadata).__name__} that is nested too deeply"
-            if (isinstance(error, RecursionError))
-            else f"{short_repr(metadata)}: {error}"
-        )
+        if isinstance(error, RecursionError):
+            found = f"a {type(metadata).__name__} that is nested too deeply"
+        else:
+            found = f"{short_repr(metadata)}: {error}"
         raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)
