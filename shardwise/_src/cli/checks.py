@@ -79,14 +79,9 @@ def devices(clock: Clock) -> Iterator[Line]:
         yield Line(None, "XLA_FLAGS", os.environ["XLA_FLAGS"])
     here = os.path.exists("/dev/nvidiactl") and asked != ""
     usable = cuda.available()
-    yield Line(
-        None,
-        "NVIDIA GPUs",
-        "visible" if usable else "none that can be used",
-        "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
-        if here and not usable
-        else "",
-    )
+    text = "visible" if usable else "none that can be used"
+    advice = "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
+    yield Line(None, "NVIDIA GPUs", text, advice if here and not usable else "")
     ran = run_program(DEVICES, [sys.executable], [], clock.left(20.0))
     if not ran.ok:
         yield Line(False, "devices", ran.text, "the last lines show why the start failed")
@@ -99,14 +94,10 @@ def devices(clock: Clock) -> Iterator[Line]:
             for row in dict.fromkeys(rows)
         ]
     )
-    slow = ran.seconds > 8
-    yield Line(
-        True,
-        "devices",
-        f"{text}\nstarted in {ran.seconds:.1f} s",
-        "starting is slow: is the disk slow, or are all processors busy?" if slow else "",
-        {"devices": rows, "seconds": ran.seconds},
-    )
+    text += f"\nstarted in {ran.seconds:.1f} s"
+    advice = "starting is slow: is the disk slow, or are all processors busy?"
+    facts = {"devices": rows, "seconds": ran.seconds}
+    yield Line(True, "devices", text, advice if ran.seconds > 8 else "", facts)
 
 
 def machine() -> Iterator[Line]:
@@ -117,26 +108,18 @@ def machine() -> Iterator[Line]:
     cores = min(usable, quota or usable)
     limited = f"; a quota of {quota:.1f}" if quota and quota < usable else ""
     load = os.getloadavg()[0]
-    yield Line(
-        None,
-        "processors",
-        f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
-        "other programs keep the processors busy: programs will run slower than they could"
-        if load > 1.5 * cores
-        else "",
-        {"cores": cores, "load": load},
-    )
+    text = f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}"
+    advice = "other programs keep the processors busy: programs will run slower than they could"
+    facts = {"cores": cores, "load": load}
+    yield Line(None, "processors", text, advice if load > 1.5 * cores else "", facts)
     memory = psutil.virtual_memory()
     limit = _number("/sys/fs/cgroup/memory.max")
     total = min(memory.total, limit or memory.total)
     free = min(memory.available, total)
-    yield Line(
-        None,
-        "memory",
-        f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB",
-        "little memory is free: programs may be killed (SIGKILL)" if free < LITTLE_MEMORY else "",
-        {"free": free, "total": total},
-    )
+    text = f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB"
+    advice = "little memory is free: programs may be killed (SIGKILL)"
+    facts = {"free": free, "total": total}
+    yield Line(None, "memory", text, advice if free < LITTLE_MEMORY else "", facts)
 
 
 def _quota() -> float | None:
@@ -160,39 +143,26 @@ def caches() -> Iterator[Line]:
     """The compiled programs on disk: location, number, and whether caching and lookup work."""
     name, cache = "compiled programs", disk_cache()
     if cache is None:
-        yield Line(
-            None,
-            name,
-            "are not cached on disk (`enable_compilation_cache`)",
-            "each process compiles its programs again: set SHARDWISE_ENABLE_COMPILATION_CACHE=1",
+        text = "are not cached on disk (`enable_compilation_cache`)"
+        advice = (
+            "each process compiles its programs again: set SHARDWISE_ENABLE_COMPILATION_CACHE=1"
         )
+        yield Line(None, name, text, advice)
         return
     folder = cache.folder
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not _writable(there):
-        yield Line(
-            False,
-            name,
-            f"{folder} is not writable",
-            "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to",
-        )
+        advice = "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to"
+        yield Line(False, name, f"{folder} is not writable", advice)
         return
     sizes = [p.stat().st_size for p in folder.glob("*.program")]
     limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
     free = shutil.disk_usage(there).free
-    yield Line(
-        True,
-        name,
-        f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
-        facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)},
-    )
-    yield Line(
-        None,
-        "free on its disk",
-        f"{free / GIB:.1f} GiB",
-        "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else "",
-        {"free": free},
-    )
+    text = f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}"
+    facts = {"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)}
+    yield Line(True, name, text, facts=facts)
+    full = "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else ""
+    yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB", full, {"free": free})
     name, least = "found again", config.persistent_cache_min_compile_time_secs.value
     if "--xla_dump_" in os.environ.get("XLA_FLAGS", ""):
         text = "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
@@ -232,12 +202,8 @@ def clusters() -> Iterator[Line]:
     found = present(here)
     if len(found) > 1:
         others = ", ".join(d.name for d in found[1:])
-        yield Line(
-            None,
-            "selected",
-            f"{found[0].name}, before {others}: it started this "
-            "process most directly (to choose another: cluster_detection_method)",
-        )
+        why = "it started this process most directly (to choose another: cluster_detection_method)"
+        yield Line(None, "selected", f"{found[0].name}, before {others}: {why}")
     yield from _resolved(here)
     if _version("mpi4py"):
         yield Line(None, "mpi4py", "is installed: used with cluster_detection_method='mpi4py'")
@@ -250,9 +216,8 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
         yield Line(False, "arguments", str(error))
         return
     if not resolved.cluster and not resolved.sources:
-        yield Line(
-            None, "cluster", "none: programs run in one process, except under `shardwise launch`"
-        )
+        text = "none: programs run in one process, except under `shardwise launch`"
+        yield Line(None, "cluster", text)
         return
     for field, name in ARGUMENTS.items():
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
@@ -308,12 +273,9 @@ def ports() -> Iterator[Line]:
     try:
         own = address_towards(host, port)
     except OSError as error:
-        yield Line(
-            False if address else None,
-            "own address",
-            f"{host} cannot be resolved: {error}",
-            "use addresses instead of host names, or fix /etc/hosts or the DNS",
-        )
+        text = f"{host} cannot be resolved: {error}"
+        advice = "use addresses instead of host names, or fix /etc/hosts or the DNS"
+        yield Line(False if address else None, "own address", text, advice)
         return
     if is_loopback(own):
         yield Line(None, "own address", f"{own} ({host}): other machines cannot reach it")
@@ -339,12 +301,8 @@ def _connects(name: str, host: str, end: str = "") -> Line:
                         raise OSError("the data did not arrive")
             seconds = time.perf_counter() - begin
     except OSError as error:
-        return Line(
-            False,
-            name,
-            f"{host}{end} cannot listen or connect: {error}",
-            "a firewall or a sandbox blocks it, so processes cannot find each other",
-        )
+        advice = "a firewall or a sandbox blocks it, so processes cannot find each other"
+        return Line(False, name, f"{host}{end} cannot listen or connect: {error}", advice)
     text = f"{host}{end} can listen and connect, in {seconds * 1e6:.0f} us"
     return Line(True, name, text, facts={"host": host, "seconds": seconds})
 
@@ -355,16 +313,15 @@ def _family(host: str) -> socket.AddressFamily:
 
 def _free(host: str, port: int) -> Line:
     """Whether the coordinator's port is available to process 0."""
+    name = "coordinator's port"
     try:
         with socket.socket(_family(host)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
     except OSError as error:
-        return Line(
-            False,
-            "coordinator's port",
-            f"{host}:{port}: {error.strerror or error}",
+        advice = (
             "another program uses it, or the address does not belong to this machine: set "
-            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
+            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS"
         )
-    return Line(True, "coordinator's port", f"{host}:{port} is free")
+        return Line(False, name, f"{host}:{port}: {error.strerror or error}", advice)
+    return Line(True, name, f"{host}:{port} is free")
