@@ -111,14 +111,8 @@ def bound(exported: ExportedData, leaves: Sequence[Any]) -> list[Any]:
     pairs = zip(outs, exported._out_named_shardings, strict=True)
     given = [with_sharding(t, s) for t, s in pairs if t.dtype != float0]
     kept = exported.module_kept_var_idx
-    found = iter(
-        CALL_EXPORTED(
-            *[leaves[i] for i in kept],
-            exported=exported,
-            results=tuple(given),
-            shapes=tuple([types[i].shape for i in kept]),
-        )
-    )
+    values, shapes = [leaves[i] for i in kept], tuple([types[i].shape for i in kept])
+    found = iter(CALL_EXPORTED(*values, exported=exported, results=tuple(given), shapes=shapes))
     return [None if t.dtype == float0 else next(found) for t in outs]
 
 

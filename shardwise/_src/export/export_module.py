@@ -47,11 +47,9 @@ def exported_text(
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
-    emitter = (
-        WithWorkarounds(meshes, len(devices))
-        if several
-        else (SymbolicEmitter() if symbolic else Emitter())
-    )
+    emitter = SymbolicEmitter() if symbolic else Emitter()
+    if several:
+        emitter = WithWorkarounds(meshes, len(devices))
     emitter.platform = platforms[0]
     if isinstance(emitter, SymbolicEmitter):
         emitter.bind(types, args, program.name)

@@ -141,15 +141,9 @@ def _of_traced(
     )
     count = range(len(program.outvars))
     whole = Whole(program, tuple(range(len(sigs))), tuple(count), places.devices)
-    return exported(
-        whole,
-        (traced.in_tree, traced.out_tree),
-        (program.in_types, program.out_types),
-        (in_shardings, out_shardings),
-        traced.kept,
-        platforms,
-        checks,
-    )
+    trees, types = (traced.in_tree, traced.out_tree), (program.in_types, program.out_types)
+    shardings = in_shardings, out_shardings
+    return exported(whole, trees, types, shardings, traced.kept, platforms, checks)
 
 
 class Whole(NamedTuple):
@@ -268,15 +262,10 @@ def _vjp_of(this: Exported, whole: Whole) -> Exported:
     out_types = list(map(_tangent, this.in_avals))
     trees = flatten((tuple(in_types), {}))[1], flatten(tuple(out_types))[1]
     places = this._in_named_shardings
-    return exported(
-        Whole(found, ins, outs, whole.devices),
-        trees,
-        (in_types, out_types),
-        (places + this._out_named_shardings, places),
-        used_arguments(found),
-        this.platforms,
-        this.disabled_safety_checks,
-    )
+    shardings = places + this._out_named_shardings, places
+    new, kept = Whole(found, ins, outs, whole.devices), used_arguments(found)
+    types, checks = (in_types, out_types), this.disabled_safety_checks
+    return exported(new, trees, types, shardings, kept, this.platforms, checks)
 
 
 def _tangent(t: ArrayType) -> ArrayType:

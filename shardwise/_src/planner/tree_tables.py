@@ -67,11 +67,9 @@ class TreeRow:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        shape = (
-            None
-            if self.shape is None
-            else [n if isinstance(n, int) else str(n) for n in self.shape]
-        )
+        shape = self.shape
+        if shape is not None:
+            shape = [n if isinstance(n, int) else str(n) for n in shape]
         return {
             "path": self.path,
             "shape": shape,
@@ -312,20 +310,13 @@ def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
 
 
 def _rest(rows: Sequence[TreeRow]) -> TreeRow:
-    def total(values: Sequence[int | None]) -> int | None:
-        known = [n * row.count for n, row in zip(values, rows, strict=True) if n is not None]
+    def total(name: str) -> int | None:
+        known = [n * row.count for row in rows if (n := getattr(row, name)) is not None]
         return sum(known) if known else None
 
     number = sum([row.count for row in rows])
-    return TreeRow(
-        f"… and {number:,} smaller",
-        None,
-        "",
-        "",
-        total([r.elements for r in rows]),
-        total([r.bytes for r in rows]),
-        total([r.per_device for r in rows]),
-    )
+    elements, size, each = map(total, ("elements", "bytes", "per_device"))
+    return TreeRow(f"… and {number:,} smaller", None, "", "", elements, size, each)
 
 
 def _cells(row: TreeRow) -> tuple[str, ...]:
