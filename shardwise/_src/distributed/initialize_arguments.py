@@ -129,12 +129,9 @@ def complete(found: Resolved) -> Place:
     if found.missing:
         names = ", ".join(found.missing)
         them = "it" if len(found.missing) == 1 else "them"
-        source = (
-            f"{cluster!r} does not specify {them}"
-            if cluster
-            else f"no cluster was detected that specifies {them}"
-        )
-        hint = NAMES[cluster].hint if cluster else ""
+        source, hint = f"no cluster was detected that specifies {them}", ""
+        if cluster:
+            source, hint = f"{cluster!r} does not specify {them}", NAMES[cluster].hint
         known = ", ".join(NAMES)
         raise ValueError(
             f"initialize: {names}: missing, and {source}. "

@@ -174,11 +174,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 def _check_sources(what: str, sources: Sequence[int]) -> None:
     if len(sources) != 1:
-        who = (
-            f"processes {', '.join(map(str, sources))} are all sources"
-            if sources
-            else ("no process is the source")
-        )
+        who = "no process is the source"
+        if sources:
+            who = f"processes {', '.join(map(str, sources))} are all sources"
         raise ValueError(f"{what}: {who}. Pass is_source=True in one of them.")
 
 

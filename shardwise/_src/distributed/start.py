@@ -354,21 +354,17 @@ def _enter(
     tls: Tls | None,
     partition: int | None,
 ) -> None:
-    assert place.index is not None and place.count is not None
-    channel.limit(answer["heartbeat"] / 2)
-    watch = Watch(
-        channel,
-        place.index,
-        place.count,
-        config.compare_programs.value,
-        socket.gethostname(),
-        answer["heartbeat"],
-    )
+    index, count = place.index, place.count
+    members, heartbeat = answer["members"], answer["heartbeat"]
+    assert index is not None and count is not None
+    channel.limit(heartbeat / 2)
+    compare = config.compare_programs.value
+    watch = Watch(channel, index, count, compare, socket.gethostname(), heartbeat)
     if proxies := processes.bypass_proxies(host):
         _log.info("the proxies of %s are not used for %s", ", ".join(proxies), host)
     if answer["port"]:
         watch.service.put(answer)
-    index, files = place.index, None if tls is None else tls._asdict()
+    files = None if tls is None else tls._asdict()
 
     def connect() -> Any:
         seconds = max(1.0, deadline - time.monotonic())
@@ -376,30 +372,14 @@ def _enter(
         return processes.connected(at(host, port), index, seconds=seconds, tls=files)
 
     connection = threads.future_of(connect, "connect")
-    mine = _address_here(host, port, answer["members"])
+    mine = _address_here(host, port, members)
     transport = config.cpu_collectives_implementation.value
-    link = processes.Link(
-        connection, place.index, place.count, mine, transport, place.local_devices, partition
-    )
+    link = processes.Link(connection, index, count, mine, transport, place.local_devices, partition)
     processes.join(link, watch)
-    _State.here = Here(
-        place.index,
-        place.count,
-        cluster,
-        at(host, port),
-        watch,
-        channel,
-        coordinator,
-        answer["members"],
-    )
-    _log.info(
-        "process %d of %d (%s) has joined at %s:%d",
-        place.index,
-        place.count,
-        cluster or "as given",
-        host,
-        port,
-    )
+    address = at(host, port)
+    _State.here = Here(index, count, cluster, address, watch, channel, coordinator, members)
+    name = cluster or "as given"
+    _log.info("process %d of %d (%s) has joined at %s:%d", index, count, name, host, port)
 
 
 def _address_here(host: str, port: int, members: list[dict[str, Any]]) -> str:

@@ -419,17 +419,9 @@ class Watch:
                 continue
             doing = doing or (f"program {recent[-1][2]!r}" if recent else "")
         line = user_line(self._main)
-        self._channel.send(
-            {
-                "op": "beat",
-                "line": line,
-                "waiting": doing,
-                "kind": kind,
-                "since": since,
-                "sets": sets,
-            }
-        )
-        board.show({"line": line, "waiting": doing, "kind": kind, "since": since})
+        about = {"line": line, "waiting": doing, "kind": kind, "since": since}
+        self._channel.send({"op": "beat", **about, "sets": sets})
+        board.show(about)
 
     def _on_met(self, message: dict[str, Any]) -> None:
         meeting = self._meetings.get((message["set"], message["k"]))
