@@ -327,12 +327,8 @@ class FailureDetector:
         if missing:
             self._check_wait(waiters, missing, ahead.since, doing, (key, number))
         elif ahead.since > self.asked["patience"] and self._is_first(key, doing, "long"):
-            self._check_long(
-                waiters,
-                doing,
-                ahead.since,
-                [p.rank for p in here if p.launched.get(key, 0) < number],
-            )
+            late = [p.rank for p in here if p.launched.get(key, 0) < number]
+            self._check_long(waiters, doing, ahead.since, late)
 
     def _later(self, peer: Peer) -> list[launch_order.Launch]:
         """Launches by others that also need this process, and that it has not made."""

@@ -143,11 +143,10 @@ def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
         if all(isinstance(t, Zero) for t in tangents):
-            zero = (
-                [Zero.from_primal_value(x) for x in out]
-                if primitive.multiple_results
-                else (Zero.from_primal_value(out))
-            )
+            if primitive.multiple_results:
+                zero = [Zero.from_primal_value(x) for x in out]
+            else:
+                zero = Zero.from_primal_value(out)
             return out, zero
         return out, primitive.bind(*map(instantiate_zeros, tangents), **params)
 

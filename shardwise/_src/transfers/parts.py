@@ -303,12 +303,8 @@ def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None
         )
     tiles = sharding.tiling(len(local)).dims
     mine = [len(held) for held in _held(sharding, tiles)]  # one element per tile
-    shape = tuple(
-        [
-            n if n is not None else size * k // max(m, 1)
-            for n, size, k, m in zip(asked, local, tiles, mine, strict=True)
-        ]
-    )
+    rows = zip(asked, local, tiles, mine, strict=True)
+    shape = tuple([n if n is not None else size * k // max(m, 1) for n, size, k, m in rows])
     sizes = [_total(held) for held in _held(sharding, shape)]
     for dim, n in enumerate(asked):
         if n is None and sizes[dim] != local[dim]:
