@@ -316,12 +316,8 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     count = len({c for cuts in plan for c in cuts})
     text = f"{pluralize(count, 'piece')} are sliced from shards of at most {full:,} bytes"
     a.copied("slices on devices", text, {}, None)
-    a.copied(
-        "copies between devices",
-        "the pieces go to their devices, in one batch",
-        sent,
-        a.link(sig.devices, there.devices),
-    )
+    text = "the pieces go to their devices, in one batch"
+    a.copied("copies between devices", text, sent, a.link(sig.devices, there.devices))
     a.copied("slices on devices", "each device assembles its shard", {}, None)
     return there, new, False
 

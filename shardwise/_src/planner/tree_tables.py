@@ -177,12 +177,9 @@ class TreeTable:
 
     def _notes(self) -> Iterator[str]:
         if len(self.dtypes) > 1:
-            yield "; ".join(
-                [
-                    f"{name}: {pluralize(n, 'array')}, {in_bytes(size)}"
-                    for name, (n, _, size) in self.dtypes.items()
-                ]
-            )
+            rows = self.dtypes.items()
+            sums = [f"{x}: {pluralize(n, 'array')}, {in_bytes(size)}" for x, (n, _, size) in rows]
+            yield "; ".join(sums)
         for mesh in self.meshes:
             yield f"over {mesh}"
         unknown = sum([row.shape is not None and row.bytes is None for row in self.rows])
