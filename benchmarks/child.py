@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import saved
 
 # NumPy, jaxlib and benchmarks.gpt (which imports NumPy) are imported inside the measurements.
-from benchmarks.libs import DEVICES, Lib
+from benchmarks.libs import DEVICES, Lib, memory, peak_growth
 
 ARRAYS = 10_000
 TIMEOUT = 300  # seconds
@@ -126,11 +126,11 @@ def resident_bytes(lib: Lib, devices: int) -> float:
     make = array_maker(lib, devices)
     keep = [make() for _ in range(100)]
     gc.collect()
-    before = resident()
+    before = memory("VmRSS")
     keep += [make() for _ in range(ARRAYS)]
     lib.root.block_until_ready(keep[-1])
     gc.collect()
-    return (resident() - before) / ARRAYS
+    return (memory("VmRSS") - before) / ARRAYS
 
 
 PEAK_BYTES = 2**29  # size of the array whose creation is measured
@@ -153,12 +153,9 @@ def peak_callback(lib: Lib) -> float:
         return lib.root.block_until_ready(lib.root.make_array_from_callback(shape, place, part))
 
     make(DEVICES)  # loads lazy imports
-    gc.collect()
-    before = resident()
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    keep = make(PEAK_BYTES // 2**22)
+    keep, grown = peak_growth(lambda: make(PEAK_BYTES // 2**22))
     assert keep.nbytes == PEAK_BYTES
-    return peak_resident() - before
+    return grown
 
 
 def peak_move(lib: Lib, kind: str) -> float:
@@ -182,12 +179,9 @@ def peak_move(lib: Lib, kind: str) -> float:
 
     uses[kind](*sources(2**10))  # loads lazy imports
     host, x = sources(PEAK_BYTES // 2**12)
-    gc.collect()
-    before = resident()
-    Path("/proc/self/clear_refs").write_text("5")
-    keep = uses[kind](host, x)
+    keep, grown = peak_growth(lambda: uses[kind](host, x))
     assert keep.nbytes == PEAK_BYTES
-    return peak_resident() - before
+    return grown
 
 
 DROPPED = 10  # arrays of 1 GiB, one after another
@@ -205,13 +199,15 @@ def drop(lib: Lib, peak: bool) -> float:
     rows = lib.named(lib.mesh(d=DEVICES), "d")
     host = numpy.ones((2**10, 2**18), "float32")
     block(put(host, rows))  # lazy imports, and memory that is touched for the first time
-    gc.collect()
-    before = resident()
-    Path("/proc/self/clear_refs").write_text("5")
-    start = time.process_time()
-    for _ in range(DROPPED):
-        block(put(host, rows))
-    return peak_resident() - before if peak else (time.process_time() - start) / DROPPED
+
+    def repeated() -> float:
+        start = time.process_time()
+        for _ in range(DROPPED):
+            block(put(host, rows))
+        return (time.process_time() - start) / DROPPED
+
+    seconds, grown = peak_growth(repeated)
+    return grown if peak else seconds
 
 
 def peak_of_plan(lib: Lib, measured: bool) -> float:
@@ -231,12 +227,9 @@ def peak_of_plan(lib: Lib, measured: bool) -> float:
     x = block(source(PEAK_BYTES // 8 // 2**12))
     if not measured:
         return lib.root.plan(x, whole).host_bytes
-    gc.collect()
-    before = resident()
-    Path("/proc/self/clear_refs").write_text("5")
-    keep = block(put(x, whole))
+    keep, grown = peak_growth(lambda: block(put(x, whole)))
     assert keep.nbytes == PEAK_BYTES // 8
-    return peak_resident() - before
+    return grown
 
 
 def peak_of_report(lib: Lib) -> float:
@@ -247,18 +240,6 @@ def peak_of_report(lib: Lib) -> float:
     reports.report_for_many(lib)()
     whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return max(resource.getrusage(who).ru_maxrss for who in whose) * 1024.0
-
-
-def peak_resident() -> int:
-    """The process's peak resident memory, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def resident() -> int:
-    """The process's current resident memory, in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 MEASUREMENTS: dict[str, Callable[[Lib], float]] = {

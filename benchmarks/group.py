@@ -6,6 +6,7 @@ of two libraries can alternate. Each line sent to it requests one sample; proces
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import socket
@@ -13,8 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from benchmarks.libs import Lib
 
@@ -83,8 +87,7 @@ class Group:
 
 def early_worker(library: str) -> float:
     """Seconds from process 0's call of initialize to the return of a worker that came earlier."""
-    group = Group("join", library, 2, 1)
-    try:
+    with closing(Group("join", library, 2, 1)) as group:
         for rank in range(2):
             group.number(rank)  # the library is imported
         group.tell(1)
@@ -94,32 +97,23 @@ def early_worker(library: str) -> float:
         group.number(0)
         group.number(1)
         return group.number(1) - begin
-    finally:
-        group.close()
 
 
 def start_of_all(library: str, count: int = 8) -> float:
     """Seconds from the start of some processes until each has its first device."""
     begin = time.time()
-    group = Group("start", library, count, 1)
-    try:
+    with closing(Group("start", library, count, 1)) as group:
         return max(group.number(rank) for rank in range(count)) - begin
-    finally:
-        group.close()
 
 
 # -------------------------------------------------------------------------- in the processes
 
 
 def utils(library: str) -> Any:
-    import importlib
-
     return importlib.import_module(f"{library}.experimental.multihost_utils")
 
 
 def allgather(lib: Lib, rank: int) -> Callable[[], Any]:
-    import numpy
-
     value = numpy.full(16 * MIB // 4, rank, "float32")
     return lambda: utils(lib.name).process_allgather(value)
 
@@ -129,15 +123,11 @@ def barrier(lib: Lib, rank: int) -> Callable[[], Any]:
 
 
 def broadcast(lib: Lib, rank: int) -> Callable[[], Any]:
-    import numpy
-
     tree = {"step": rank, "seeds": numpy.arange(8) + rank, "rate": numpy.float32(0.1)}
     return lambda: utils(lib.name).broadcast_one_to_all(tree)
 
 
 def broadcast_large(lib: Lib, rank: int) -> Callable[[], Any]:
-    import numpy
-
     value = numpy.full(16 * MIB // 4, rank, "float32")
     return lambda: utils(lib.name).broadcast_one_to_all(value)
 
@@ -173,8 +163,6 @@ def first_call(lib: Lib, rank: int) -> Callable[[], Any]:
 
 
 def whole(lib: Lib, size: int) -> Any:
-    import numpy
-
     place = lib.named(lib.mesh(x=lib.root.device_count()), "x")
     value = numpy.ones(size, "float32")
     return lib.root.make_array_from_callback(value.shape, place, value.__getitem__)

@@ -10,13 +10,14 @@ fail.
 from __future__ import annotations
 
 import compileall
+import gc
 import importlib
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 DEVICES = 8
@@ -37,11 +38,31 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
         environment[prefix + "ENABLE_COMPILATION_CACHE"] = "false"
 
 
+def memory(name: str) -> int:
+    """Resident memory of this process in bytes: now, `VmRSS`, or its peak, `VmHWM`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
+    """The result of a call, and by how many bytes the process grew at most."""
+    gc.collect()
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    result = call()
+    return result, memory("VmHWM") - before
+
+
 def compile_sources() -> None:
     """Writes the bytecode of installed packages, even if the environment disables it."""
     spec = find_spec("shardwise")
     assert spec is not None and spec.submodule_search_locations is not None
     compileall.compile_dir(spec.submodule_search_locations[0], quiet=2)
+
+
+def _module(part: str) -> Any:
+    """A module of a library, imported when it is first used."""
+    return cached_property(lambda lib: importlib.import_module(lib.name + part))
 
 
 @dataclass(frozen=True)
@@ -55,32 +76,12 @@ class Lib:
     name: str
     sizes: Iterator[int]
 
-    def _part(self, part: str) -> ModuleType:
-        return importlib.import_module(f"{self.name}.{part}")
-
-    @cached_property
-    def root(self) -> Any:
-        return importlib.import_module(self.name)
-
-    @cached_property
-    def np(self) -> Any:
-        return self._part("numpy")
-
-    @cached_property
-    def lax(self) -> Any:
-        return self._part("lax")
-
-    @cached_property
-    def random(self) -> Any:
-        return self._part("random")
-
-    @cached_property
-    def nn(self) -> Any:
-        return self._part("nn")
-
-    @cached_property
-    def sharding(self) -> Any:
-        return self._part("sharding")
+    root = _module("")
+    np = _module(".numpy")
+    lax = _module(".lax")
+    random = _module(".random")
+    nn = _module(".nn")
+    sharding = _module(".sharding")
 
     def mesh(self, **axes: int) -> Any:
         """A mesh such as `mesh(dp=4, tp=2)` whose sharding the compiler propagates."""

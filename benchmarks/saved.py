@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.libs import DEVICES, Lib
+from benchmarks.libs import DEVICES, Lib, peak_growth
 
 MOST = 3.0  # seconds that saving 2,000 small arrays may take
 BLOCK = 32 << 20  # bytes that dd writes and reads at a time
@@ -78,16 +77,8 @@ def seconds(call: Callable[[], Any]) -> float:
 
 def growth(call: Callable[[], Any]) -> float:
     """The peak memory growth of this process in bytes, excluding the resulting array."""
-    gc.collect()
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    result = call()
-    return float(_status("VmHWM") - before - (0 if result is None else result.nbytes))
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+    result, grown = peak_growth(call)
+    return float(grown - (0 if result is None else result.nbytes))
 
 
 def rate(lib: Lib, kind: str, size: int) -> float:

@@ -158,10 +158,11 @@ def public_names(module: ModuleType) -> list[str]:
     if listed is not None:
         return sorted({*listed})
     found: set[str] = set()
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    tree = ast.parse(inspect.getsource(module))
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             found |= {a.asname for a in node.names if a.asname and a.asname == a.name}
-    for node in ast.parse(inspect.getsource(module)).body:
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -210,8 +211,7 @@ def standard() -> tuple[list[str], list[str]]:
 
     import shardwise.numpy as jnp
 
-    info = np.__array_namespace_info__()
-    listed = [*STANDARD.split(), *info.dtypes()]
+    listed = [*STANDARD.split(), *np.__array_namespace_info__().dtypes()]
     absent = [name for name in listed if not _has(jnp, name)]
     return listed, absent
 

@@ -49,10 +49,8 @@ def main() -> None:
         line = row(name, times)
         print(line, end="", flush=True)
         table += line
-    text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(before + table + END + after)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + table + END + rest.partition(END)[2])
 
 
 if __name__ == "__main__":

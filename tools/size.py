@@ -49,8 +49,8 @@ def count(source: str) -> Counter[str]:
     return Counter(files=1, blank=total - len(code) - len(prose), **sizes)
 
 
-def count_folder(folder: Path, pattern: str = "**/*.py") -> Counter[str]:
-    files = sorted(folder.glob(pattern))
+def count_folder(folder: Path) -> Counter[str]:
+    files = sorted(folder.glob("**/*.py"))
     return sum((count(path.read_text()) for path in files), Counter[str]())
 
 

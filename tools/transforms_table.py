@@ -51,71 +51,42 @@ PARTS = (
 )
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
-# Reasons, by (op, column).
 FORMS = "The unitary factors are not unique, and what LAPACK chooses has no derivative."
 REFLECTIONS = "The reflections are an internal form of the result of `qr`, which has a derivative."
-
 EXPORTED = "Its module is fixed; derivatives call the exported vjp."
+EXPORTED_TYPES = "Its module is fixed to the exported shapes."
+HIDDEN = "Its numbers come from hidden state."
+ITERATIONS = (
+    "The number of iterations is unknown, so the values of all iterations cannot be stored: "
+    "use `scan`, or `fori_loop` with a static number of iterations, which becomes a scan."
+)
+
+DERIVATIVE = "jvp linearize transpose"
+# Reasons, by (op, column): each row has a reason, its columns, and its ops.
 REASONS: dict[tuple[str, str], str] = {
-    **{("call_exported", column): EXPORTED for column in ("jvp", "linearize", "transpose")},
-    ("call_exported", "batch"): "Its module is fixed to the exported shapes.",
-    **{
-        ("rng_uniform", column): "Its numbers come from hidden state."
-        for column in ("jvp", "linearize", "transpose", "batch")
-    },
-    **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
-    **{("custom_partitioning", column): PARTS for column in ("jvp", "linearize", "transpose")},
-    ("iota", "batch"): NO_OPERANDS,
-    ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
-    **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
-    **{(name, "transpose"): NOT_LINEAR for name in ("pmax", "pmin")},
-    **{
-        (name, column): FORMS
-        for name in ("schur", "hessenberg", "tridiagonal")
-        for column in ("jvp", "linearize", "transpose")
-    },
-    **{
-        (name, column): REFLECTIONS
-        for name in ("geqrf", "geqp3", "householder_product", "ormqr")
-        for column in ("jvp", "linearize", "transpose")
-    },
-    ("ordered_io_callback", "batch"): IN_ORDER,
-    ("ordered_debug_callback", "batch"): IN_ORDER,
-    ("while_loop", "transpose"): (
-        "The number of iterations is unknown, so the values of all iterations cannot be stored: "
-        "use `scan`, or `fori_loop` with a static number of iterations, which becomes a scan."
-    ),
-    **{
-        (name, column): HOST
-        for name in ("pure_callback", "io_callback", "ordered_io_callback")
-        for column in ("jvp", "linearize", "transpose")
-    },
-    **{
-        (name, column): HOST
-        for name in (
-            "ffi_call",
-            "effectful_ffi_call",
-            "buffer_callback",
-            "effectful_buffer_callback",
-        )
-        for column in ("jvp", "linearize", "transpose")
-    },
-    **{
-        (name, column): NO_OPERANDS
-        for name in ("no_value", "dim_value", "platform_number")
-        for column in COLUMNS[:4]
-    },
-    **{
-        (name, column): DEBUGGING
-        for name in (
-            "debug_callback",
-            "ordered_debug_callback",
-            "inspect_sharding",
-            "check",
-            "dce_sink",
-        )
-        for column in ("jvp", "linearize", "transpose")
-    },
+    (name, column): reason
+    for reason, columns, names in (
+        (EXPORTED, DERIVATIVE, "call_exported"),
+        (EXPORTED_TYPES, "batch", "call_exported"),
+        (HIDDEN, f"{DERIVATIVE} batch", "rng_uniform"),
+        (NAMED, DERIVATIVE, "composite"),
+        (PARTS, DERIVATIVE, "custom_partitioning"),
+        (LINEAR_ONLY, "jvp", "custom_vjp_linear"),
+        (NO_OPERANDS, "batch", "iota"),
+        (NO_OPERANDS, DERIVATIVE, "axis_index"),
+        (NO_OPERANDS, f"{DERIVATIVE} batch", "no_value dim_value platform_number"),
+        (NOT_LINEAR, "transpose", "pmax pmin"),
+        (FORMS, DERIVATIVE, "schur hessenberg tridiagonal"),
+        (REFLECTIONS, DERIVATIVE, "geqrf geqp3 householder_product ormqr"),
+        (IN_ORDER, "batch", "ordered_io_callback ordered_debug_callback"),
+        (ITERATIONS, "transpose", "while_loop"),
+        (HOST, DERIVATIVE, "pure_callback io_callback ordered_io_callback"),
+        (HOST, DERIVATIVE, "ffi_call effectful_ffi_call buffer_callback effectful_buffer_callback"),
+        (DEBUGGING, DERIVATIVE, "debug_callback ordered_debug_callback inspect_sharding"),
+        (DEBUGGING, DERIVATIVE, "check dce_sink"),
+    )
+    for column in columns.split()
+    for name in names.split()
 }
 
 TEXT = """\

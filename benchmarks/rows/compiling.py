@@ -57,11 +57,7 @@ def trace_gpt(lib: Lib) -> Fresh:
 
 def lower_gpt(lib: Lib) -> Fresh:
     arguments = gpt_arguments(lib, gpt.TRACE)
-
-    def fresh() -> Callable[[], Any]:
-        return lib.root.jit(new_step(lib)).trace(*arguments).lower
-
-    return fresh
+    return lambda: lib.root.jit(new_step(lib)).trace(*arguments).lower
 
 
 def first_call(lib: Lib) -> Fresh:
@@ -78,11 +74,7 @@ def first_call(lib: Lib) -> Fresh:
 def same_code(lib: Lib) -> Fresh:
     """The same lambda evaluated again, as in a function that jits a helper on every call."""
     sin, x, block = lib.np.sin, vector(lib), lib.root.block_until_ready
-
-    def fresh() -> Callable[[], Any]:
-        return lambda: block(lib.root.jit(lambda x: sin(x) * 2)(x))
-
-    return fresh
+    return lambda: lambda: block(lib.root.jit(lambda x: sin(x) * 2)(x))
 
 
 def same_program(lib: Lib) -> Fresh:

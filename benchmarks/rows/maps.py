@@ -14,7 +14,7 @@ import numpy
 from benchmarks import gpt
 from benchmarks.libs import DEVICES, Lib
 from benchmarks.rows.compiling import gpt_arguments
-from benchmarks.rows.steps import collectives
+from benchmarks.rows.steps import continuing
 from benchmarks.runner import Case, Fresh, Row
 
 ROUNDS = 10  # of eight collectives
@@ -70,16 +70,7 @@ def step_by_hand(lib: Lib, config: gpt.Config = gpt.STEADY) -> Case:
     whole, rows = lib.named(mesh), lib.named(mesh, "d", None)
     state = lib.root.device_put(gpt.initial(config), whole)
     batch = lib.root.device_put(gpt.batch(config), rows)
-    step = mapped_step(lib, config, gpt.RATES["learning"])
-    found = collectives(step.lower(*state, *batch).compile().as_text())
-
-    def call() -> Any:
-        nonlocal state
-        params, moments, loss = step(*state, *batch)
-        state = lib.root.block_until_ready((params, moments))
-        return loss
-
-    return Case(call, found)
+    return continuing(lib, mapped_step(lib, config, gpt.RATES["learning"]), (*state, *batch))
 
 
 def trace_collectives(lib: Lib) -> Fresh:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from benchmarks.child import run_child
 from benchmarks.libs import Lib
-from benchmarks.rows.processes import fresh_process
+from benchmarks.rows.processes import child_row
 from benchmarks.runner import Row
 
 
@@ -23,24 +23,15 @@ def planned(lib: Lib) -> Callable[[], float]:
 # `python` counts what the interpreter allocates (tracemalloc); `resident` is the growth of the
 # process: runtime buffers, which both libraries need, and the eight words of data included.
 ROWS = (
-    Row("memory.python_1", 0.5, fresh_process("python_1"), kind="value", unit="B", rounds=1),
-    Row("memory.python_8", 0.5, fresh_process("python_8"), kind="value", unit="B", rounds=1),
-    Row("memory.resident_1", 0.5, fresh_process("resident_1"), kind="value", unit="B", rounds=3),
-    Row("memory.resident_8", 0.5, fresh_process("resident_8"), kind="value", unit="B", rounds=3),
-    Row(
-        "memory.callback_peak",
-        0.6,
-        fresh_process("peak_callback"),
-        kind="value",
-        unit="B",
-        rounds=3,
-    ),
-    Row("memory.put_peak", 1.1, fresh_process("peak_put"), kind="value", unit="B", rounds=3),
-    Row(
-        "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B", rounds=3
-    ),
-    Row("memory.drop_seconds", 0.6, fresh_process("drop_seconds"), kind="value", rounds=3),
-    Row("memory.drop_peak", 1.1, fresh_process("drop_peak"), kind="value", unit="B", rounds=3),
+    child_row("memory.python_1", 0.5, "python_1", unit="B", rounds=1),
+    child_row("memory.python_8", 0.5, "python_8", unit="B", rounds=1),
+    child_row("memory.resident_1", 0.5, "resident_1", unit="B", rounds=3),
+    child_row("memory.resident_8", 0.5, "resident_8", unit="B", rounds=3),
+    child_row("memory.callback_peak", 0.6, "peak_callback", unit="B", rounds=3),
+    child_row("memory.put_peak", 1.1, "peak_put", unit="B", rounds=3),
+    child_row("memory.reshard_peak", 0.6, "peak_reshard", unit="B", rounds=3),
+    child_row("memory.drop_seconds", 0.6, "drop_seconds", rounds=3),
+    child_row("memory.drop_peak", 1.1, "drop_peak", unit="B", rounds=3),
     Row("memory.planned_peak", 1.1, planned, kind="value", unit="B", rounds=3),
-    Row("memory.read_peak", 1.05, fresh_process("peak_read"), kind="value", unit="B", rounds=3),
+    child_row("memory.read_peak", 1.05, "peak_read", unit="B", rounds=3),
 )

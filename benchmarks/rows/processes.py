@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks import group
 from benchmarks.child import run_child
@@ -11,11 +12,11 @@ from benchmarks.libs import Lib
 from benchmarks.runner import Row
 
 
-def fresh_process(measurement: str) -> Callable[[Lib], Callable[[], float]]:
-    def setup(lib: Lib) -> Callable[[], float]:
-        return lambda: run_child(measurement, lib.name)
-
-    return setup
+def child_row(name: str, goal: float, measurement: str, **more: Any) -> Row:
+    """A row whose samples are each measured by a new child process."""
+    return Row(
+        name, goal, lambda lib: lambda: run_child(measurement, lib.name), kind="value", **more
+    )
 
 
 def warm_cache(lib: Lib) -> Callable[[], float]:
@@ -27,17 +28,13 @@ def warm_cache(lib: Lib) -> Callable[[], float]:
 
 def between(measurement: str) -> Callable[[Lib], Callable[[], float]]:
     """Two processes with four devices each, which stay for all samples."""
-
-    def setup(lib: Lib) -> Callable[[], float]:
-        return group.Group(measurement, lib.name, 2, 4).sample
-
-    return setup
+    return lambda lib: group.Group(measurement, lib.name, 2, 4).sample
 
 
 ROWS = (
-    Row("process.import", 0.5, fresh_process("import_only"), kind="value", rounds=9),
-    Row("process.first_op", 0.5, fresh_process("first_op"), kind="value", rounds=7),
-    Row("process.first_trace", 0.3, fresh_process("trace_gpt"), kind="value", rounds=5),
+    child_row("process.import", 0.5, "import_only", rounds=9),
+    child_row("process.first_op", 0.5, "first_op", rounds=7),
+    child_row("process.first_trace", 0.3, "trace_gpt", rounds=5),
     Row("process.warm_cache", 0.5, warm_cache, kind="value", rounds=5),
     Row("hosts.allgather_16MiB", 0.2, between("allgather"), kind="value"),
     Row("hosts.barrier", 0.3, between("barrier"), kind="value"),

@@ -7,18 +7,15 @@ second column is always shardwise.
 
 from __future__ import annotations
 
-from benchmarks.rows.processes import fresh_process
-from benchmarks.runner import Row
+from benchmarks.rows.processes import child_row
 
 # 1.25 of dd's seconds is 0.8 of its rate.
 ROWS = (
-    Row("saving.save_512MiB", 1.25, fresh_process("save_512"), kind="value", rounds=5),
-    Row("saving.restore_512MiB", 1.25, fresh_process("restore_512"), kind="value", rounds=5),
-    Row("saving.save_4GiB", 1.25, fresh_process("save_4096"), kind="value", rounds=3),
-    Row("saving.restore_4GiB", 1.25, fresh_process("restore_4096"), kind="value", rounds=3),
-    Row("saving.save_2000_arrays", 1.0, fresh_process("save_many"), kind="value", rounds=3),
-    Row("saving.save_peak", 1.3, fresh_process("save_peak"), kind="value", unit="B", rounds=3),
-    Row(
-        "saving.restore_peak", 1.3, fresh_process("restore_peak"), kind="value", unit="B", rounds=3
-    ),
+    child_row("saving.save_512MiB", 1.25, "save_512", rounds=5),
+    child_row("saving.restore_512MiB", 1.25, "restore_512", rounds=5),
+    child_row("saving.save_4GiB", 1.25, "save_4096", rounds=3),
+    child_row("saving.restore_4GiB", 1.25, "restore_4096", rounds=3),
+    child_row("saving.save_2000_arrays", 1.0, "save_many", rounds=3),
+    child_row("saving.save_peak", 1.3, "save_peak", unit="B", rounds=3),
+    child_row("saving.restore_peak", 1.3, "restore_peak", unit="B", rounds=3),
 )

@@ -24,13 +24,11 @@ class Device:
 
 
 def grid() -> Any:
-    devices = numpy.array([Device(i) for i in range(8192)], object)
-    return devices.reshape(GRID)
+    return numpy.array([Device(i) for i in range(8192)], object).reshape(GRID)
 
 
 def sharding(lib: Lib, devices: Any, name: str) -> Any:
-    mesh = lib.sharding.Mesh(devices, (name, "y"))
-    return lib.named(mesh, name, "y")
+    return lib.named(lib.sharding.Mesh(devices, (name, "y")), name, "y")
 
 
 def new(lib: Lib) -> Fresh:

@@ -93,11 +93,16 @@ def stepping(lib: Lib, options: dict[str, Any]) -> Case:
     arguments: Any = (*gpt.initial(gpt.STEADY), *gpt.batch(gpt.STEADY))
     put = lib.root.device_put
     arguments = put(arguments, options["in_shardings"]) if options else put(arguments)
-    params, moments, tokens, targets = arguments
-    step = lib.root.jit(gpt.make_step(lib, gpt.STEADY), **options)
-    found = collectives(step.lower(*arguments).compile().as_text())
-    if options and not found:
+    case = continuing(lib, lib.root.jit(gpt.make_step(lib, gpt.STEADY), **options), arguments)
+    if options and not case.facts:
         raise RuntimeError("a sharded step communicates, but its HLO text shows no collective")
+    return case
+
+
+def continuing(lib: Lib, step: Any, arguments: Any) -> Case:
+    """A jitted step, and what it sends; each call continues from the state of the last."""
+    params, moments, tokens, targets = arguments
+    found = collectives(step.lower(*arguments).compile().as_text())
     state = (params, moments)
 
     def call() -> Any:

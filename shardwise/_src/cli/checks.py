@@ -19,8 +19,8 @@ from shardwise._src.base import config
 from shardwise._src.cli.findings import Clock, Line, run_program
 from shardwise._src.compiling.disk_cache import disk_cache
 from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
-from shardwise._src.distributed.initialize_arguments import Resolved, complete, resolve
-from shardwise._src.distributed.start import address_of, is_loopback
+from shardwise._src.distributed.initialize_arguments import ARGUMENTS, Resolved, complete, resolve
+from shardwise._src.distributed.start import address_of, address_towards, is_loopback
 from shardwise._src.runtime import backend, cuda, processes
 from shardwise._version import __version__
 
@@ -42,15 +42,11 @@ def versions() -> Iterator[Line]:
     plugins = [f"jax-cuda{v}-plugin" for v in ("13", "12")]
     found = [(name, version) for name in plugins if (version := _version(name))]
     for name, version in found:
-        same = version == backend.JAXLIB_VERSION
-        yield Line(
-            same,
-            name,
-            version
-            if same
-            else (f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"),
-            "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}",
-        )
+        if version == backend.JAXLIB_VERSION:
+            yield Line(True, name, version)
+            continue
+        text = f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"
+        yield Line(False, name, text, f"pip install {name}=={backend.JAXLIB_VERSION}")
     if not found:
         yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
 
@@ -83,14 +79,9 @@ def devices(clock: Clock) -> Iterator[Line]:
         yield Line(None, "XLA_FLAGS", os.environ["XLA_FLAGS"])
     here = os.path.exists("/dev/nvidiactl") and asked != ""
     usable = cuda.available()
-    yield Line(
-        None,
-        "NVIDIA GPUs",
-        "visible" if usable else "none that can be used",
-        "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
-        if here and not usable
-        else "",
-    )
+    text = "visible" if usable else "none that can be used"
+    advice = "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
+    yield Line(None, "NVIDIA GPUs", text, advice if here and not usable else "")
     ran = run_program(DEVICES, [sys.executable], [], clock.left(20.0))
     if not ran.ok:
         yield Line(False, "devices", ran.text, "the last lines show why the start failed")
@@ -103,14 +94,10 @@ def devices(clock: Clock) -> Iterator[Line]:
             for row in dict.fromkeys(rows)
         ]
     )
-    slow = ran.seconds > 8
-    yield Line(
-        True,
-        "devices",
-        f"{text}\nstarted in {ran.seconds:.1f} s",
-        "starting is slow: is the disk slow, or are all processors busy?" if slow else "",
-        {"devices": rows, "seconds": ran.seconds},
-    )
+    text += f"\nstarted in {ran.seconds:.1f} s"
+    advice = "starting is slow: is the disk slow, or are all processors busy?"
+    facts = {"devices": rows, "seconds": ran.seconds}
+    yield Line(True, "devices", text, advice if ran.seconds > 8 else "", facts)
 
 
 def machine() -> Iterator[Line]:
@@ -121,26 +108,18 @@ def machine() -> Iterator[Line]:
     cores = min(usable, quota or usable)
     limited = f"; a quota of {quota:.1f}" if quota and quota < usable else ""
     load = os.getloadavg()[0]
-    yield Line(
-        None,
-        "processors",
-        f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
-        "other programs keep the processors busy: programs will run slower than they could"
-        if load > 1.5 * cores
-        else "",
-        {"cores": cores, "load": load},
-    )
+    text = f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}"
+    advice = "other programs keep the processors busy: programs will run slower than they could"
+    facts = {"cores": cores, "load": load}
+    yield Line(None, "processors", text, advice if load > 1.5 * cores else "", facts)
     memory = psutil.virtual_memory()
     limit = _number("/sys/fs/cgroup/memory.max")
     total = min(memory.total, limit or memory.total)
     free = min(memory.available, total)
-    yield Line(
-        None,
-        "memory",
-        f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB",
-        "little memory is free: programs may be killed (SIGKILL)" if free < LITTLE_MEMORY else "",
-        {"free": free, "total": total},
-    )
+    text = f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB"
+    advice = "little memory is free: programs may be killed (SIGKILL)"
+    facts = {"free": free, "total": total}
+    yield Line(None, "memory", text, advice if free < LITTLE_MEMORY else "", facts)
 
 
 def _quota() -> float | None:
@@ -164,50 +143,33 @@ def caches() -> Iterator[Line]:
     """The compiled programs on disk: location, number, and whether caching and lookup work."""
     name, cache = "compiled programs", disk_cache()
     if cache is None:
-        yield Line(
-            None,
-            name,
-            "are not cached on disk (`enable_compilation_cache`)",
-            "each process compiles its programs again: set SHARDWISE_ENABLE_COMPILATION_CACHE=1",
+        text = "are not cached on disk (`enable_compilation_cache`)"
+        advice = (
+            "each process compiles its programs again: set SHARDWISE_ENABLE_COMPILATION_CACHE=1"
         )
+        yield Line(None, name, text, advice)
         return
     folder = cache.folder
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not _writable(there):
-        yield Line(
-            False,
-            name,
-            f"{folder} is not writable",
-            "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to",
-        )
+        advice = "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to"
+        yield Line(False, name, f"{folder} is not writable", advice)
         return
     sizes = [p.stat().st_size for p in folder.glob("*.program")]
     limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
     free = shutil.disk_usage(there).free
-    yield Line(
-        True,
-        name,
-        f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
-        facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)},
-    )
-    yield Line(
-        None,
-        "free on its disk",
-        f"{free / GIB:.1f} GiB",
-        "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else "",
-        {"free": free},
-    )
-    least = config.persistent_cache_min_compile_time_secs.value
-    dumps = "--xla_dump_" in os.environ.get("XLA_FLAGS", "")
-    yield Line(
-        None,
-        "found again",
-        "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
-        if dumps
-        else f"programs that took {least:g} s or longer to compile, with the same "
-        "jaxlib, processor, devices and XLA_FLAGS",
-        "remove --xla_dump_to from XLA_FLAGS" if dumps else "",
-    )
+    text = f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}"
+    facts = {"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)}
+    yield Line(True, name, text, facts=facts)
+    full = "the disk is nearly full: no more programs will be cached" if free < LITTLE_DISK else ""
+    yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB", full, {"free": free})
+    name, least = "found again", config.persistent_cache_min_compile_time_secs.value
+    if "--xla_dump_" in os.environ.get("XLA_FLAGS", ""):
+        text = "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
+        yield Line(None, name, text, "remove --xla_dump_to from XLA_FLAGS")
+    else:
+        text = f"programs that took {least:g} s or longer to compile, with the same jaxlib, "
+        yield Line(None, name, f"{text}processor, devices and XLA_FLAGS")
 
 
 def _writable(folder: Path) -> bool:
@@ -230,33 +192,21 @@ def clusters() -> Iterator[Line]:
     for detector in DETECTORS:
         unset = [sign for sign in detector.signs if sign not in here.env]
         if detector.signs and len(unset) < len(detector.signs):
-            why = (
-                f"only some of its variables are set; missing: {', '.join(unset)}"
-                if unset
-                else (f"detected: {', '.join(detector.signs)} are set")
-            )
-            other = not unset and detector.is_other(here.env)
-            yield Line(None, detector.name, "detected, as part of Slurm" if other else why)
+            if unset:
+                why = f"only some of its variables are set; missing: {', '.join(unset)}"
+            elif detector.is_other(here.env):
+                why = "detected, as part of Slurm"
+            else:
+                why = f"detected: {', '.join(detector.signs)} are set"
+            yield Line(None, detector.name, why)
     found = present(here)
     if len(found) > 1:
         others = ", ".join(d.name for d in found[1:])
-        yield Line(
-            None,
-            "selected",
-            f"{found[0].name}, before {others}: it started this "
-            "process most directly (to choose another: cluster_detection_method)",
-        )
+        why = "it started this process most directly (to choose another: cluster_detection_method)"
+        yield Line(None, "selected", f"{found[0].name}, before {others}: {why}")
     yield from _resolved(here)
     if _version("mpi4py"):
         yield Line(None, "mpi4py", "is installed: used with cluster_detection_method='mpi4py'")
-
-
-FIELDS = (
-    ("address", "coordinator_address"),
-    ("count", "num_processes"),
-    ("index", "process_id"),
-    ("local_devices", "local_device_ids"),
-)
 
 
 def _resolved(here: Surroundings) -> Iterator[Line]:
@@ -266,11 +216,10 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
         yield Line(False, "arguments", str(error))
         return
     if not resolved.cluster and not resolved.sources:
-        yield Line(
-            None, "cluster", "none: programs run in one process, except under `shardwise launch`"
-        )
+        text = "none: programs run in one process, except under `shardwise launch`"
+        yield Line(None, "cluster", text)
         return
-    for field, name in FIELDS:
+    for field, name in ARGUMENTS.items():
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
         text = f"{value}  (by {source}; {_override(name, source)})" if source else "not known"
         yield Line(None, name, text, facts={"value": value, "source": source})
@@ -324,12 +273,9 @@ def ports() -> Iterator[Line]:
     try:
         own = address_towards(host, port)
     except OSError as error:
-        yield Line(
-            False if address else None,
-            "own address",
-            f"{host} cannot be resolved: {error}",
-            "use addresses instead of host names, or fix /etc/hosts or the DNS",
-        )
+        text = f"{host} cannot be resolved: {error}"
+        advice = "use addresses instead of host names, or fix /etc/hosts or the DNS"
+        yield Line(False if address else None, "own address", text, advice)
         return
     if is_loopback(own):
         yield Line(None, "own address", f"{own} ({host}): other machines cannot reach it")
@@ -337,14 +283,6 @@ def ports() -> Iterator[Line]:
         yield _connects("own address", own, f" (towards {host})" if address else "")
     if resolved and address and not resolved.place.started and resolved.place.index == 0:
         yield _free(own if not is_loopback(host) else host, port)
-
-
-def address_towards(host: str, port: int) -> str:
-    """The address of this machine on the route to another host."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as sock:
-        sock.connect(address)
-        return sock.getsockname()[0]
 
 
 def _connects(name: str, host: str, end: str = "") -> Line:
@@ -363,12 +301,8 @@ def _connects(name: str, host: str, end: str = "") -> Line:
                         raise OSError("the data did not arrive")
             seconds = time.perf_counter() - begin
     except OSError as error:
-        return Line(
-            False,
-            name,
-            f"{host}{end} cannot listen or connect: {error}",
-            "a firewall or a sandbox blocks it, so processes cannot find each other",
-        )
+        advice = "a firewall or a sandbox blocks it, so processes cannot find each other"
+        return Line(False, name, f"{host}{end} cannot listen or connect: {error}", advice)
     text = f"{host}{end} can listen and connect, in {seconds * 1e6:.0f} us"
     return Line(True, name, text, facts={"host": host, "seconds": seconds})
 
@@ -379,16 +313,15 @@ def _family(host: str) -> socket.AddressFamily:
 
 def _free(host: str, port: int) -> Line:
     """Whether the coordinator's port is available to process 0."""
+    name = "coordinator's port"
     try:
         with socket.socket(_family(host)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
     except OSError as error:
-        return Line(
-            False,
-            "coordinator's port",
-            f"{host}:{port}: {error.strerror or error}",
+        advice = (
             "another program uses it, or the address does not belong to this machine: set "
-            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
+            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS"
         )
-    return Line(True, "coordinator's port", f"{host}:{port} is free")
+        return Line(False, name, f"{host}:{port}: {error.strerror or error}", advice)
+    return Line(True, name, f"{host}:{port} is free")

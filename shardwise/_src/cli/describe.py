@@ -29,12 +29,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         found = describe(asked.checkpoint)
     except (CheckpointError, ImportError, OSError, ValueError) as error:
-        print(
-            f"shardwise {error}"
-            if str(error).startswith("describe:")
-            else f"shardwise describe: {error}",
-            file=sys.stderr,
-        )
+        text = str(error).removeprefix("describe: ")
+        print(f"shardwise describe: {text}", file=sys.stderr)
         return 1
     print(json.dumps(found.to_dict(), indent=2) if asked.json else found)
     return 0

@@ -20,7 +20,7 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.cli import main_programs
 from shardwise._src.cli.arguments import PROGRAM_USAGE, add_program, command_parser, program_of
 from shardwise._src.cli.main_programs import run_main
-from shardwise._src.explain.machines import machine_of
+from shardwise._src.explain.machines import named_machine
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.scripts import Found, observed, overview, reports
 from shardwise._src.messages.formatting import join
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         own.error(f"unknown option {name!r}.{did_you_mean(name, own.format_help().split())}")
     words, is_module = program_of(own, asked)
     try:
-        machine = None if asked.machine is None else machine_of(asked.machine)
+        machine = None if asked.machine is None else named_machine(asked.machine)
     except ValueError as error:
         own.error(str(error))
     with observed() as found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,10 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         _reject_option(own, unknown[0].partition("=")[0])
     plan = _plan(own, asked)
-    for flag, limit in (
-        (wait_report_secs, asked.wait_report_secs),
-        (wait_timeout_secs, asked.wait_timeout_secs),
-    ):
+    for flag in (wait_report_secs, wait_timeout_secs):
+        limit = getattr(asked, flag.name)
         if limit is not None:
             flag.set(limit)
     return launch(plan)
@@ -98,8 +97,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="time for processes to exit on their own when they are stopped (3)",
     )
-    many = parser.add_argument_group("many machines")
-    add = many.add_argument
+    add = parser.add_argument_group("many machines").add_argument
     add(
         "--coordinator",
         metavar="HOST:PORT",
@@ -108,34 +106,15 @@ def parser() -> argparse.ArgumentParser:
     add("--nodes", type=count, default=1, metavar="N", help="number of machines (1)")
     add("--node-rank", type=number, metavar="R", help="the index of this machine, from 0")
     waits = parser.add_argument_group("how long to wait, in seconds")
-    add = waits.add_argument
-    add(
-        "--initialization-timeout",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="for all machines and processes to join (300)",
-    )
-    add(
-        "--heartbeat-timeout-seconds",
-        type=seconds,
-        default=20.0,
-        metavar="SECONDS",
-        help="for a heartbeat, before a process counts as lost (20)",
-    )
-    add(
-        "--wait-report-secs",
-        type=seconds,
-        metavar="SECONDS",
-        help="for other processes, before the missing ones are reported "
-        f"({wait_report_secs.default:.0f})",
-    )
-    add(
-        "--wait-timeout-secs",
-        type=seconds,
-        metavar="SECONDS",
-        help=f"for other processes, before the wait fails ({wait_timeout_secs.default:.0f})",
-    )
+    add = functools.partial(waits.add_argument, type=seconds, metavar="SECONDS")
+    text = "for all machines and processes to join (300)"
+    add("--initialization-timeout", default=300.0, help=text)
+    text = "for a heartbeat, before a process counts as lost (20)"
+    add("--heartbeat-timeout-seconds", default=20.0, help=text)
+    text = "for other processes, before the missing ones are reported"
+    add("--wait-report-secs", help=f"{text} ({wait_report_secs.default:.0f})")
+    text = "for other processes, before the wait fails"
+    add("--wait-timeout-secs", help=f"{text} ({wait_timeout_secs.default:.0f})")
     add_program(parser)
     return parser
 

@@ -75,21 +75,11 @@ if sw.process_index() == 0:
 def one_process(clock: Clock, quick: bool) -> Iterator[Line]:
     """Collectives over eight virtual CPU devices."""
     sizes = [str(SMALL)] if quick else [str(SMALL), str(LARGE)]
-    ran = run_program(
-        COLLECTIVES,
-        [sys.executable],
-        sizes,
-        clock.left(25.0),
-        SHARDWISE_NUM_CPU_DEVICES="8",
-        **PLAIN,
-    )
+    env = {**PLAIN, "SHARDWISE_NUM_CPU_DEVICES": "8"}
+    ran = run_program(COLLECTIVES, [sys.executable], sizes, clock.left(25.0), **env)
     if quick and ran.text.startswith(LATE):  # a busy machine is not broken
-        yield Line(
-            None,
-            "one process",
-            f"not tested: it takes longer than {ran.seconds:.0f} s",
-            "run without --quick to allow more time",
-        )
+        text = f"not tested: it takes longer than {ran.seconds:.0f} s"
+        yield Line(None, "one process", text, "run without --quick to allow more time")
         return
     yield from _lines("one process", "8 virtual CPU devices", ran)
 
@@ -104,18 +94,8 @@ def accelerators(clock: Clock, quick: bool) -> Iterator[Line]:
 def two_processes(clock: Clock) -> Iterator[Line]:
     """Collectives over two processes of two devices each, started by a launcher; uses Gloo."""
     seconds = clock.left(30.0)
-    launch = [
-        sys.executable,
-        "-m",
-        "shardwise",
-        "launch",
-        "-n",
-        "2",
-        "--devices-per-process",
-        "2",
-        "--initialization-timeout",
-        f"{seconds:.1f}",
-    ]
+    options = ["-n", "2", "--devices-per-process", "2", "--initialization-timeout"]
+    launch = [sys.executable, "-m", "shardwise", "launch", *options, f"{seconds:.1f}"]
     ran = run_program(COLLECTIVES, launch, [str(SMALL), str(LARGE)], seconds, **PLAIN)
     yield from _lines("two processes", "4 CPU devices, with Gloo,", ran)
 
@@ -141,10 +121,8 @@ def _measured(row: dict[str, object]) -> Line:
     advice = (
         "this is slow: do other programs use the processors (`uptime`), or is their number limited "
         "(by a container's quota)?"
-        if slow
-        else ""
     )
-    return Line(None, f"  {row['collective']}", text, advice, row)
+    return Line(None, f"  {row['collective']}", text, advice if slow else "", row)
 
 
 def _remedy(text: str) -> str:

@@ -18,6 +18,13 @@ from shardwise._src.types.array_type import ArrayType as AbstractValue
 __all__ = ["AbstractValue", "Zero", "instantiate_zeros", "is_undefined_primal"]
 
 
+def _reject_primitive(name: str) -> NoReturn:
+    raise NotImplementedError(
+        f"{name}: operations of jax.experimental.hijax are not supported. "
+        "For operations on arrays, use `shardwise.extend.core.Primitive`."
+    )
+
+
 class HiPrimitive:
     """A primitive on such types, which cannot be used."""
 
@@ -27,20 +34,14 @@ class HiPrimitive:
         self.name = name
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"{self.name}: operations of jax.experimental.hijax are not supported. "
-            "For operations on arrays, use `shardwise.extend.core.Primitive`."
-        )
+        _reject_primitive(self.name)
 
 
 class HiPrim:
     """The same as a base class, with an instance for each call."""
 
     def __init__(self) -> NoReturn:
-        raise NotImplementedError(
-            f"{type(self).__name__}: operations of jax.experimental.hijax are not supported. "
-            "For operations on arrays, use `shardwise.extend.core.Primitive`."
-        )
+        _reject_primitive(type(self).__name__)
 
 
 VJPHiPrimitive = HiPrim  # its name in JAX up to 0.11

@@ -109,17 +109,10 @@ class Arrival(FailureDetector):
         self.started = True
         self._start_service()
         members = [self.peers[r].about for r in range(self.count)]
+        go = {"op": "go", "port": self.service_port, "members": members}
         for peer in self.peers.values():
             peer.seen = time.monotonic()
-            self.send(
-                peer,
-                {
-                    "op": "go",
-                    "port": self.service_port,
-                    "members": members,
-                    "heartbeat": self.asked["heartbeat"],
-                },
-            )
+            self.send(peer, {**go, "heartbeat": self.asked["heartbeat"]})
 
     def _start_service(self) -> None:
         """Starts XLA's service in a thread, since it takes a moment and slows down everything."""

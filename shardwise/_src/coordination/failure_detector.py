@@ -266,10 +266,14 @@ class FailureDetector:
         if not gone or not waiters:
             return
         self.reported.update([(meeting, "absent", r) for r in waiters])
+        self._fail_absent(waiters, gone, f"reached {meeting.doing}")
+
+    def _fail_absent(self, waiters: Sequence[int], gone: list[int], what: str) -> None:
+        """Notifies processes that wait for others which have ended."""
         peer = self.peers[gone[0]]
-        text = f"{peer.name} has ended, and never reached {meeting.doing}.{peer.at()}"
-        kind = "followed" if peer.gone == "followed" else "absent"
-        text += "" if kind == "followed" else MISSED
+        text = f"{peer.name} has ended, and never {what}.{peer.at()}"
+        follows = peer.gone == "followed"
+        kind, text = ("followed", text) if follows else ("absent", text + MISSED)
         self._fail(waiters, kind, gone, text)
 
     def _check_broken(self, now: float) -> None:
@@ -323,12 +327,8 @@ class FailureDetector:
         if missing:
             self._check_wait(waiters, missing, ahead.since, doing, (key, number))
         elif ahead.since > self.asked["patience"] and self._is_first(key, doing, "long"):
-            self._check_long(
-                waiters,
-                doing,
-                ahead.since,
-                [p.rank for p in here if p.launched.get(key, 0) < number],
-            )
+            late = [p.rank for p in here if p.launched.get(key, 0) < number]
+            self._check_long(waiters, doing, ahead.since, late)
 
     def _later(self, peer: Peer) -> list[launch_order.Launch]:
         """Launches by others that also need this process, and that it has not made."""
@@ -372,15 +372,11 @@ class FailureDetector:
 
     def _tell_ended(self, key: str, ended: list[Peer], doing: str) -> None:
         """Notifies processes that have launched a program of one that has ended without it."""
-        peer = ended[0]
-        number = peer.launched.get(key, 0)
+        number = ended[0].launched.get(key, 0)
         ahead = [r for r in ranks_of(key) if self.peers[r].launched.get(key, 0) > number]
         ahead = [r for r in ahead if ((key, r), "ended") not in self.reported]
         self.reported.update([((key, r), "ended") for r in ahead])
-        kind = "followed" if peer.gone == "followed" else "absent"
-        text = f"{peer.name} has ended, and never launched {doing}.{peer.at()}"
-        text += "" if kind == "followed" else MISSED
-        self._fail(ahead, kind, [p.rank for p in ended], text)
+        self._fail_absent(ahead, [p.rank for p in ended], f"launched {doing}")
 
     def _places(self, ranks: list[int]) -> str:
         """A message with the last known lines of processes."""
@@ -428,10 +424,9 @@ class FailureDetector:
         del self.stalls[number]
         if all(self.peers[rank].gone for rank in stall.missing):
             return  # which was reported
-        parts = [stall.head]
-        for rank in sorted(self.peers):
-            text = stall.stacks.get(rank, "  it does not answer\n")
-            parts.append(f"{self.peers[rank].name}:\n{text}")
+        told = {r: stall.stacks.get(r, "  it does not answer\n") for r in sorted(self.peers)}
+        parts = [f"{self.peers[rank].name}:\n{text}" for rank, text in told.items()]
+        text = "\n".join([stall.head, *parts])
         for rank in stall.ranks:
             if not self.peers[rank].gone:
-                self.send(self.peers[rank], {"op": "report", "text": "\n".join(parts)})
+                self.send(self.peers[rank], {"op": "report", "text": text})

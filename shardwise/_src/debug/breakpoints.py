@@ -124,12 +124,11 @@ class Frame:
 
     def source(self, before: int, behind: int) -> list[str]:
         """The lines around the current one, which is marked with an arrow."""
-        rows = []
-        for n in range(max(1, self.line - before), self.line + behind + 1):
-            text = linecache.getline(self.file, n, self.space)
-            if text:
-                rows.append(f"{n:>4} {'->' if n == self.line else '  '} {text.rstrip()}")
-        return rows
+        numbers = range(max(1, self.line - before), self.line + behind + 1)
+        rows = [(n, linecache.getline(self.file, n, self.space)) for n in numbers]
+        return [
+            f"{n:>4} {'->' if n == self.line else '  '} {text.rstrip()}" for n, text in rows if text
+        ]
 
 
 def _stack(

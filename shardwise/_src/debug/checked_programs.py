@@ -90,10 +90,6 @@ def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
 # -- the op --
 
 
-def _type(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
-    return ()
-
-
 def _dims(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
     names = letters(sum(t.ndim for t in (pred, *values)))
     rows, start = [], 0
@@ -127,10 +123,6 @@ class CheckError(Documented, ValueError):
     """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
 
 
-def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
-    return op(*primals, **p), []
-
-
 def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, message: Message, levels: int
 ) -> tuple[list[Any], list[Any]]:
@@ -140,11 +132,11 @@ def _batch(
 
 check_op = Op(
     "check",
-    type_rule=_type,
+    type_rule=lambda op, pred, *values, **p: (),
     dims=_dims,
     lower=_lower,
     eager=_eager,
-    jvp=_jvp,
+    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), []),
     batch=_batch,
     effects=frozenset({CHECK}),
     multiple=True,
@@ -217,8 +209,7 @@ class Checked:
         types = tuple([type_of(v) for v in values])
         self.places.append(Place(message, types, site))
         self.slots += values
-        code = select_n(failed, NONE, np.int32(len(self.places)))
-        self._set(code)
+        self._set(select_n(failed, NONE, np.int32(len(self.places))))
 
     def _set(self, code: Any) -> None:
         """Sets the code, unless there is one."""
@@ -280,21 +271,11 @@ def _test_div(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]
 
 
 def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
-    if eqn.op.windows is not None:
-        found = eqn.op.windows(eqn.op, values, **eqn.params)
-        if found is not None:
-            _test_bounds(checks, eqn, *found)
-
-
-def _test_bounds(
-    checks: Checked,
-    eqn: Equation,
-    x: Any,
-    indices: Any,
-    numbers: Sequence[int],
-    sizes: Sequence[int],
-) -> None:
     """Index vectors along the last dimension of `indices` must leave room for a window."""
+    found = None if eqn.op.windows is None else eqn.op.windows(eqn.op, values, **eqn.params)
+    if found is None:
+        return
+    x, indices, numbers, sizes = found
     shape, t = type_of(x).shape, type_of(indices)
     if not t.size:
         return
@@ -352,8 +333,7 @@ class _Checking(Inside):
         for program in programs:
             self._start[program] = len(self.places)
             self.places += _places(program, enabled)
-        values = [t for place in self.places for t in place.types]
-        self.types = [CODE, *values]
+        self.types = [CODE, *[t for place in self.places for t in place.types]]
 
     def has(self, program: Program) -> bool:
         return bool(_places(program, self.enabled))

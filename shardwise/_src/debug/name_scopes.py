@@ -10,7 +10,6 @@ without names are unchanged.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import ParamSpec, TypeVar
@@ -69,11 +68,4 @@ def named_call(fun: Callable[P, T], *, name: str | None = None) -> Callable[P, T
       name: of the scope; by default the name of the function.
     """
     own: str = getattr(fun, "__name__", type(fun).__name__)
-    scope = named_scope(own if name is None else name)
-
-    @functools.wraps(fun)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        with scope._recreate_cm():
-            return fun(*args, **kwargs)
-
-    return called
+    return named_scope(own if name is None else name)(fun)

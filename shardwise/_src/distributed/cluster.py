@@ -384,11 +384,8 @@ def detected(method: str | None, here: Surroundings) -> tuple[str, Place]:
         )
     chosen = NAMES[method]
     if not chosen.is_here(here.env):
-        unset = [sign for sign in chosen.signs if sign not in here.env]
-        why = (
-            f"the environment has no {', '.join(unset)}"
-            if unset
-            else ("its PMI belongs to Slurm" if chosen.signs else "mpi4py is not installed")
-        )
+        why = "its PMI belongs to Slurm" if chosen.signs else "mpi4py is not installed"
+        if unset := [sign for sign in chosen.signs if sign not in here.env]:
+            why = f"the environment has no {', '.join(unset)}"
         raise ValueError(f"initialize: this process was not started by {method!r}: {why}.")
     return method, chosen.place(here)

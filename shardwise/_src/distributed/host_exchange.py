@@ -57,10 +57,10 @@ class Leaf(NamedTuple):
         return f"{short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
 
-def named_leaves(what: str, root: str, tree: Any) -> tuple[list[tuple[str, Any]], Any]:
+def named_leaves(what: str, tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The leaves of a pytree with their names, and its treedef. Leaves must not be traced."""
     leaves, treedef = flatten(tree)
-    named = list(zip([root + path for path in leaf_paths(tree)], leaves, strict=True))
+    named = list(zip([f"in_tree{path}" for path in leaf_paths(tree)], leaves, strict=True))
     for name, x in named:
         if isinstance(x, Tracer):
             raise UnexpectedTracerError(

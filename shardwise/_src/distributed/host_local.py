@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arguments.prefixes import broadcast_prefix
-from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import eval_context
@@ -27,9 +27,10 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
-from shardwise._src.runtime import backend, buffers
+from shardwise._src.runtime import backend
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers import transfer
+from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dtypes import float0
 from shardwise._src.types.mesh import Mesh
@@ -113,11 +114,8 @@ def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
     """Another array from the shards of this process."""
     if sharding is x.sharding:
         return x
-    sig = signature(t, sharding, True)
     raws = x._single_buffers(x.sharding.addressable_positions)
-    if len(sig.devices) == 1:
-        return wrap(buffers.rewrap(raws[0], sig.physical, sig.placement), sig)
-    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
+    return of_shards(signature(t, sharding, True), raws)
 
 
 def _record(name: str) -> Op:

@@ -25,6 +25,12 @@ from shardwise._src.distributed.cluster import (
 )
 
 PREFIXES = ("SHARDWISE_", "JAX_")
+ARGUMENTS = {  # by the field of a place; variables are the same in capitals
+    "address": "coordinator_address",
+    "count": "num_processes",
+    "index": "process_id",
+    "local_devices": "local_device_ids",
+}
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,8 @@ class Resolved:
 
     @property
     def missing(self) -> list[str]:
-        place = self.place
-        known = {
-            "coordinator_address": place.address,
-            "num_processes": place.count,
-            "process_id": place.index,
-        }
-        return [name for name, value in known.items() if value is None]
+        required = ("address", "count", "index")
+        return [ARGUMENTS[name] for name in required if getattr(self.place, name) is None]
 
 
 def variable(env: Env, name: str, prefixes: Sequence[str] = PREFIXES) -> str:
@@ -97,15 +98,11 @@ def resolve(
 
 def _from_variables(env: Env, prefixes: Sequence[str]) -> list[tuple[str, Any, str]]:
     found: list[tuple[str, Any, str]] = []
-    for field_name, name, value_of in (
-        ("address", "COORDINATOR_ADDRESS", operator.getitem),
-        ("count", "NUM_PROCESSES", number),
-        ("index", "PROCESS_ID", number),
-        ("local_devices", "LOCAL_DEVICE_IDS", _ids),
-    ):
-        source = variable(env, name, prefixes)
+    readers = {"address": operator.getitem, "local_devices": _ids}
+    for field_name, name in ARGUMENTS.items():
+        source = variable(env, name.upper(), prefixes)
         if source:
-            found.append((field_name, value_of(env, source), source))
+            found.append((field_name, readers.get(field_name, number)(env, source), source))
     return found
 
 
@@ -132,12 +129,9 @@ def complete(found: Resolved) -> Place:
     if found.missing:
         names = ", ".join(found.missing)
         them = "it" if len(found.missing) == 1 else "them"
-        source = (
-            f"{cluster!r} does not specify {them}"
-            if cluster
-            else f"no cluster was detected that specifies {them}"
-        )
-        hint = NAMES[cluster].hint if cluster else ""
+        source, hint = f"no cluster was detected that specifies {them}", ""
+        if cluster:
+            source, hint = f"{cluster!r} does not specify {them}", NAMES[cluster].hint
         known = ", ".join(NAMES)
         raise ValueError(
             f"initialize: {names}: missing, and {source}. "

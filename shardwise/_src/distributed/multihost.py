@@ -56,7 +56,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
       UnexpectedTracerError: a value is traced.
     """
     what = "process_allgather"
-    named, tree = named_leaves(what, "in_tree", in_tree)
+    named, tree = named_leaves(what, in_tree)
     if not tiled:
         for name, x in named:
             if is_spread(x):
@@ -143,7 +143,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
       UnexpectedTracerError: a value is traced.
     """
     what = "broadcast_one_to_all"
-    named, tree = named_leaves(what, "in_tree", in_tree)
+    named, tree = named_leaves(what, in_tree)
     for name, x in named:
         if is_spread(x) and not x.is_fully_replicated:
             raise ValueError(
@@ -174,11 +174,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 def _check_sources(what: str, sources: Sequence[int]) -> None:
     if len(sources) != 1:
-        who = (
-            f"processes {', '.join(map(str, sources))} are all sources"
-            if sources
-            else ("no process is the source")
-        )
+        who = "no process is the source"
+        if sources:
+            who = f"processes {', '.join(map(str, sources))} are all sources"
         raise ValueError(f"{what}: {who}. Pass is_source=True in one of them.")
 
 
@@ -224,7 +222,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
       UnexpectedTracerError: a value is traced.
     """
     what = "assert_equal"
-    named, treedef = named_leaves(what, "in_tree", in_tree)
+    named, treedef = named_leaves(what, in_tree)
     if _count() == 1:
         return
     head = f"{fail_message}: " if fail_message else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.distributed import host_exchange
-from shardwise._src.distributed.tiles import Span, bounds, is_spread
+from shardwise._src.distributed.tiles import is_spread
 from shardwise._src.runtime import backend
+from shardwise._src.transfers.regions import Bounds, bounds_of, extent
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.sharding import NamedSharding
@@ -33,17 +35,17 @@ def what_is_wrong(x: Any) -> str:
     return ""
 
 
-def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Span]]:
+def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Bounds]]:
     """The span of the shard on each device."""
     indices = sharding.devices_indices_map(shape)
-    return [(device, bounds(index, shape)) for device, index in indices.items()]
+    return [(device, bounds_of(index, shape)) for device, index in indices.items()]
 
 
-def _slices(span: Span) -> tuple[slice, ...]:
+def _slices(span: Bounds) -> tuple[slice, ...]:
     return tuple([slice(*ends) for ends in span])
 
 
-def words(span: Span, shape: tuple[int, ...]) -> str:
+def words(span: Bounds, shape: tuple[int, ...]) -> str:
     parts = [
         ":" if ends == (0, n) else f"{ends[0]}:{ends[1]}"
         for ends, n in zip(span, shape, strict=True)
@@ -53,15 +55,15 @@ def words(span: Span, shape: tuple[int, ...]) -> str:
 
 def parts_for(
     x: Array, target: NamedSharding, left: Sequence[int], turned: Callable[[Any], Any]
-) -> Callable[[Span], np.ndarray]:
+) -> Callable[[Bounds], np.ndarray]:
     """A function that returns the shards that this process needs for another sharding.
 
     Shards are sent if a process needs any that it does not have. left: the surviving processes,
     which all call this; turned: puts devices in an order in which they can be connected.
     """
     shape, me = x.shape, backend.process_index()
-    mine = {bounds(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
-    holders: dict[Span, list[int]] = {}
+    mine = {bounds_of(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
+    holders: dict[Bounds, list[int]] = {}
     for device, span in spans_of(x.sharding, shape):
         if device.process_index in left:
             holders.setdefault(span, []).append(device.process_index)
@@ -77,14 +79,13 @@ def parts_for(
         for span in spans:
             size = _size([span], x)
             part = np.frombuffer(row[offset : offset + size], x.dtype)
-            whole[_slices(span)] = part.reshape([end - begin for begin, end in span])
+            whole[_slices(span)] = part.reshape(extent(span))
             offset += size
     return lambda span: whole[_slices(span)]
 
 
-def _size(spans: Sequence[Span], x: Array) -> int:
-    counts = [int(np.prod([end - begin for begin, end in span])) for span in spans]
-    return sum(counts) * x.dtype.itemsize
+def _size(spans: Sequence[Bounds], x: Array) -> int:
+    return sum([math.prod(extent(span)) for span in spans]) * x.dtype.itemsize
 
 
 def _all_rows(

@@ -260,8 +260,7 @@ def start_coordinator(
       RuntimeError: it cannot listen on its address.
     """
     listen_at, listen_port = listen_host(host), port
-    source = variable(os.environ, "COORDINATOR_BIND_ADDRESS")
-    bind = bind or os.environ.get(source)
+    bind = bind or os.environ.get(variable(os.environ, "COORDINATOR_BIND_ADDRESS"))
     if bind is not None:
         name = "initialize: coordinator_bind_address"
         listen_at, listen_port = address_of(name, bind)
@@ -355,21 +354,17 @@ def _enter(
     tls: Tls | None,
     partition: int | None,
 ) -> None:
-    assert place.index is not None and place.count is not None
-    channel.limit(answer["heartbeat"] / 2)
-    watch = Watch(
-        channel,
-        place.index,
-        place.count,
-        config.compare_programs.value,
-        socket.gethostname(),
-        answer["heartbeat"],
-    )
+    index, count = place.index, place.count
+    members, heartbeat = answer["members"], answer["heartbeat"]
+    assert index is not None and count is not None
+    channel.limit(heartbeat / 2)
+    compare = config.compare_programs.value
+    watch = Watch(channel, index, count, compare, socket.gethostname(), heartbeat)
     if proxies := processes.bypass_proxies(host):
         _log.info("the proxies of %s are not used for %s", ", ".join(proxies), host)
     if answer["port"]:
         watch.service.put(answer)
-    index, files = place.index, None if tls is None else tls._asdict()
+    files = None if tls is None else tls._asdict()
 
     def connect() -> Any:
         seconds = max(1.0, deadline - time.monotonic())
@@ -377,43 +372,27 @@ def _enter(
         return processes.connected(at(host, port), index, seconds=seconds, tls=files)
 
     connection = threads.future_of(connect, "connect")
-    mine = _address_here(host, port, answer["members"])
+    mine = _address_here(host, port, members)
     transport = config.cpu_collectives_implementation.value
-    link = processes.Link(
-        connection, place.index, place.count, mine, transport, place.local_devices, partition
-    )
+    link = processes.Link(connection, index, count, mine, transport, place.local_devices, partition)
     processes.join(link, watch)
-    _State.here = Here(
-        place.index,
-        place.count,
-        cluster,
-        at(host, port),
-        watch,
-        channel,
-        coordinator,
-        answer["members"],
-    )
-    _log.info(
-        "process %d of %d (%s) has joined at %s:%d",
-        place.index,
-        place.count,
-        cluster or "as given",
-        host,
-        port,
-    )
+    address = at(host, port)
+    _State.here = Here(index, count, cluster, address, watch, channel, coordinator, members)
+    name = cluster or "as given"
+    _log.info("process %d of %d (%s) has joined at %s:%d", index, count, name, host, port)
 
 
 def _address_here(host: str, port: int, members: list[dict[str, Any]]) -> str:
     """The address of this machine at which all processes can reach it."""
-    mine = "127.0.0.1" if host == "localhost" else _address_towards(host, port)
+    mine = "127.0.0.1" if host == "localhost" else address_towards(host, port)
     if is_loopback(mine):
         # The name of this machine may resolve to loopback locally: use a process elsewhere.
         others = [m["address"] for m in members if not is_loopback(m["address"])]
-        return _address_towards(others[0], port) if others else mine
+        return address_towards(others[0], port) if others else mine
     return mine
 
 
-def _address_towards(host: str, port: int) -> str:
+def address_towards(host: str, port: int) -> str:
     """The address of this machine on the route to another host, at which that host reaches it."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as sock:

@@ -55,15 +55,15 @@ def survivors() -> Survivors:
     state = here()
     if state is None:
         raise RuntimeError("survivors: this process has not joined others (`initialize`).")
-    if not state.watch.failures and not _lost.ranks:
+    if not state.watch.failures and not _Lost.ranks:
         raise RuntimeError("survivors: no process has failed.")
     _end_programs()
     found = tuple(state.watch.census(range(state.count), "survivors"))
     lost = tuple([r for r in range(state.count) if r not in found])
     state.watch.go_on_without(lost)
-    _lost.ranks, _lost.times = lost, _lost.times + 1
+    _Lost.ranks, _Lost.times = lost, _Lost.times + 1
     devices = tuple([d for d in backend.devices() if d.process_index in found])
-    return Survivors(found, lost, devices, _lost.times)
+    return Survivors(found, lost, devices, _Lost.times)
 
 
 def flight_record() -> str:
@@ -81,9 +81,6 @@ def flight_record() -> str:
 class _Lost:
     ranks: tuple[int, ...] = ()
     times = 0
-
-
-_lost = _Lost()
 
 
 def _end_programs() -> None:

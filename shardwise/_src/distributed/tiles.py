@@ -17,8 +17,7 @@ from shardwise._src.distributed.host_exchange import Leaf, on_host
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.runtime import backend, host_memory
 from shardwise._src.transfers import transfer
-
-Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
+from shardwise._src.transfers.regions import Bounds, bounds_of
 
 
 def is_spread(x: Any) -> bool:
@@ -109,9 +108,9 @@ class Tiles:
     def held(self) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
         """The shards of this process, by index string: the ranks that have it, and the value."""
         x, shape = self._array, self._stored.shape
-        positions: dict[Span, list[int]] = {}
+        positions: dict[Bounds, list[int]] = {}
         for position, index in enumerate(x.sharding.indices(shape)):
-            positions.setdefault(bounds(index, shape), []).append(position)
+            positions.setdefault(bounds_of(index, shape), []).append(position)
         devices, rank = x.sharding.devices, backend.process_index()
         found: dict[str, tuple[tuple[int, ...], int]] = {}
         for span, those in positions.items():
@@ -122,10 +121,6 @@ class Tiles:
         parts = x._host_parts([position for _, position in found.values()]) if found else []
         rows = zip(found.items(), parts, strict=True)
         return {text: (holders, part) for (text, (holders, _)), part in rows}
-
-
-def bounds(index: Any, shape: tuple[int, ...]) -> Span:
-    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
 
 
 def _starts(index: Any) -> tuple[int, ...]:

@@ -133,8 +133,7 @@ class Watch:
         """
         if self.compare:
             with self._order:
-                here = self._set(span)
-                here.put.add(value_of(value, user_site(OWN_FRAMES)))
+                self._set(span).put.add(value_of(value, user_site(OWN_FRAMES)))
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with those of the other processes; returns its number."""
@@ -420,17 +419,9 @@ class Watch:
                 continue
             doing = doing or (f"program {recent[-1][2]!r}" if recent else "")
         line = user_line(self._main)
-        self._channel.send(
-            {
-                "op": "beat",
-                "line": line,
-                "waiting": doing,
-                "kind": kind,
-                "since": since,
-                "sets": sets,
-            }
-        )
-        board.show({"line": line, "waiting": doing, "kind": kind, "since": since})
+        about = {"line": line, "waiting": doing, "kind": kind, "since": since}
+        self._channel.send({"op": "beat", **about, "sets": sets})
+        board.show(about)
 
     def _on_met(self, message: dict[str, Any]) -> None:
         meeting = self._meetings.get((message["set"], message["k"]))

@@ -162,21 +162,13 @@ class Columns:
         """The columns of the adjoint of a square matrix: each device sends its rows to each."""
         n = self.shape[0]
         if self.devices > 1:
-            x = padded(x, max(self.start(q) for q in range(self.devices)) + self.width, self.width)
-            x = below(
-                *[
-                    rows_between(x, self.start(q), self.start(q) + self.width)
-                    for q in range(self.devices)
-                ]
-            )
+            starts = [self.start(q) for q in range(self.devices)]
+            x = padded(x, max(starts) + self.width, self.width)
+            x = below(*[rows_between(x, start, start + self.width) for start in starts])
             x = exchanged(x, self._over("cr"), 0, 1)
-            x = concatenate(
-                *[
-                    slice_in_dim(x, q * self.width, q * self.width + count, 1)
-                    for q, _, count in self.parts()
-                ],
-                dimension=1,
-            )
+            rows = [(q * self.width, count) for q, _, count in self.parts()]
+            parts = [slice_in_dim(x, first, first + count, 1) for first, count in rows]
+            x = concatenate(*parts, dimension=1)
         return padded(adjoint(x), n, self.width)
 
     def total(self, x: Any) -> Any:

@@ -68,8 +68,7 @@ def eigenpairs(d: Any, e: Any, a: Columns) -> tuple[Any, Any]:
     d, own_e = [dynamic_slice(x, own, slice_sizes=(part,)) for x in (d, e)]
     v, values = eigh(_matrix(d, own_e), lower=True, vectors=True)
     for level in range(levels):
-        joint = _Joint(a, part, 2**level, e)
-        values, v = joint.solved(values, v, level == levels - 1)
+        values, v = _Joint(a, part, 2**level, e).solved(values, v, level == levels - 1)
     return sort(values[:n], dimension=0)[0] * largest, v[:n]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.caches import cached
 from shardwise._src.base.context import current
 from shardwise._src.jit.stages import Lowered, Traced
 from shardwise._src.lowering.layouts_and_memory import bare
@@ -29,6 +30,7 @@ from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.sharding import NamedSharding
 
 
+@cached(16)  # slow for thousands of devices
 def described_mesh(mesh: AbstractMesh) -> Mesh:
     """A mesh of described devices."""
     kind = mesh.abstract_device.device_kind if mesh.abstract_device is not None else "cpu"
@@ -39,12 +41,11 @@ def described_mesh(mesh: AbstractMesh) -> Mesh:
 
 def described(tree: Any) -> Any:
     """The pytree with `ShapeDtypeStruct`s over abstract meshes moved to such described meshes."""
-    there = _There()
 
     def one(x: Any) -> Any:
         if not isinstance(x, ShapeDtypeStruct) or not is_abstract(x.sharding):
             return x
-        return x.update(sharding=there.asked(x.format if x.layout is not None else x.sharding))
+        return x.update(sharding=_there(x.format if x.layout is not None else x.sharding))
 
     return tree_map(one, tree)
 
@@ -62,12 +63,11 @@ def lowered_there(traced: Traced) -> Lowered:
         met.append(scope)
     if not met or isinstance(scope, Mesh) or any(_real(traced, [*asked, *within])):
         return traced.lower()
-    there = _There()
     ins, outs = [
-        None if some is None else [there.asked(s) for s in some]
+        None if some is None else [_there(s) for s in some]
         for some in (traced.in_shardings, traced.out_shardings)
     ]
-    with current().replace(mesh=there.mesh(met[0])).entered():
+    with current().replace(mesh=described_mesh(met[0])).entered():
         return replace(traced, in_shardings=ins, out_shardings=outs).lower()
 
 
@@ -84,21 +84,10 @@ def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
         )
 
 
-class _There:
-    """Caches a mesh of described devices for each abstract mesh."""
-
-    def __init__(self) -> None:
-        self.meshes: dict[AbstractMesh, Mesh] = {}
-
-    def mesh(self, mesh: AbstractMesh) -> Mesh:
-        if mesh not in self.meshes:
-            self.meshes[mesh] = described_mesh(mesh)
-        return self.meshes[mesh]
-
-    def asked(self, place: Any) -> Any:
-        """A requested sharding or format, moved to a described mesh if it is abstract."""
-        sharding = bare(place)
-        if not is_abstract(sharding):
-            return place
-        there = NamedSharding(self.mesh(sharding.mesh), sharding.spec, sharding.memory_kind)
-        return Format(place.layout, there) if isinstance(place, Format) else there
+def _there(place: Any) -> Any:
+    """A requested sharding or format, moved to a described mesh if it is abstract."""
+    sharding = bare(place)
+    if not is_abstract(sharding):
+        return place
+    there = NamedSharding(described_mesh(sharding.mesh), sharding.spec, sharding.memory_kind)
+    return Format(place.layout, there) if isinstance(place, Format) else there

@@ -100,7 +100,7 @@ def axes_of(groups: Groups, pairs: Groups, mesh: Any) -> tuple[Axis, ...] | None
     met = [sorted({*along.tolist()}) for along in places]
     found = [_parts(numbers, n) for numbers, n in zip(met, sizes, strict=True)]
     split = [parts for parts in found if parts is not None]
-    if len(split) < len(sizes) or not _same_groups(_counted_out(split, sizes), groups):
+    if len(split) < len(sizes) or _counted_out(split, sizes) != {*map(frozenset, groups)}:
         return None
     return tuple([
         name if size == n else SubAxis(name, n // (size * apart), size, n)
@@ -130,7 +130,7 @@ def _parts(numbers: Sequence[int], whole: int) -> Parts | None:
     return parts
 
 
-def _counted_out(split: Sequence[Parts], sizes: Sequence[int]) -> list[list[int]]:
+def _counted_out(split: Sequence[Parts], sizes: Sequence[int]) -> set[frozenset[int]]:
     """The groups of positions that differ along the given sub-axes."""
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     group, starts = [0], [0]
@@ -144,11 +144,7 @@ def _counted_out(split: Sequence[Parts], sizes: Sequence[int]) -> list[list[int]
             left -= {first[-1] + n for n in along}
         starts = [start + n * stride for start in starts for n in first]
         group = [start + n * stride for start in group for n in along]
-    return [[start + n for n in group] for start in starts]
-
-
-def _same_groups(some: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> bool:
-    return {frozenset(group) for group in some} == {frozenset(group) for group in others}
+    return {frozenset([start + n for n in group]) for start in starts}
 
 
 # ---- shardings that use sub-axes -----------------------------------------------------------------

@@ -72,7 +72,17 @@ class Instruction:
     @cached_property
     def called(self) -> list[tuple[str, int | None]]:
         """The computations that it runs, each with the number of runs (None: unknown)."""
-        return _called(self.line, self.opcode)
+        if self.opcode in ("async-update", "async-done"):  # counted at async-start
+            return []
+        times: int | None = 1
+        if self.opcode == "while":
+            trips = _TRIP_COUNT.search(self.line)
+            times = int(trips[1]) if trips else None
+        return [
+            (name.strip().lstrip("%"), times)
+            for _, names in _CALLED.findall(self.line)
+            for name in names.strip("{}").split(",")
+        ]
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,18 @@ class Module:
     @cached_property
     def runs(self) -> dict[str, tuple[int, bool]]:
         """How often each computation runs in one execution, and whether this is known."""
-        calls = {
-            name: [call for i in instructions for call in i.called]
-            for name, instructions in self.computations.items()
-        }
-        return _runs(calls, self.entry)
+        total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
+
+        def visit(name: str, times: int, known: bool) -> None:
+            before, before_known = total[name]
+            total[name] = (before + times, before_known and known)
+            for instruction in self.computations.get(name, ()):
+                for callee, factor in instruction.called:
+                    often = times * (1 if factor is None else factor)
+                    visit(callee, often, known and factor is not None)
+
+        visit(self.entry, 1, True)
+        return total
 
     def __iter__(self) -> Iterator[tuple[str, Instruction]]:
         """All instructions in textual order, each with the name of its computation."""
@@ -109,7 +126,9 @@ class Module:
         frame = re.search(r"stack_frame_id=(\d+)", instruction.line)
         if frame:
             return self.sources.get(int(frame[1]), "")
-        return _inline_source(instruction.line)
+        # The older form, with file and line in each instruction.
+        inline = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', instruction.line)
+        return f"{inline[1]}:{inline[2] or '?'}" if inline else ""
 
 
 def integers(text: str) -> list[int]:
@@ -204,37 +223,6 @@ def _device_count(hlo_text: str) -> int:
     return math.prod(map(int, counts))
 
 
-def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
-    """The computations that an instruction runs, each with the number of runs (None: unknown)."""
-    if opcode in ("async-update", "async-done"):  # counted at async-start
-        return []
-    times: int | None = 1
-    if opcode == "while":
-        trips = _TRIP_COUNT.search(line)
-        times = int(trips[1]) if trips else None
-    return [
-        (name.strip().lstrip("%"), times)
-        for _, names in _CALLED.findall(line)
-        for name in names.strip("{}").split(",")
-    ]
-
-
-def _runs(
-    calls: dict[str, list[tuple[str, int | None]]], entry: str
-) -> dict[str, tuple[int, bool]]:
-    """How often each computation runs in one execution of the entry, and whether this is known."""
-    total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
-
-    def visit(name: str, times: int, known: bool) -> None:
-        before, before_known = total[name]
-        total[name] = (before + times, before_known and known)
-        for callee, factor in calls.get(name, ()):
-            visit(callee, times * (1 if factor is None else factor), known and factor is not None)
-
-    visit(entry, 1, True)
-    return total
-
-
 def _source_lines(hlo_text: str) -> dict[int, str]:
     """Stack frame id → `file:line`, from the tables at the start of the module."""
     files, places, frames = [
@@ -256,9 +244,3 @@ def _source_lines(hlo_text: str) -> dict[int, str]:
 def _section(hlo_text: str, title: str) -> str:
     _, found, rest = hlo_text.partition(f"\n{title}\n")
     return rest.split("\n\n", 1)[0] if found else ""
-
-
-def _inline_source(line: str) -> str:
-    """The older form, with file and line in each instruction."""
-    matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
-    return f"{matched[1]}:{matched[2] or '?'}" if matched else ""

@@ -19,7 +19,7 @@ from typing import Any
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
 from shardwise._src.messages.formatting import join
-from shardwise._src.runtime.platforms import CPU, Platform
+from shardwise._src.runtime.platforms import platform_of
 
 
 @public("shardwise.explain")
@@ -104,13 +104,13 @@ def _bits(dtype: str) -> int:
 machines: dict[str, Machine] = {}
 
 
-def machine_of(asked: Any, platform: Platform = CPU, kind: str = "") -> Machine:
-    """The machine with that name, or the one for a kind of devices."""
+def machine_of(asked: Any, device: Any) -> Machine:
+    """The machine with that name, or the one for a device; None for a device that is unknown."""
     if asked is not None:
         return named_machine(asked)
-    named = kind.lower().replace(" ", "-")
+    named = getattr(device, "device_kind", "").lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in named]
-    usual = machines[platform.typical_machine]
+    usual = machines[platform_of(device).typical_machine if device is not None else "h100"]
     return max(found, key=lambda m: len(m.name)) if found else usual
 
 

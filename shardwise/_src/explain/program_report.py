@@ -20,7 +20,7 @@ from shardwise._src.explain.attribution import Spec, call_text, cause
 from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
-from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
+from shardwise._src.explain.hlo import ArrayShape, Instruction, read
 from shardwise._src.explain.machines import Machine, machine_of, named_machine
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
@@ -36,7 +36,6 @@ from shardwise._src.running.plan import ModulePlan
 from shardwise._src.running.program_placement import constraint_shardings
 from shardwise._src.runtime.compiler.offline import Inspection, inspected, quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
-from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
@@ -92,24 +91,15 @@ def explain(
 
 def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -> Report:
     """The report of a lowered function."""
-    plan = lowered.plan
-    text, equations = plan.numbered()
-    device = plan.places.devices[0]
-    found = _inspected(plan, text, lowered.traced.overrides, timeout)
-    known = machine_of(machine, platform_of(device), getattr(device, "device_kind", ""))
-    flows = propagated_flows(text, NUMBERED) if len(plan.places.devices) > 1 else {}
-    program = lowered.traced.program
-    return _Making(plan, program, text, equations, flows, found, known).report()
+    return _Making(lowered, machine, timeout).report()
 
 
 def estimate_of(
     lowered: Lowered, machine: Machine, timeout: float, overrides: tuple
 ) -> tuple[Seconds, Memory]:
     """The time and memory estimates of a report, without the rest."""
-    text, equations = lowered.plan.numbered()
-    found = _inspected(lowered.plan, text, (*lowered.traced.overrides, *overrides), timeout)
-    compiled = _Compiled(read(found.text, "explain"), equations, machine)
-    return compiled.seconds(), _memory(found)
+    compiled = _Compiled(lowered, machine, timeout, overrides)
+    return compiled.seconds(), compiled.memory()
 
 
 def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) -> Inspection:
@@ -146,15 +136,24 @@ def _alone(op_name: str) -> list[str]:
 
 
 class _Compiled:
-    """An optimized program, with the source equations of its instructions."""
+    """An optimized program, with the source equations of its instructions.
 
-    def __init__(self, hlo: Module, equations: Sequence[Equation], machine: Machine):
-        self.hlo, self.eqns, self.machine = hlo, equations, machine
-        self.instructions = {i.name: i for _, i in hlo}
+    text: the module before compilation, with the numbers of the equations.
+    """
+
+    def __init__(self, lowered: Lowered, machine: Any, timeout: float, overrides: tuple = ()):
+        self.plan = lowered.plan
+        self.text, self.eqns = self.plan.numbered()
+        overrides = (*lowered.traced.overrides, *overrides)
+        self.found = _inspected(self.plan, self.text, overrides, timeout)
+        self.machine = machine_of(machine, self.plan.places.devices[0])
+        self.hlo = read(self.found.text, "explain")
+        self.instructions = {i.name: i for _, i in self.hlo}
         self.collectives = [
-            as_sent(c, [equations[n] for n in self.numbers(c)], machine) for c in collectives(hlo)
+            as_sent(c, [self.eqns[n] for n in self.numbers(c)], self.machine)
+            for c in collectives(self.hlo)
         ]
-        self.work = work_of(hlo, self.product_dtype)
+        self.work = work_of(self.hlo, self.product_dtype)
 
     def paths(self, c: Collective) -> list[list[int]]:
         """The equation paths of a collective: one, or one per array as far as known."""
@@ -175,6 +174,11 @@ class _Compiled:
         talking = sum([c.runs * self.seconds_of(c) for c in self.collectives])
         compute = sum([n / machine.flop_rate(dtype) for dtype, n in work.flops.items()])
         return Seconds(compute, work.bytes / machine.memory_bandwidth, talking)
+
+    def memory(self) -> Memory:
+        s = self.found.sizes
+        peak = s["argument"] + s["output"] - s["alias"] + s["temp"]
+        return Memory(s["argument"], s["output"], s["alias"], s["temp"], peak)
 
     def seconds_of(self, c: Collective) -> float:
         """The time that a collective takes once."""
@@ -218,20 +222,12 @@ class _Compiled:
 class _Making(_Compiled):
     """A report under construction."""
 
-    def __init__(
-        self,
-        plan: ModulePlan,
-        program: Program,
-        text: str,
-        equations: Sequence[Equation],
-        flows: dict[int, Flow],
-        found: Inspection,
-        machine: Machine,
-    ):
-        super().__init__(read(found.text, "explain"), equations, machine)
-        self.plan, self.program, self.found, self.flows = plan, program, found, flows
-        self.frames = Frames(text, _meshes(plan, program), plan.places.devices)
-        pairs = zip(plan.program.outvars, plan.places.results, strict=True)
+    def __init__(self, lowered: Lowered, machine: Any, timeout: float):
+        super().__init__(lowered, machine, timeout)
+        self.program, places = lowered.traced.program, self.plan.places
+        self.flows = propagated_flows(self.text, NUMBERED) if len(places.devices) > 1 else {}
+        self.frames = Frames(self.text, _meshes(self.plan, self.program), places.devices)
+        pairs = zip(self.plan.program.outvars, places.results, strict=True)
         self.given = {id(v): (s, v.aval.ndim) for v, s in pairs}
 
     def report(self) -> Report:
@@ -242,7 +238,7 @@ class _Making(_Compiled):
         return Report(
             name=self.program.name, devices=len(self.plan.places.devices),
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
-            communication=rows, memory=_memory(self.found), buffers=buffers,
+            communication=rows, memory=self.memory(), buffers=buffers,
             computation=self.work,
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
@@ -411,12 +407,6 @@ def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:
         seen.update([i.name for i in front])
         names = dict.fromkeys([o for i in front for o in i.operands if o not in seen])
         front = [known[name] for name in names if name in known]
-
-
-def _memory(found: Inspection) -> Memory:
-    s = found.sizes
-    peak = s["argument"] + s["output"] - s["alias"] + s["temp"]
-    return Memory(s["argument"], s["output"], s["alias"], s["temp"], peak)
 
 
 def _meshes(plan: ModulePlan, program: Program) -> list[Any]:

@@ -112,14 +112,8 @@ def bound(exported: ExportedData, leaves: Sequence[Any]) -> list[Any]:
     pairs = zip(outs, exported._out_named_shardings, strict=True)
     given = [with_sharding(t, s) for t, s in pairs if t.dtype != float0]
     kept = exported.module_kept_var_idx
-    found = iter(
-        CALL_EXPORTED(
-            *[leaves[i] for i in kept],
-            exported=exported,
-            results=tuple(given),
-            shapes=tuple([types[i].shape for i in kept]),
-        )
-    )
+    values, shapes = [leaves[i] for i in kept], tuple([types[i].shape for i in kept])
+    found = iter(CALL_EXPORTED(*values, exported=exported, results=tuple(given), shapes=shapes))
     return [None if t.dtype == float0 else next(found) for t in outs]
 
 
@@ -153,10 +147,6 @@ def argument_names(exported: ExportedData) -> list[str]:
 
 
 # -- the op --
-
-
-def _types(op: Op, *types: ArrayType, results: tuple[ArrayType, ...], **params: Any) -> Any:
-    return results
 
 
 def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -336,7 +326,7 @@ def _refined(
 
 CALL_EXPORTED = Op(
     "call_exported",
-    type_rule=_types,
+    type_rule=lambda op, *types, results, **params: results,
     eager=_eager,
     batch=_batch,
     lower=_lower,

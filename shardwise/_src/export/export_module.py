@@ -44,14 +44,13 @@ def exported_text(
     """
     meshes = Meshes(devices)
     several = len(devices) > 1
+    platforms = [{"cuda": "gpu", "rocm": "gpu"}.get(p, p) for p in platforms]  # as devices say
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
-    emitter = (
-        WithWorkarounds(meshes, len(devices))
-        if several
-        else (SymbolicEmitter() if symbolic else Emitter())
-    )
+    emitter = SymbolicEmitter() if symbolic else Emitter()
+    if several:
+        emitter = WithWorkarounds(meshes, len(devices))
     targets = [named(name) for name in platforms]
     emitter.platform = targets[0]
     if isinstance(emitter, SymbolicEmitter):
@@ -103,9 +102,8 @@ def _cases(
     emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[Platform]
 ) -> list[str]:
     """Writes the program once if it is the same on all platforms; else a branch for each."""
-    trials = [emitter.for_platform(p) for p in platforms]
     texts = []
-    for e in trials:
+    for e in map(emitter.for_platform, platforms):
         e.functions, e.taken = [], {"main"}
         texts.append((_body(e, program, args), e.lines, e.functions))
     if all(text == texts[0] for text in texts):

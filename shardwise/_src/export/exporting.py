@@ -123,37 +123,27 @@ def _of_traced(
                 "them."
             )
     check_committed(program, sigs, traced.names, ins)
-    bare_ins = list(map(bare, ins))
     held = hoisted_constants(program)
     places = places_for(program, sigs, traced.names, ins, outs, held)
     stated = [
         s if w is not None or sig.committed else None
-        for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)
+        for s, w, sig in zip(places.arguments, map(bare, ins), sigs, strict=True)
     ]
     several = len(places.devices) > 1
     in_shardings = tuple(
+        [_abstract(s, name, several) for s, name in zip(stated, traced.names, strict=True)]
+    )
+    out_shardings = tuple(
         [
-            _abstract(s, f"the sharding of {name}", several)
-            for s, name in zip(stated, traced.names, strict=True)
+            _abstract(s, path_in("the result", traced.out_tree, i), several)
+            for i, s in enumerate(places.results)
         ]
     )
     count = range(len(program.outvars))
-    out_shardings = tuple(
-        [
-            _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
-            for i, s in zip(count, places.results, strict=True)
-        ]
-    )
     whole = Whole(program, tuple(range(len(sigs))), tuple(count), places.devices)
-    return exported(
-        whole,
-        (traced.in_tree, traced.out_tree),
-        (program.in_types, program.out_types),
-        (in_shardings, out_shardings),
-        traced.kept,
-        platforms,
-        checks,
-    )
+    trees, types = (traced.in_tree, traced.out_tree), (program.in_types, program.out_types)
+    shardings = in_shardings, out_shardings
+    return exported(whole, trees, types, shardings, traced.kept, platforms, checks)
 
 
 class Whole(NamedTuple):
@@ -179,14 +169,13 @@ def exported(
     program, devices = whole.program, whole.devices
     for what, row, places in zip(("argument", "result"), types, shardings, strict=True):
         _check_even(program, row, places, what)
-    used = program
-    if is_symbolic(*program.in_types):  # keeps all: sizes come from them
+    used, symbolic = program, is_symbolic(*program.in_types)
+    if symbolic:  # keeps all: sizes come from them
         kept = range(len(program.in_types))
     if len(kept) < len(program.in_types):
         used = without_others(program, tuple(kept))
     numbers = tuple([whole.ins[i] for i in kept])
     ins, outs = shardings
-    symbolic = is_symbolic(*program.in_types)
     text = exported_text(used, devices, [ins[i] for i in numbers], outs, platforms, types[1])
     _check_kernels(program, text, checks)
     free = [[t.update(spec=None, mesh=None) if t.mesh else t for t in row] for row in types]
@@ -232,8 +221,8 @@ def _abstract(sharding: Any, what: str, several: bool) -> NamedSharding | None:
         return None
     if not isinstance(sharding, NamedSharding):
         raise ValueError(
-            f"{WHERE}.export: {what} is {sharding}, which has no mesh axis names. Place it with "
-            "a NamedSharding."
+            f"{WHERE}.export: the sharding of {what} is {sharding}, which has no mesh axis "
+            "names. Place it with a NamedSharding."
         )
     mesh = sharding.mesh.abstract_mesh
     return NamedSharding(mesh, sharding.spec, sharding._memory_kind)
@@ -273,15 +262,10 @@ def _vjp_of(this: Exported, whole: Whole) -> Exported:
     out_types = list(map(_tangent, this.in_avals))
     trees = flatten((tuple(in_types), {}))[1], flatten(tuple(out_types))[1]
     places = this._in_named_shardings
-    return exported(
-        Whole(found, ins, outs, whole.devices),
-        trees,
-        (in_types, out_types),
-        (places + this._out_named_shardings, places),
-        used_arguments(found),
-        this.platforms,
-        this.disabled_safety_checks,
-    )
+    shardings = places + this._out_named_shardings, places
+    new, kept = Whole(found, ins, outs, whole.devices), used_arguments(found)
+    types, checks = (in_types, out_types), this.disabled_safety_checks
+    return exported(new, trees, types, shardings, kept, this.platforms, checks)
 
 
 def _tangent(t: ArrayType) -> ArrayType:

@@ -421,8 +421,7 @@ def _known_of(x: Dim) -> list[Dim]:
 def _factors_against(x: Dim, c: Dim) -> list[int]:
     """Multiples of a constraint that cancel a term of x."""
     own = dict(x.terms)
-    found = {own[t] // n for t, n in c.terms if t in own and own[t] % n == 0}
-    return sorted(found)
+    return sorted({own[t] // n for t, n in c.terms if t in own and own[t] % n == 0})
 
 
 def _beyond_least(x: Dim) -> tuple[float, float]:

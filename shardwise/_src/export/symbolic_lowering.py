@@ -346,8 +346,26 @@ class SymbolicEmitter(Emitter):
         start = [self.scalar(1, SIZE.dtype), *xs]
         pairs = ", ".join(f"{a} = {b}" for a, b in zip(names, start, strict=True))
         shown = ", ".join(map(self.ty, types))
+
+        def doubled() -> None:
+            """Combines each element with the one at the distance that its partial result covers."""
+            by, *held = names
+            moved = []
+            for x, t, none in zip(held, ins, beyond, strict=True):
+                wide = array_type((*t.shape[:axis], 2 * n, *t.shape[axis + 1 :]), t.dtype)
+                parts = [x, none] if reverse else [none, x]
+                both = self.concatenate(parts, [t, t], wide, axis)
+                zero = self.scalar(0, SIZE.dtype)
+                at = by if reverse else self._of_two("subtract", self.size(n), by)
+                starts = [at if d == axis else zero for d in range(t.ndim)]
+                moved.append(self.window(both, starts, [wide, *[SIZE] * t.ndim], t.shape))
+            folds = body(self, ins, *moved, *held)
+            # Not by + by: jaxlib's trip-count analysis would treat that as by + a constant.
+            twice = self._of_two("multiply", by, self.scalar(2, SIZE.dtype))
+            self.lines.append(f"stablehlo.return {', '.join([twice, *folds])} : {shown}")
+
         condition = self.region(lambda: self._less(names[0], n))
-        turn = self.region(lambda: self._doubled(body, names, ins, beyond, axis, n, reverse, shown))
+        turn = self.region(doubled)
         text = f"stablehlo.while({pairs}) : {shown}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
         return self.lets(text, len(types))[1:]
 
@@ -357,33 +375,6 @@ class SymbolicEmitter(Emitter):
             f"stablehlo.compare LT, {x}, {self.size(n)}, SIGNED : ({ty}, {ty}) -> tensor<i1>"
         )
         self.lines.append(f"stablehlo.return {less} : tensor<i1>")
-
-    def _doubled(
-        self,
-        body: Callable,
-        state: Sequence[str],
-        ins: Sequence[ArrayType],
-        beyond: Sequence[str],
-        axis: int,
-        n: Any,
-        reverse: bool,
-        shown: str,
-    ) -> None:
-        """Combines each element with the one at the distance that its partial reduction covers."""
-        by, *xs = state
-        moved = []
-        for x, t, none in zip(xs, ins, beyond, strict=True):
-            wide = array_type((*t.shape[:axis], 2 * n, *t.shape[axis + 1 :]), t.dtype)
-            parts = [x, none] if reverse else [none, x]
-            both = self.concatenate(parts, [t, t], wide, axis)
-            zero = self.scalar(0, SIZE.dtype)
-            at = by if reverse else self._of_two("subtract", self.size(n), by)
-            starts = [at if d == axis else zero for d in range(t.ndim)]
-            moved.append(self.window(both, starts, [wide, *[SIZE] * t.ndim], t.shape))
-        folds = body(self, ins, *moved, *xs)
-        # Not by + by: jaxlib's trip-count analysis would treat that as by + a constant.
-        twice = self._of_two("multiply", by, self.scalar(2, SIZE.dtype))
-        self.lines.append(f"stablehlo.return {', '.join([twice, *folds])} : {shown}")
 
 
 def _reject(eqn: Any) -> NoReturn:

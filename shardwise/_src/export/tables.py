@@ -135,7 +135,7 @@ class _Reader:
         for name, (number, kind) in table.fields.items():
             place = self.number("H", fields + 4 + 2 * number) if number < count else 0
             found[name] = (
-                self._value(kind, at + place, depth, f"{table.name}.{name}") if (place) else None
+                self._value(kind, at + place, depth, f"{table.name}.{name}") if place else None
             )
         return found
 

@@ -78,22 +78,13 @@ def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -
     if not issubclass(nodetype, tuple) or names is None:
         raise ValueError(f"{WHERE}: {nodetype!r} is not a namedtuple class.")
 
-    def to_bytes(static: Any) -> bytes:
-        return json.dumps(names).encode()
-
-    def from_bytes(data: bytes) -> Any:
-        return json.loads(data)
-
-    def build(fields: Any, children: Any) -> Any:
-        make: Any = nodetype
-        return make(**dict(zip(fields, children, strict=True)))
-
+    make: Any = nodetype
     return register_pytree_node_serialization(
         nodetype,
         serialized_name=serialized_name,
-        serialize_auxdata=to_bytes,
-        deserialize_auxdata=from_bytes,
-        from_children=build,
+        serialize_auxdata=lambda _: json.dumps(names).encode(),
+        deserialize_auxdata=json.loads,
+        from_children=lambda fields, children: make(**dict(zip(fields, children, strict=True))),
     )
 
 
@@ -162,9 +153,8 @@ def _node(fields: dict[str, Any], what: str) -> Any:
     if kind == NONE:
         return flatten(None)[1]
     if kind in (TUPLE, LIST):
-        holders = [range(len(children))]
-        made: Any = tuple(*holders) if kind == TUPLE else list(*holders)
-        return tree_of(flatten(made)[1].node_data(), children)
+        container: Any = () if kind == TUPLE else []
+        return tree_of(flatten(container)[1].node_data(), children)
     if kind == DICT:
         names = fields["children_names"] or []
         if len(names) != len(children) or sorted({*names}) != names:

@@ -102,11 +102,8 @@ def get_compile_options(
         )
     devices = tuple([known[i] for i in ids])
     options = modules.compile_options(devices, overrides=env_options_overrides)
-    build = options.executable_build_options
-    build.debug_options.xla_detailed_logging = detailed_logging
-    if fdo_profile is not None:
-        build.fdo_profile = fdo_profile
-    return options
+    options.executable_build_options.debug_options.xla_detailed_logging = detailed_logging
+    return _with_profile(options, fdo_profile)
 
 
 def create_compile_options(
@@ -137,6 +134,10 @@ def create_compile_options(
         overrides=flags,
     )
     options.parameter_is_tupled_arguments = tuple_args
+    return _with_profile(options, profile)
+
+
+def _with_profile(options: modules.CompileOptions, profile: bytes | None) -> modules.CompileOptions:
     if profile is not None:
         options.executable_build_options.fdo_profile = profile
     return options

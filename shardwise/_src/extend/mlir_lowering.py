@@ -104,12 +104,8 @@ class _Apart:
 
     def inline(self, program: Program, *operands: Any) -> list[Any]:
         """`Emitter.inline` for a stored program."""
-        return self.later(
-            lambda names: self._emitter.inline(program, *names),
-            operands,
-            program.in_types,
-            program.out_types,
-        )
+        ins, outs = program.in_types, program.out_types
+        return self.later(lambda names: self._emitter.inline(program, *names), operands, ins, outs)
 
     def custom_call(
         self,
@@ -120,12 +116,11 @@ class _Apart:
         **how: Any,
     ) -> list[Any]:
         """`Emitter.custom_call`."""
-        return self.later(
-            lambda names: self._emitter.custom_call(target, names, ins, outs, **how),
-            operands,
-            ins,
-            outs,
-        )
+
+        def write(names: Sequence[str]) -> Any:
+            return self._emitter.custom_call(target, names, ins, outs, **how)
+
+        return self.later(write, operands, ins, outs)
 
 
 def lowered(

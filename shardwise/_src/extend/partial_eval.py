@@ -109,8 +109,7 @@ def trace_to_jaxpr_dynamic(
         return list(fun.call_wrapped(*given))
 
     program, outer = stage_function(run, list(in_avals), name=fun.__name__)
-    consts = [*program.consts, *outer]
-    return program, list(program.out_types), consts
+    return program, list(program.out_types), [*program.consts, *outer]
 
 
 def dce_jaxpr(

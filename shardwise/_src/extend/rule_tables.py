@@ -5,6 +5,7 @@ Rules of the library's own ops are in their records (core/op.py); these tables a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -88,10 +89,7 @@ def _by_values(primitive: Any, rule: Rule) -> Rule:
 
 
 def _by_axis(primitive: Any, rule: Rule) -> Rule:
-    def adapted(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        return rule(axis.size, axis.name, None, args, dims, **params)
-
-    return adapted
+    return lambda axis, args, dims, **params: rule(axis.size, axis.name, None, args, dims, **params)
 
 
 primitive_jvps: dict[Any, Rule] = {}
@@ -146,11 +144,10 @@ def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
         if all(isinstance(t, Zero) for t in tangents):
-            zero = (
-                [Zero.from_primal_value(x) for x in out]
-                if primitive.multiple_results
-                else (Zero.from_primal_value(out))
-            )
+            if primitive.multiple_results:
+                zero = [Zero.from_primal_value(x) for x in out]
+            else:
+                zero = Zero.from_primal_value(out)
             return out, zero
         return out, primitive.bind(*map(instantiate_zeros, tangents), **params)
 
@@ -225,7 +222,7 @@ def defvectorized(prim: Any) -> None:
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         if len({*dims}) > 1:
-            return _broadcast_rule(prim, axis, args, dims, params)
+            return _broadcast_rule(prim, axis, args, dims, **params)
         out = prim.bind(*args, **params)
         return out, [dims[0]] * len(out) if prim.multiple_results else dims[0]
 
@@ -234,15 +231,11 @@ def defvectorized(prim: Any) -> None:
 
 def defbroadcasting(prim: Any) -> None:
     """Declares that a primitive is elementwise, with operands that are broadcast to one shape."""
-
-    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        return _broadcast_rule(prim, axis, args, dims, params)
-
-    fancy_primitive_batchers[prim] = rule
+    fancy_primitive_batchers[prim] = functools.partial(_broadcast_rule, prim)
 
 
 def _broadcast_rule(
-    primitive: Any, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], params: dict[str, Any]
+    primitive: Any, /, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any
 ) -> Any:
     pairs = zip(args, dims, strict=True)
     out = primitive.bind(*[bdim_at_front(x, d, axis.size) for x, d in pairs], **params)

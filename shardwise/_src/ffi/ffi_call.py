@@ -43,10 +43,6 @@ Values = Sequence[Any]
 # -- rules; shared with buffer_callback --
 
 
-def _types(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple[ArrayType, ...]:
-    return result_avals
-
-
 def _dims(op: Op, *types: ArrayType, result_avals: Any, num_batch_dims: int, **p: Any) -> Dims:
     """Only batch dimensions are related; results are replicated along the others."""
     both = (*types, *result_avals)
@@ -77,12 +73,10 @@ def _lower(
     legacy_backend_config: str | None,
     num_batch_dims: int,
 ) -> list[str]:
-    typed = custom_call_api_version >= 4
-    config = (
-        config_text(_title(target_name), attributes)
-        if typed
-        else (quoted(legacy_backend_config or ""))
-    )
+    if custom_call_api_version >= 4:
+        config = config_text(_title(target_name), attributes)
+    else:
+        config = quoted(legacy_backend_config or "")
     batch = 0
     if e.devices > 1 and num_batch_dims and is_batch_partitionable(target_name):
         batch = num_batch_dims  # equal shards only: a function gets no padding
@@ -188,7 +182,7 @@ def records(
 
     plain = Op(
         name,
-        type_rule=_types,
+        type_rule=lambda op, *types, result_avals, **p: result_avals,
         dims=_dims,
         lower=lower,
         jvp=jvp,

@@ -105,16 +105,12 @@ class Agent:
             self._post({"op": "refused", "why": f"could not join node 0: {error}."})
             return
         except TimeoutError as error:
-            self._post(
-                {
-                    "op": "refused",
-                    "why": (
-                        f"node {self._plan.node} did not reach the launcher of node 0 at "
-                        f"{at(host, port)} within {self._plan.arrival:.0f} s "
-                        f"(--initialization-timeout): {error}. Is it running there?"
-                    ),
-                }
+            why = (
+                f"node {self._plan.node} did not reach the launcher of node 0 at {at(host, port)} "
+                f"within {self._plan.arrival:.0f} s (--initialization-timeout): {error}. Is it "
+                "running there?"
             )
+            self._post({"op": "refused", "why": why})
             return
         channel.keep_alive(self._plan.heartbeat)
         channel.send(joining(self._plan))

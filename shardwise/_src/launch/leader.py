@@ -160,15 +160,8 @@ class Leader:
         if plan.nodes > 1:
             port = 0  # launchers meet at the given one
         try:
-            return start_coordinator(
-                host,
-                port,
-                None,
-                self._shares.total,
-                self._tls,
-                heartbeat=plan.heartbeat,
-                arrival=plan.arrival,
-            )
+            waits = {"heartbeat": plan.heartbeat, "arrival": plan.arrival}
+            return start_coordinator(host, port, None, self._shares.total, self._tls, **waits)
         except RuntimeError as error:
             raise Problem(str(error).removeprefix("initialize: ")) from None
 

@@ -182,17 +182,13 @@ def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> P
     if card.get("kind") == "launch" and doing:
         doing = f"the result of {doing}"
     state = "stopped" if stopped else "waits" if doing else "runs"
+    told = ("step", "steps_per_second", "tokens_per_second", "device_bytes", "line", "facts")
     return Process(
         rank,
         pid,
         state,
-        card.get("step"),
-        card.get("steps_per_second"),
-        card.get("tokens_per_second"),
-        resident,
-        card.get("device_bytes"),
-        doing,
-        waited if doing else 0.0,
-        card.get("line", ""),
-        card.get("facts", {}),
+        resident_bytes=resident,
+        waits=doing,
+        waited=waited if doing else 0.0,
+        **{name: card[name] for name in told if name in card},
     )

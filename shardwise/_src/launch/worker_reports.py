@@ -49,16 +49,10 @@ class Report(NamedTuple):
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Report:
         named, tail = tuple(map(int, facts["named"])), tuple(map(str, facts["tail"]))
-        return cls(
-            int(facts["rank"]),
-            str(facts["about"]),
-            str(facts["how"]),
-            int(facts["status"]),
-            bool(facts["second"]),
-            named,
-            tail,
-            bool(facts["lost"]),
-        )
+        rank, status = int(facts["rank"]), int(facts["status"])
+        about, how = str(facts["about"]), str(facts["how"])
+        second, lost = bool(facts["second"]), bool(facts["lost"])
+        return cls(rank, about, how, status, second, named, tail, lost)
 
 
 def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> Report:
@@ -75,16 +69,9 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     status = returncode if returncode >= 0 else 128 - returncode
     from_outside = returncode < 0 and -returncode not in _CRASHES
     is_killed = -returncode == signal.SIGKILL  # maybe after it noticed the loss of another one
-    return Report(
-        rank,
-        about,
-        ending(returncode),
-        status,
-        second,
-        tuple(sorted(named)),
-        tuple(last_words(lines)),
-        from_outside and (not second or is_killed),
-    )
+    lost, tail = from_outside and (not second or is_killed), tuple(last_words(lines))
+    how, others = ending(returncode), tuple(sorted(named))
+    return Report(rank, about, how, status, second, others, tail, lost)
 
 
 def ending(returncode: int) -> str:
@@ -185,13 +172,9 @@ def verdict(reports: Sequence[Report]) -> Verdict:
     if not worst.tail:
         text = brief = f"{head}. It printed no error."
     else:
-        text, brief = [
-            "\n".join(
-                [
-                    f"{head}. Its last output:",
-                    *[f"[{worst.rank}] {line}".rstrip() for line in lines],
-                ]
-            )
+        begin = f"{head}. Its last output:"
+        text, brief = (
+            "\n".join([begin, *[f"[{worst.rank}] {line}".rstrip() for line in lines]])
             for lines in (worst.tail, without_messages(worst.tail))
-        ]
+        )
     return Verdict(worst.status, text, brief, worst.rank)

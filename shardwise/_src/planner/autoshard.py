@@ -29,7 +29,6 @@ from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.messages.tree_paths import path_text
-from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten_with_path
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -157,7 +156,7 @@ class _Search:
         halves = ("args", "kwargs")
         self.paths = [halves[_plain(path[0])] + path_text(path[1:]) for path, _ in leaves]
         self.groups = self._grouped([path for path, _ in leaves])
-        self.machine = machine_of(machine, *_kind(self.mesh))
+        self.machine = machine_of(machine, self.mesh.flat_devices[0])
         self.costs: dict[Choice, tuple[float, int]] = {}
         self.begin, self.end = time.monotonic(), time.monotonic() + budget
 
@@ -288,8 +287,3 @@ def _plain(key: Any) -> Any:
 
 def _text(t: ArrayType) -> str:
     return t.str_short(True).removeprefix("~")
-
-
-def _kind(mesh: Mesh) -> tuple[Platform, str]:
-    device = mesh.flat_devices[0]
-    return platform_of(device), getattr(device, "device_kind", "")

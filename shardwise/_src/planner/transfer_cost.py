@@ -262,18 +262,6 @@ def _onward(a: Accounts, sig: Signature, target: Any) -> Moved:
     return a.move(sig, target, lambda: not waits)
 
 
-def _program(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.follow(sig, reshard_strategy.on_same_devices(sig, target))
-
-
-def _pieces(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.follow(sig, reshard_strategy.by_pieces(sig, target))
-
-
-def _resharded(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return a.run(sig, signature(sig.type, target, True), _resharding, "one program")
-
-
 def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
     wanted: Any = order_of(Format(layout, sig.sharding), sig.type)
     if sig.layout is wanted:
@@ -282,19 +270,10 @@ def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
     return a.run(sig, there, _resharding, "one program, into another memory layout,")
 
 
-def _by_op(a: Accounts, sig: Signature, target: Any) -> Moved:
-    what = "one program, reducing partial sums,"
-    return a.run(sig, signature(sig.type, target, True), _adding_up, what)
-
-
 def _converted(a: Accounts, sig: Signature, dtype: Any) -> Moved:
     there = signature(array_type(sig.type.shape, dtype), sig.sharding, True)
     what = f"one program, from {sig.type.dtype} to {dtype},"
     return a.run(sig, there, lambda *_: ProgramFacts(0, ()), what)
-
-
-def _relabelled(a: Accounts, sig: Signature, target: Any) -> Moved:
-    return signature(sig.type, target, True, sig.layout), Counter(), True
 
 
 def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
@@ -315,7 +294,7 @@ def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
 def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     """As `between_devices.by_pieces`: this process's devices slice, send and reassemble shards."""
     there = signature(sig.type, target, True)
-    plan, wanted, devices = between_devices.sources(sig, target)
+    plan, _, devices = between_devices.sources(sig, target)
     tile, full = target.tile_shape(there.stored.shape), tile_bytes(sig)
     width = there.stored.dtype.itemsize
     whole = sig.sharding.tile_shape(sig.stored.shape)
@@ -324,8 +303,7 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     for position, (low, high) in dict.fromkeys([c for cuts in plan for c in cuts]):
         if (low, high) != ((0,) * len(whole), whole):
             pieces[sig.devices[position]] += _box(low, high) * width
-    rows = zip(plan, wanted, devices, strict=True)
-    for cuts, _, device in rows:
+    for cuts, device in zip(plan, devices, strict=True):
         for position, (low, high) in cuts:
             size = _box(low, high) * width
             if sig.devices[position] != device:
@@ -339,12 +317,8 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     count = len({c for cuts in plan for c in cuts})
     text = f"{pluralize(count, 'piece')} are sliced from shards of at most {full:,} bytes"
     a.copied("slices on devices", text, {}, None)
-    a.copied(
-        "copies between devices",
-        "the pieces go to their devices, in one batch",
-        sent,
-        a.link(sig.devices, there.devices),
-    )
+    text = "the pieces go to their devices, in one batch"
+    a.copied("copies between devices", text, sent, a.link(sig.devices, there.devices))
     a.copied("slices on devices", "each device assembles its shard", {}, None)
     return there, new, False
 
@@ -461,16 +435,20 @@ def _at(amounts: dict[Any, int]) -> Amounts:
 
 
 EXECUTORS: dict[str, Callable[[Accounts, Signature, Any], Moved]] = {
-    "program": _program,
+    "program": lambda a, sig, to: a.follow(sig, reshard_strategy.on_same_devices(sig, to)),
     "copy": _copied,
     "host": _by_host,
-    "pieces": _pieces,
+    "pieces": lambda a, sig, to: a.follow(sig, reshard_strategy.by_pieces(sig, to)),
     "between": _between,
     "move": _onward,
     "layout": _relayout,
-    "op": _by_op,
+    "op": lambda a, sig, to: a.run(
+        sig, signature(sig.type, to, True), _adding_up, "one program, reducing partial sums,"
+    ),
     "convert": _converted,
-    "reshard": _resharded,
-    "relabel": _relabelled,
+    "reshard": lambda a, sig, to: a.run(
+        sig, signature(sig.type, to, True), _resharding, "one program"
+    ),
+    "relabel": lambda a, sig, to: (signature(sig.type, to, True, sig.layout), Counter(), True),
     "join": _joined,
 }

@@ -29,8 +29,8 @@ from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.planner.transfer_cost import HOST, Accounts, Step, buffers, put
-from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.parts import extent
 from shardwise._src.transfers.regions import is_abstract, moved, places
 from shardwise._src.transfers.targets import as_placement, check_fit, is_sharding_leaf
 from shardwise._src.transforms.tracer import Tracer
@@ -332,10 +332,7 @@ def _place(leaf: Any) -> Any:
 def _machine(asked: Any, leaves: Sequence[Any], targets: Sequence[Any]) -> Machine:
     shardings = [*map(bare, targets), *map(_place, leaves)]
     concrete = [s for s in shardings if s is not None and not is_abstract(s)]
-    if not concrete:
-        return machine_of(asked)
-    device = concrete[0].devices[0]
-    return machine_of(asked, platform_of(device), getattr(device, "device_kind", ""))
+    return machine_of(asked, concrete[0].devices[0] if concrete else None)
 
 
 def _signature(leaf: Any, t: ArrayType) -> Signature:
@@ -385,13 +382,9 @@ def _moved(here: Any, there: Any, t: ArrayType) -> int:
     """Bytes that devices of `there` need but do not hold."""
     stored = stored_type(t)
     if here is None or here.partial_axes[0]:  # partial sums do not contain the value
-        found = [_extent(index, stored.shape) for index in there.indices(stored.shape)]
+        found = [extent(index, stored.shape) for index in there.indices(stored.shape)]
         return sum([math.prod(n) for n in found]) * stored.dtype.itemsize
     return moved(here, there, stored.shape) * stored.dtype.itemsize
-
-
-def _extent(index: Any, shape: Sequence[int]) -> list[int]:
-    return [len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True)]
 
 
 def _undecided(a: Accounts, t: ArrayType, here: Any, there: Any) -> None:

@@ -67,11 +67,9 @@ class TreeRow:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        shape = (
-            None
-            if self.shape is None
-            else [n if isinstance(n, int) else str(n) for n in self.shape]
-        )
+        shape = self.shape
+        if shape is not None:
+            shape = [n if isinstance(n, int) else str(n) for n in shape]
         return {
             "path": self.path,
             "shape": shape,
@@ -124,8 +122,7 @@ class TreeTable:
         }
 
     def __str__(self) -> str:
-        cells = [HEAD, *map(_cells, self._shown()), self._total()]
-        lines = columns(cells, "<<<<>>>")
+        lines = columns([HEAD, *map(_cells, self._shown()), self._total()], "<<<<>>>")
         rule = "─" * max(map(len, lines))
         body = [lines[0], rule, *lines[1:-1], rule, lines[-1]]
         return "\n".join([*body, *self._notes()])
@@ -180,12 +177,9 @@ class TreeTable:
 
     def _notes(self) -> Iterator[str]:
         if len(self.dtypes) > 1:
-            yield "; ".join(
-                [
-                    f"{name}: {pluralize(n, 'array')}, {in_bytes(size)}"
-                    for name, (n, _, size) in self.dtypes.items()
-                ]
-            )
+            rows = self.dtypes.items()
+            sums = [f"{x}: {pluralize(n, 'array')}, {in_bytes(size)}" for x, (n, _, size) in rows]
+            yield "; ".join(sums)
         for mesh in self.meshes:
             yield f"over {mesh}"
         unknown = sum([row.shape is not None and row.bytes is None for row in self.rows])
@@ -313,34 +307,23 @@ def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
 
 
 def _rest(rows: Sequence[TreeRow]) -> TreeRow:
-    def total(values: Sequence[int | None]) -> int | None:
-        known = [n * row.count for n, row in zip(values, rows, strict=True) if n is not None]
+    def total(name: str) -> int | None:
+        known = [n * row.count for row in rows if (n := getattr(row, name)) is not None]
         return sum(known) if known else None
 
     number = sum([row.count for row in rows])
-    return TreeRow(
-        f"… and {number:,} smaller",
-        None,
-        "",
-        "",
-        total([r.elements for r in rows]),
-        total([r.bytes for r in rows]),
-        total([r.per_device for r in rows]),
-    )
+    elements, size, each = map(total, ("elements", "bytes", "per_device"))
+    return TreeRow(f"… and {number:,} smaller", None, "", "", elements, size, each)
 
 
 def _cells(row: TreeRow) -> tuple[str, ...]:
     path, place = _middle(row.path), _middle(row.place)
     if row.count > 1:
         path = f"{path} ({row.count:,} times)"
-    shape = "" if row.shape is None else _shape_text(row.shape)
+    shape = "" if row.shape is None else str(row.shape)
     elements = "" if row.elements is None else f"{row.elements * row.count:,}"
     sizes = ["" if n is None else in_bytes(n * row.count) for n in (row.bytes, row.per_device)]
     return (path, shape, row.dtype, place, elements, *sizes)
-
-
-def _shape_text(shape: tuple[Any, ...]) -> str:
-    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
 
 
 def _middle(text: str) -> str:

@@ -25,6 +25,7 @@ from shardwise._src.placement.array_creation import make_array_from_callback
 from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.runtime.threads import result_of
 from shardwise._src.saving.tensorstore_specs import Spec, has_metadata, metadata
+from shardwise._src.transfers.regions import bounds_of
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
@@ -318,7 +319,7 @@ async def async_deserialize(
     final: Any = canonicalize(stored if dtype is None else dtype)
     own: dict[Any, Any] = {}
     for index in sharding.addressable_devices_indices_map(shape).values():
-        own.setdefault(_bounds(index, shape), None)
+        own.setdefault(bounds_of(index, shape), None)
     size = sum([estimate_read_memory_footprint(store, _overlap(ts, store, b)) for b in own])
     if byte_limiter is not None:
         await byte_limiter.wait_for_bytes(size)
@@ -335,7 +336,7 @@ async def async_deserialize(
         own[bounds] = part.astype(final, copy=False)
 
     await asyncio.gather(*map(read, own))
-    result = make_array_from_callback(shape, place, lambda i: own[_bounds(i, shape)], final)
+    result = make_array_from_callback(shape, place, lambda i: own[bounds_of(i, shape)], final)
     if byte_limiter is not None:
         await byte_limiter.release_bytes(size)
     return result
@@ -354,10 +355,6 @@ def _target(x: Any) -> tuple[Sharding, Any, Any]:
             f"sharding, to place the array on devices; got {short_repr(x)}."
         )
     return sharding, place, dtype
-
-
-def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
 def _overlap(ts: ModuleType, store: Any, bounds: Sequence[tuple[int, int]]) -> Any:

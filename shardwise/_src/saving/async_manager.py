@@ -66,6 +66,35 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
         """Reads arrays."""
 
 
+class Background:
+    """Work in a thread, for which the process waits at its end. Its error is raised once."""
+
+    def __init__(self, work: Callable[[], object], name: str):
+        self._error: BaseException | None = None
+        self._task = threads.start(lambda: self._run(work), name, daemon=False)
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+
+    def done(self) -> bool:
+        """Whether it has ended, with or without an error."""
+        return not self._task.is_alive()
+
+    def _check(self) -> None:
+        """Raises any error so far; does not wait."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wait(self) -> None:
+        """Waits until it has ended; raises its error."""
+        self._task.join()
+        self._check()
+
+
 class AsyncManager:
     """Waits for writes in a background thread, which also synchronizes with other processes.
 
@@ -74,13 +103,12 @@ class AsyncManager:
 
     def __init__(self, timeout_secs: int = 300):
         self._timeout = timeout_secs
-        self._thread: threads.Task | None = None
-        self._error: BaseException | None = None
+        self._commit: Background | None = None
         self._futures: Sequence[Any] = ()
 
     def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)
-        if thread is not None and thread.is_alive():
+        commit = getattr(self, "_commit", None)
+        if commit is not None and not commit.done():
             warn(
                 "A checkpoint manager was garbage-collected while it was still writing; its errors "
                 "will be lost. Call its wait_until_finished() first.", ResourceWarning,
@@ -98,15 +126,11 @@ class AsyncManager:
 
         def commit() -> None:
             begin = time.monotonic()
-            try:
-                in_steps(name, steps, self._timeout)
-            except BaseException as error:
-                self._error = error
-                return
+            in_steps(name, steps, self._timeout)
             lasted = time.monotonic() - begin
             record_event_duration_secs("/jax/checkpoint/write/async/thread_duration_sec", lasted)
 
-        self._thread = threads.start(commit, "commit", daemon=False)
+        self._commit = Background(commit, "commit")
 
     def check_for_errors(self) -> None:
         """Raises any error so far, once; does not wait.
@@ -115,17 +139,15 @@ class AsyncManager:
           BarrierTimeoutError: other processes have not finished writing in time.
           RuntimeError: a write or the callback failed in another process, which the message names.
         """
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._commit is not None:
+            self._commit._check()
 
     def wait_until_finished(self) -> None:
         """Waits until all processes have written the checkpoint in progress and process 0 has
         called the callback; raises like `check_for_errors`."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check_for_errors()
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            commit.wait()
 
 
 def in_steps(

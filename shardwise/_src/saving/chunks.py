@@ -34,6 +34,7 @@ from shardwise._src.saving.chunk_files import (
 from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
 from shardwise._src.saving.manifest import Entry, canonicalize_name
 from shardwise._src.saving.storage import Place, not_saved
+from shardwise._src.transfers.regions import Bounds
 from shardwise._src.types.dtypes import canonicalize, short_name
 
 CHUNK_BYTES = 32 << 20  # maximum size of a file, if the shard can be split
@@ -43,7 +44,6 @@ _DTYPES = (
     "complex64 complex128 float8_e3m4 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
     "float8_e5m2 float8_e5m2fnuz"
 ).split()
-Bounds = tuple[tuple[int, int], ...]  # start and end along each dimension
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> str:

@@ -62,11 +62,9 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
     if manifest is None and (not names or (place.folder is None and CLAIM in names)):
         return
     if manifest is None or FORMAT.encode() not in manifest:
-        has = (
-            f"{some(names)}, but no {MANIFEST}"
-            if manifest is None
-            else (f"a {MANIFEST} that another program wrote")
-        )
+        has = f"a {MANIFEST} that another program wrote"
+        if manifest is None:
+            has = f"{some(names)}, but no {MANIFEST}"
         raise CheckpointError(
             f"{what}: {place.text} has {has}: it is not a checkpoint, so it is not overwritten. "
             "Remove it, or choose another folder."
@@ -332,11 +330,9 @@ def _who(claim: bytes) -> str:
 
 
 def _second_writer(what: str, place: str, more: str) -> CheckpointError:
-    end = (
-        f" If that writer is dead, remove the files at {place}."
-        if more
-        else " Wait until it is done, or choose another folder."
-    )
+    end = " Wait until it is done, or choose another folder."
+    if more:
+        end = f" If that writer is dead, remove the files at {place}."
     return CheckpointError(f"{what}: another writer is writing to {place}{more}.{end}")
 
 

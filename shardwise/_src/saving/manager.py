@@ -32,7 +32,6 @@ from shardwise._src.saving.restoring import restored_together
 from shardwise._src.saving.storage import MANIFEST, Place, explained
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
-_STEP = re.compile(r"step_\d+$")
 _numbers = itertools.count()  # of queries to process 0, in the same order in all processes
 
 
@@ -60,7 +59,7 @@ class CheckpointManager:
         wait: bool = False,
     ):
         self._place = Place.at("CheckpointManager", folder)
-        self._keep_last, self._best = _checked(keep_last, keep_best, every)
+        self._keep_last, self._best = keep_last, _checked(keep_last, keep_best, every)
         self._every, self._waits = every, wait
         self._saving: writing.Saving | None = None
         self._known: dict[int, manifest.Checkpoint] = {}  # by step
@@ -200,8 +199,7 @@ class CheckpointManager:
     def _kept(self, steps: list[int]) -> set[int]:
         if self._keep_last is None and self._best is None:
             return {*steps}
-        last = 1 if self._keep_last is None else self._keep_last
-        kept = {*steps[-last:]}
+        kept = {*steps[-(self._keep_last or 1) :]}
         if self._best is not None:
             count, metric, mode = self._best
             kept |= {*self._by_value(steps, metric, mode)[:count]}
@@ -258,7 +256,7 @@ class CheckpointManager:
                 )
             with explained("CheckpointManager", self._place, "its folder could not be created"):
                 folder.mkdir(parents=True, exist_ok=True)
-            committing.clean(folder, _STEP)
+            committing.clean(folder, manifest.STEP)
             return
         names = self._place.names()
         steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
@@ -293,15 +291,14 @@ def _check_mode(what: str, mode: str) -> None:
         raise ValueError(f"{what} must be 'min' or 'max'; got {mode!r}.")
 
 
-def _checked(
-    keep_last: int | None, keep_best: Any, every: int
-) -> tuple[int | None, tuple[int, str, str] | None]:
+def _checked(keep_last: int | None, keep_best: Any, every: int) -> tuple[int, str, str] | None:
+    """Checks the options of a manager; returns `keep_best`."""
     what = "CheckpointManager"
     for name, value in (("keep_last", keep_last), ("every", every)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{what}: {name} must be a positive integer; got {short_repr(value)}.")
     if keep_best is None:
-        return keep_last, None
+        return None
     if (
         not isinstance(keep_best, tuple | list)
         or len(keep_best) != 3
@@ -314,4 +311,4 @@ def _checked(
             f"(2, 'loss', 'min'); got {short_repr(keep_best)}."
         )
     _check_mode(f"{what}: the last entry of keep_best", keep_best[2])
-    return keep_last, (keep_best[0], keep_best[1], keep_best[2])
+    return keep_best[0], keep_best[1], keep_best[2]

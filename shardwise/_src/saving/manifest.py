@@ -24,6 +24,7 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import (
     as_json,
     brief,
+    columns,
     in_bytes,
     plain_text,
     pluralize,
@@ -36,7 +37,7 @@ from shardwise._src.types.dtypes import canonicalize
 from shardwise._version import __version__
 
 FORMAT, VERSION = "shardwise.checkpoint", 1
-_STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
+STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
 _WIDEST = 100  # maximum length of a line of metadata
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.%-]+(/(?!\.\.?(/|$))[\w.%-]+)*", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{8}")
@@ -151,13 +152,11 @@ class Checkpoint:
             kind = e.dtype if e.key is None else f"key of {e.key}"
             rows.append((e.path or "(the tree)", shape, kind, in_bytes(e.nbytes), _divided(e)))
         rows += [(p, "", type(v).__name__, "", brief(v)) for p, v in self.values.items()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         by = f"written {self.created} by {self.library}"
         if self.processes > 1:
             by += f" in {self.processes} processes"
         head = f"{self.path}: {pluralize(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
-        return "\n".join(map(plain_text, [head, *_said_with(self), *lines]))
+        return "\n".join(map(plain_text, [head, *_said_with(self), *columns(rows)]))
 
 
 def _said_with(c: Checkpoint) -> Iterator[str]:
@@ -393,7 +392,7 @@ def _none(what: str, place: Place) -> Exception:
     if not there:
         beside = ""
         if place.folder is not None and place.folder.parent.is_dir():
-            steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
+            steps = sorted(name for name in os.listdir(place.folder.parent) if STEP.match(name))
             beside = f" The last one in the same folder is {steps[-1]}." if steps else ""
         return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.{beside}")
     if any(name.endswith(".distcp") for name in there):
@@ -407,7 +406,7 @@ def _none(what: str, place: Place) -> Exception:
         return CheckpointError(
             f"{what}: {place.text} is an Orbax checkpoint: read it with load_orbax."
         )
-    steps = sorted({top for name in there if _STEP.match(top := name.partition("/")[0])})
+    steps = sorted({top for name in there if STEP.match(top := name.partition("/")[0])})
     if steps:
         return CheckpointError(
             f"{what}: {place.text} contains the checkpoints of a run: name one of them, such as "

@@ -48,6 +48,7 @@ from shardwise._src.saving.storage import Place
 from shardwise._src.saving.tree_metadata import Node, matched, plain
 from shardwise._src.saving.writing import run_all
 from shardwise._src.transfers import parts, transfer
+from shardwise._src.transfers.regions import bounds_of
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 from shardwise._src.types.dtypes import short_name
 from shardwise._src.types.extended import KeyDType
@@ -312,7 +313,8 @@ class _Reader:
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
         found = parts.distinct_parts(sharding, shape)
-        taken = _taken_over(sharding)
+        on_cpu = all(platform_of(d).shares_memory for d in parts.local_devices(sharding))
+        taken = on_cpu and stated_kind(sharding) is None  # devices adopt the host buffer
         put = parts.aliased if taken else transfer.put_host
         alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
@@ -320,7 +322,7 @@ class _Reader:
             blocks = host_memory.blocks(len(found), found[0].shape, dtype)
 
         async def read(part: parts.Part, block: np.ndarray | None) -> list[Array]:
-            bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
+            bounds = bounds_of(part.index, shape)
             size = 0 if taken else math.prod(part.shape) * dtype.itemsize
             await self.shards.wait_for_bytes(size)
             if block is None:
@@ -353,17 +355,9 @@ class _Reader:
                 except ValueError as error:
                     path = f"tree{self.entry.path}"
                     raise CheckpointError(f"{self.what}: {path} has keys of an {error}") from None
-                return (
-                    keys
-                    if wanted.place is None or wanted.free
-                    else (transfer.move(keys, bare(wanted.place)))
-                )
+                if wanted.place is None or wanted.free:
+                    return keys
+                return transfer.move(keys, bare(wanted.place))
         if wanted.place is None:
             return value[()] if self.entry.scalar else value
         return transfer.put_host(value, wanted.place, False)
-
-
-def _taken_over(sharding: Any) -> bool:
-    """Whether the devices adopt the host buffer that values are read into."""
-    on_cpu = all(platform_of(d).shares_memory for d in parts.local_devices(sharding))
-    return on_cpu and stated_kind(sharding) is None

@@ -17,9 +17,10 @@ from shardwise._src.core.eval_context import eval_context
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.placement.device_put import process_index
 from shardwise._src.random.keys import key_data, key_impl
-from shardwise._src.saving.chunks import Bounds, chunk_shape, stored_dtype
+from shardwise._src.saving.chunks import chunk_shape, stored_dtype
 from shardwise._src.saving.manifest import Entry
 from shardwise._src.saving.tree_metadata import Leaf
+from shardwise._src.transfers.regions import Bounds, bounds_of
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.mesh import BaseMesh
@@ -143,7 +144,7 @@ def _divided(what: str, path: str, x: Any) -> tuple[Any, Any, Any, dict[str, Any
     shards = [s for s in x.addressable_shards if s.replica_id == 0 and not foreign]
     parts = []
     for s in shards:
-        bounds = tuple([i.indices(n)[:2] for i, n in zip(s.index, x.shape, strict=True)])
+        bounds = bounds_of(s.index, x.shape)
         if _size(bounds):
             parts.append((bounds, lambda s=s: _fetched(x, s)))
     tiles = x.sharding.tiling(x.ndim).dims

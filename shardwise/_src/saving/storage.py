@@ -284,11 +284,9 @@ def sync(folder: str | Path) -> None:
 
 def not_saved(place: Place, why: str, error: Exception) -> OSError:
     """The error for a failed save, with the errno if the system provided one."""
-    end = (
-        "The previous contents are unchanged."
-        if place.folder is not None
-        else f"There is no checkpoint at {place.text} now."
-    )
+    end = "The previous contents are unchanged."
+    if place.folder is None:
+        end = f"There is no checkpoint at {place.text} now."
     number = getattr(error, "errno", None)
     advice = "" if number is None else f" {_ADVICE.get(number, _ELSEWHERE)}"
     raised = OSError(f"{why}. {end}{advice}")

@@ -27,10 +27,9 @@ from shardwise._src.base.warn import warn
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.placement.device_put import process_count, process_index
-from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
-from shardwise._src.saving.async_manager import check_same, first_process, in_steps
+from shardwise._src.saving.async_manager import Background, check_same, first_process, in_steps
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, staging_place
 from shardwise._src.saving.digests import METADATA, collect, digest_of, groups, leave
@@ -103,26 +102,15 @@ def save_async(
     return start(prepared("save_async", path, tree, overwrite, metadata))
 
 
-class Saving:
+class Saving(Background):
     """A checkpoint being written: the result of `save_async`."""
 
     def __init__(self, job: Job):
         self._path, self._total, self._written = job.place.text, job.nbytes, 0
-        self._error: BaseException | None = None
-        self._thread = start_thread(partial(self._run, job), "save", daemon=False)
-
-    def _run(self, job: Job) -> None:
-        try:
-            write(job, self._add)
-        except BaseException as error:
-            self._error = error
+        super().__init__(partial(write, job, self._add), "save")
 
     def _add(self, size: int) -> None:
         self._written += size
-
-    def done(self) -> bool:
-        """Whether the save has ended, with or without an error."""
-        return not self._thread.is_alive()
 
     def progress(self) -> float:
         """The fraction of this process's bytes that has been written, from 0 to 1."""
@@ -133,17 +121,12 @@ class Saving:
     @hides_frames
     def wait(self) -> None:
         """Waits until the checkpoint is committed. Raises, once, any error of the save."""
-        self._thread.join()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        super().wait()
 
     def __repr__(self) -> str:
-        state = (
-            f"{self.progress():.0%} written"
-            if not self.done()
-            else ("done" if self._error is None else f"failed: {self._error}")
-        )
+        state = f"{self.progress():.0%} written"
+        if self.done():
+            state = "done" if self._error is None else f"failed: {self._error}"
         return f"Saving({self._path!r}, {state})"
 
     def warn_if_unseen(self) -> None:
@@ -171,7 +154,7 @@ class _Current:
 def _warn_of_the_last() -> None:
     """At exit: the program may not have waited for its last checkpoint."""
     if _Current.saving is not None:
-        _Current.saving._thread.join()  # Python does not wait for threads started by exit handlers
+        _Current.saving._task.join()  # Python does not wait for threads started by exit handlers
         _Current.saving.warn_if_unseen()
 
 
@@ -198,11 +181,10 @@ def prepared(
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        found = (
-            f"a {type(metadata).__name__} that is nested too deeply"
-            if (isinstance(error, RecursionError))
-            else f"{short_repr(metadata)}: {error}"
-        )
+        if isinstance(error, RecursionError):
+            found = f"a {type(metadata).__name__} that is nested too deeply"
+        else:
+            found = f"{short_repr(metadata)}: {error}"
         raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)

@@ -83,14 +83,12 @@ def _placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
     sizes = range(1, count + 1) if count <= 3 else (1, count)
     for size in sizes:
         for subset in itertools.combinations(range(count), size):
-            seen = set()
-            for last in _ends(subset):
-                places = tuple(
+            yield from dict.fromkeys(
+                tuple(
                     None if i not in subset else ranks[i] if i in last else 0 for i in range(count)
                 )
-                if places not in seen:
-                    seen.add(places)
-                    yield places
+                for last in _ends(subset)
+            )
 
 
 def _few_placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:

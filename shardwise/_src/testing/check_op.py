@@ -125,8 +125,7 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
     if len(expected) != len(values):
         report.add("number of results", len(values), len(expected))
         return True
-    for i, (came, wanted) in enumerate(zip(values, expected, strict=True)):
-        report.compare(f"value (result {i})", came, wanted, sample.tolerance)
+    report.compare_results("value", values, expected, sample.tolerance)
     return True
 
 

@@ -177,14 +177,10 @@ class _Checker:
         """A random direction, the results of `fun`, and their derivatives along it."""
         tangents = self.directions(self.xs)
         outs = [np.asarray(o) for o in fun(*self.xs)]
+        rows = list(zip(self.xs, tangents, strict=True))
         ahead, behind = (
-            fun(
-                *[
-                    x if t is None else moved(x, t, sign * self.eps)
-                    for x, t in zip(self.xs, tangents, strict=True)
-                ]
-            )
-            for sign in (1, -1)
+            fun(*[x if t is None else moved(x, t, step) for x, t in rows])
+            for step in (self.eps, -self.eps)
         )
         slopes = [
             (wide(a) - wide(b)) / (2 * self.eps) if is_inexact(o.dtype) else np.zeros(o.shape)

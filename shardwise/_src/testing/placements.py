@@ -85,7 +85,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
     contracted = dims.contracted()
     if not sample.placed or not types:
         return
-    splits = [(f, s) for f in _factors(dims) if (s := _split(f, dims, types, out_types))]
+    splits = [(f, s) for f in _factors(dims.inputs) if (s := _split(f, dims, types, out_types))]
     for factor, split in splits:
         if factor not in contracted:
             _check_explicit(op, sample, types, split, report)
@@ -130,9 +130,9 @@ def _major(factor: Any) -> Any:
     return factor[0] if isinstance(factor, tuple) else factor
 
 
-def _factors(dims: Dims) -> list[str]:
+def _factors(inputs: Any) -> list[str]:
     """Factors along which an operand dimension can be sharded."""
-    majors = {_major(f) for g in dims.inputs for f in g}
+    majors = {_major(f) for g in inputs for f in g}
     return sorted(f for f in majors if f is not None)
 
 
@@ -141,10 +141,10 @@ def _split(
 ) -> _Split | None:
     """The sharding along a factor; None if a size is not divisible."""
 
-    def places(groups: Any, ts: Sequence[ArrayType]) -> tuple[frozenset[int], ...]:
+    def places(groups: Any) -> tuple[frozenset[int], ...]:
         return tuple(frozenset(d for d, f in enumerate(g) if _major(f) == factor) for g in groups)
 
-    ins, out_places = places(dims.inputs, types), places(dims.outputs, outs)
+    ins, out_places = places(dims.inputs), places(dims.outputs)
     pairs = [*zip(types, ins, strict=True), *zip(outs, out_places, strict=True)]
     if any(t.shape[d] % PARTS or not t.shape[d] for t, p in pairs for d in p):
         return None
@@ -196,15 +196,10 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
     if not sample.placed or not types:
         return 0
     places = [frozenset({(i, d)}) for i, t in enumerate(types) for d in range(t.ndim)]
-    dims = op.dims(op, *types, **sample.params) if op.dims is not None else None
-    groups = [{_major(f) for f in g} for g in dims.inputs] if dims is not None else []
-    for factor in sorted({f for g in groups for f in g if f is not None}):
-        joint = frozenset(
-            (i, d)
-            for i, g in enumerate(dims.inputs if dims else ())
-            for d, f in enumerate(g)
-            if _major(f) == factor
-        )
+    inputs = () if op.dims is None else op.dims(op, *types, **sample.params).inputs
+    for factor in _factors(inputs):
+        rows = enumerate(inputs)
+        joint = frozenset((i, d) for i, g in rows for d, f in enumerate(g) if _major(f) == factor)
         if len(joint) > 1 and len({i for i, _ in joint}) == len(joint):
             places.append(joint)
     uneven = [p for p in places if any(types[i].shape[d] % UNEVEN_PARTS for i, d in p)]
@@ -273,14 +268,8 @@ class _Placed:
         return exe.module.has_collectives, groups
 
     def same_values(self, split: _Split, arrays: list[Any]) -> bool:
-        return all(
-            [
-                self.report.compare(
-                    f"placement: {split.label} (result {i})", a, e, self.sample.tolerance
-                )
-                for i, (a, e) in enumerate(zip(arrays, self.expected or [], strict=True))
-            ]
-        )
+        what, expected = f"placement: {split.label}", self.expected or []
+        return self.report.compare_results(what, arrays, expected, self.sample.tolerance)
 
     def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
         """The results; none if it fails, which is reported for the failing sharding."""
@@ -338,14 +327,9 @@ class _Placed:
                 halves.append([np.asarray(r) for r in self.function(*args)])
             except TypeError:
                 return  # the parameters contain shapes, so the op does not accept halves
-        for i, (a, b, e) in enumerate(zip(*halves, self.expected or [], strict=True)):
-            together = _COMBINE[combine](a, b)
-            self.report.compare(
-                f"dims: combine={combine!r} over {split.label} (result {i})",
-                together,
-                e,
-                self.sample.tolerance,
-            )
+        what = f"dims: combine={combine!r} over {split.label}"
+        together, expected = list(map(_COMBINE[combine], *halves)), self.expected or []
+        self.report.compare_results(what, together, expected, self.sample.tolerance)
 
     def check_unnamed(self, splits: Sequence[_Split]) -> None:
         """Dimensions without a factor: values are correct, and sharding them is not free."""

@@ -101,8 +101,7 @@ class Bundle:
         def everything(*args: Any) -> list[Any]:
             return [out for p in programs.values() for out in p(*args)]
 
-        whole = staged(everything, self.types, "check")
-        return compiled(whole, self.args)
+        return compiled(staged(everything, self.types, "check"), self.args)
 
     def run(self, args: Sequence[Any] | None = None) -> dict[str, list[np.ndarray]]:
         """Each function's results, for other arguments of the same types if given."""

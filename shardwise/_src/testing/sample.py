@@ -175,6 +175,13 @@ class Report:
             return False
         return True
 
+    def compare_results(
+        self, check: str, came: Sequence[Any], expected: Sequence[Any], tolerance: float | None
+    ) -> bool:
+        """Compares each result; whether all are close."""
+        rows = enumerate(zip(came, expected, strict=True))
+        return all([self.compare(f"{check} (result {i})", *row, tolerance) for i, row in rows])
+
 
 def close(came: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> bool:
     """Equality for integers and booleans; closeness for other dtypes, with NaN equal to NaN."""

@@ -62,8 +62,9 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
     sig = signature(array_type(view.shape, dtype), there, committed)
     if not view.size:
         return _copied(view, sig)
-    if copy or not _fits(view):
-        _check_copy(copy, _misfit(view))
+    misfit = _misfit(view)
+    if copy or misfit:
+        _check_copy(copy, misfit)
         return _copied(view, sig)
     return wrap(host.from_view(sig.physical, sig.placement, view, sig.devices[0]), sig)
 
@@ -80,14 +81,12 @@ def _copied(view: np.ndarray, sig: Signature) -> Array:
     return wrap(buffers.put(sig.physical, sig.placement, (view,), sig.devices), sig)
 
 
-def _fits(view: np.ndarray) -> bool:
-    return view.flags.c_contiguous and view.ctypes.data % host.ALIGNMENT == 0
-
-
 def _misfit(view: np.ndarray) -> str:
+    """Why a device cannot adopt the memory; "" if it can."""
     if not view.flags.c_contiguous:
         return f"with strides {view.strides}, not in row-major order"
-    return f"at an address that is not a multiple of {host.ALIGNMENT} bytes"
+    is_aligned = view.ctypes.data % host.ALIGNMENT == 0
+    return "" if is_aligned else f"at an address that is not a multiple of {host.ALIGNMENT} bytes"
 
 
 def _check_copy(copy: bool | None, why: str) -> None:

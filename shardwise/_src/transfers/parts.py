@@ -27,6 +27,7 @@ from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.transfers import transfer
 from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.from_host import is_large
+from shardwise._src.transfers.regions import bounds_of
 from shardwise._src.transfers.transfer_guards import guarded
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -280,8 +281,7 @@ def _held(sharding: Any, shape: Shape) -> list[Held]:
     local = sharding.addressable_devices_indices_map(shape).values()
     along: list[set[tuple[int, int]]] = [set() for _ in shape]
     for index in local:
-        for dim, (s, n) in enumerate(zip(index, shape, strict=True)):
-            start, stop, _ = s.indices(n)
+        for dim, (start, stop) in enumerate(bounds_of(index, shape)):
             if start < stop:
                 along[dim].add((start, stop))
     return [sorted(pieces) for pieces in along]
@@ -304,12 +304,8 @@ def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None
         )
     tiles = sharding.tiling(len(local)).dims
     mine = [len(held) for held in _held(sharding, tiles)]  # one element per tile
-    shape = tuple(
-        [
-            n if n is not None else size * k // max(m, 1)
-            for n, size, k, m in zip(asked, local, tiles, mine, strict=True)
-        ]
-    )
+    rows = zip(asked, local, tiles, mine, strict=True)
+    shape = tuple([n if n is not None else size * k // max(m, 1) for n, size, k, m in rows])
     sizes = [_total(held) for held in _held(sharding, shape)]
     for dim, n in enumerate(asked):
         if n is None and sizes[dim] != local[dim]:

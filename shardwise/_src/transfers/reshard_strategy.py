@@ -114,11 +114,9 @@ def on_same_devices(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
 
 def by_pieces(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
     """The steps of the strategy "pieces", which works in default device memory."""
-    before = (
-        ()
-        if stated_kind(sig.sharding) is None
-        else (ReshardStep("copy", sig.sharding.with_memory_kind(None)),)
-    )
+    before: tuple[ReshardStep, ...] = ()
+    if stated_kind(sig.sharding) is not None:
+        before = (ReshardStep("copy", sig.sharding.with_memory_kind(None)),)
     if stated_kind(target) is None:
         return (*before, ReshardStep("join", target))
     there = ReshardStep("join", target.with_memory_kind(None))

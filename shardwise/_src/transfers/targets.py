@@ -139,11 +139,9 @@ def check_manual(sharding: Any) -> None:
         )
     if named := [a for a in manual if a in sharding.spec.axes]:
         left = [a for a in mesh.axis_names if a not in manual]
-        advice = (
-            f"They can be sharded further over {join(left)} only."
-            if left
-            else "There are no other axes to shard them over."
-        )
+        advice = "There are no other axes to shard them over."
+        if left:
+            advice = f"They can be sharded further over {join(left)} only."
         raise ValueError(
             f"{sharding.spec} names {join(named)}, but values here are already the shards of "
             f"`shardwise.shard_map` over {join(manual)}. {advice}"

@@ -261,10 +261,6 @@ def relayout(x: Array, layout: Any) -> Array:
 # ------------------------------------------------------------------------ the same devices
 
 
-def _on_same_devices(x: Array, target: Any) -> Array:
-    return _in_steps(x, reshard_strategy.on_same_devices(x._sig, target))
-
-
 def _relabelled(x: Array, target: Any) -> Array:
     """The same buffers under a sharding that puts the same data on each device."""
     sig = signature(x.aval, target, True, x._sig.layout)
@@ -285,10 +281,6 @@ def resharder(sig: Signature, target: Signature) -> LoadedModule:
         ins, outs = [None], [None]
     text = module_text(program, sig.devices, [], ins, outs, storage=storage)
     return loaded_for(text, sig.devices, (False,))
-
-
-def _reshard(x: Array, target: Any) -> Array:
-    return _passed(x, signature(x.aval, target, True))
 
 
 def _passed(x: Array, sig: Signature) -> Array:
@@ -332,10 +324,6 @@ def _copied_here(x: Array, sig: Signature) -> Array:
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
-def _by_pieces(x: Array, target: Any) -> Array:
-    return _in_steps(x, reshard_strategy.by_pieces(x._sig, target))
-
-
 def _by_host(x: Array, target: Any) -> Array:
     new = by_host(x, target)
     if x.is_fully_addressable and not target.is_fully_addressable:
@@ -376,10 +364,10 @@ def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 STRATEGIES: dict[str, Callable[[Array, Any], Array]] = {
-    "program": _on_same_devices,
+    "program": lambda x, to: _in_steps(x, reshard_strategy.on_same_devices(x._sig, to)),
     "copy": _copy,
     "host": by_host,
-    "pieces": _by_pieces,
+    "pieces": lambda x, to: _in_steps(x, reshard_strategy.by_pieces(x._sig, to)),
     "between": _between,
 }
 
@@ -392,7 +380,7 @@ EXECUTORS: dict[str, Callable[[Array, Any], Array]] = {
     "layout": relayout,
     "op": _by_op,
     "convert": _converted,
-    "reshard": _reshard,
+    "reshard": lambda x, to: _passed(x, signature(x.aval, to, True)),
     "relabel": _relabelled,
     "join": by_pieces,
 }

@@ -152,8 +152,7 @@ def _grid(
     if not rows:
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    before = len(GAP) + sum([n + len(GAP) for n in widths[:-1]])
-    room = width - before
+    room = width - len(GAP) - sum([n + len(GAP) for n in widths[:-1]])
     if room < min(widths[-1], LEAST):
         for row in rows:
             yield from _folded(GAP.join(filter(None, row)), width, GAP)

@@ -206,8 +206,7 @@ def load_pytreedef(directory: str | PathLike[str]) -> Any:
       FileNotFoundError: there is no checkpoint in the folder.
       ValueError: its file is damaged.
     """
-    text = (_folder("load_pytreedef", directory) / _TREE_FILE).read_text()
-    about = json.loads(text)
+    about = json.loads((_folder("load_pytreedef", directory) / _TREE_FILE).read_text())
     return deserialize_pytreedef(about).unflatten([_from_word(w) for w in about[LEAF_IDS]])
 
 
@@ -263,8 +262,7 @@ def nonblocking_load(
     """`load` in a thread. Returns a future; its `pytree` has the types of the result."""
     types = load_pytreedef(directory)
     read = partial(load, mask=mask, ts_specs=ts_specs)
-    future = submit(_threads, read, directory, shardings)
-    return PyTreeFuture(future, types)
+    return PyTreeFuture(submit(_threads, read, directory, shardings), types)
 
 
 # ------------------------------------------------------------------------- structures, futures

@@ -86,14 +86,12 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
     if len(known) == 1:
         return known[0]
     which = [item.text.rpartition("/")[2] for item, _ in known]
-    more = (
-        f"several items, {join(which)}: name one of them"
-        if known
-        else (
+    more = f"several items, {join(which)}: name one of them"
+    if not known:
+        more = (
             f"no {_TREE}, nor does any folder in it: it is not an Orbax checkpoint, or was written "
             "by an old release"
         )
-    )
     raise CheckpointError(f"{what}: {place.text} has {more}.")
 
 
