@@ -384,7 +384,7 @@ def test_proxies(monkeypatch):
 def test_files_for_tls(tmp_path):
     cert = tmp_path / "cert.pem"
     cert.touch()
-    without = f"jaxlib {JAXLIB_VERSION} does not support it between processes; 0.11 and later do"
+    without = f"jaxlib {JAXLIB_VERSION} does not support it between processes; 0.11.2 and later do"
     there = "available, but not enabled (`mtls_cert_file`, SECURITY.md)"
     assert list(checks.network())[1] == Line(None, "TLS", there if HAS_TLS else without)
     sw.config.update("mtls_cert_file", str(cert))

@@ -43,7 +43,9 @@ def same(of: Callable, *args: Any, rtol: float = 1e-5, **options: Any) -> Any:
     return got
 
 
-def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True) -> None:
+def assert_same(
+    got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True, atol: float | None = None
+) -> None:
     """Values, dtypes, weak types and, for arrays over several devices, layouts are equal."""
     mine, other = flatten(got)[0], jax.tree.leaves(expected)
     assert len(mine) == len(other)
@@ -56,7 +58,9 @@ def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True
             continue
         weak = [getattr(x, "weak_type", False) for x in (a, b)]  # jax may return NumPy arrays
         assert weak[0] == weak[1], (a, b)
-        np.testing.assert_allclose(wide(np.asarray(a)), wide(np.asarray(b)), rtol, rtol)
+        np.testing.assert_allclose(
+            wide(np.asarray(a)), wide(np.asarray(b)), rtol, rtol if atol is None else atol
+        )
         if placed and hasattr(b, "sharding") and len(b.sharding.device_set) > 1:
             assert_same_layout(a.sharding, b.sharding, a.shape)
 

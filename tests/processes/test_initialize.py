@@ -84,7 +84,7 @@ def test_files_for_tls_that_cannot_be(tmp_path):
     )
     without = (
         f"RuntimeError: initialize: jaxlib {JAXLIB_VERSION} does not support TLS between "
-        "processes; 0.11 and later do (Python 3.12 and later)."
+        "processes; 0.11.2 and later do (Python 3.12 and later)."
     )
     assert lines(result) == [
         missing.format("mtls_key_file, mtls_ca_file"),
@@ -265,5 +265,5 @@ def test_a_coordinator_beyond_loopback_without_tls_warns_once():
         f"UserWarning: the coordinator listens at 0.0.0.0:{port}, reachable from other machines, "
         "without TLS: anyone who can reach the port can join or disrupt the program. Restrict the "
         "port to a trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib "
-        "0.11 and later). See SECURITY.md." in err
+        "0.11.2 and later). See SECURITY.md." in err
     )

@@ -248,7 +248,7 @@ def network() -> Iterator[Line]:
     given = [flag.name for flag in files if flag.value]
     if not processes.HAS_TLS:
         why = (
-            f"jaxlib {backend.JAXLIB_VERSION} does not support it between processes; 0.11 and "
+            f"jaxlib {backend.JAXLIB_VERSION} does not support it between processes; 0.11.2 and "
             "later do"
         )
         yield Line(False if given else None, "TLS", why)

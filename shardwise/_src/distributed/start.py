@@ -125,7 +125,7 @@ def initialize(
         SHARDWISE_COORDINATOR_BIND_ADDRESS.
       partition_index: the partition of this process's devices; slice_index is its old name.
       mtls_cert_file, mtls_key_file, mtls_ca_file: PEM files; with them all connections to the
-        coordinator use mutual TLS. Requires jaxlib 0.11 or later. These and the next two are also
+        coordinator use mutual TLS. Requires jaxlib 0.11.2 or later. These and the next two are also
         options: see `config`.
       mtls_peer_uri_prefix: prefix of the URI names in peers' certificates, instead of the host
         name.
@@ -239,8 +239,8 @@ def warn_of_strangers(who: str, host: str, port: int) -> None:
         warn(
             f"{who} listens at {at(host, port)}, reachable from other machines, without TLS: "
             "anyone who can reach the port can join or disrupt the program. Restrict the port to a "
-            "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
-            "and later). See SECURITY.md."
+            "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib "
+            "0.11.2 and later). See SECURITY.md."
         )
 
 

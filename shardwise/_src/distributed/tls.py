@@ -49,7 +49,7 @@ def tls_files(
     if not processes.HAS_TLS:
         raise RuntimeError(
             f"initialize: jaxlib {backend.JAXLIB_VERSION} does not support TLS between processes; "
-            "0.11 and later do (Python 3.12 and later)."
+            "0.11.2 and later do (Python 3.12 and later)."
         )
     for name, path in given.items():
         if not os.path.isfile(path):
