@@ -44,7 +44,6 @@ def exported_text(
     """
     meshes = Meshes(devices)
     several = len(devices) > 1
-    platforms = [{"cuda": "gpu", "rocm": "gpu"}.get(p, p) for p in platforms]  # as devices say
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]

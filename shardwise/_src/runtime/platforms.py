@@ -119,7 +119,7 @@ ROCM = Platform(
 TPU = Platform(name="tpu")
 
 _by_name: dict[str, Platform] = {}
-_by_client: dict[Any, Platform] = {}
+_by_client: dict[int, Platform] = {}  # by identity; clients are never dropped
 
 
 def add(platform: Platform) -> None:
@@ -187,14 +187,15 @@ def default() -> Platform:
 
 def started(platform: Platform, client: Any) -> None:
     """Records whose a client is."""
-    _by_client[client] = platform
+    _by_client[id(client)] = platform
     if platform.is_xla_cpu:
         shutdown.waits_for(client)
 
 
 def platform_of(device: Any) -> Platform:
     """The platform of a device, also of one that is only described."""
-    return _by_client.get(getattr(device, "client", None)) or named(device.platform)
+    found = _by_client.get(id(getattr(device, "client", None)))
+    return named(getattr(device, "platform", "unknown")) if found is None else found
 
 
 @cached(64)
