@@ -266,8 +266,8 @@ def test_what_cannot_be_imported():
         "float. Bare capsules, the older protocol, do not specify their device."
     )
     assert message(BufferError, from_dlpack, Given(None, (10, 0))) == (
-        "from_dlpack takes arrays on the CPU and on CUDA devices; got one on a DLPack device of "
-        "kind 10. Copy it to the CPU first."
+        "from_dlpack takes arrays on devices of this process; got one on a DLPack device of kind "
+        "10, number 0. Copy it to the CPU first."
     )
 
 

@@ -121,7 +121,10 @@ def test_programs_with_collectives_are_windowed():
 def test_unknown_platform():
     with pytest.raises(RuntimeError) as failure:
         backend.client("tpu")
-    assert str(failure.value) == "unknown platform 'tpu'; known platforms: cpu, cuda."
+    assert str(failure.value) == (
+        "no client for the platform 'tpu' is installed; platforms with one: cpu, cuda. Add it with "
+        "`shardwise.extend.backend.register_platform`."
+    )
 
 
 @pytest.mark.skipif(cuda.available(), reason="there is a GPU here")

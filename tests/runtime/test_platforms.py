@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from shardwise._src.extend import rule_tables
 from shardwise._src.runtime import platforms
 from shardwise._src.runtime.platforms import CPU, CUDA, ROCM, TPU, Platform, named, platform_of
 from shardwise.extend import backend
+from shardwise.interpreters import mlir
 from tests.helpers.patience import seconds
 
 ROOT = Path(__file__).parents[2]
@@ -107,8 +109,8 @@ def test_an_entry_point_that_is_something_else(tmp_path):
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     assert run(program, PYTHONPATH=path) == (
-        "the entry point 'builtins:dict' of the group 'shardwise.platforms' must be a Platform, or "
-        "a function that returns one; got dict.\n"
+        "the entry point 'builtins:dict' of the group 'shardwise.platforms' must be a Platform "
+        "named 'other', or a function that returns one; got {} of type dict.\n"
     )
 
 
@@ -143,12 +145,31 @@ def test_a_library_that_is_not_there():
     assert text.startswith("platform 'xpu' could not be started: ") and "/nowhere/plugin.so" in text
 
 
+def test_a_client_for_a_platform_that_had_none():
+    program = TWIN + (
+        "import shardwise as sw\nfrom shardwise.extend import backend\n"
+        "backend.register_platform(dataclasses.replace(TWIN, name='tpu', device_name='tpu'))\n"
+        "print(len(sw.devices('tpu')))\n"
+        "backend.register_backend_factory('nothing', lambda: None)\n"
+        "try:\n    sw.devices('nothing')\nexcept RuntimeError as error:\n    print(error)\n"
+    )
+    assert run(program) == (
+        "4\nplatform 'nothing' could not be started: make_client must return a new PJRT client; "
+        "got None of type NoneType.\n"
+    )
+
+
 def test_platforms_that_cannot_be_registered():
     with pytest.raises(ValueError) as failure:
         backend.register_platform(Platform(name="cuda"))
     assert str(failure.value) == (
         "a platform named 'cuda' already exists. Choose another name: devices and compiled "
         "programs may refer to the first one."
+    )
+    with pytest.raises(ValueError) as failure:
+        backend.register_platform(Platform(name="gpu"))
+    assert str(failure.value) == (
+        "'gpu' is another name of the platform 'cuda'. Choose a different name."
     )
     with pytest.raises(TypeError) as failure:
         backend.register_platform("cuda")
@@ -161,12 +182,22 @@ def test_no_code_compares_names_of_platforms():
     found = []
     for path in sorted((ROOT / "shardwise").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-            keys = node.keys if isinstance(node, ast.Dict) else []
-            for x in [*sides, *keys]:
+            parts = node.keys if isinstance(node, ast.Dict) else []
+            if isinstance(node, ast.Compare | ast.MatchValue):
+                parts = list(ast.walk(node))
+            for x in parts:
                 if isinstance(x, ast.Constant) and x.value in names:
                     found.append(f"{path.relative_to(ROOT)}:{x.lineno}")
     assert found == []
+
+
+def test_rules_are_found_by_the_names_of_a_platform():
+    rules = {"gpu": "for GPUs", "rocm": "for ROCm", None: "for all"}
+    for name, rule in rules.items():
+        mlir.register_lowering("a primitive", rule, platform=name)
+    found = [rule_tables.lowering("a primitive", p) for p in (CUDA, ROCM, TPU)]
+    assert found == ["for GPUs", "for ROCm", "for all"]
+    assert rule_tables.lowering("another", CPU) is None
 
 
 def test_names():

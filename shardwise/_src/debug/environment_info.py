@@ -11,7 +11,7 @@ from typing import Literal, overload
 import numpy as np
 
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.platforms import CUDA, platform_of
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._version import __version__
 
 
@@ -37,7 +37,7 @@ def print_environment_info(return_string: bool = False) -> str | None:
         "platform": str(platform.uname()),
     }
     lines = [f"{name + ':':<15}{text}" for name, text in rows.items()]
-    if platform_of(here[0]) is CUDA and (tool := shutil.which("nvidia-smi")):
+    if not platform_of(here[0]).shares_memory and (tool := shutil.which("nvidia-smi")):
         found = subprocess.run([tool], capture_output=True, text=True, timeout=30, check=False)
         lines += ["", "$ nvidia-smi", found.stdout or found.stderr]
     text = "\n".join(lines)

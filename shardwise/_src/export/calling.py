@@ -222,8 +222,9 @@ def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[
 
 def _platform(exported: ExportedData, here: Platform) -> int:
     """The index of the platform among the platforms of the export."""
-    if here.name in exported.platforms:
-        return exported.platforms.index(here.name)
+    for name in here.names:
+        if name in exported.platforms:
+            return exported.platforms.index(name)
     if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
         return 0
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Backend clients for JAX extensions: `extend.backend_clients`."""
+"""Backend clients for JAX extensions: `shardwise.extend.backend`."""
 
 from __future__ import annotations
 
@@ -164,8 +164,10 @@ def register_platform(platform: Platform) -> None:
     `shardwise.platforms`, with the platform's name, that refers to a `Platform` or to a function
     that returns one.
 
+    The default platform is chosen when the first device is used; add others before that.
+
     Raises:
-      ValueError: if another platform has its name.
+      TypeError: if it is not a `Platform`; ValueError: if another platform has its name.
     """
     if not isinstance(platform, Platform):
         raise TypeError(
@@ -190,11 +192,13 @@ def register_backend_factory(
     Args:
       name: of the platform; must be new.
       factory: returns its PJRT client.
-      priority: the available platform of the highest priority is the default; CPU has 0.
-      fail_quietly, experimental: accepted and ignored: it is started when it is asked for.
-      make_topology, c_api: accepted and ignored.
+      priority: the platform with the highest priority is the default; CPU has 0. If its client
+        cannot be made then, the first use of a device raises.
+      fail_quietly, experimental, make_topology: accepted and ignored.
+      c_api: the API of its PJRT plugin, if it is one.
 
     Raises:
-      ValueError: if another platform has its name. Use `register_platform` to say more about it.
+      ValueError: if another platform has its name.
     """
-    register_platform(Platform(name=name, make_client=factory, priority=priority))
+    api = None if c_api is None else lambda: c_api
+    register_platform(Platform(name=name, make_client=factory, priority=priority, c_api=api))

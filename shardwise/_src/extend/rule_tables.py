@@ -18,7 +18,7 @@ from shardwise._src.core.op import is_linear as is_undefined_primal
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.families import add
-from shardwise._src.runtime.platforms import Platform, named
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.batch import MappedAxis
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array
@@ -323,14 +323,16 @@ def register_lowering(
       `avals_out`, `module_context`, `primitive`.
     inline, cacheable: accepted and ignored.
     """
-    _lowerings[prim, None if platform is None else named(platform).device_name] = rule
+    _lowerings[prim, platform] = rule
     return rule
 
 
 def lowering(primitive: Any, platform: Platform) -> Any:
     """The lowering of a primitive on a platform; None if absent."""
-    found = _lowerings.get((primitive, platform.device_name))
-    return _lowerings.get((primitive, None)) if found is None else found
+    for name in (*platform.names, None):
+        if (primitive, name) in _lowerings:
+            return _lowerings[primitive, name]
+    return None
 
 
 def built(

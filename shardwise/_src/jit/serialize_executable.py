@@ -174,12 +174,12 @@ def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None)
     wanted = fields["devices"]
     here = [d.id for d in asked] if asked is not None else [i for i in known if i in wanted]
     right = here == wanted if asked is not None else set(here) == set(wanted)
-    kind = platform_of(client.devices()[0]).name
-    if not right or kind != fields["platform"]:
+    platform_here = platform_of(client.devices()[0])
+    if not right or fields["platform"] not in platform_here.names:
         raise ValueError(
             f"deserialize_and_load: {fields['name']} was compiled for devices {wanted} of platform "
             f"{fields['platform']!r}; available are {here if asked is not None else [*known]} of "
-            f"{kind!r}. Compile it for these."
+            f"{platform_here.name!r}. Compile it for these."
         )
     return tuple([known[i] for i in wanted])
 

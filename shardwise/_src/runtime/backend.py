@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from jaxlib import _jax
 from jaxlib import version as _version
@@ -46,7 +46,7 @@ def client(platform: str | None = None) -> Client:
     if found is not None:
         return found
     record = registry.startable(platform)
-    name, make = record.name, record.make_client
+    name, make = record.name, cast("Callable[[], Any]", record.make_client)
     with _lock:
         if name not in _clients:
             if name in _failures:
@@ -56,11 +56,16 @@ def client(platform: str | None = None) -> Client:
             processes.meet_to_start(name)
             try:
                 with uninterrupted():
-                    made = make()
+                    made: Any = make()
+                    if not isinstance(made, Client) or made in _clients.values():
+                        raise TypeError(
+                            f"make_client must return a new PJRT client; got {made!r} of type "
+                            f"{type(made).__name__}."
+                        )
                     registry.started(record, made)
                     _clients[name] = made
                     forks.devices_started()
-            except (RuntimeError, ImportError) as error:
+            except Exception as error:
                 _failures[name] = f"platform {name!r} could not be started: {error}"
                 raise RuntimeError(_failures[name]) from error
     return _clients[name]

@@ -3,16 +3,17 @@
     platform_of(device).shares_memory      # a fact, where a decision depends on the hardware
     add(Platform(name="xpu", make_client=…))
 
-Code reads the fields of a record and never compares names of platforms. `CPU`, `CUDA`, `ROCM` and
-`TPU` are known; others are added by `add`, by `pjrt_plugin`, or by a package with an entry
-point of the group `shardwise.platforms`, which names a record or a function that returns one. Entry
-points are read when a platform is asked for that is not known otherwise.
+Code reads the fields of a record and never compares names of platforms. `CPU` and `CUDA` can be
+started, `ROCM` and `TPU` are known to exports. Others are added by `add`, or by a package with an
+entry point of the group `shardwise.platforms`, which refers to a record or to a function that
+returns one. Entry points are read when a platform without a client is requested.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +36,16 @@ class Platform:
 
     Attributes:
       name: as flags, exports and lowering rules give it: "cuda".
-      device_name: what the `platform` of its devices says, "gpu" for CUDA; by default the name.
+      device_name: the string `device.platform` of its devices: "gpu" for CUDA. "": the name.
       aliases: other names by which users may ask for it.
       make_client: returns a new PJRT client. None: programs can only be exported for it.
-      is_available: whether there are devices, found out without starting anything. The available
-        platform of the highest priority is the default.
-      priority: CPU has 0, CUDA 100. A negative one is never the default.
-      is_plugin: whether its client is that of a PJRT plugin (`plugins`).
-      xla_name: the name by which XLA registers its custom calls: "CUDA"; by default the name in
-        capitals.
+      is_available: whether devices are present, checked without starting anything. The available
+        platform with the highest priority is the default, unless the option `platforms` names one.
+      priority: CPU has 0, CUDA 100. A platform with a negative priority is never the default.
+      c_api: returns the API of its PJRT plugin, once a client was made; None if it is not a plugin.
+      xla_name: the name by which XLA registers its custom calls. "": the name in capitals.
       dlpack_type: the type of its devices in DLPack; None if it has none.
-      callbacks: whose of jaxlib's handlers call host functions: "cpu" or "gpu"; "" for none.
+      callbacks: jaxlib's handler of host callbacks: "cpu" or "gpu"; "" if it has none.
       shares_memory: whether memory of its devices is the host's, so that arrays can be views of
         NumPy arrays, and NumPy arrays views of them.
       is_xla_cpu: whether XLA's CPU backend compiles for it and runs its programs: with LAPACK
@@ -60,7 +60,7 @@ class Platform:
     make_client: Callable[[], Any] | None = None
     is_available: Callable[[], bool] = lambda: True
     priority: int = -1
-    is_plugin: bool = False
+    c_api: Callable[[], Any] | None = None
     xla_name: str = ""
     dlpack_type: int | None = None
     callbacks: str = ""
@@ -108,7 +108,7 @@ CUDA = Platform(
     make_client=cuda.make_client,
     is_available=cuda.available,
     priority=100,
-    is_plugin=True,
+    c_api=functools.partial(plugins.c_api, "cuda"),
     dlpack_type=2,
     callbacks="gpu",
     is_ordered_by_id=True,
@@ -118,25 +118,34 @@ ROCM = Platform(
 )
 TPU = Platform(name="tpu")
 
+_lock = threading.RLock()
 _by_name: dict[str, Platform] = {}
 _by_client: dict[int, Platform] = {}  # by identity; clients are never dropped
 
 
 def add(platform: Platform) -> None:
-    """Adds a platform. Its own name must be new; of other names, the first platform keeps them.
+    """Adds a platform. It replaces one of its name that has no client, such as "tpu". If another
+    platform has one of its other names, that platform keeps it.
 
     Raises:
-      ValueError: if another platform has its name.
+      ValueError: if another platform that has a client has its name.
     """
-    taken = _by_name.get(platform.name)
-    if taken is not None and taken is not platform:
-        raise ValueError(
-            f"a platform named {platform.name!r} already exists. Choose another name: devices and "
-            "compiled programs may refer to the first one."
-        )
-    for name in platform.names:
-        _by_name.setdefault(name, platform)
-    named.cache_clear()
+    with _lock:
+        taken = _by_name.get(platform.name)
+        if taken is not None and taken.name != platform.name:
+            raise ValueError(
+                f"{platform.name!r} is another name of the platform {taken.name!r}. Choose a "
+                "different name."
+            )
+        if taken is not None and taken.make_client is not None:
+            raise ValueError(
+                f"a platform named {platform.name!r} already exists. Choose another name: devices "
+                "and compiled programs may refer to the first one."
+            )
+        _by_name[platform.name] = platform
+        for name in platform.names:
+            _by_name.setdefault(name, platform)
+        named.cache_clear()
 
 
 def known() -> list[Platform]:
@@ -146,36 +155,46 @@ def known() -> list[Platform]:
 
 def find(name: str) -> Platform | None:
     """The platform with a name or alias; None if it is unknown."""
-    if name not in _by_name:
-        for platform in _installed(name):
-            add(platform)
     return _by_name.get(name)
 
 
-def _installed(name: str) -> Iterator[Platform]:
-    """The platform of this name that an installed package declares."""
+def _add_installed(name: str) -> None:
+    """Adds the platform of this name that an installed package declares, if any."""
     for entry in import_module("importlib.metadata").entry_points(group=ENTRY_POINTS, name=name):
-        found = entry.load()
-        platform = found if isinstance(found, Platform) else found()
-        if not isinstance(platform, Platform):
+        what = f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r}"
+        try:
+            found = entry.load()
+            platform = found() if callable(found) else found
+        except Exception as error:
+            raise RuntimeError(f"platform {name!r}: {what} failed: {error}") from error
+        if not isinstance(platform, Platform) or platform.name != name:
             raise TypeError(
-                f"the entry point {entry.value!r} of the group {ENTRY_POINTS!r} must be a "
-                f"Platform, or a function that returns one; got {type(platform).__name__}."
+                f"{what} must be a Platform named {name!r}, or a function that returns one; got "
+                f"{platform!r} of type {type(platform).__name__}."
             )
-        yield platform
+        add(platform)
 
 
-def startable(name: str) -> Any:
+def startable(name: str) -> Platform:
     """The platform with a name or alias, whose client can be made.
 
     Raises:
-      RuntimeError: if it is unknown.
+      RuntimeError: if it is unknown, or known without a client.
     """
-    found = find(name)
-    if found is None or found.make_client is None:
-        can_start = [p.name for p in known() if p.make_client is not None]
-        raise RuntimeError(f"unknown platform {name!r}; known platforms: {', '.join(can_start)}.")
-    return found
+    with _lock:
+        found = find(name)
+        if found is None or found.make_client is None:
+            _add_installed(name)
+            found = find(name)
+    if found is not None and found.make_client is not None:
+        return found
+    can_start = ", ".join([p.name for p in known() if p.make_client is not None])
+    if found is None:
+        raise RuntimeError(f"unknown platform {name!r}; known platforms: {can_start}.")
+    raise RuntimeError(
+        f"no client for the platform {name!r} is installed; platforms with one: {can_start}. Add "
+        "it with `shardwise.extend.backend.register_platform`."
+    )
 
 
 def default() -> Platform:
@@ -186,7 +205,7 @@ def default() -> Platform:
 
 
 def started(platform: Platform, client: Any) -> None:
-    """Records whose a client is."""
+    """Records the platform of a client."""
     _by_client[id(client)] = platform
     if platform.is_xla_cpu:
         shutdown.waits_for(client)
@@ -213,12 +232,12 @@ def pjrt_plugin(
       name: of the platform; must be new.
       library_path: of the shared library, which is loaded when the first device is used.
       options: for the plugin, by name.
-      facts: other fields of `Platform`.
+      facts: other fields of `Platform`; not `make_client` and `c_api`, which it makes.
     """
     return Platform(
         name=name,
-        make_client=functools.partial(plugins.make_client, name, library_path, options or {}),
-        is_plugin=True,
+        make_client=functools.partial(plugins.make_client, name, library_path, dict(options or {})),
+        c_api=functools.partial(plugins.c_api, name),
         **facts,
     )
 

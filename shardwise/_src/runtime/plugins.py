@@ -15,6 +15,10 @@ _apis: dict[str, Any] = {}
 
 def c_api(name: str) -> Any:
     """The API of a plugin that has a client."""
+    if name not in _apis:
+        raise RuntimeError(
+            f"the plugin of the platform {name!r} is not loaded yet; use one of its devices first."
+        )
     return _apis[name]
 
 

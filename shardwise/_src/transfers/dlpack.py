@@ -14,14 +14,14 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.interchange import CPU
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.runtime import backend, buffers, host
-from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.platforms import known, platform_of
 from shardwise._src.transfers.transfer import copy as copied
 from shardwise._src.transfers.transfer import default_single, move, put_host
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-_CUDA = (2, 13)  # GPU memory, and memory shared by GPUs and the host
+_MANAGED = {13: 2}  # types of memory that GPUs and the host share → of the GPUs
 
 
 def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
@@ -33,12 +33,12 @@ def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
     kind, number = x.__dlpack_device__()
     if kind == CPU[0]:
         return _from_host(x, target, copy)
-    if kind not in _CUDA:
+    device = _device(_MANAGED.get(kind, kind), number)
+    if device is None:
         raise BufferError(
-            f"from_dlpack takes arrays on the CPU and on CUDA devices; got one on a DLPack device "
-            f"of kind {kind}. Copy it to the CPU first."
+            f"from_dlpack takes arrays on devices of this process; got one on a DLPack device of "
+            f"kind {kind}, number {number}. Copy it to the CPU first."
         )
-    device = next(d for d in backend.local_devices("cuda") if d.local_hardware_id == number)
     raw, shape, dtype = host.foreign_buffer(x, device)
     sig = signature(array_type(shape, dtype), SingleDeviceSharding(device), True)
     made = wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
@@ -46,6 +46,16 @@ def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
         return copied(made) if copy else made
     _check_copy(copy, f"on {sig.sharding}, not on {target}")
     return move(made, target)
+
+
+def _device(kind: int | None, number: int) -> Any:
+    """The device of this process with a DLPack type and number; None if it has none."""
+    for platform in known():
+        if platform.dlpack_type == kind and platform.make_client and platform.is_available():
+            for device in backend.local_devices(platform.name):
+                if device.local_hardware_id == number:
+                    return device
+    return None
 
 
 def _from_host(x: Any, target: Any, copy: bool | None) -> Array:

@@ -19,7 +19,6 @@ from jaxlib import _hlo
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import uninterrupted
-from shardwise._src.runtime import plugins
 from shardwise._src.runtime.compiler.partitioner import of_users
 from shardwise._src.runtime.compiler.runtime_shardings import tiles_of
 from shardwise._src.runtime.platforms import Platform
@@ -48,17 +47,17 @@ class Question(Protocol):
 
 _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _numbers = itertools.count()
-_registered: set[Platform] = set()
+_registered: set[Any] = set()
 
 
 def ask(question: Question, platform: Platform) -> str:
     """Registers a question; returns its name, which identifies it in a call's text."""
-    if platform not in _registered:
-        api = {"c_api": plugins.c_api(platform.name)} if platform.is_plugin else {}
+    if platform.c_api not in _registered:
+        api = {} if platform.c_api is None else {"c_api": platform.c_api()}
         rules = of_users, _parts, _of_operands
         with uninterrupted():
             xc.register_custom_call_partitioner(TARGET, *rules, True, **api)
-            _registered.add(platform)
+            _registered.add(platform.c_api)
     name = f"question {next(_numbers)}"
     _open[name] = question
     return name
