@@ -145,6 +145,28 @@ def test_a_library_that_is_not_there():
     assert text.startswith("platform 'xpu' could not be started: ") and "/nowhere/plugin.so" in text
 
 
+def test_functions_by_platform():
+    """A program has the function of the platform that it runs on, of the arguments' devices."""
+    program = TWIN + (
+        "import numpy as np\nimport shardwise as sw\nimport shardwise.numpy as jnp\n"
+        "from shardwise.extend import backend\n"
+        "backend.register_platform(dataclasses.replace(TWIN, is_xla_cpu=False, device_name='x'))\n"
+        "one, other = [sw.device_put(np.ones((2, 2)), sw.devices(p)[0]) for p in ('cpu', 'twin')]\n"
+        "def f(x):\n    return sw.lax.platform_dependent(x,\n"
+        "        cpu=lambda x: jnp.linalg.qr(2 * x)[1].sum() * 0 + x.sum(), x=lambda x: x.sum() * 9)\n"
+        "for g in (f, sw.jit(f), lambda x: sw.value_and_grad(f)(x)[0], sw.jit(sw.vmap(f, axis_size=1,\n"
+        "    in_axes=None)), lambda x: sw.lax.scan(lambda c, _: (f(x), c), 0.0, length=1)[0]):\n"
+        "    print(float(jnp.sum(g(one))), float(jnp.sum(g(other))))\n"
+        "only = sw.jit(lambda x: sw.lax.platform_dependent(x, twin=lambda x: x + 1))\n"
+        "print(float(only(other)[0, 0]))\n"
+        "try:\n    only(one)\nexcept NotImplementedError as error:\n    print(error)\n"
+    )
+    assert run(program) == "4.0 36.0\n" * 5 + (
+        "2.0\nplatform_dependent: there is no function for 'cpu', on which this runs, and no "
+        "default; it was traced for twin.\n"
+    )
+
+
 def test_a_client_for_a_platform_that_had_none():
     program = TWIN + (
         "import shardwise as sw\nfrom shardwise.extend import backend\n"
@@ -170,6 +192,16 @@ def test_platforms_that_cannot_be_registered():
         backend.register_platform(Platform(name="gpu"))
     assert str(failure.value) == (
         "'gpu' is another name of the platform 'cuda'. Choose a different name."
+    )
+    with pytest.raises(TypeError) as failure:
+        Platform(name="a,b")
+    assert str(failure.value) == (
+        "Platform: name must be a string without commas and spaces; got 'a,b'."
+    )
+    with pytest.raises(TypeError) as failure:
+        Platform(name="w", is_available=True)
+    assert str(failure.value) == (
+        "Platform: is_available must be a function that returns a bool; got True."
     )
     with pytest.raises(TypeError) as failure:
         backend.register_platform("cuda")

@@ -9,24 +9,35 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.control.call import call
+from shardwise._src.control.cond import cond
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.ops.create import number_of, platform_number
 from shardwise._src.runtime.platforms import Platform
 
 
 @derived
 def is_expandable(program: Program) -> bool:
-    """Whether an op in it, or in a nested program, may expand to a program."""
-    return any(eqn.op.expand is not None for eqn in walk(program))
+    """Whether an equation in it, or in a nested program, depends on the platform."""
+    return any(eqn.op.expand is not None or eqn.op is platform_number for eqn in walk(program))
 
 
 @derived
 def expanded(program: Program, platform: Platform) -> Program:
-    """The program with calls in place of ops that expand on this platform."""
+    """The program with calls in place of ops that expand on this platform, and of a `cond` whose
+    index is the number of the platform: the other branches need not be possible on it."""
     if not is_expandable(program):
         return program
-    equations = [_expanded(eqn, platform) for eqn in program.eqns]
+    numbers: dict[Any, int] = {}
+    equations: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op is platform_number:
+            numbers[eqn.outvars[0]] = number_of(platform, **eqn.params)
+        elif eqn.op is cond and isinstance(eqn.invars[0], Var) and eqn.invars[0] in numbers:
+            branch = eqn.params["branches"][numbers[eqn.invars[0]]]
+            eqn = eqn.replace(op=call, invars=eqn.invars[1:], params={"program": branch})
+        equations.append(_expanded(eqn, platform))
     return program.replace(eqns=equations)
 
 

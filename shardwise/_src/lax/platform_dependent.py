@@ -9,13 +9,14 @@ import numpy as np
 
 from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.control.cond_api import switch
+from shardwise._src.jit.jit import jit
 from shardwise._src.lax.dimension_numbers import sizes
 from shardwise._src.ops.create import platform_number
 from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.runtime.backend import devices
-from shardwise._src.runtime.platforms import Platform, named, platform_of
+from shardwise._src.runtime.platforms import Platform, available, named, platform_of
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
 
@@ -26,31 +27,36 @@ EXPORTED: UserContext[tuple[str, ...]] = make_user_context(())
 def platform_dependent(
     *args: Any, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]
 ) -> T:
-    """`fun(*args)` with the function of the platform that programs run on.
+    """`fun(*args)` with the function of the platform that the program runs on.
 
     default: for the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
-    'rocm' or 'tpu'; only the function of the default backend is traced. In `export`, the functions
-    of all exported platforms are traced, and the module contains one for each.
+    'rocm', 'tpu' or the name of a registered platform. Those of all available platforms are traced,
+    in `export` those of the exported platforms; a program has only its platform's.
     """
 
-    def of(platform: Platform) -> Callable[..., T]:
-        for name in platform.names:
-            if name in per_platform:
-                return per_platform[name]
-        if default is None:
-            raise NotImplementedError(
-                f"platform_dependent: there is no function for {platform.device_name!r}, on which "
-                f"this runs, and no default; got {', '.join(per_platform) or 'none'}."
-            )
-        return default
+    def of(platform: Platform) -> Callable[..., T] | None:
+        names = [name for name in platform.names if name in per_platform]
+        return per_platform[names[0]] if names else default
 
-    targets = [named(p) for p in EXPORTED.value] or [platform_of(devices()[0])]
-    chosen = {p: of(p) for p in targets}
+    exported = [named(p) for p in EXPORTED.value]
+    targets = exported or [platform_of(devices()[0]), *available()]
+    chosen = {p: fun for p in targets if (fun := of(p)) is not None}
+    missing = [p for p in targets if p not in chosen]
+    if missing and (exported or not chosen):
+        raise NotImplementedError(
+            f"platform_dependent: there is no function for {missing[0].name!r}, on which this "
+            f"runs, and no default; got {', '.join(per_platform) or 'none'}."
+        )
     funs = [*dict.fromkeys(chosen.values())]
-    if len(funs) == 1:
+    if len(funs) == 1 and not missing:
         return funs[0](*args)
     numbers = {platform.name: funs.index(fun) for platform, fun in chosen.items()}
-    return switch(platform_number(numbers=tuple(sorted(numbers.items()))), funs, *args)
+
+    def run(*args: Any) -> T:
+        number = platform_number(numbers=tuple(sorted(numbers.items())))
+        return switch(number, funs if len(funs) > 1 else funs * 2, *args)
+
+    return run(*args) if exported else jit(run)(*args)  # in a program, which is for one platform
 
 
 def rng_bit_generator(

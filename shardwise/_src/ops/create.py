@@ -10,6 +10,7 @@ from shardwise._src.core.infer import is_array
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import canonicalize, is_bool, short_name
@@ -38,11 +39,22 @@ iota = Op(
 # -- platform_number: which of several platforms a program is lowered for --
 
 
+def number_of(platform: Platform, numbers: tuple[tuple[str, int], ...]) -> int:
+    """The number of a platform."""
+    found = dict(numbers)
+    if platform.name not in found:
+        raise NotImplementedError(
+            f"platform_dependent: there is no function for {platform.name!r}, on which this runs, "
+            f"and no default; it was traced for {', '.join(found)}."
+        )
+    return found[platform.name]
+
+
 platform_number = Op(  # numbers: pairs of the name of a platform and a number
     "platform_number",
     type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
     dims=lambda op, numbers: Dims((), ((),)),
-    lower=lambda op, e, ins, outs, *, numbers: e.constant(dict(numbers)[e.platform.name], outs[0]),
+    lower=lambda op, e, ins, outs, *, numbers: e.constant(number_of(e.platform, numbers), outs[0]),
     elements=Elements.CONVERTED,
 )
 

@@ -57,9 +57,11 @@ def client(platform: str | None = None) -> Client:
             try:
                 with uninterrupted():
                     made: Any = make()
-                    if not isinstance(made, Client) or made in _clients.values():
+                    same = [n for n, c in _clients.items() if c is made]
+                    if not isinstance(made, Client) or same:
+                        what = f"the client of {same[0]!r}" if same else repr(made)
                         raise TypeError(
-                            f"make_client must return a new PJRT client; got {made!r} of type "
+                            f"make_client must return a new PJRT client; got {what} of type "
                             f"{type(made).__name__}."
                         )
                     registry.started(record, made)

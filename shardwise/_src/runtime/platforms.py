@@ -29,6 +29,9 @@ from shardwise._src.runtime import cuda, plugins, processes, shutdown
 ENTRY_POINTS = "shardwise.platforms"
 
 
+_HANDLERS = ("cpu", "gpu")  # of host callbacks in jaxlib
+
+
 @public("shardwise.extend.backend")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Platform:
@@ -70,6 +73,19 @@ class Platform:
     typical_machine: str = "h100"
 
     def __post_init__(self) -> None:
+        fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
+        name, make = fields["name"], fields["make_client"]
+        plain = isinstance(name, str) and name and not {*", \n"} & {*name}
+        for field, ok, expected in (
+            ("name", plain, "a string without commas and spaces"),
+            ("aliases", isinstance(fields["aliases"], tuple), "a tuple of names"),
+            ("make_client", make is None or callable(make), "a function that returns a client"),
+            ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
+            ("priority", isinstance(fields["priority"], int), "an integer"),
+            ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
+        ):
+            if not ok:
+                raise TypeError(f"Platform: {field} must be {expected}; got {fields[field]!r}.")
         object.__setattr__(self, "device_name", self.device_name or self.name)
         object.__setattr__(self, "xla_name", self.xla_name or self.name.upper())
 
@@ -195,6 +211,11 @@ def startable(name: str) -> Platform:
         f"no client for the platform {name!r} is installed; platforms with one: {can_start}. Add "
         "it with `shardwise.extend.backend.register_platform`."
     )
+
+
+def available() -> list[Platform]:
+    """The platforms whose client can be made, and whose devices are present."""
+    return [p for p in known() if p.make_client is not None and (p is CPU or p.is_available())]
 
 
 def default() -> Platform:
