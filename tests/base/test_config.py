@@ -401,6 +401,16 @@ def test_an_old_name_in_the_environment(prefix: str):
     assert (done.stdout.strip(), done.stderr) == ("8", "")
 
 
+def test_options_are_not_assigned():
+    for name in ("enable_x64", "nonsense"):
+        with pytest.raises(AttributeError) as failure:
+            setattr(sw.config, name, True)
+        assert str(failure.value) == (
+            f"config.{name} cannot be assigned. Use `shardwise.config.update({name!r}, value)`."
+        )
+    assert sw.config.enable_x64 is False
+
+
 def test_an_old_name_on_the_command_line():
     pytest.importorskip("absl")
     program = f"import shardwise as sw; sw.config.parse_flags_with_absl(); {SHOW}"

@@ -167,6 +167,42 @@ def test_functions_by_platform():
     )
 
 
+def test_a_platform_that_is_added_after_a_program_was_traced():
+    program = TWIN + (
+        "import numpy as np\nimport shardwise as sw\nfrom shardwise.extend import backend\n"
+        "f = sw.jit(lambda x: sw.lax.platform_dependent(\n"
+        "    x, cpu=lambda x: x + 1, twin=lambda x: x + 2))\n"
+        "x = np.zeros(2)\nprint(float(f(x)[0]))\n"
+        "backend.register_platform(TWIN)\n"
+        "print(float(f(sw.device_put(x, sw.devices('twin')[0]))[0]), float(f(x)[0]))\n"
+    )
+    assert run(program) == "1.0\n2.0 1.0\n"
+
+
+def test_hardware_that_lacks_what_a_cpu_has():
+    program = TWIN + (
+        "import numpy as np\nimport shardwise as sw\nfrom shardwise.extend import backend\n"
+        "backend.register_platform(backend.Platform(name='bare', make_client=make_client))\n"
+        "x = sw.device_put(np.zeros(2), sw.devices('bare')[1])\n"
+        "for call in (lambda: sw.jit(lambda x: sw.pure_callback(lambda v: v, x, x))(x),\n"
+        "             x.__dlpack_device__, lambda: sw.numpy.linalg.qr(sw.numpy.outer(x, x))):\n"
+        "    try:\n        print(call())\n"
+        "    except (NotImplementedError, BufferError) as error:\n        print(error)\n"
+        "print(sw.default_backend(), x.platform())\n"
+        "backend.register_backend_factory('self', lambda: sw.devices('self'))\n"
+        "try:\n    sw.devices('self')\nexcept RuntimeError as error:\n    print(error)\n"
+    )
+    assert run(program, SHARDWISE_PLATFORMS="bare").splitlines() == [
+        "programs on bare cannot call host functions (callbacks, `shardwise.debug.print`). Run "
+        "this part on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`.",
+        "DLPack has no type for cpu:1; copy the array to the host first.",
+        "qr: runs on CPU only, by LAPACK kernels; this program is for 'bare'. Put its "
+        "operands on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`.",
+        "bare bare",
+        "platform 'self' could not be started: its `make_client` uses the devices of 'self' itself",
+    ]
+
+
 def test_a_client_for_a_platform_that_had_none():
     program = TWIN + (
         "import shardwise as sw\nfrom shardwise.extend import backend\n"

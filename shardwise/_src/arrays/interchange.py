@@ -17,7 +17,7 @@ from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.caches import cached
 from shardwise._src.runtime import buffers, host
-from shardwise._src.runtime.platforms import find, platform_of
+from shardwise._src.runtime.platforms import name_of, platform_of
 from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize_dtype
 from shardwise._src.types.extended import ExtendedDType
@@ -54,9 +54,7 @@ class Interchange(Concrete):
 
     def platform(self) -> str:
         """The platform of the devices: "cpu", "gpu"."""
-        device = self._sig.devices[0]
-        platform = platform_of(device)
-        return device.platform if find(device.platform) is platform else platform.name
+        return name_of(self._sig.devices[0])
 
     def _is_on_cpu(self) -> bool:
         return platform_of(self._sig.devices[0]).shares_memory

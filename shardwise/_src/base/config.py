@@ -419,6 +419,13 @@ class Config:
         bare = name.removeprefix("jax_")
         return HISTORIC[bare][0] if bare in HISTORIC else _find(name).value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(
+                f"config.{name} cannot be assigned. Use `shardwise.config.update({name!r}, value)`."
+            )
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # looked up by Python itself: no advice needed
             raise AttributeError(name)

@@ -424,8 +424,8 @@ class FailureDetector:
         del self.stalls[number]
         if all(self.peers[rank].gone for rank in stall.missing):
             return  # which was reported
-        told = {r: stall.stacks.get(r, "  it does not answer\n") for r in sorted(self.peers)}
-        parts = [f"{self.peers[rank].name}:\n{text}" for rank, text in told.items()]
+        shown = {r: stall.stacks.get(r, "  it does not answer\n") for r in sorted(self.peers)}
+        parts = [f"{self.peers[rank].name}:\n{text}" for rank, text in shown.items()]
         text = "\n".join([stall.head, *parts])
         for rank in stall.ranks:
             if not self.peers[rank].gone:

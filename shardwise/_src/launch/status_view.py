@@ -182,7 +182,7 @@ def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> P
     if card.get("kind") == "launch" and doing:
         doing = f"the result of {doing}"
     state = "stopped" if stopped else "waits" if doing else "runs"
-    told = ("step", "steps_per_second", "tokens_per_second", "device_bytes", "line", "facts")
+    shown = ("step", "steps_per_second", "tokens_per_second", "device_bytes", "line", "facts")
     return Process(
         rank,
         pid,
@@ -190,5 +190,5 @@ def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> P
         resident_bytes=resident,
         waits=doing,
         waited=waited if doing else 0.0,
-        **{name: card[name] for name in told if name in card},
+        **{name: card[name] for name in shown if name in card},
     )

@@ -22,7 +22,7 @@ from shardwise._src.ops.sharded.sharding_ops import constrained
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime import buffers, guards
-from shardwise._src.runtime.platforms import find, platform_of
+from shardwise._src.runtime.platforms import name_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers import parts, transfer
 from shardwise._src.transfers.targets import (
@@ -104,9 +104,7 @@ def copy_to_host_async(x: T) -> T:
 @hides_frames
 def default_backend() -> str:
     """The preferred platform's name."""
-    device = runtime.devices()[0]
-    platform = platform_of(device)
-    return device.platform if find(device.platform) is platform else platform.name
+    return name_of(runtime.devices()[0])
 
 
 @hides_frames

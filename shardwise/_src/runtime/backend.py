@@ -29,6 +29,7 @@ Client = _jax.Client
 _lock = threading.RLock()
 _clients: dict[str, Client] = {}
 _failures: dict[str, str] = {}
+_starting: set[str] = set()  # platforms whose client is being made
 # Called before devices are started: `distributed.launched` joins other processes.
 before_start: Callable[[], None] | None = None
 
@@ -51,9 +52,12 @@ def client(platform: str | None = None) -> Client:
         if name not in _clients:
             if name in _failures:
                 raise RuntimeError(_failures[name])
+            if name in _starting:
+                raise RuntimeError(f"its `make_client` uses the devices of {name!r} itself")
             if before_start is not None:
                 before_start()
             processes.meet_to_start(name)
+            _starting.add(name)
             try:
                 with uninterrupted():
                     made: Any = make()
@@ -70,6 +74,8 @@ def client(platform: str | None = None) -> Client:
             except Exception as error:
                 _failures[name] = f"platform {name!r} could not be started: {error}"
                 raise RuntimeError(_failures[name]) from error
+            finally:
+                _starting.discard(name)
     return _clients[name]
 
 

@@ -23,7 +23,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.runtime import forks, host, processes
 from shardwise._src.runtime.backend import RuntimeFailure, clients
 from shardwise._src.runtime.in_flight import CPU_WINDOW
-from shardwise._src.runtime.platforms import named
+from shardwise._src.runtime.platforms import named, platform_of
 
 _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
@@ -345,6 +345,8 @@ def free_bytes(device: _jax.Device) -> int | None:
     if stats:
         limit = stats.get("bytes_limit")
         return None if limit is None else limit - stats["bytes_in_use"]
+    if not platform_of(device).shares_memory:
+        return None
     try:
         with open("/proc/meminfo") as lines:
             found = dict([line.split(":") for line in lines])

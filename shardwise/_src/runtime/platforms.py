@@ -20,7 +20,7 @@ from typing import Any
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
-from shardwise._src.base.caches import cached
+from shardwise._src.base.caches import cached, clear_registered
 from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
@@ -132,7 +132,7 @@ CUDA = Platform(
 ROCM = Platform(
     name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
 )
-TPU = Platform(name="tpu")
+TPU = Platform(name="tpu", typical_machine="tpu-v5e")
 
 _lock = threading.RLock()
 _by_name: dict[str, Platform] = {}
@@ -162,6 +162,8 @@ def add(platform: Platform) -> None:
         for name in platform.names:
             _by_name.setdefault(name, platform)
         named.cache_clear()
+        if _by_client:
+            clear_registered()  # traces of `platform_dependent` lack its function
 
 
 def known() -> list[Platform]:
@@ -215,14 +217,12 @@ def startable(name: str) -> Platform:
 
 def available() -> list[Platform]:
     """The platforms whose client can be made, and whose devices are present."""
-    return [p for p in known() if p.make_client is not None and (p is CPU or p.is_available())]
+    return [p for p in known() if p.make_client is not None and p.is_available()]
 
 
 def default() -> Platform:
     """The available platform of the highest priority."""
-    can_start = [p for p in known() if p.make_client is not None and p.priority >= 0]
-    best_first = sorted(can_start, key=lambda p: -p.priority)
-    return next(p for p in best_first if p is CPU or p.is_available())
+    return max([p for p in available() if p.priority >= 0], key=lambda p: p.priority)
 
 
 def started(platform: Platform, client: Any) -> None:
@@ -236,6 +236,13 @@ def platform_of(device: Any) -> Platform:
     """The platform of a device, also of one that is only described."""
     found = _by_client.get(id(getattr(device, "client", None)))
     return named(getattr(device, "platform", "unknown")) if found is None else found
+
+
+def name_of(device: Any) -> str:
+    """The name by which users find the platform of a device: `device.platform`, unless that is
+    the name of another one."""
+    platform = platform_of(device)
+    return device.platform if find(device.platform) is platform else platform.name
 
 
 @cached(64)

@@ -112,16 +112,16 @@ def _ended_by_interrupts() -> Generator[None]:
 def _end_daemons() -> None:
     """Ends the daemon threads that are executing this library; those that do not end in time
     continue."""
-    until, told, looks = time.monotonic() + _PATIENCE, dict[int, float](), 0
+    until, asked, looks = time.monotonic() + _PATIENCE, dict[int, float](), 0
     while (others := _daemons()) and looks < _LOOKS and (now := time.monotonic()) < until:
         frames = frames_by_thread()
         for thread in others:
-            within = thread in told or _is_within(frames.get(thread, []))
-            if within and now - told.get(thread, 0) >= _AGAIN:
-                told[thread] = now
+            within = thread in asked or _is_within(frames.get(thread, []))
+            if within and now - asked.get(thread, 0) >= _AGAIN:
+                asked[thread] = now
                 end = ctypes.py_object(SystemExit)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), end)
-        looks = 0 if told.keys() & others else looks + 1
+        looks = 0 if asked.keys() & others else looks + 1
         time.sleep(0.001)
 
 

@@ -142,7 +142,7 @@ def on_cpu(op: Op, e: Any) -> None:
     """Rejects other platforms: the kernels are LAPACK's."""
     if not e.platform.is_xla_cpu:
         raise NotImplementedError(
-            f"[{op.name}] is implemented by LAPACK kernels, on CPU only; this program is for "
+            f"[{op.name}] runs on CPU only, by LAPACK kernels; this program is for "
             f"'{e.platform}'. Put its operands on a CPU device: `shardwise.device_put(x, "
             "shardwise.devices('cpu')[0])`."
         )
