@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from shardwise import scipy as scipy
     from shardwise import sharding as sharding
     from shardwise import stages as stages
+    from shardwise import targets as targets
     from shardwise import test_util as test_util
     from shardwise import testing as testing
     from shardwise import tree as tree

@@ -22,7 +22,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 
 # The packages of `shardwise._src`, from the bottom up. The public names are above them all.
 LAYERS = (
-    *("base", "runtime", "coordination", "messages", "types", "visualize", "core", "ops", "values"),
+    *(
+        "base",
+        "runtime",
+        "coordination",
+        "messages",
+        "targets",
+        "types",
+        "visualize",
+        "core",
+        "ops",
+        "values",
+    ),
     *("transforms", "refs", "effects", "control", "custom", "numpy", "distributed_linalg"),
     *("arrays", "lowering", "compiling", "transfers", "running", "arguments", "placement", "jit"),
     *("maps", "autodiff", "partitioning", "debug", "lax", "linalg", "tree", "random", "nn"),

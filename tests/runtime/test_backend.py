@@ -120,9 +120,9 @@ def test_programs_with_collectives_are_windowed():
 
 def test_unknown_platform():
     with pytest.raises(RuntimeError) as failure:
-        backend.client("tpu")
+        backend.client("rocm")
     assert str(failure.value) == (
-        "no client for the platform 'tpu' is installed; platforms with one: cpu, cuda. Add it with "
+        "no client for the platform 'rocm' is installed; platforms with one: cpu, cuda, tpu. Add it with "
         "`shardwise.extend.backend.register_platform`."
     )
 

@@ -206,8 +206,8 @@ def test_hardware_that_lacks_what_a_cpu_has():
 def test_a_client_for_a_platform_that_had_none():
     program = TWIN + (
         "import shardwise as sw\nfrom shardwise.extend import backend\n"
-        "backend.register_platform(dataclasses.replace(TWIN, name='tpu', device_name='tpu'))\n"
-        "print(len(sw.devices('tpu')))\n"
+        "backend.register_platform(dataclasses.replace(TWIN, name='rocm', device_name='rocm'))\n"
+        "print(len(sw.devices('rocm')))\n"
         "backend.register_backend_factory('nothing', lambda: None)\n"
         "try:\n    sw.devices('nothing')\nexcept RuntimeError as error:\n    print(error)\n"
     )

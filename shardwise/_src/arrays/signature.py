@@ -18,7 +18,7 @@ from shardwise._src.base.config import poison_padding
 from shardwise._src.runtime.compiler.modules import result_handler
 from shardwise._src.runtime.compiler.runtime_shardings import placement
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
-from shardwise._src.types.devices import is_described
+from shardwise._src.types.devices import is_attached
 from shardwise._src.types.dtypes import iinfo, is_bool, is_integer
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Layout
@@ -142,7 +142,7 @@ def signature(
                 "devices: functions with such dimensions can only be exported for one device. "
                 "Export it for concrete sizes."
             )
-        if is_described(new.devices):
+        if not is_attached(new.devices):
             new.placement = new.handler = None
         else:
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None

@@ -21,19 +21,20 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.callback_targets import PATIENCE
 from shardwise._src.runtime.compiler.fingerprint import dumps, fingerprint
 from shardwise._src.runtime.compiler.modules import (
-    LoadedModule,
+    CompiledModule,
     compile_options,
     compile_text,
     load,
 )
 from shardwise._src.runtime.compiler.partitioner_callbacks import without_names
 from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.target_machines import is_compile_only
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may be slow.
 _PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
-_modules: OrderedDict[tuple, LoadedModule] = OrderedDict()
+_modules: OrderedDict[tuple, CompiledModule] = OrderedDict()
 register(__name__, "loaded modules", lambda: len(_modules), _modules.clear, CACHE_SIZE)
 _log = logging.getLogger("shardwise.jit")
 
@@ -47,9 +48,9 @@ def loaded_for(
     overrides: tuple = (),
     callbacks: tuple[Callable[..., Any], ...] = (),
     ordered: bool = False,
-    check: Callable[[LoadedModule], None] = lambda module: None,
+    check: Callable[[CompiledModule], None] = lambda module: None,
     only_here: bool = False,
-) -> LoadedModule:
+) -> CompiledModule:
     """The module of a text, compiled for its devices.
 
     free_outputs: the results whose sharding the partitioner chooses.
@@ -75,20 +76,21 @@ def loaded_for(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
     )
 
-    def compiled() -> LoadedModule:
+    def compiled() -> CompiledModule:
         new = _compile(text, devices, options, callbacks, ordered)
         check(new)
         return new
 
     if callbacks:
         return _identified(compiled(), text, overrides)
-    new = _kept(None if only_here else disk_cache(), text, devices, options, compiled)
+    files = None if only_here or is_compile_only(devices) else disk_cache()
+    new = _kept(files, text, devices, options, compiled)
     _modules[key] = _identified(new, text, overrides)
     make_room(_modules, CACHE_SIZE + 1)
     return new
 
 
-def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModule:
+def _identified(module: CompiledModule, text: str, overrides: tuple) -> CompiledModule:
     """The module, with its cross-process fingerprint if it runs in other processes as well."""
     if module.span is not None:
         ids = [d.id for d in module.devices]
@@ -100,7 +102,7 @@ def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModu
 
 def _compile(
     text: str, devices: tuple, options: Any, callbacks: tuple, ordered: bool
-) -> LoadedModule:
+) -> CompiledModule:
     begin = time.perf_counter()
     client = devices[0].client
     with progress(f"compiling {_name_in(text)}"):
@@ -115,8 +117,8 @@ def _kept(
     text: str,
     devices: tuple,
     options: Any,
-    compiled: Callable[[], LoadedModule],
-) -> LoadedModule:
+    compiled: Callable[[], CompiledModule],
+) -> CompiledModule:
     """The program from its file; else compiled, and stored there if compilation was slow."""
     if files is None or dumps(options):
         return compiled()
@@ -142,7 +144,7 @@ def _kept(
     return new
 
 
-def _loaded(content: bytes, devices: tuple, options: Any) -> LoadedModule | None:
+def _loaded(content: bytes, devices: tuple, options: Any) -> CompiledModule | None:
     client = devices[0].client
     try:
         return load(client, content[1:], devices, options, bool(content[0]))

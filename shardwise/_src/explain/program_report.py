@@ -34,7 +34,8 @@ from shardwise._src.messages.source import line_of, names_of, scope_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.running.plan import ModulePlan
 from shardwise._src.running.program_placement import constraint_shardings
-from shardwise._src.runtime.compiler.offline import Inspection, inspected, quiet
+from shardwise._src.runtime.compiler.offline import Inspection, inspected
+from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding

@@ -17,8 +17,9 @@ from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.program_out_of_memory import program_exhausted
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
+from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 from shardwise._src.transfers.transfer import move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 
@@ -50,7 +51,7 @@ class Executable(NamedTuple):
     eager:    whether it is an eager op or fused function.
     """
 
-    module: LoadedModule
+    module: CompiledModule
     program: Program
     text: str
     names: Sequence[str]
@@ -97,12 +98,15 @@ class Executable(NamedTuple):
         return watched(self.program, run, self.eager) if watching() else run
 
     def check_allowed(self) -> None:
-        """Raises if the flag `no_execution` is on, which is part of all cache keys."""
+        """Raises if its devices are only described, or if the flag `no_execution` is on, which is
+        part of all cache keys."""
         if no_execution.value:
             raise RuntimeError(
                 f"{self.program.name} would run, but the flag no_execution is on. "
                 "`eval_shape`, `jit(f).trace` and `jit(f).lower` run nothing."
             )
+        if is_compile_only(self.module.devices):
+            raise not_attached(self.program.name, self.module.devices[0])
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, if no memory is donated."""

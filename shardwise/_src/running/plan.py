@@ -39,9 +39,10 @@ from shardwise._src.running.program_placement import (
 )
 from shardwise._src.running.sharding_inspection import report_shardings
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.target_machines import is_compile_only
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
@@ -89,7 +90,9 @@ class ModulePlan(NamedTuple):
             in_shardings=places.arguments,
             in_layouts=layouts,
             moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
-            hidden=[move(c, place)._live() for c, place in pairs],
+            hidden=[]
+            if is_compile_only(places.devices)
+            else [move(c, place)._live() for c, place in pairs],
             donated=self.donated,
             unfit=self.unfit,
             out_sigs=out_sigs,
@@ -101,7 +104,7 @@ class ModulePlan(NamedTuple):
             report_shardings(self.program, self._executable_of)
         return executable
 
-    def compiled(self, overrides: tuple, quick: bool = False) -> LoadedModule:
+    def compiled(self, overrides: tuple, quick: bool = False) -> CompiledModule:
         """The compiled module, with XLA's options."""
         program, places = self.program, self.places
         free = tuple(s is None for s in places.results)
@@ -120,7 +123,7 @@ class ModulePlan(NamedTuple):
                 program, self.sigs, self.names, places.devices, error, "compiled"
             ) from None
 
-    def _result_signatures(self, module: LoadedModule) -> list[Signature]:
+    def _result_signatures(self, module: CompiledModule) -> list[Signature]:
         """The signatures of the results, from the compiler's report."""
         types, places = self.program.out_types, self.places
         layouts = places.out_layouts
@@ -132,7 +135,7 @@ class ModulePlan(NamedTuple):
         rows = zip(types, shardings, layouts, strict=True)
         return [signature(t, s, places.committed, layout) for t, s, layout in rows]
 
-    def _check(self, module: LoadedModule) -> None:
+    def _check(self, module: CompiledModule) -> None:
         """Rejects a module whose result shapes differ from the types in the program."""
         if module.result_shapes is None:
             return

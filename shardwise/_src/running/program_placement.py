@@ -25,7 +25,8 @@ from shardwise._src.lowering.layouts_and_memory import (
 )
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.compiler import runtime_shardings as shardings
-from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import CompiledModule
+from shardwise._src.runtime.target_machines import is_compile_only, target_of
 from shardwise._src.transfers.transfer import aligned, default_place
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import (
@@ -111,7 +112,7 @@ def places_for(
 
 def _check_here(program: Program, devices: tuple) -> None:
     """Raises if this process has none of a program's devices."""
-    if processes.link() is None or any(map(is_addressable, devices)):
+    if processes.link() is None or any(map(is_addressable, devices)) or is_compile_only(devices):
         return
     owners = sorted({process_of(d) for d in devices})
     several = len(owners) > 1
@@ -273,6 +274,13 @@ def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple
     remedy = "Move one of them with `device_put(x, sharding)`."
     if is_described(ones) or is_described(others):
         remedy = "Use shardings over the same AbstractMesh for both."
+    elif is_compile_only(ones) != is_compile_only(others):
+        remedy = (
+            "Pass a `ShapeDtypeStruct` with a sharding over the described devices instead of an "
+            "array on attached ones."
+        )
+    elif is_compile_only(ones):
+        remedy = "A program is compiled for the devices of one machine."
     return (
         f"{program.name} got arguments on different devices: {one} is on {_shown(ones)}, {other} "
         f"on {_shown(others)}. {remedy}"
@@ -291,6 +299,8 @@ def _shown(devices: tuple) -> str:
     ids = [d.id for d in devices]
     if is_described(devices):
         return f"{len(ids)} devices that are not attached"
+    if (target := target_of(devices[0])) is not None:
+        return f"{len(ids)} of the {len(target.devices)} devices of {target.name!r}"
     if len(ids) == 1:
         return f"device {ids[0]}"
     return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"
@@ -303,7 +313,9 @@ def constraint_shardings(program: Program) -> tuple[Any, ...]:
     return tuple([s for s in found if s is not None])
 
 
-def result_shardings(module: LoadedModule, types: Sequence[ArrayType], places: Places) -> list[Any]:
+def result_shardings(
+    module: CompiledModule, types: Sequence[ArrayType], places: Places
+) -> list[Any]:
     """The result shardings of a loaded module: the requested ones, else the compiled ones."""
     asked, devices, meshes = places.results, places.devices, places.meshes
     if len(devices) == 1 or not asked:

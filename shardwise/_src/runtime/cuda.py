@@ -1,4 +1,5 @@
-"""The CUDA client, from the plugin wheel (`pip install shardwise[cuda13]`).
+"""The CUDA client, from the plugin wheel (`pip install shardwise[cuda13]`), and its compiler, which
+needs no GPU (`pip install shardwise[compile-cuda]`).
 
 The plugin is loaded from the path of its shared library, since its Python package would import jax.
 """
@@ -14,11 +15,14 @@ from typing import Any
 
 from jaxlib import _jax
 from jaxlib import xla_client as xc
+from jaxlib.version import __version__ as JAXLIB_VERSION
 
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.runtime import plugins
 
 _VERSIONS = ("13", "12")
+# Modules of jaxlib that collect the functions of cuSOLVER and others from the plugin's wheel.
+_LIBRARIES = ("jaxlib.gpu_solver", "jaxlib.gpu_linalg", "jaxlib.gpu_sparse", "jaxlib.gpu_prng")
 
 
 @functools.cache
@@ -52,17 +56,60 @@ def _preload_libraries() -> None:
 
 
 def make_client() -> _jax.Client:
-    found = _plugin_path()
-    if found is None:
-        raise ImportError("the CUDA plugin is not installed: pip install 'shardwise[cuda13]'.")
-    version, path = found
+    version, path = _installed("shardwise[cuda13]")
     _preload_libraries()
     client = plugins.make_client("cuda", path, xc.generate_pjrt_gpu_plugin_options())
-    _register_extension(version, plugins.c_api("cuda"))
+    _register_functions(version)
     return client
 
 
-def _register_extension(version: str, api: Any) -> None:
+def compiler_version() -> str | None:
+    """The package of the compiler and its version; None if it is not installed."""
+    found = _plugin_path()
+    return None if found is None else plugins.version_of(f"jax-cuda{found[0]}-pjrt")
+
+
+def oldest_capability() -> tuple[int, int]:
+    """The oldest compute capability that the installed compiler has."""
+    found = _plugin_path()
+    return (7, 0) if found is None or found[0] == "12" else (7, 5)
+
+
+def topology(name: str, config: str, hosts: int, gpus: int) -> _jax.DeviceTopology:
+    """Hosts with GPUs, connected by one network, for the compiler alone.
+
+    config: the text of XLA's `GpuTargetConfigProto`, which describes a GPU.
+
+    Raises:
+      ImportError: if the compiler is missing, or of another version than jaxlib.
+    """
+    version, path = _installed("shardwise[compile-cuda]")
+    plugins.check_version(f"jax-cuda{version}-pjrt", JAXLIB_VERSION, "shardwise[compile-cuda]")
+    with plugins.silenced():  # each library says that there is no GPU
+        api = plugins.loaded("cuda", path)
+        _register_functions(version)
+    return xc.make_c_api_device_topology(
+        api, name, target_config=config, topology=f"1x{hosts}x{gpus}"
+    )
+
+
+def description_of(device: _jax.Device) -> str:
+    """The text of XLA's `GpuTargetConfigProto` for an attached GPU."""
+    topology: Any = _jax.get_topology_for_devices([device])
+    return topology.target_config
+
+
+def _installed(extra: str) -> tuple[str, str]:
+    found = _plugin_path()
+    if found is None:
+        raise ImportError(f"the CUDA plugin is not installed: pip install '{extra}'.")
+    return found
+
+
+@functools.cache
+def _register_functions(version: str) -> None:
+    """Registers the foreign functions of the plugin's wheel with XLA."""
+    api = plugins.c_api("cuda")
     ext = import_module(f"jax_cuda{version}_plugin.cuda_plugin_extension")
     xc.register_custom_type_handler("CUDA", functools.partial(ext.register_custom_type, api))
     xc.register_custom_call_handler("CUDA", functools.partial(ext.register_custom_call_target, api))
@@ -70,3 +117,8 @@ def _register_extension(version: str, api: Any) -> None:
         xc.register_custom_type(name, value, platform="CUDA")
     for name, value in ext.ffi_handlers().items():
         xc.register_custom_call_target(name, value, platform="CUDA", api_version=1)
+    for library in _LIBRARIES:
+        for name, value, api_version in import_module(library).registrations()["CUDA"]:
+            xc.register_custom_call_target(name, value, platform="CUDA", api_version=api_version)
+    for name in import_module("jaxlib.gpu_solver").batch_partitionable_targets():
+        _jax.register_custom_call_as_batch_partitionable(name)

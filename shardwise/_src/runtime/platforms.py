@@ -3,8 +3,8 @@
     platform_of(device).shares_memory      # a fact, where a decision depends on the hardware
     add(Platform(name="xpu", make_client=…))
 
-Code reads the fields of a record and never compares names of platforms. `CPU` and `CUDA` can be
-started, `ROCM` and `TPU` are known to exports. Others are added by `add`, or by a package with an
+Code reads the fields of a record and never compares names of platforms. `CPU`, `CUDA` and `TPU` can
+be started, `ROCM` is known to exports. Others are added by `add`, or by a package with an
 entry point of the group `shardwise.platforms`, which refers to a record or to a function that
 returns one. Entry points are read when a platform without a client is requested.
 """
@@ -24,7 +24,7 @@ from shardwise._src.base.caches import cached, clear_registered
 from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
-from shardwise._src.runtime import cuda, plugins, processes, shutdown
+from shardwise._src.runtime import cuda, plugins, processes, shutdown, tpu
 
 ENTRY_POINTS = "shardwise.platforms"
 
@@ -44,7 +44,7 @@ class Platform:
       make_client: returns a new PJRT client. None: programs can only be exported for it.
       is_available: whether devices are present, checked without starting anything. The available
         platform with the highest priority is the default, unless the option `platforms` names one.
-      priority: CPU has 0, CUDA 100. A platform with a negative priority is never the default.
+      priority: CPU has 0, CUDA 100, TPU 200. One with a negative priority is never the default.
       c_api: returns the API of its PJRT plugin, once a client was made; None if it is not a plugin.
       xla_name: the name by which XLA registers its custom calls. "": the name in capitals.
       dlpack_type: the type of its devices in DLPack; None if it has none.
@@ -54,6 +54,8 @@ class Platform:
       is_xla_cpu: whether XLA's CPU backend compiles for it and runs its programs: with LAPACK
         kernels, the errors that lowering works around, and threads of this process.
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
+      memory_kinds: of its devices, the default one first, if devices that are only described do
+        not list them.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
     """
 
@@ -70,6 +72,7 @@ class Platform:
     shares_memory: bool = False
     is_xla_cpu: bool = False
     is_ordered_by_id: bool = False
+    memory_kinds: tuple[str, ...] = ()
     typical_machine: str = "h100"
 
     def __post_init__(self) -> None:
@@ -128,11 +131,19 @@ CUDA = Platform(
     dlpack_type=2,
     callbacks="gpu",
     is_ordered_by_id=True,
+    memory_kinds=("device", "pinned_host", "unpinned_host"),
 )
 ROCM = Platform(
     name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
 )
-TPU = Platform(name="tpu", typical_machine="tpu-v5e")
+TPU = Platform(
+    name="tpu",
+    make_client=tpu.make_client,
+    is_available=tpu.available,
+    priority=200,
+    c_api=functools.partial(plugins.c_api, "tpu"),
+    typical_machine="tpu-v5e",
+)
 
 _lock = threading.RLock()
 _by_name: dict[str, Platform] = {}
@@ -230,6 +241,11 @@ def started(platform: Platform, client: Any) -> None:
     _by_client[id(client)] = platform
     if platform.is_xla_cpu:
         shutdown.waits_for(client)
+
+
+def described(platform: Platform, client: Any) -> None:
+    """Records the platform of a client that can only compile."""
+    _by_client[id(client)] = platform
 
 
 def platform_of(device: Any) -> Platform:

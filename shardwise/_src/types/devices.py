@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from shardwise._src.messages.formatting import join
+from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.target_machines import is_compile_only
 
 Device: TypeAlias = Any
 
@@ -30,6 +32,11 @@ class DescribedDevice:
 def is_described(devices: Sequence[Device]) -> bool:
     """Whether these are described devices, without hardware."""
     return len(devices) > 0 and devices[0].__class__ is DescribedDevice
+
+
+def is_attached(devices: Sequence[Device]) -> bool:
+    """Whether arrays can be on these devices, which have hardware here."""
+    return not (is_described(devices) or is_compile_only(devices))
 
 
 def check_distinct(kind: str, devices: Sequence[Device]) -> None:
@@ -65,6 +72,8 @@ def is_addressable(device: Device) -> bool:
 
 def memory_kinds(device: Device) -> tuple[str, ...]:
     """The memory kinds of the device, if it belongs to this process and lists them."""
+    if is_compile_only((device,)) and (kinds := platform_of(device).memory_kinds):
+        return kinds
     memories = getattr(device, "addressable_memories", None)
     if memories is None or not is_addressable(device):
         return ()
@@ -73,6 +82,8 @@ def memory_kinds(device: Device) -> tuple[str, ...]:
 
 def default_memory_kind(device: Device) -> str | None:
     """The memory kind that the device uses by default."""
+    if is_compile_only((device,)) and (kinds := platform_of(device).memory_kinds):
+        return kinds[0]
     memory = getattr(device, "default_memory", None)
     if memory is None or not is_addressable(device):
         return None

@@ -1,4 +1,4 @@
-"""Loaded modules: compiled from StableHLO text, launched on raw buffers.
+"""Modules: compiled from StableHLO text, loaded and launched on raw buffers.
 
 The runtime below checks only byte sizes and devices. Callers of `LoadedModule.launch` must have
 checked types and placements; dispatch does so by using them as the key of the program cache.
@@ -18,14 +18,16 @@ from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import processes, shutdown
-from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
+from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION, client
 from shardwise._src.runtime.compiler.callback_targets import HostCalls, reject_inside
 from shardwise._src.runtime.compiler.ffi import unknown_target
 from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
+from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
+from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
@@ -93,8 +95,8 @@ def _passes_left_out(quick: bool, devices: Sequence[_jax.Device]) -> list[str]:
     return out
 
 
-class LoadedModule:
-    """A compiled module on its devices. It handles buffers, and neither types nor pytrees.
+class CompiledModule:
+    """A compiled module, for devices of which no arrays can be made: it can only be read.
 
     collectives: whether its devices communicate, if known already.
     span:        the processes of its devices, if several; in that case, name and digest identify
@@ -108,12 +110,76 @@ class LoadedModule:
         "has_collectives",
         "window",
         "calls",
-        "_smallest",
         "span",
         "name",
         "digest",
         "text",
     )
+    raw: Any  # jaxlib's `LoadedExecutable`, or `Executable` if it cannot run
+
+    def __init__(
+        self,
+        raw: _jax.LoadedExecutable | _jax.Executable,
+        devices: tuple[_jax.Device, ...],
+        collectives: bool | None = None,
+        calls: HostCalls | None = None,
+    ):
+        self.raw = raw
+        self.calls = calls  # of host functions
+        self.devices = devices
+        self.span: tuple[int, ...] | None = None
+        self.name, self.digest, self.text = "", "", ""
+        self.window: Window | None = None
+        self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
+        if collectives is None:
+            hlo = self.hlo_text() if len(devices) > 1 else ""
+            collectives = _communicates(hlo)
+            self.result_shapes = _result_shapes(hlo) if hlo else None
+        self.has_collectives = collectives
+
+    def launch(
+        self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
+    ) -> list[Any]:
+        """Raises RuntimeError: its devices are only described."""
+        raise not_attached("the program", self.devices[0])
+
+    def output_shardings(self) -> list[xc.OpSharding] | None:
+        return self.raw.get_output_shardings()
+
+    def parameter_layouts(self) -> list[str]:
+        """In XLA's notation: `{1,0}` is row-major."""
+        return [str(layout) for layout in self.raw.get_parameter_layouts()]
+
+    def output_layouts(self) -> list[str]:
+        return [str(layout) for layout in self.raw.get_output_layouts()]
+
+    def aliased_parameters(self) -> set[int]:
+        """The parameters whose memory a result reuses."""
+        header = self.hlo_text().partition("\n")[0]
+        return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
+
+    def hlo_text(self) -> str:
+        (module,) = self.raw.hlo_modules()
+        return module.to_string()
+
+    def cost(self) -> dict[str, float]:
+        try:
+            return self.raw.cost_analysis()
+        except _jax.JaxRuntimeError:  # of a plugin that cannot say
+            (module,) = self.raw.hlo_modules()
+            return _jax.hlo_module_cost_analysis(client("cpu"), module)
+
+    def memory(self) -> _jax.CompiledMemoryStats:
+        return self.raw.get_compiled_memory_stats()
+
+    def serialize(self) -> bytes:
+        return self.raw.serialize()
+
+
+class LoadedModule(CompiledModule):
+    """A compiled module on its devices. It handles buffers, and neither types nor pytrees."""
+
+    __slots__ = ("_smallest",)
 
     def __init__(
         self,
@@ -122,22 +188,17 @@ class LoadedModule:
         collectives: bool | None = None,
         calls: HostCalls | None = None,
     ):
-        self.raw = raw
-        self.calls = calls  # of host functions
-        self.devices = devices
+        super().__init__(raw, devices, collectives, calls)
         self.span = processes.span_of(devices)
-        self.name, self.digest, self.text = "", "", ""
         self._smallest: int | None = None  # the result that the window stores; -1: a token
         is_xla_cpu = platform_of(devices[0]).is_xla_cpu
-        self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
-        if collectives is None:
-            hlo = raw.get_hlo_text() if len(devices) > 1 else ""
-            collectives = _communicates(hlo)
-            self.result_shapes = _result_shapes(hlo) if hlo else None
-        self.has_collectives = collectives
-        self.window: Window | None = CPU_WINDOW if len(devices) > 1 and is_xla_cpu else None
+        if len(devices) > 1 and is_xla_cpu:
+            self.window = CPU_WINDOW
         if len(devices) == 1 and is_xla_cpu:
             shutdown.runs_alone(devices[0], result_handler)
+
+    def hlo_text(self) -> str:
+        return self.raw.get_hlo_text()
 
     def launch(
         self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
@@ -172,33 +233,6 @@ class LoadedModule:
             self.window.record(results[self._smallest])
         return results
 
-    def output_shardings(self) -> list[xc.OpSharding] | None:
-        return self.raw.get_output_shardings()
-
-    def parameter_layouts(self) -> list[str]:
-        """In XLA's notation: `{1,0}` is row-major."""
-        return [str(layout) for layout in self.raw.get_parameter_layouts()]
-
-    def output_layouts(self) -> list[str]:
-        return [str(layout) for layout in self.raw.get_output_layouts()]
-
-    def aliased_parameters(self) -> set[int]:
-        """The parameters whose memory a result reuses."""
-        header = self.raw.get_hlo_text().partition("\n")[0]
-        return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
-
-    def hlo_text(self) -> str:
-        return self.raw.get_hlo_text()
-
-    def cost(self) -> dict[str, float]:
-        return self.raw.cost_analysis()
-
-    def memory(self) -> _jax.CompiledMemoryStats:
-        return self.raw.get_compiled_memory_stats()
-
-    def serialize(self) -> bytes:
-        return self.raw.serialize()
-
 
 def _communicates(hlo: str) -> bool:
     return any(name + "(" in hlo or name + "-start(" in hlo for name in COLLECTIVES)
@@ -219,10 +253,12 @@ def compile_text(
     options: xc.CompileOptions,
     callbacks: Sequence[Any] = (),
     ordered: bool = False,
-) -> LoadedModule:
+) -> CompiledModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by index."""
     where = _jax.DeviceList(devices)
     calls = None
+    if is_compile_only(devices):
+        return _compiled_only(client, text, devices, options)
     if callbacks:
         calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
     try:
@@ -237,6 +273,18 @@ def compile_text(
             raise failure from None
         _explain(error, platform_of(devices[0]))
     return LoadedModule(raw, devices, calls=calls)
+
+
+def _compiled_only(
+    client: Any, text: str, devices: tuple[_jax.Device, ...], options: xc.CompileOptions
+) -> CompiledModule:
+    """Compiles a module for devices that are only described."""
+    try:
+        with uninterrupted(), quiet():
+            raw = client.compile(parsed(text), _jax.DeviceList(devices), options)
+    except _jax.JaxRuntimeError as error:
+        _explain(error, platform_of(devices[0]))
+    return CompiledModule(raw, devices)
 
 
 def hlo_computation(text: str) -> _hlo.XlaComputation:

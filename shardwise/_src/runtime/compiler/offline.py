@@ -7,13 +7,10 @@ several clients, each of which acts as a separate process.
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxlib import _jax
-from jaxlib import utils as _utils
 from jaxlib import xla_client as xc
 
 from shardwise._src.runtime import threads, transports
@@ -37,24 +34,13 @@ class Inspection(NamedTuple):
     module: bytes
 
 
-@contextmanager
-def quiet() -> Generator[None]:
-    """Suppresses XLA's warnings in a `with` block."""
-    _utils.absl_set_min_log_level(2)
-    try:
-        yield
-    finally:
-        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
-        _utils.absl_set_min_log_level(int(level) if level.isdigit() else 1)
-
-
-def inspected(raw: _jax.LoadedExecutable) -> Inspection:
-    """The inspection of a loaded executable."""
+def inspected(raw: _jax.LoadedExecutable | _jax.Executable) -> Inspection:
+    """The inspection of an executable."""
     stats = raw.get_compiled_memory_stats()
     sizes = {name: int(getattr(stats, f"{name}_size_in_bytes")) for name in SIZES}
     (module,) = raw.hlo_modules()
     return Inspection(
-        raw.get_hlo_text(), sizes, stats.serialized_buffer_assignment_proto or b"",
+        module.to_string(), sizes, stats.serialized_buffer_assignment_proto or b"",
         module.as_serialized_hlo_module_proto(),
     )  # fmt: skip
 

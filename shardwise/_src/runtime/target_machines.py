@@ -1,0 +1,74 @@
+"""Devices that are not there, for which a platform's compiler makes programs.
+
+    target = described("h100:8", CUDA, topology, "cuda plugin 0.10.2")
+    target_of(target.devices[0]) is target
+
+They are devices like others, except that their client can only compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib import _jax
+
+from shardwise._src.runtime import platforms
+from shardwise._src.runtime.platforms import Platform
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A machine that programs are compiled for.
+
+    name:     as users write it: "h100:8".
+    machine:  the name of its rates: "h100".
+    devices:  all of them, of one client.
+    compiler: the package and version of the platform's compiler.
+    """
+
+    name: str
+    machine: str
+    platform: Platform
+    devices: tuple[_jax.Device, ...]
+    compiler: str
+
+    def __repr__(self) -> str:
+        return f"Target({self.name!r})"
+
+
+_targets: dict[int, Target] = {}  # by the identity of their client, which they keep
+
+
+def described(
+    name: str, machine: str, platform: Platform, topology: _jax.DeviceTopology, compiler: str
+) -> Target:
+    """The target of a topology, with new devices."""
+    devices = topology._make_compile_only_devices()
+    target = Target(name, machine, platform, tuple(devices), compiler)
+    client = devices[0].client
+    platforms.described(platform, client)
+    _targets[id(client)] = target
+    return target
+
+
+def target_of(device: Any) -> Target | None:
+    """The target that a device belongs to; None for a device that is attached."""
+    return _targets.get(id(getattr(device, "client", None)))
+
+
+def is_compile_only(devices: Sequence[Any]) -> bool:
+    """Whether programs for these devices can be compiled but not run."""
+    return bool(_targets) and len(devices) > 0 and target_of(devices[0]) is not None
+
+
+def not_attached(what: str, device: Any) -> RuntimeError:
+    """The error for a computation or transfer that needs the devices of a target."""
+    target = target_of(device)
+    name = "a described machine" if target is None else repr(target.name)
+    return RuntimeError(
+        f"{what} needs the devices of {name}, but they are only described here: programs for "
+        "them can be compiled, and not run. Run it on the machine itself, or on "
+        "`shardwise.devices()`."
+    )

@@ -1,0 +1,140 @@
+"""Machines by name: devices for which programs can be compiled, though they are not attached.
+
+    mesh = Mesh(np.array(devices("h100:2x8")).reshape(4, 4), ("data", "model"))
+
+A name is a kind of GPU or TPU, and how many there are: see `devices`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.runtime import cuda, tpu
+from shardwise._src.runtime.backend import JAXLIB_VERSION, Device, RuntimeFailure
+from shardwise._src.runtime.compiler.quiet import quiet
+from shardwise._src.runtime.platforms import CUDA, TPU
+from shardwise._src.runtime.target_machines import Target, described
+from shardwise._src.targets.gpus import GPUS, Gpu
+from shardwise._src.targets.tpus import TPUS, Tpu
+
+_lock = threading.RLock()
+_found: dict[tuple[str, Any], Target] = {}
+_NAME = re.compile(r"(?P<kind>[^:]+)(?::(?P<shape>\d+(?:x\d+)*))?")
+_MAX_HOSTS = 4096
+
+
+def names() -> list[str]:
+    """The kinds of GPUs and TPUs that have descriptions."""
+    return [*GPUS, *TPUS]
+
+
+def available() -> dict[str, str]:
+    """The compilers that are installed: package and version, by platform."""
+    compilers = ((CUDA, cuda.compiler_version()), (TPU, tpu.compiler_version()))
+    return {platform.name: version for platform, version in compilers if version is not None}
+
+
+def devices(name: str) -> list[Device]:
+    """The devices of a machine that is not attached, for which programs can be compiled.
+
+    They serve meshes, shardings and `ShapeDtypeStruct`. The same name gives the same devices.
+
+    Args:
+      name: a kind, and how many there are. "h100:8" has 8 GPUs in a host, "h100:16x8" has 16 hosts
+        with 8 GPUs each, "h100" is one GPU. "tpu-v5p:4x4x4" is a grid of 64 chips, "tpu-v5e:8" is
+        the usual grid of 8 chips, "tpu-v6e" is one chip. `names()` lists the kinds.
+
+    Raises:
+      TypeError: if `name` is not a string.
+      ValueError: for an unknown kind, or a shape that it cannot have.
+      ImportError: if its compiler is missing, or of another version than jaxlib.
+    """
+    return [*target(name).devices]
+
+
+def target(name: str) -> Target:
+    """The machine of a name; see `devices`."""
+    if not isinstance(name, str):
+        raise TypeError(f"targets: a name is a string such as 'h100:8'; got {name!r}.")
+    read = _NAME.fullmatch(name.strip().lower())
+    if read is None:
+        raise ValueError(
+            f"targets: cannot read {name!r}. A name is a kind of GPU or TPU and how many there "
+            "are: 'h100:8' for 8 GPUs, 'h100:2x8' for 2 hosts with 8 GPUs each, 'tpu-v5p:2x2x2' "
+            "for a grid of chips."
+        )
+    kind, shape = read["kind"], tuple(map(int, (read["shape"] or "1").split("x")))
+    if kind in GPUS:
+        return _gpus(name, GPUS[kind], shape)
+    if kind in TPUS:
+        return _tpus(name, TPUS[kind], shape)
+    raise ValueError(
+        f"targets: unknown machine {kind!r}.{did_you_mean(kind, names(), likeness=0.6)} Known are "
+        f"{', '.join(names())}; `shardwise.targets.add` adds a GPU from a description."
+    )
+
+
+def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
+    if len(shape) > 2 or 0 in shape:
+        raise ValueError(
+            f"targets: {name!r} must have one number of GPUs, or hosts × GPUs, such as "
+            f"'{gpu.name}:8' or '{gpu.name}:2x8'."
+        )
+    hosts, count = (1, *shape)[-2:]
+    if count > gpu.host:
+        even = count % gpu.host == 0
+        advice = f"'{gpu.name}:{count // gpu.host}x{gpu.host}'" if even and hosts == 1 else "fewer"
+        raise ValueError(
+            f"targets: {name!r} has {count} GPUs in a host; a host has at most {gpu.host} "
+            f"{gpu.name}. Write hosts × GPUs: {advice}."
+        )
+    if hosts > _MAX_HOSTS:
+        raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")
+    if gpu.capability < (oldest := cuda.oldest_capability()):
+        version, least = [".".join(map(str, pair)) for pair in (gpu.capability, oldest)]
+        raise ValueError(
+            f"targets: {gpu.name} has compute capability {version}; the installed compiler, "
+            f"{cuda.compiler_version()}, makes programs for {least} and newer. CUDA 12's has it: "
+            f"pip uninstall jax-cuda13-plugin jax-cuda13-pjrt, pip install "
+            f"jax-cuda12-plugin=={JAXLIB_VERSION} nvidia-cuda-nvcc-cu12."
+        )
+    full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
+
+    def make() -> Target:
+        topology = cuda.topology(gpu.name, gpu.config, hosts, count)
+        return described(full, gpu.name, CUDA, topology, str(cuda.compiler_version()))
+
+    return _kept(full, gpu, make)
+
+
+def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Target:
+    grid = tpus.grid(shape)
+    if grid is None:
+        axes = "×".join("abc"[: tpus.axes])
+        example = "x".join(["2"] * tpus.axes)
+        raise ValueError(
+            f"targets: {tpus.name} cannot have the shape of {name!r}: it has at most {tpus.chips} "
+            f"chips in a grid {axes}, whose axes are even or 1, such as '{tpus.name}:{example}'."
+        )
+    full = f"{tpus.name}:{'x'.join(map(str, grid))}"
+
+    def make() -> Target:
+        topology = tpu.topology(*tpus.layout(grid))
+        return described(full, tpus.name, TPU, topology, str(tpu.compiler_version()))
+
+    return _kept(full, tpus, make)
+
+
+def _kept(name: str, kind: Any, make: Any) -> Target:
+    """The target of a name, made once."""
+    with _lock:
+        if (name, kind) not in _found:
+            try:
+                with quiet():
+                    _found[name, kind] = make()
+            except RuntimeFailure as error:
+                raise ValueError(f"targets: the compiler rejects {name!r}: {error}") from None
+        return _found[name, kind]

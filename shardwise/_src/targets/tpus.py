@@ -1,0 +1,59 @@
+"""TPU generations: their names in libtpu, and the shapes that their chips are connected in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tpu:
+    """A TPU generation.
+
+    prefix: its name in libtpu; axes: of the grid of its chips; chips: the most that are connected.
+    cores:  the devices of a chip.
+    """
+
+    name: str
+    prefix: str
+    axes: int
+    chips: int
+    cores: int = 1
+
+    def grid(self, shape: Sequence[int]) -> tuple[int, ...] | None:
+        """The grid of chips for a shape or a number of chips; None if it cannot have it."""
+        if len(shape) == 1:
+            return self._of(shape[0])
+        even = all(n == 1 or n % 2 == 0 for n in shape)
+        return tuple(shape) if len(shape) == self.axes and even and self._fits(shape) else None
+
+    def _of(self, count: int) -> tuple[int, ...] | None:
+        """The most compact grid of this many chips, with its shorter axes first."""
+        grid = [1] * self.axes
+        while math.prod(grid) < count:
+            shortest = min(range(self.axes), key=lambda axis: (grid[axis], axis))
+            grid[shortest] *= 2
+        found = tuple(sorted(grid))
+        if self.axes == 3 and found[0] == 1:  # small ones are flat: 2x2x1
+            found = (*found[1:], 1)
+        return found if math.prod(found) == count and self._fits(found) else None
+
+    def _fits(self, shape: Sequence[int]) -> bool:
+        return 0 < math.prod(shape) <= self.chips
+
+    def layout(self, grid: Sequence[int]) -> tuple[str, tuple[int, int, int]]:
+        """The grid in libtpu's notation, and the chips of a host along each axis."""
+        host = [min(n, 2) for n in grid][:2]
+        return f"{self.prefix}:{'x'.join(map(str, grid))}", (host[0], host[1], 1)
+
+
+TPUS = {
+    tpu.name: tpu
+    for tpu in (
+        Tpu("tpu-v5e", "v5e", 2, 256),
+        Tpu("tpu-v5p", "v5p", 3, 8960),
+        Tpu("tpu-v6e", "v6e", 2, 256),
+        Tpu("tpu-7x", "tpu7x", 3, 9216, cores=2),
+    )
+}
