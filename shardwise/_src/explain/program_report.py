@@ -12,6 +12,7 @@ import linecache
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise._src.core.program import Equation, Program
@@ -21,7 +22,7 @@ from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
-from shardwise._src.explain.machines import Machine, machine_of, named_machine
+from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
@@ -59,8 +60,11 @@ def explain(
 
     Args:
       f: a function; it is jitted if it is not already.
-      machine: for time estimates, the name of one of `machines`, or a `Machine`; by default the
-        machine of the devices.
+      machine: for estimates, the name of one of `machines`, or a `Machine`; by default the machine
+        of the devices. A name with a number of devices, such as "h100:2x8" or "tpu-v5p:2x2x2" (see
+        `shardwise.targets.devices`), is compiled for by its own compiler if that is installed; its
+        devices take the places of those of the arguments, in order. Otherwise the report says so,
+        and reads the program that XLA makes for CPUs.
       timeout: seconds for compiling for absent devices.
 
     Returns:
@@ -77,15 +81,16 @@ def explain(
             f"explain takes a function; got {type(f).__name__}. Pass the function's arguments "
             "in a second call: `explain(f)(*args)`."
         )
-    if machine is not None:
-        machine = named_machine(machine)
+    asked = chosen(machine)
 
     @functools.wraps(f)
     @hides_frames
     def explained(*args: Any, **kwargs: Any) -> Report:
         wrapped = f if isinstance(f, Wrapped) else jit(f)
         args, kwargs = described((args, kwargs))
-        return report_of(lowered_there(wrapped.trace(*args, **kwargs)), machine, timeout)
+        lowered = lowered_there(wrapped.trace(*args, **kwargs), asked.target)
+        report = report_of(lowered, asked.machine, timeout)
+        return replace(report, compiler=asked.compiler, missing=asked.missing)
 
     return explained
 
@@ -104,7 +109,7 @@ def estimate_of(
 
 
 def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) -> Inspection:
-    devices = plan.places.devices
+    devices = plan.devices
     if is_described(devices):
         free = [s is None for s in plan.places.results]
         return inspected_elsewhere(text, len(devices), free, timeout, overrides)
@@ -147,7 +152,7 @@ class _Compiled:
         self.text, self.eqns = self.plan.numbered()
         overrides = (*lowered.traced.overrides, *overrides)
         self.found = _inspected(self.plan, self.text, overrides, timeout)
-        self.machine = machine_of(machine, self.plan.places.devices[0])
+        self.machine = machine_of(machine, self.plan.devices[0])
         self.hlo = read(self.found.text, "explain")
         self.instructions = {i.name: i for _, i in self.hlo}
         self.collectives = [

@@ -35,6 +35,7 @@ from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computat
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.target_machines import Target
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import Format, Layout
@@ -194,7 +195,11 @@ class Traced:
             )
         return Lowered(self, plan)
 
-    def _planned(self) -> ModulePlan:
+    def lowered_for(self, target: Target | None) -> Lowered:
+        """The program for another machine, in place of the devices of its arguments."""
+        return Lowered(self, self._planned(target))
+
+    def _planned(self, target: Target | None = None) -> ModulePlan:
         kept, ins = self.kept, self.in_shardings
         program = self.program
         if len(kept) < len(self.sigs):
@@ -206,6 +211,7 @@ class Traced:
             in_shardings=None if ins is None else self.pick(ins),
             out_shardings=self.out_shardings,
             donated=[kept.index(i) for i in self.donated if i in kept],
+            target=target,
         )
 
     def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:

@@ -86,7 +86,7 @@ def topology(name: str, config: str, hosts: int, gpus: int) -> _jax.DeviceTopolo
     version, path = _installed("shardwise[compile-cuda]")
     plugins.check_version(f"jax-cuda{version}-pjrt", JAXLIB_VERSION, "shardwise[compile-cuda]")
     with plugins.silenced():  # each library says that there is no GPU
-        api = plugins.loaded("cuda", path)
+        api = plugins.loaded("cuda", path, {"TF_CPP_MIN_LOG_LEVEL": "2"})
         _register_functions(version)
     return xc.make_c_api_device_topology(
         api, name, target_config=config, topology=f"1x{hosts}x{gpus}"

@@ -23,13 +23,15 @@ class Target:
     """A machine that programs are compiled for.
 
     name:     as users write it: "h100:8".
-    machine:  the name of its rates: "h100".
+    machine:  the kind of its devices, which has rates: "h100".
+    node:     the devices of a node; None if it has no nodes.
     devices:  all of them, of one client.
     compiler: the package and version of the platform's compiler.
     """
 
     name: str
     machine: str
+    node: int | None
     platform: Platform
     devices: tuple[_jax.Device, ...]
     compiler: str
@@ -42,11 +44,16 @@ _targets: dict[int, Target] = {}  # by the identity of their client, which they 
 
 
 def described(
-    name: str, machine: str, platform: Platform, topology: _jax.DeviceTopology, compiler: str
+    name: str,
+    machine: str,
+    node: int | None,
+    platform: Platform,
+    topology: _jax.DeviceTopology,
+    compiler: str,
 ) -> Target:
     """The target of a topology, with new devices."""
     devices = topology._make_compile_only_devices()
-    target = Target(name, machine, platform, tuple(devices), compiler)
+    target = Target(name, machine, node, platform, tuple(devices), compiler)
     client = devices[0].client
     platforms.described(platform, client)
     _targets[id(client)] = target

@@ -7,9 +7,11 @@ A name is a kind of GPU or TPU, and how many there are: see `devices`.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime import cuda, tpu
@@ -37,6 +39,43 @@ def available() -> dict[str, str]:
     return {platform.name: version for platform, version in compilers if version is not None}
 
 
+class Named(NamedTuple):
+    """A machine by its name.
+
+    size: its number of devices; node: how many of them are in a node, or None without nodes.
+
+    kind: of GPU or TPU; make: returns its devices' topology and compiler.
+    """
+
+    name: str
+    kind: Gpu | Tpu
+    size: int
+    node: int | None
+    make: Callable[[], tuple[Any, str]]
+
+    def target(self) -> Target:
+        """The machine with its devices, made once.
+
+        Raises:
+          ImportError: if its compiler is missing, or of another version than jaxlib.
+          ValueError: if the compiler rejects the machine.
+        """
+        with _lock:
+            key = self.name, self.kind
+            if key not in _found:
+                platform = TPU if isinstance(self.kind, Tpu) else self.kind.platform
+                try:
+                    with quiet():
+                        topology, compiler = self.make()
+                except RuntimeFailure as error:
+                    raise ValueError(
+                        f"targets: the compiler rejects {self.name!r}: {error}"
+                    ) from None
+                kind, node = self.kind.name, self.node
+                _found[key] = described(self.name, kind, node, platform, topology, compiler)
+            return _found[key]
+
+
 def devices(name: str) -> list[Device]:
     """The devices of a machine that is not attached, for which programs can be compiled.
 
@@ -52,10 +91,10 @@ def devices(name: str) -> list[Device]:
       ValueError: for an unknown kind, or a shape that it cannot have.
       ImportError: if its compiler is missing, or of another version than jaxlib.
     """
-    return [*target(name).devices]
+    return [*named(name).target().devices]
 
 
-def target(name: str) -> Target:
+def named(name: str) -> Named:
     """The machine of a name; see `devices`."""
     if not isinstance(name, str):
         raise TypeError(f"targets: a name is a string such as 'h100:8'; got {name!r}.")
@@ -77,7 +116,7 @@ def target(name: str) -> Target:
     )
 
 
-def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
+def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
     if len(shape) > 2 or 0 in shape:
         raise ValueError(
             f"targets: {name!r} must have one number of GPUs, or hosts × GPUs, such as "
@@ -93,7 +132,20 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
         )
     if hosts > _MAX_HOSTS:
         raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")
-    if gpu.capability < (oldest := cuda.oldest_capability()):
+
+    def make() -> tuple[Any, str]:
+        _check_capability(gpu)
+        topology = cuda.topology(gpu.name, gpu.config, hosts, count)
+        return topology, str(cuda.compiler_version())
+
+    full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
+    return Named(full, gpu, hosts * count, count, make)
+
+
+def _check_capability(gpu: Gpu) -> None:
+    """Raises ValueError if the installed compiler has no support for an old GPU."""
+    oldest = cuda.oldest_capability()
+    if gpu.capability < oldest:
         version, least = [".".join(map(str, pair)) for pair in (gpu.capability, oldest)]
         raise ValueError(
             f"targets: {gpu.name} has compute capability {version}; the installed compiler, "
@@ -101,16 +153,9 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
             f"pip uninstall jax-cuda13-plugin jax-cuda13-pjrt, pip install "
             f"jax-cuda12-plugin=={JAXLIB_VERSION} nvidia-cuda-nvcc-cu12."
         )
-    full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
-
-    def make() -> Target:
-        topology = cuda.topology(gpu.name, gpu.config, hosts, count)
-        return described(full, gpu.name, CUDA, topology, str(cuda.compiler_version()))
-
-    return _kept(full, gpu, make)
 
 
-def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Target:
+def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Named:
     grid = tpus.grid(shape)
     if grid is None:
         axes = "×".join("abc"[: tpus.axes])
@@ -119,22 +164,9 @@ def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Target:
             f"targets: {tpus.name} cannot have the shape of {name!r}: it has at most {tpus.chips} "
             f"chips in a grid {axes}, whose axes are even or 1, such as '{tpus.name}:{example}'."
         )
+
+    def make() -> tuple[Any, str]:
+        return tpu.topology(*tpus.layout(grid)), str(tpu.compiler_version())
+
     full = f"{tpus.name}:{'x'.join(map(str, grid))}"
-
-    def make() -> Target:
-        topology = tpu.topology(*tpus.layout(grid))
-        return described(full, tpus.name, TPU, topology, str(tpu.compiler_version()))
-
-    return _kept(full, tpus, make)
-
-
-def _kept(name: str, kind: Any, make: Any) -> Target:
-    """The target of a name, made once."""
-    with _lock:
-        if (name, kind) not in _found:
-            try:
-                with quiet():
-                    _found[name, kind] = make()
-            except RuntimeFailure as error:
-                raise ValueError(f"targets: the compiler rejects {name!r}: {error}") from None
-        return _found[name, kind]
+    return Named(full, tpus, math.prod(grid) * tpus.cores, None, make)
