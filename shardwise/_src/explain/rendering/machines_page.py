@@ -17,7 +17,13 @@ from string import Template
 from shardwise._src.explain.outcomes import HEADS, SIDES, Outcome, cells
 from shardwise._src.explain.rendering.report_html import data_file
 from shardwise._src.explain.rendering.report_page import PageLook, write_page
-from shardwise._src.explain.rendering.report_phrases import Bar, Row, Section, seconds_text
+from shardwise._src.explain.rendering.report_phrases import (
+    Bar,
+    Row,
+    Section,
+    seconds_text,
+    share_text,
+)
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.visualize.svg import escape
 from shardwise._version import __version__
@@ -102,9 +108,9 @@ def _bars(made: Sequence[Outcome]) -> list[Section]:
         parts = (("compute", 0, s.compute), ("memory", 0, s.memory),
                  ("communication", first, s.communication))  # fmt: skip
         bars = [Bar(n, seconds_text(t), at / longest, t / longest) for n, at, t in parts]
-        share = one.memory[0] / (one.memory[1] or 1)
+        share = share_text(*one.memory)
         title = f"{one.machine}: at least {seconds_text(s.total)}"
-        notes = [f"{in_bytes(one.memory[0])} of {in_bytes(one.memory[1])} of memory ({share:.0%})"]
+        notes = [f"{in_bytes(one.memory[0])} of {in_bytes(one.memory[1])} of memory: {share}"]
         found.append(Section("time", title, bars, notes=notes, dominant=s.dominant))
     return found
 
