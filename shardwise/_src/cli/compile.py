@@ -1,6 +1,6 @@
 """`shardwise compile FILE.py:FUNCTION --for MACHINE`: compiles for machines that are not attached.
 
-Each machine is compiled for in a process of its own (`compile_jobs`); `step_file` describes the
+Each machine is compiled for in a separate process (`compile_jobs`); `step_file` describes the
 function.
 """
 

@@ -1,4 +1,4 @@
-"""Compiles a program for several machines, for each in a process of its own: a compiler ends its
+"""Compiles a program for several machines, each in a separate process: a compiler ends its
 process when one of its checks fails, and a process can be stopped at a deadline.
 
     made = compiled(Job("train.py", "step"), ["h100:8", "tpu-v5p:2x2x2"], timeout=600, jobs=1)
@@ -86,7 +86,7 @@ class _Running:
     def outcome(self, machine: str) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="shardwise-compile-") as name:
             folder = Path(name)
-            request = {**asdict(self.job), "machine": machine, "parent": os.getpid()}
+            request = {**asdict(self.job), "machine": machine}
             folder.joinpath("request").write_text(json.dumps(request))
             with progress(f"compiling for {machine}"):
                 start = time.monotonic()
@@ -154,7 +154,7 @@ def ended_text(status: int, printed: str) -> str:
     return f"the process that compiles it ended {how}.{hint}{' Its last lines:' * bool(end)}{end}"
 
 
-# ---- in a process of its own ---------------------------------------------------------------------
+# ---- in a separate process ------------------------------------------------------------------------
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def split(text: str) -> tuple[Path, str]:
     """The file and the function of `FILE.py:FUNCTION`; "" without a function.
 
     Raises:
-      StepError: if there is no such file.
+      StepError: if there is no such file, or it is not a Python file.
     """
     file, colon, name = text.rpartition(":")
     if not colon or Path(text).is_file():
@@ -49,6 +49,8 @@ def split(text: str) -> tuple[Path, str]:
     if not Path(file).is_file():
         what = "a folder" if Path(file).is_dir() else "not there"
         raise StepError(f"{file!r} is {what}; pass FILE.py:FUNCTION, such as train.py:step.")
+    if not file.endswith(".py"):
+        raise StepError(f"{file!r} is not a Python file: its name must end with .py.")
     return Path(file), name
 
 
@@ -59,8 +61,7 @@ def module_of(path: Path) -> ModuleType:
     if known is not None and getattr(known, "__file__", None) != str(path.resolve()):
         name = f"{name}_of_the_command"  # another module has the name
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise StepError(f"'{path}' is not a Python file; its name must end with .py.")
+    assert spec is not None and spec.loader is not None  # it ends with .py
     sys.path.insert(0, str(path.resolve().parent))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -71,7 +72,7 @@ def function_of(module: ModuleType, path: Path, name: str) -> Callable[..., Any]
     """The function of this name.
 
     Raises:
-      StepError: if there is none, or if it takes other arguments than devices.
+      StepError: if it is missing, or takes other arguments than devices.
     """
     own = _candidates(module)
     listed = f" It defines {join(own)}." if own else " It defines no function that could be meant."
