@@ -38,6 +38,7 @@ from shardwise._src.running.program_placement import constraint_shardings
 from shardwise._src.runtime.compiler.offline import Inspection, inspected
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
+from shardwise._src.runtime.target_machines import target_of
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
@@ -90,7 +91,9 @@ def explain(
         args, kwargs = described((args, kwargs))
         lowered = lowered_there(wrapped.trace(*args, **kwargs), asked.target)
         report = report_of(lowered, asked.machine, timeout)
-        return replace(report, compiler=asked.compiler, missing=asked.missing)
+        own = target_of(lowered.plan.devices[0]) if machine is None else asked.target
+        compiler = "" if own is None else own.compiler
+        return replace(report, compiler=compiler, missing=asked.missing)
 
     return explained
 
