@@ -38,6 +38,7 @@ from shardwise._src.running.program_placement import constraint_shardings
 from shardwise._src.runtime.compiler.offline import Inspection, inspected
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
+from shardwise._src.runtime.target_machines import target_of
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
@@ -89,8 +90,7 @@ def explain(
         wrapped = f if isinstance(f, Wrapped) else jit(f)
         args, kwargs = described((args, kwargs))
         lowered = lowered_there(wrapped.trace(*args, **kwargs), asked.target)
-        report = report_of(lowered, asked.machine, timeout)
-        return replace(report, compiler=asked.compiler, missing=asked.missing)
+        return replace(report_of(lowered, asked.machine, timeout), missing=asked.missing)
 
     return explained
 
@@ -241,6 +241,7 @@ class _Making(_Compiled):
         buffers = self.buffers()
         lines = {row.line for row in (*rows, *buffers)} - {""}
         meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
+        target = target_of(self.plan.devices[0])
         return Report(
             name=self.program.name, devices=len(self.plan.places.devices),
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
@@ -249,6 +250,7 @@ class _Making(_Compiled):
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
+            compiler="" if target is None else target.compiler,
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:

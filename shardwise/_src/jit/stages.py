@@ -462,3 +462,10 @@ class Compiled(_OfTraced):
     def memory_analysis(self) -> Any:
         """Sizes in bytes per device: arguments, results, temporaries, aliased."""
         return self.executable.module.memory()
+
+    def serialize(self) -> bytes:
+        """The machine code in the runtime's own format, without types and shardings.
+
+        `shardwise.experimental.serialize_executable` stores and loads the whole program.
+        """
+        return self.executable.module.serialize()

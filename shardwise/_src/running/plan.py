@@ -105,8 +105,8 @@ class ModulePlan(NamedTuple):
             in_shardings=places.arguments,
             in_layouts=layouts,
             moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
-            hidden=[]
-            if is_compile_only(places.devices)
+            hidden=self.constants
+            if is_compile_only(self.devices)
             else [move(c, place)._live() for c, place in pairs],
             donated=self.donated,
             unfit=self.unfit,

@@ -46,6 +46,7 @@ class Platform:
         platform with the highest priority is the default, unless the option `platforms` names one.
       priority: CPU has 0, CUDA 100, TPU 200. One with a negative priority is never the default.
       c_api: returns the API of its PJRT plugin, once a client was made; None if it is not a plugin.
+      compiler_version: returns the package and version of its compiler, if that is not jaxlib's.
       xla_name: the name by which XLA registers its custom calls. "": the name in capitals.
       dlpack_type: the type of its devices in DLPack; None if it has none.
       callbacks: jaxlib's handler of host callbacks: "cpu" or "gpu"; "" if it has none.
@@ -66,6 +67,7 @@ class Platform:
     is_available: Callable[[], bool] = lambda: True
     priority: int = -1
     c_api: Callable[[], Any] | None = None
+    compiler_version: Callable[[], str | None] | None = None
     xla_name: str = ""
     dlpack_type: int | None = None
     callbacks: str = ""
@@ -128,6 +130,7 @@ CUDA = Platform(
     is_available=cuda.available,
     priority=100,
     c_api=functools.partial(plugins.c_api, "cuda"),
+    compiler_version=cuda.compiler_version,
     dlpack_type=2,
     callbacks="gpu",
     is_ordered_by_id=True,
@@ -142,6 +145,7 @@ TPU = Platform(
     is_available=tpu.available,
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
+    compiler_version=tpu.compiler_version,
     typical_machine="tpu-v5e",
 )
 
