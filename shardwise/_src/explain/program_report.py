@@ -18,7 +18,7 @@ from typing import Any
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.abstract_devices import described, lowered_there
 from shardwise._src.explain.attribution import Spec, call_text, cause
-from shardwise._src.explain.communication import Collective, collectives
+from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
@@ -27,6 +27,7 @@ from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import Buffer, Communication, Memory, Seconds, merged
+from shardwise._src.explain.scattered_sums import ScatteredSums
 from shardwise._src.explain.work import work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
@@ -155,8 +156,11 @@ class _Compiled:
         self.machine = machine_of(machine, self.plan.devices[0])
         self.hlo = read(self.found.text, "explain")
         self.instructions = {i.name: i for _, i in self.hlo}
+        platform = self.plan.platform
+        elsewhere = platform.is_xla_cpu and self.machine.name != platform.typical_machine
+        sums = ScatteredSums(self.hlo, elsewhere)
         self.collectives = [
-            as_sent(c, [self.eqns[n] for n in self.numbers(c)], self.machine)
+            as_sent(sums.read(c), [self.eqns[n] for n in self.numbers(c)], self.machine)
             for c in collectives(self.hlo)
         ]
         self.work = work_of(self.hlo, self.product_dtype)
@@ -201,8 +205,15 @@ class _Compiled:
 
     @functools.cached_property
     def callers(self) -> dict[str, Instruction]:
-        """The instruction that runs each computation: a loop, a branch, a call."""
-        return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
+        """The instruction that runs each computation: a loop, a branch, a call, and a fusion of a
+        collective."""
+        within = {name for name, i in self.hlo if i.opcode.removesuffix("-start") in KINDS}
+        return {
+            name: i
+            for _, i in self.hlo
+            for name, _ in i.called
+            if i.opcode != "fusion" or name in within
+        }
 
     def nearest(self, name: str) -> list[list[int]]:
         """For an instruction without a path: the path of its nearest user, or else operand."""
@@ -343,6 +354,8 @@ class _Making(_Compiled):
         return None if place is None or (frames and frame not in frames) else (place[0], dims)
 
     def buffers(self) -> tuple[Buffer, ...]:
+        if not self.found.buffers:  # not every compiler reports them
+            return ()
         return tuple(map(self.buffer, places(self.found.buffers, self.found.module)))
 
     def buffer(self, place: Place) -> Buffer:
