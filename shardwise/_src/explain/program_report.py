@@ -22,6 +22,7 @@ from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
+from shardwise._src.explain.live_values import live_values
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
@@ -355,7 +356,7 @@ class _Making(_Compiled):
 
     def buffers(self) -> tuple[Buffer, ...]:
         if not self.found.buffers:  # not every compiler reports them
-            return ()
+            return tuple(map(self.buffer, live_values(self.hlo)))
         return tuple(map(self.buffer, places(self.found.buffers, self.found.module)))
 
     def buffer(self, place: Place) -> Buffer:
