@@ -2,7 +2,7 @@
 
     python tools/test_matrix.py                  # tests/smoke and the seam test
     python tools/test_matrix.py tests/types -x   # any other pytest arguments
-    python tools/test_matrix.py --compilers      # tests/targets, with the compilers for GPUs and TPUs
+    python tools/test_matrix.py --compilers      # tests/targets, with compilers for GPUs, TPUs
     python tools/test_matrix.py --compilers=3.11 # the same for one Python
 
 Each pair has its own environment, `.venv-3.12-jaxlib0.11`, which is created on first use and

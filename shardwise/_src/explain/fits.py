@@ -50,13 +50,14 @@ def assert_fits(
             raise
         available = int(share * report.machine.memory_bytes)
         if report.memory.peak > available:
-            raise AssertionError(_message(report, available, share))
+            raise AssertionError(excess_message(report, available, share))
         return report
 
     return checked
 
 
-def _message(report: Report, available: int, share: float) -> str:
+def excess_message(report: Report, available: int, share: float = 1.0) -> str:
+    """By how much a program does not fit `share` of a device, and its largest buffers."""
     m = report.memory
     part = "" if share == 1 else f" ({100 * share:g} % of its memory)"
     text = (

@@ -165,6 +165,8 @@ def rates_of(kind: str, name: str, node: int | None) -> Machine:
         if rates is None:  # a user has added it
             rates = replace(named_machine(gpu.like), memory_bandwidth=gpu.memory_bandwidth)
         rates = replace(rates, memory_bytes=gpu.memory)
+        if rates.node is not None and rates.node > gpu.host:  # the link within a node joins hosts
+            node = rates.node
     assert rates is not None
     return replace(rates, name=name, node=rates.node if node is None else node)
 

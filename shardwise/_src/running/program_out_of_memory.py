@@ -19,6 +19,15 @@ _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+class ProgramTooLarge(RuntimeFailure):
+    """A program that the compiler of a target rejects for lack of memory.
+
+    needed, available: bytes of a device; 0 if the compiler does not report them.
+    """
+
+    needed = available = 0
+
+
 def program_exhausted(
     program: Program,
     sigs: Sequence[Signature],
@@ -41,18 +50,20 @@ def program_exhausted(
 def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:
     """The error for a program that its compiler rejects, as a device has too little memory."""
     sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
+    needed, available = sizes if len(sizes) == 2 else (0, 0)
     reason = f"{str(error).splitlines()[0].rstrip('.')}."
-    if len(sizes) == 2:
-        needed, available = sizes
+    if available:
         reason = (
             f"its temporaries alone take {in_bytes(needed)} of a device, and {in_bytes(available)} "
             f"are available: {in_bytes(needed - available)} too much."
         )
-    return RuntimeFailure(
+    failure = ProgramTooLarge(
         f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: {reason}{rows} "
         "Shard arrays over more devices, recompute values with `shardwise.checkpoint`, use a "
         "smaller dtype, or compute in parts with `shardwise.lax.map`."
     )
+    failure.needed, failure.available = needed, available
+    return failure
 
 
 def _largest_value(program: Program) -> str:
