@@ -366,10 +366,16 @@ class Instructions:
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """`t` added at the largest, or smallest, element of each window of `x`."""
+        """`t` added at the largest, or smallest, element of each window of `x`.
+
+        On the CPU that is a NaN if there is one. Accelerators split it only if elements are compared by
+        a single instruction, which may choose any element of a window with NaN.
+        """
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])
+            if not e.platform.is_xla_cpu:
+                return [first]
             return [e.apply("or", flag, first, e.compare("NE", x, x, types[0]))]
 
         flag = array_type((), BOOL)

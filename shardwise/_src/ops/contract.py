@@ -308,15 +308,19 @@ def _lower(
 
 
 def _is_better_swapped(lhs: ArrayType, rhs: ArrayType, numbers: DimensionNumbers) -> bool:
-    """Whether the left operand should be on the right.
+    """Whether exchanged operands need fewer copies.
 
-    The compilers of accelerators copy an operand whose batch dimensions are not its first ones, with
-    contracted dimensions last on the left, and first on the right. Where the copy keeps the last
-    dimension, it is faster, and other products of the operand can use it as well.
+    Compilers of accelerators copy an operand whose batch dimensions are not its first ones, with the
+    contracted dimensions last on the left, and first on the right. Derivatives have it on the same
+    side, but contract its other dimensions, so that they would need another copy. It has the same
+    form in both if operands are exchanged in one of them: where its last dimension is not contracted.
     """
     (lc, rc), (lb, rb) = numbers
-    is_copied = lb != tuple(range(len(lb))), rb != tuple(range(len(rb)))
-    return is_copied == (True, False) and lhs.ndim - 1 not in (*lc, *lb)
+    leading = tuple(range(len(lb)))
+    if (lb == leading) == (rb == leading):  # none is copied, or both
+        return False
+    t, used = (rhs, (*rc, *rb)) if lb == leading else (lhs, (*lc, *lb))
+    return t.ndim - 1 not in used
 
 
 def _swapped(
