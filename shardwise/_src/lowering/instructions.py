@@ -89,15 +89,15 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Repeated operands go through a barrier; XLA error `two-bits`.
+        """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA (jaxlib 0.12) fuses the computation of an operand into each of its uses, so that the
-        code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        XLA's CPU backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
         names = []
         for x, t in zip(xs, ins, strict=True):
-            if seen.get(x) == x:
+            if seen.get(x) == x and self.platform.is_xla_cpu:
                 seen[x] = self.barrier(x, t)
             names.append(seen.setdefault(x, x))
         if out.dtype.name in TWO_BITS:
