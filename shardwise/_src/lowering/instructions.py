@@ -89,15 +89,15 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Repeated operands go through a barrier; XLA error `two-bits`.
+        """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA (jaxlib 0.12) fuses the computation of an operand into each of its uses, so that the
-        code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        XLA's CPU backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
         names = []
         for x, t in zip(xs, ins, strict=True):
-            if seen.get(x) == x:
+            if seen.get(x) == x and self.platform.is_xla_cpu:
                 seen[x] = self.barrier(x, t)
             names.append(seen.setdefault(x, x))
         if out.dtype.name in TWO_BITS:
@@ -366,10 +366,16 @@ class Instructions:
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """`t` added at the largest, or smallest, element of each window of `x`."""
+        """`t` added at the largest, or smallest, element of each window of `x`.
+
+        On the CPU that is a NaN if there is one. Accelerators split it only if elements are compared by
+        a single instruction, which may choose any element of a window with NaN.
+        """
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])
+            if not e.platform.is_xla_cpu:
+                return [first]
             return [e.apply("or", flag, first, e.compare("NE", x, x, types[0]))]
 
         flag = array_type((), BOOL)

@@ -54,6 +54,10 @@ class Platform:
         NumPy arrays, and NumPy arrays views of them.
       is_xla_cpu: whether XLA's CPU backend compiles for it and runs its programs: with LAPACK
         kernels, the errors that lowering works around, and threads of this process.
+      loses_nan_in_extremes: whether collectives lose NaN in `max` and `min`, so that lowering has
+        them compare integers.
+      reduces_by_any_function: whether collectives reduce with any function, and not only with sums,
+        products, `max` and `min`, and `and` and `or` of booleans.
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
@@ -73,6 +77,8 @@ class Platform:
     callbacks: str = ""
     shares_memory: bool = False
     is_xla_cpu: bool = False
+    loses_nan_in_extremes: bool = False
+    reduces_by_any_function: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
     typical_machine: str = "h100"
@@ -121,6 +127,7 @@ CPU = Platform(
     callbacks="cpu",
     shares_memory=True,
     is_xla_cpu=True,
+    loses_nan_in_extremes=True,
     typical_machine="cpu",
 )
 CUDA = Platform(
@@ -146,6 +153,7 @@ TPU = Platform(
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
     compiler_version=tpu.compiler_version,
+    reduces_by_any_function=True,
     typical_machine="tpu-v5e",
 )
 
