@@ -142,7 +142,7 @@ test_names_that_are_refused = messages(
         TypeError: targets: a name is a string such as 'h100:8'; got 8.
     devices("h10:8")
         ValueError: targets: unknown machine 'h10'. Did you mean 'h100'? Known are v100, a100-40,
-        a100, h100, h200, b200, gb200, tpu-v5e, tpu-v5p, tpu-v6e, tpu-7x; `shardwise.targets.add`
+        a100, h100, h200, b200, gb200, mi300, tpu-v5e, tpu-v5p, tpu-v6e, tpu-7x; `shardwise.targets.add`
         adds a GPU from a description.
     devices("h100:8:1")
         ValueError: targets: cannot read 'h100:8:1'. A name is a kind of GPU or TPU and how many
@@ -180,7 +180,7 @@ test_names_that_are_refused = messages(
         No compiler for others is supported.
     description("h300")
         ValueError: targets.description: unknown GPU 'h300'; known: v100, a100-40, a100, h100,
-        h200, b200, gb200.
+        h200, b200, gb200, mi300.
     description(cpu)
         ValueError: targets.description: cpu:0 is not a GPU that XLA describes.
     get_topology_desc("v9:2x2")
@@ -189,7 +189,7 @@ test_names_that_are_refused = messages(
     get_topology_desc("mine", "cuda")
         ValueError: get_topology_desc: GPUs need target_config, the text of XLA's
         GpuTargetConfigProto, unless they are one of 'v100', 'a100-40', 'a100', 'h100', 'h200',
-        'b200' and 'gb200', and topology, such as '1x2x8' for 2 hosts with 8 GPUs each; got {} of
+        'b200', 'gb200' and 'mi300', and topology, such as '1x2x8' for 2 hosts with 8 GPUs each; got {} of
         type dict.
     """,
     {

@@ -324,13 +324,7 @@ def _is_better_swapped(lhs: ArrayType, rhs: ArrayType, numbers: DimensionNumbers
 
 
 def _swapped(
-    e: Any,
-    ins: Any,
-    out: ArrayType,
-    x: str,
-    y: str,
-    numbers: DimensionNumbers,
-    precision: Any,
+    e: Any, ins: Any, out: ArrayType, x: str, y: str, numbers: DimensionNumbers, precision: Any
 ) -> str:
     """The product with exchanged operands, transposed."""
     (lc, rc), (lb, rb) = numbers
@@ -346,7 +340,9 @@ def _swapped(
         f"contracting_dims = {ints(rc)} x {ints(lc)}, {_precision_text(precision, ins[::-1])} : "
         f"({e.ty(ins[1])}, {e.ty(ins[0])}) -> {e.ty(turned)}"
     )
-    return e.let(f"stablehlo.transpose {product}, dims = {ints(back)} : ({e.ty(turned)}) -> {e.ty(out)}")
+    return e.let(
+        f"stablehlo.transpose {product}, dims = {ints(back)} : ({e.ty(turned)}) -> {e.ty(out)}"
+    )
 
 
 def _by_algorithm(

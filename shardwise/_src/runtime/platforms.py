@@ -24,7 +24,7 @@ from shardwise._src.base.caches import cached, clear_registered
 from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
-from shardwise._src.runtime import cuda, plugins, processes, shutdown, tpu
+from shardwise._src.runtime import cuda, plugins, processes, rocm, shutdown, tpu
 
 ENTRY_POINTS = "shardwise.platforms"
 
@@ -144,7 +144,13 @@ CUDA = Platform(
     memory_kinds=("device", "pinned_host", "unpinned_host"),
 )
 ROCM = Platform(
-    name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
+    name="rocm",
+    device_name="gpu",
+    compiler_version=rocm.compiler_version,
+    dlpack_type=10,
+    callbacks="gpu",
+    is_ordered_by_id=True,
+    memory_kinds=("device", "pinned_host", "unpinned_host"),
 )
 TPU = Platform(
     name="tpu",

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.pickles import read_by
 from shardwise._src.messages.formatting import join, short_repr
-from shardwise._src.runtime import cuda, tpu
+from shardwise._src.runtime import cuda, rocm, tpu
 from shardwise._src.runtime.backend import JAXLIB_VERSION, Device, RuntimeFailure
 from shardwise._src.runtime.compiler.quiet import quiet
-from shardwise._src.runtime.platforms import CUDA, TPU, Platform, known
+from shardwise._src.runtime.platforms import CUDA, ROCM, TPU, Platform, known
 from shardwise._src.runtime.target_machines import Target, described
 from shardwise._src.targets.gpus import GPUS, Gpu
 from shardwise._src.targets.tpus import TPUS, Tpu
@@ -136,6 +136,9 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
         raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")
 
     def make() -> tuple[Any, str]:
+        if gpu.platform is ROCM:
+            topology = rocm.topology(gpu.name, gpu.config, 1, hosts, count)
+            return topology, str(rocm.compiler_version())
         _check_capability(gpu)
         topology = cuda.topology(gpu.name, gpu.config, 1, hosts, count)
         return topology, str(cuda.compiler_version())
