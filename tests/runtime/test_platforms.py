@@ -163,7 +163,7 @@ def test_functions_by_platform():
     )
     assert run(program) == "4.0 36.0\n" * 5 + (
         "2.0\nplatform_dependent: there is no function for 'cpu', on which this runs, and no "
-        "default; it was traced for twin.\n"
+        "default; got twin.\n"
     )
 
 

@@ -391,3 +391,16 @@ def test_reports_of_the_machines_own_compiler():
         "the program runs on 8 devices, and 'h100:4' has 4. Choose a larger machine, or a smaller "
         "mesh."
     )
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_functions_by_platform(machine):
+    def f(x: Any) -> Any:
+        return sw.lax.platform_dependent(x, cuda=jnp.sin, tpu=jnp.cos)
+
+    name = {"gpu": "sine", "tpu": "cosine"}[sw.targets.devices(machine)[0].platform]
+    assert f"stablehlo.{name} " in sw.jit(f).lower(on(machine, X)).as_text()
+    assert message(NotImplementedError, f, X) == (
+        "platform_dependent: there is no function for 'cpu', on which this runs, and no default; "
+        "got cuda, tpu."
+    )

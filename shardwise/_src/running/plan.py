@@ -263,7 +263,7 @@ def platform_for(places: Places, target: Target | None) -> Platform:
     """
     if target is None:
         return platform_of(places.devices[0])
-    if len(places.devices) > len(target.devices):
+    if target.devices and len(places.devices) > len(target.devices):
         raise ValueError(
             f"the program runs on {len(places.devices)} devices, and {target.name!r} has "
             f"{len(target.devices)}. Choose a larger machine, or a smaller mesh."
