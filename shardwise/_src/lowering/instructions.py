@@ -91,7 +91,7 @@ class Instructions:
     ) -> str:
         """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA's CPU backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        That backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
         that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
@@ -368,8 +368,9 @@ class Instructions:
     ) -> str:
         """`t` added at the largest, or smallest, element of each window of `x`.
 
-        On the CPU that is a NaN if there is one. Accelerators split it only if elements are compared by
-        a single instruction, which may choose any element of a window with NaN.
+        On the CPU that is a NaN, if there is one. On accelerators, elements are compared by one
+        instruction, which may choose any element of a window with NaN: the partitioner splits no
+        other form, and gathers the batch.
         """
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
