@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.lowering.interleaving import Pair, interleaved, pair_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
@@ -42,6 +43,7 @@ class Instructions:
     lines: list[str]
     platform: Platform
     hoisted: dict[int, str]
+    pairs: dict[str, Pair]  # concatenations, by name, whose elements may alternate after a reshape
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
     constant: Callable[[Any, ArrayType], str]
@@ -66,7 +68,8 @@ class Instructions:
         )
 
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        return self.plain_reshape(x, t, out)
+        pair = self.pairs.get(x)
+        return (pair and interleaved(self, pair, out)) or self.plain_reshape(x, t, out)
 
     def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """`reshape` without workarounds, for cases that the partitioner handles correctly."""
@@ -91,7 +94,7 @@ class Instructions:
     ) -> str:
         """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA's CPU backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        That backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
         that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
@@ -109,10 +112,13 @@ class Instructions:
                 out.dtype,
             )
         types = ", ".join(map(self.ty, ins))
-        return self.let(
+        name = self.let(
             f"stablehlo.concatenate {', '.join(names)}, dim = {dimension} : ({types}) -> "
             f"{self.ty(out)}"
         )
+        if pair := pair_of(self, xs, ins, dimension):
+            self.pairs[name] = pair
+        return name
 
     def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
         """Converts a value to another dtype, with one `convert`."""
@@ -368,8 +374,9 @@ class Instructions:
     ) -> str:
         """`t` added at the largest, or smallest, element of each window of `x`.
 
-        On the CPU that is a NaN if there is one. Accelerators split it only if elements are compared by
-        a single instruction, which may choose any element of a window with NaN.
+        On the CPU that is a NaN, if there is one. On accelerators, elements are compared by one
+        instruction, which may choose any element of a window with NaN: the partitioner splits no
+        other form, and gathers the batch.
         """
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:

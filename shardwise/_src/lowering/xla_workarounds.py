@@ -363,8 +363,9 @@ class WithWorkarounds(Emitter):
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """XLA error `split-windows`: small ones become slices and pads, which is fast on CPUs, others
-        are not split."""
+        """XLA error `split-windows`: not split along these dimensions. On the CPU, small ones
+        become slices and pads, which are.
+        """
         if self.platform.is_xla_cpu and math.prod(window.sizes) <= MAX_PRODUCTS:
             return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
         dims = windowed(window)

@@ -295,7 +295,7 @@ def _lower(
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
 
     def write(x: str, y: str, ins: Any, out: ArrayType) -> str:
-        if not e.platform.is_xla_cpu and _is_better_swapped(*ins, p["dimension_numbers"]):
+        if not e.platform.is_xla_cpu and _is_better_swapped(ins[0], ins[1], p["dimension_numbers"]):
             return _swapped(e, ins, out, x, y, p["dimension_numbers"], precision)
         return e.let(
             f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
@@ -310,10 +310,10 @@ def _lower(
 def _is_better_swapped(lhs: ArrayType, rhs: ArrayType, numbers: DimensionNumbers) -> bool:
     """Whether exchanged operands need fewer copies.
 
-    Compilers of accelerators copy an operand whose batch dimensions are not its first ones, with the
-    contracted dimensions last on the left, and first on the right. Derivatives have it on the same
-    side, but contract its other dimensions, so that they would need another copy. It has the same
-    form in both if operands are exchanged in one of them: where its last dimension is not contracted.
+    Compilers of accelerators copy an operand whose batch dimensions are not its first ones, with
+    the contracted dimensions last on the left, and first on the right. A derivative has it on the
+    same side, but contracts its other dimensions, so that it would need another copy. One copy
+    suffices if one of the two exchanges its operands: that which keeps the last dimension.
     """
     (lc, rc), (lb, rb) = numbers
     leading = tuple(range(len(lb)))
@@ -328,11 +328,12 @@ def _swapped(
 ) -> str:
     """The product with exchanged operands, transposed."""
     (lc, rc), (lb, rb) = numbers
-    left, right = [t.ndim - len(c) - len(lb) for t, c in zip(ins, (lc, rc), strict=True)]
-    batch = tuple(range(len(lb)))
-    first = [*batch, *range(len(lb) + left, out.ndim), *range(len(lb), len(lb) + left)]
-    back = [*batch, *range(len(lb) + right, out.ndim), *range(len(lb), len(lb) + right)]
-    turned = array_type(tuple([out.shape[d] for d in first]), out.dtype)
+    count, end = len(lb), out.ndim
+    left, right = [t.ndim - len(c) - count for t, c in zip(ins, (lc, rc), strict=True)]
+    batch = range(count)
+    order = [*batch, *range(count + left, end), *range(count, count + left)]
+    back = [*batch, *range(count + right, end), *range(count, count + right)]
+    turned = array_type(tuple([out.shape[d] for d in order]), out.dtype)
     if isinstance(precision, tuple):
         precision = precision[::-1]
     product = e.let(
@@ -340,9 +341,8 @@ def _swapped(
         f"contracting_dims = {ints(rc)} x {ints(lc)}, {_precision_text(precision, ins[::-1])} : "
         f"({e.ty(ins[1])}, {e.ty(ins[0])}) -> {e.ty(turned)}"
     )
-    return e.let(
-        f"stablehlo.transpose {product}, dims = {ints(back)} : ({e.ty(turned)}) -> {e.ty(out)}"
-    )
+    types = f"({e.ty(turned)}) -> {e.ty(out)}"
+    return e.let(f"stablehlo.transpose {product}, dims = {ints(back)} : {types}")
 
 
 def _by_algorithm(

@@ -58,6 +58,7 @@ class Platform:
         them compare integers.
       reduces_by_any_function: whether collectives reduce with any function, and not only with sums,
         products, `max` and `min`, and `and` and `or` of booleans.
+      has_cudnn: whether its compiler calls cuDNN.
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
@@ -79,6 +80,7 @@ class Platform:
     is_xla_cpu: bool = False
     loses_nan_in_extremes: bool = False
     reduces_by_any_function: bool = False
+    has_cudnn: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
     typical_machine: str = "h100"
@@ -140,6 +142,7 @@ CUDA = Platform(
     compiler_version=cuda.compiler_version,
     dlpack_type=2,
     callbacks="gpu",
+    has_cudnn=True,
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
 )
