@@ -154,7 +154,7 @@ def ended_text(status: int, printed: str) -> str:
     return f"the process that compiles it ended {how}.{hint}{' Its last lines:' * bool(end)}{end}"
 
 
-# ---- in a separate process ------------------------------------------------------------------------
+# ---- in a separate process ----------------------------------------------------------------------
 
 
 def main() -> None:
