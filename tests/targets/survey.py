@@ -73,6 +73,7 @@ class Child:
             "JAX_PLATFORMS": "cpu",
             "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
             "TF_CPP_MIN_LOG_LEVEL": "1",
+            "TPU_LOG_DIR": "disabled",  # libtpu writes files there
         }
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(
@@ -136,6 +137,7 @@ def outcomes(
     with ThreadPoolExecutor(workers) as pool:
         for part in pool.map(lambda group: _finished(library, platform, group), groups):
             found.update(part)
+            print(f"{library} for {platform}: {len(found)} of {len(names)}", file=sys.stderr)
     return found
 
 
@@ -148,6 +150,9 @@ def _finished(
         child = Child(library, platform, batches)
         child.run()
         found.update(child.found)
+        for name, (result, message) in child.found.items():
+            if result not in (COMPILED, INVALID):
+                print(f"{name}: {result}: {message[:200]}", file=sys.stderr)
         if child.ended:
             break
         if child.started < 0:
@@ -155,6 +160,7 @@ def _finished(
         left = [n for n in batches[child.started] if n not in child.found]
         if len(left) == 1:
             found[left[0]] = (CRASHED, child.cause)
+            print(f"{left[0]}: {CRASHED}: {child.cause[:200]}", file=sys.stderr)
             left = []
         batches = [*[[n] for n in left], *batches[child.started + 1 :]]
     return found

@@ -19,6 +19,7 @@ from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
+from shardwise._src.ops.pooling import wider, windowed
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.platforms import Platform
@@ -366,7 +367,18 @@ class Instructions:
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """`t` added at the largest, or smallest, element of each window of `x`."""
+        """`t` added at the largest, or smallest, element of each window of `x`.
+
+        If the platform requires dimensions without windows, those that are missing are added.
+        """
+        if out.ndim - len(windowed(window)) < self.platform.dims_without_windows:
+            wide = [k.update(shape=(1, *k.shape)) for k in (*ins, out)]
+            rows = zip((t, x), ins, wide[:2], strict=True)
+            t, x = [self.plain_reshape(*row) for row in rows]
+            found = Instructions.select_and_scatter(
+                self, t, x, wide[:2], wide[2], largest, wider(window)
+            )
+            return self.plain_reshape(found, wide[2], out)
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])

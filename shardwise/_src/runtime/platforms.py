@@ -25,6 +25,7 @@ from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
 from shardwise._src.runtime import cuda, plugins, processes, shutdown, tpu
+from shardwise._src.runtime.dtype_gaps import CUDA_GAPS, TPU_GAPS, Gap
 
 ENTRY_POINTS = "shardwise.platforms"
 
@@ -56,6 +57,8 @@ class Platform:
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
+      gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
+      dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
     """
 
@@ -73,6 +76,8 @@ class Platform:
     is_xla_cpu: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    dims_without_windows: int = 0
     typical_machine: str = "h100"
 
     def __post_init__(self) -> None:
@@ -132,6 +137,7 @@ CUDA = Platform(
     callbacks="gpu",
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
+    gaps=CUDA_GAPS,
 )
 ROCM = Platform(
     name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
@@ -142,6 +148,8 @@ TPU = Platform(
     is_available=tpu.available,
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
+    gaps=TPU_GAPS,
+    dims_without_windows=2,
     typical_machine="tpu-v5e",
 )
 
