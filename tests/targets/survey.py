@@ -141,9 +141,7 @@ def outcomes(
     return found
 
 
-def _finished(
-    library: str, platform: str, batches: list[list[str]]
-) -> dict[str, tuple[str, str]]:
+def _finished(library: str, platform: str, batches: list[list[str]]) -> dict[str, tuple[str, str]]:
     """Runs children until all programs of the batches have a result."""
     found: dict[str, tuple[str, str]] = {}
     while batches:

@@ -1,7 +1,7 @@
 """Compiles programs of the survey: batches of names on stdin, a line for each result.
 
-    echo '{"library": "shardwise", "platform": "tpu", "batches": [["numpy/numpy.sin"]]}' |
-    python -m tests.targets.survey_child
+echo '{"library": "shardwise", "platform": "tpu", "batches": [["numpy/numpy.sin"]]}' |
+python -m tests.targets.survey_child
 """
 
 from __future__ import annotations

@@ -113,9 +113,7 @@ def _smap(at: At) -> tuple:
 
 def _pmap(run: Callable, count: int = 1, **options: Any) -> Callable[[At], tuple]:
     def make(at: At) -> tuple:
-        f = at.root.pmap(
-            lambda *xs: run(at, *xs), axis_name="i", devices=at.devices, **options
-        )
+        f = at.root.pmap(lambda *xs: run(at, *xs), axis_name="i", devices=at.devices, **options)
         value = at.root.ShapeDtypeStruct(ROWS.shape, ROWS.dtype)
         return f, [value] * count
 
@@ -156,9 +154,7 @@ SHARDED = {
     "scatter": lambda at, x: x.at[np.array([1, 2])].add(1.0),
     "update": lambda at, x: x.at[1:3].set(0),
     "convolution": lambda at, x: at.np.convolve(x[:, 0], x[0], "same"),
-    "windows": lambda at, x: at.lax.reduce_window(
-        x, -np.inf, at.lax.max, (3, 1), (1, 1), "SAME"
-    ),
+    "windows": lambda at, x: at.lax.reduce_window(x, -np.inf, at.lax.max, (3, 1), (1, 1), "SAME"),
     "scan": lambda at, x: at.lax.scan(lambda c, r: (c + r, c), x[0], x),
     "map of rows": lambda at, x: at.lax.map(at.np.sin, x),
     "fft": lambda at, x: at.np.fft.fft(x, axis=1).real,
@@ -186,7 +182,9 @@ def sharded() -> Iterator[Program]:
             for where in ("host", "hosts") if layout == "grid" else ("host",):
                 group = f"sharded {layout}" + (" of hosts" if where == "hosts" else "")
 
-                def make(at: At, f: Any = run, v: Any = value, n: Any = sizes, s: Any = spec) -> Any:
+                def make(
+                    at: At, f: Any = run, v: Any = value, n: Any = sizes, s: Any = spec
+                ) -> Any:
                     return lambda x: f(at, x), [at.arg(v, *s, mesh=at.mesh(*n))]
 
                 yield Program(group, name, make, where)
@@ -324,7 +322,9 @@ CALLBACKS: dict[str, Callable[[At, Any], Any]] = {
 def callbacks() -> Iterator[Program]:
     for name, run in CALLBACKS.items():
         yield Program(
-            "callbacks", name, lambda at, f=run: (lambda x: f(at, x), [at.arg(ROWS)], {"inline": False})
+            "callbacks",
+            name,
+            lambda at, f=run: (lambda x: f(at, x), [at.arg(ROWS)], {"inline": False}),
         )
         yield Program(
             "callbacks",

@@ -141,16 +141,21 @@ def ops() -> Iterator[Program]:
         if name in ("sharding_constraint", "reshard"):  # with shardings over CPU devices
             continue
         for i, sample in enumerate(samples):
-            title, options = f"{name} {i}", {"x64": sample.x64, "ours": True}
-            yield Program("ops", title, _op(name, sample, "value"), **options)
+
+            def program(
+                how: str, where: str = "one", n: str = name, i: int = i, s: Any = sample
+            ) -> Program:
+                group = "ops" if how == "value" else f"ops {how}"
+                return Program(group, f"{n} {i}", _op(n, s, how), where, s.x64, True)
+
+            yield program("value")
             moving = [a for a in sample.args if np.asarray(a).dtype.kind == "f"]
             if moving and sample.order and not sample.keys:
-                yield Program("ops grad", title, _op(name, sample, "grad"), **options)
+                yield program("grad")
             if sample.batched:
-                yield Program("ops vmap", title, _op(name, sample, "vmap"), **options)
+                yield program("vmap")
             if any([np.ndim(a) for a in sample.args]):
-                make = _op(name, sample, "sharded")
-                yield Program("ops sharded", title, make, "host", **options)
+                yield program("sharded", "host")
 
 
 # -- functions, from the calls that benchmarks time --

@@ -196,16 +196,12 @@ CONTROL = {
         x.sum().astype(int), [at.np.sin, at.np.cos, at.np.tanh], x
     ),
     "scan": lambda at, x: at.lax.scan(_step(at), x[0], x),
-    "scan reverse unrolled": lambda at, x: at.lax.scan(
-        _step(at), x[0], x, reverse=True, unroll=2
-    ),
+    "scan reverse unrolled": lambda at, x: at.lax.scan(_step(at), x[0], x, reverse=True, unroll=2),
     "map": lambda at, x: at.lax.map(at.np.sin, x),
     "map batched": lambda at, x: at.lax.map(at.np.sin, x, batch_size=2),
     "fori of known length": lambda at, x: at.lax.fori_loop(0, 5, lambda i, c: at.np.sin(c) * i, x),
     "associative_scan": lambda at, x: at.lax.associative_scan(at.np.multiply, x, axis=1),
-    "reduce of a function": lambda at, x: at.lax.reduce(
-        x, 1.0, lambda a, b: a * b + 1, (0,)
-    ),
+    "reduce of a function": lambda at, x: at.lax.reduce(x, 1.0, lambda a, b: a * b + 1, (0,)),
     "reduce_window of a function": lambda at, x: at.lax.reduce_window(
         x, 0.0, lambda a, b: at.np.maximum(a, b) + a * b, (2, 2), (1, 1), "VALID"
     ),
@@ -300,6 +296,10 @@ def _state(at: At) -> Callable:
     return run_state(lambda r: r.__setitem__(0, r[1]))
 
 
+def _loss(at: At, f: Callable) -> Callable:
+    return lambda x: total(at, at.root.tree.leaves(f(at, x)))
+
+
 def control() -> Iterator[Program]:
     for name, run in {**CONTROL, **CONTROL_ONLY}.items():
         yield Program("control", name, lambda at, f=run: (lambda x: f(at, x), [at.arg(X)]))
@@ -310,9 +310,8 @@ def control() -> Iterator[Program]:
             "host",
         )
     for name, run in CONTROL.items():
-        loss = lambda at, f: lambda x: total(at, at.root.tree.leaves(f(at, x)))  # noqa: E731
         yield Program(
-            "control grad", name, lambda at, f=run: (at.root.grad(loss(at, f)), [at.arg(X)])
+            "control grad", name, lambda at, f=run: (at.root.grad(_loss(at, f)), [at.arg(X)])
         )
         yield Program(
             "control vmap",
@@ -343,24 +342,20 @@ DRAWS = {
 }
 
 
+def _drawn(run: Callable, impl: str, sharded: bool) -> Callable[[At], tuple]:
+    def make(at: At) -> tuple:
+        mesh = at.mesh() if sharded else None
+        given = [at.arg(at.lib.random.key(0, impl=impl), mesh=mesh)]
+        return functools.partial(run, at), given
+
+    return make
+
+
 def draws() -> Iterator[Program]:
     for impl in ("threefry2x32", "rbg", "unsafe_rbg"):
         for name, run in DRAWS.items():
-            key = lambda at, i=impl: at.lib.random.key(0, impl=i)  # noqa: E731
-            yield Program(
-                f"random {impl}",
-                name,
-                lambda at, f=run, k=key: (lambda key: f(at, key), [at.arg(k(at))]),
-            )
-            yield Program(
-                f"random {impl} sharded",
-                name,
-                lambda at, f=run, k=key: (
-                    lambda key: f(at, key),
-                    [at.arg(k(at), mesh=at.mesh())],
-                ),
-                "host",
-            )
+            yield Program(f"random {impl}", name, _drawn(run, impl, False))
+            yield Program(f"random {impl} sharded", name, _drawn(run, impl, True), "host")
 
 
 def subjects() -> Iterator[Program]:

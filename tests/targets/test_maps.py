@@ -1,5 +1,7 @@
 """Maps over devices of machines that are not attached, and values that cannot be put there."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from tests.helpers.targets import CUDA, MACHINES, mesh_on, needs_cuda
 X = np.ones((8, 3), np.float32)
 
 
-def total(devices):
+def total(devices) -> Any:
     return sw.pmap(lambda x: x + lax.psum(x, "i"), axis_name="i", devices=devices)
 
 

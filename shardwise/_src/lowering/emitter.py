@@ -28,7 +28,7 @@ from shardwise._src.lowering.extended_lowering import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.kernel_calls import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
-from shardwise._src.lowering.narrow_dtypes import wide_types
+from shardwise._src.lowering.narrow_dtypes import NarrowDtypes
 from shardwise._src.lowering.text import (
     constant_text,
     literal_text,
@@ -43,14 +43,13 @@ from shardwise._src.runtime.platforms import CPU, Platform
 from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import itemsize_bits
 from shardwise._src.types.extended import ExtendedDType
 
 NUMBERED = "equation "  # prefix of location names with equation numbers
 MAX_DENSE = 64  # maximum elements of a constant written as text
 
 
-class Emitter(Manual, Instructions, Kernels):
+class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
     """Collects the lines of one module: the body of the current function, and other functions."""
 
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
@@ -212,9 +211,9 @@ class Emitter(Manual, Instructions, Kernels):
             )
             results = self.inline(held, *xs)
         elif op.multiple:
-            results = self._lowered(op, ins, outs, xs, eqn.params)
+            results = self.lowered(op, ins, outs, xs, eqn.params)
         else:
-            (result,) = self._lowered(op, ins, outs, xs, eqn.params)
+            (result,) = self.lowered(op, ins, outs, xs, eqn.params)
             if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
                 result = self._placed(result, outs[0])
             env[eqn.outvars[0]] = result
@@ -222,26 +221,6 @@ class Emitter(Manual, Instructions, Kernels):
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outvars, results, strict=True))
-
-    def _lowered(
-        self, op: Any, ins: list[ArrayType], outs: Sequence[ArrayType], xs: list[str], params: Any
-    ) -> list[str]:
-        """The results of an op's rule; in wider dtypes if the platform's compiler lacks these."""
-        wide = wide_types(op.name, (*ins, *outs), self.platform) if self.platform.gaps else None
-        if wide is None:
-            results = op.lower(op, self, ins, outs, *xs, **params)
-            return results if op.multiple else [results]
-        wide_ins, wide_outs = wide[: len(ins)], tuple(wide[len(ins) :])
-        xs = [self._converted(*row) for row in zip(xs, ins, wide_ins, strict=True)]
-        found = op.lower(op, self, wide_ins, wide_outs, *xs, **params)
-        results = found if op.multiple else [found]
-        return [self._converted(*row) for row in zip(results, wide_outs, outs, strict=True)]
-
-    def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        """A value as another dtype of the platform's table of gaps."""
-        if t.dtype != out.dtype and itemsize_bits(t.dtype) == itemsize_bits(out.dtype):
-            return self.as_bits(x, t, out)
-        return self.cast(x, t, out.dtype)
 
     def _is_plain(self, eqn: Any) -> bool:
         """Whether operands and result have one type, and surely the same sharding."""

@@ -24,7 +24,7 @@ from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import finfo, is_float, max_value
+from shardwise._src.types.dtypes import finfo, is_complex, is_float, max_value
 
 TWO_BITS = ("int2", "uint2")
 INT8 = np.dtype(np.int8)
@@ -432,13 +432,25 @@ class Instructions:
             },
             ins[1].ndim - 1,
         )
-        region = self.folding(ins[0], body)
+        region = self._combining(ins[0], body)
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f'"stablehlo.scatter"({", ".join(xs)}) <{{indices_are_sorted = '
             f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, unique_indices = "
             f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
         )
+
+    def _combining(self, t: ArrayType, body: str) -> str:
+        """`folding` for a scatter; complex numbers are compared by their parts for compilers that
+        do not."""
+        direction = {"maximum": "GT", "minimum": "LT"}.get(body)
+        if direction is None or not is_complex(t.dtype) or self.platform.is_xla_cpu:
+            return self.folding(t, body)
+
+        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [ew.complex_extremum(e, types[0], x, y, direction)]
+
+        return self.binary_region((t,), fold)
 
     def folding(self, t: ArrayType, body: str) -> str:
         """The region of a binary instruction; empty: it returns its second operand."""

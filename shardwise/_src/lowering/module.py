@@ -287,6 +287,7 @@ def _module(
         located.clear()
     meshes, platform = Meshes(devices, mesh), platform_of(devices[0])
     check_dtypes(program, platform)
+    storage.check(program.name, platform)
     emitter = (
         WithWorkarounds(meshes, len(devices), located)
         if len(devices) > 1

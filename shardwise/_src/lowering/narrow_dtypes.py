@@ -6,7 +6,7 @@ parameters, and operands and results are converted: the results must be equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from shardwise._src.messages.source import describe
 from shardwise._src.runtime.dtype_gaps import Gap
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, join_types
-from shardwise._src.types.dtypes import exact_dtype
+from shardwise._src.types.dtypes import exact_dtype, itemsize_bits
 
 
 @derived
@@ -70,7 +70,37 @@ def _text(what: str, dtype: str, gap: Gap, platform: Platform) -> str:
     )
 
 
-def wide_types(name: str, types: Sequence[ArrayType], platform: Platform) -> list[ArrayType] | None:
+class NarrowDtypes:
+    """Methods that emit ops in wider dtypes; a mixin of the emitter."""
+
+    platform: Platform
+    cast: Callable[[str, ArrayType, Any], str]
+    as_bits: Callable[[str, ArrayType, ArrayType], str]
+
+    def lowered(
+        self, op: Any, ins: list[ArrayType], outs: Sequence[ArrayType], xs: list[str], params: Any
+    ) -> list[str]:
+        """The results of an op's rule; in wider dtypes if the platform's compiler lacks these."""
+        wide = _wide_types(op.name, (*ins, *outs), self.platform) if self.platform.gaps else None
+        if wide is None:
+            results = op.lower(op, self, ins, outs, *xs, **params)
+            return results if op.multiple else [results]
+        wide_ins, wide_outs = wide[: len(ins)], tuple(wide[len(ins) :])
+        xs = [self._converted(*row) for row in zip(xs, ins, wide_ins, strict=True)]
+        found = op.lower(op, self, wide_ins, wide_outs, *xs, **params)
+        results = found if op.multiple else [found]
+        return [self._converted(*row) for row in zip(results, wide_outs, outs, strict=True)]
+
+    def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        """A value as another dtype of the platform's table of gaps."""
+        if t.dtype != out.dtype and itemsize_bits(t.dtype) == itemsize_bits(out.dtype):
+            return self.as_bits(x, t, out)
+        return self.cast(x, t, out.dtype)
+
+
+def _wide_types(
+    name: str, types: Sequence[ArrayType], platform: Platform
+) -> list[ArrayType] | None:
     """The types in which an op is computed; None if these can stay."""
     for gap in platform.gaps:
         if name in gap.ops and any([t.dtype.name in gap.wide for t in types]):

@@ -61,7 +61,12 @@ TPU_GAPS = (
     Gap(
         dtypes=tuple(_TWO_BITS),
         instead="int8",
-        why="the compiler has few programs with integers of two bits, and others end the process",
+        why="the compiler has few ops of integers with two bits, and others end the process",
+    ),
+    Gap(
+        dtypes=("complex128",),
+        instead="complex64",
+        why="the compiler emulates few ops of them, and others end the process, such as division",
     ),
     Gap(
         ops=("dot_general", "conv_general_dilated"),
@@ -78,8 +83,8 @@ TPU_GAPS = (
     ),
     Gap(
         ops=("reduce_scatter",),
-        dtypes=("uint64", "float64", "complex64", "complex128"),
+        dtypes=("uint64", "float64", "complex64"),
         instead="float32",
-        why="the compiler does not emulate it. `psum` has this dtype",
+        why="the compiler does not emulate it, unlike `psum`",
     ),
 )

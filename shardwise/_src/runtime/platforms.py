@@ -57,6 +57,7 @@ class Platform:
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
+      kinds_outside_programs: memory kinds that arguments and results of its programs cannot have.
       gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
       dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
@@ -76,6 +77,7 @@ class Platform:
     is_xla_cpu: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
+    kinds_outside_programs: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     dims_without_windows: int = 0
     typical_machine: str = "h100"
@@ -148,6 +150,7 @@ TPU = Platform(
     is_available=tpu.available,
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
+    kinds_outside_programs=("unpinned_host",),
     gaps=TPU_GAPS,
     dims_without_windows=2,
     typical_machine="tpu-v5e",
