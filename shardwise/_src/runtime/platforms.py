@@ -25,6 +25,7 @@ from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
 from shardwise._src.runtime import cuda, plugins, processes, rocm, shutdown, tpu
+from shardwise._src.runtime.dtype_gaps import CUDA_GAPS, TPU_GAPS, Gap
 
 ENTRY_POINTS = "shardwise.platforms"
 
@@ -62,6 +63,9 @@ class Platform:
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
+      kinds_outside_programs: memory kinds that arguments and results of its programs cannot have.
+      gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
+      dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
     """
 
@@ -83,6 +87,9 @@ class Platform:
     has_cudnn: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
+    kinds_outside_programs: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    dims_without_windows: int = 0
     typical_machine: str = "h100"
 
     def __post_init__(self) -> None:
@@ -145,6 +152,7 @@ CUDA = Platform(
     has_cudnn=True,
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
+    gaps=CUDA_GAPS,
 )
 ROCM = Platform(
     name="rocm",
@@ -163,6 +171,9 @@ TPU = Platform(
     c_api=functools.partial(plugins.c_api, "tpu"),
     compiler_version=tpu.compiler_version,
     reduces_by_any_function=True,
+    kinds_outside_programs=("unpinned_host",),
+    gaps=TPU_GAPS,
+    dims_without_windows=2,
     typical_machine="tpu-v5e",
 )
 
