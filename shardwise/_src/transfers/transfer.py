@@ -33,7 +33,7 @@ from shardwise._src.runtime.target_machines import check_attached
 from shardwise._src.transfers import reshard_strategy
 from shardwise._src.transfers.between_devices import by_pieces
 from shardwise._src.transfers.between_processes import between_processes, handle
-from shardwise._src.transfers.from_host import by_host, check_attached, from_host, is_large
+from shardwise._src.transfers.from_host import by_host, from_host, is_large
 from shardwise._src.transfers.from_host import put_parts as put_parts
 from shardwise._src.transfers.replicas import agreed
 from shardwise._src.transfers.reshard_strategy import ReshardStep, processes_of, reshard_steps
@@ -147,7 +147,6 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
             f"{sharding} requires. Place it without unreduced axes, and use "
             f"`shardwise.sharding.reshard(x, {sharding.spec})`."
         )
-    check_attached(t, sharding)
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1 and sharding.addressable_positions:
         return sig, None, True
@@ -221,7 +220,6 @@ def move(x: Any, target: Any) -> Array:
     check_attached(target.devices)
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
-    check_attached(sig.type, target)
     try:
         return _in_steps(x, reshard_steps(sig, target, x._is_on_cpu(), x.is_ready))
     except RuntimeFailure as error:
