@@ -11,7 +11,43 @@ from typing import Any
 EXACT, MEMORY, TIME = (1.0, 0), (1.01, 4096), (1.01, 0)
 
 # Why a program is larger than jax's, by globs of its name and machine; the first one that matches.
-REASONS: tuple[tuple[str, str, str], ...] = ()
+SOFTMAX = (
+    "XLA's TPU compiler fuses the derivative of the softmax into both products that use it, and "
+    "estimates that to be slower"
+)
+REASONS = (
+    ("gpt.*", "tpu*", SOFTMAX),
+    ("attention.default*", "tpu*", SOFTMAX),
+    (
+        "network.ring",
+        "*",
+        "the loop stores a factor for the backward pass with its broadcast dimension",
+    ),
+    (
+        "network.convolutional",
+        "h100*",
+        "zeros that two fusions share are copied, and two all-reduces are scheduled without work "
+        "beside them",
+    ),
+    ("draws.gamma", "*", "another form of the rejection loop"),
+    ("draws.beta", "*", "another form of the rejection loop, twice"),
+    (
+        "*.searchsorted",
+        "*",
+        "the steps of the binary search are unrolled; the body of jax's loop is counted once, and "
+        "runs as often",
+    ),
+    ("function.ndtri", "*", "another algorithm, with smaller errors in the tails"),
+    ("function.associative_scan", "tpu*", "more fusions, in place of copies and slices"),
+    ("*.cholesky", "h100*", "XLA's decomposition; jax calls cuSOLVER"),
+    ("function.logsumexp", "tpu*", "selects for infinities, of the 64 results"),
+    ("split.median", "*", "whether there is a NaN is reduced over devices as 128 flags, not one"),
+    (
+        "split.slices",
+        "tpu*",
+        "barriers against the partitioner's error shared-reshards; sends 4 bytes, jax 1028",
+    ),
+)
 
 
 @dataclass(frozen=True)
