@@ -30,6 +30,8 @@ ENTRY_POINTS = "shardwise.platforms"
 
 
 _HANDLERS = ("cpu", "gpu")  # of host callbacks in jaxlib
+_LIBRARIES = ("lapack", "cusolver", "libtpu", "xla")  # of matrix functions
+_MATRICES = ("float32", "float64", "complex64", "complex128")
 
 
 @public("shardwise.extend.backend")
@@ -57,6 +59,9 @@ class Platform:
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
+      linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
+        and "xla": XLA's own expansions, and programs, which need no library.
+      linalg_dtypes: the dtypes of matrices for which its compiler has them.
     """
 
     name: str
@@ -74,6 +79,8 @@ class Platform:
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
     typical_machine: str = "h100"
+    linalg: tuple[str, ...] = ("xla",)
+    linalg_dtypes: tuple[str, ...] = _MATRICES
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -85,6 +92,12 @@ class Platform:
             ("make_client", make is None or callable(make), "a function that returns a client"),
             ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
             ("priority", isinstance(fields["priority"], int), "an integer"),
+            ("linalg", _are(self.linalg, _LIBRARIES), f"a tuple of some of {_LIBRARIES}"),
+            (
+                "linalg_dtypes",
+                _are(self.linalg_dtypes, _MATRICES),
+                f"a tuple of some of {_MATRICES}",
+            ),
             ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
         ):
             if not ok:
@@ -99,6 +112,10 @@ class Platform:
     def names(self) -> tuple[str, ...]:
         """Its names, the most specific first."""
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
+
+
+def _are(names: tuple[str, ...], known: tuple[str, ...]) -> bool:
+    return names.__class__ is tuple and all(name in known for name in names)
 
 
 def _make_cpu() -> _jax.Client:
@@ -120,6 +137,7 @@ CPU = Platform(
     shares_memory=True,
     is_xla_cpu=True,
     typical_machine="cpu",
+    linalg=("lapack", "xla"),
 )
 CUDA = Platform(
     name="cuda",
@@ -132,6 +150,7 @@ CUDA = Platform(
     callbacks="gpu",
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
+    linalg=("cusolver", "xla"),
 )
 ROCM = Platform(
     name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
@@ -143,6 +162,8 @@ TPU = Platform(
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
     typical_machine="tpu-v5e",
+    linalg=("libtpu", "xla"),
+    linalg_dtypes=_MATRICES[:3],  # its compiler ends the process on expansions for complex128
 )
 
 _lock = threading.RLock()
