@@ -208,7 +208,8 @@ _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')
 # Custom-call targets of other releases, too: LAPACK's, and targets built into XLA.
 _STABLE = re.compile(
     r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
-    r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion"
+    r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion|cuhybrid_\w+|"
+    r"Qr|ProductOfElementaryHouseholderReflectors|LuDecomposition|Eigh"
 )
 
 

@@ -17,7 +17,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 from jaxlib.version import __version__ as JAXLIB_VERSION
 
-from shardwise._src.base.interrupts import import_module
+from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.runtime import plugins
 
 COMPILER = "shardwise[compile-cuda]"
@@ -132,5 +132,15 @@ def _register_functions(version: str) -> None:
     for library in _LIBRARIES:
         for name, value, api_version in import_module(library).registrations()["CUDA"]:
             xc.register_custom_call_target(name, value, platform="CUDA", api_version=api_version)
-    for name in import_module("jaxlib.gpu_solver").batch_partitionable_targets():
-        _jax.register_custom_call_as_batch_partitionable(name)
+    partitionable = [
+        name for m in _LIBRARIES[:3] for name in import_module(m).batch_partitionable_targets()
+    ]
+    for name in (*partitionable, "cu_tridiagonal_solve_perturbed"):
+        _jax.register_custom_call_as_batch_partitionable(name, c_api=api)
+
+
+@functools.cache
+def register_host_functions() -> None:
+    """Makes SciPy's LAPACK available to functions of CUDA that compute on the host."""
+    with uninterrupted():
+        import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()

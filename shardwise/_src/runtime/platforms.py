@@ -31,6 +31,8 @@ ENTRY_POINTS = "shardwise.platforms"
 
 
 _HANDLERS = ("cpu", "gpu")  # of host callbacks in jaxlib
+_LIBRARIES = ("lapack", "cusolver", "libtpu", "xla")  # of matrix functions
+_MATRICES = ("float32", "float64", "complex64", "complex128")
 
 
 @public("shardwise.extend.backend")
@@ -67,6 +69,9 @@ class Platform:
       gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
       dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
+      linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
+        and "xla": XLA's own expansions, and programs, which need no library.
+      linalg_dtypes: the dtypes of matrices for which its compiler has them.
     """
 
     name: str
@@ -91,6 +96,8 @@ class Platform:
     gaps: tuple[Gap, ...] = ()
     dims_without_windows: int = 0
     typical_machine: str = "h100"
+    linalg: tuple[str, ...] = ("xla",)
+    linalg_dtypes: tuple[str, ...] = _MATRICES
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -102,6 +109,12 @@ class Platform:
             ("make_client", make is None or callable(make), "a function that returns a client"),
             ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
             ("priority", isinstance(fields["priority"], int), "an integer"),
+            ("linalg", _are(self.linalg, _LIBRARIES), f"a tuple of some of {_LIBRARIES}"),
+            (
+                "linalg_dtypes",
+                _are(self.linalg_dtypes, _MATRICES),
+                f"a tuple of some of {_MATRICES}",
+            ),
             ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
         ):
             if not ok:
@@ -116,6 +129,10 @@ class Platform:
     def names(self) -> tuple[str, ...]:
         """Its names, the most specific first."""
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
+
+
+def _are(names: tuple[str, ...], known: tuple[str, ...]) -> bool:
+    return names.__class__ is tuple and all(name in known for name in names)
 
 
 def _make_cpu() -> _jax.Client:
@@ -138,6 +155,7 @@ CPU = Platform(
     is_xla_cpu=True,
     loses_nan_in_extremes=True,
     typical_machine="cpu",
+    linalg=("lapack", "xla"),
 )
 CUDA = Platform(
     name="cuda",
@@ -162,6 +180,7 @@ ROCM = Platform(
     callbacks="gpu",
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
+    linalg=("cusolver", "xla"),
 )
 TPU = Platform(
     name="tpu",
@@ -175,6 +194,8 @@ TPU = Platform(
     gaps=TPU_GAPS,
     dims_without_windows=2,
     typical_machine="tpu-v5e",
+    linalg=("libtpu", "xla"),
+    linalg_dtypes=_MATRICES[:3],  # its compiler ends the process on expansions for complex128
 )
 
 _lock = threading.RLock()
