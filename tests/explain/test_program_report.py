@@ -211,7 +211,7 @@ def test_as_data():
 def test_unknown_machines_are_refused_at_once(asked, meant):
     assert message(ValueError, explain, jnp.sin, machine=asked) == (
         f"unknown machine {asked!r}; known machines are 'cpu', 'v100', 'a100-40', 'a100', 'h100', "
-        "'h200', 'b200', 'gb200', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' and 'tpu-7x'."
+        "'h200', 'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' and 'tpu-7x'."
         f"{meant} To add one of your own: "
         "`shardwise.explain.machines['mine'] = "
         "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."

@@ -29,7 +29,7 @@ from tests.helpers.meshes import DEVICES, MESH, PLACES
 
 ROWS, COLUMNS = PLACES["rows"], PLACES["columns"]
 KNOWN = (
-    "'cpu', 'v100', 'a100-40', 'a100', 'h100', 'h200', 'b200', 'gb200', 'tpu-v5e', 'tpu-v5p', "
+    "'cpu', 'v100', 'a100-40', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', "
     "'tpu-v6e' and 'tpu-7x'"
 )
 MIB = 1 << 20

@@ -159,7 +159,7 @@ def ended_text(status: int, printed: str) -> str:
 
 def main() -> None:
     """Compiles for one machine. The process ends when its parent does, which holds its input."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, name="shardwise-parent", daemon=True).start()
     folder = Path(sys.argv[-1])
     asked = json.loads(folder.joinpath("request").read_text())
     found = _outcome(Path(asked["file"]), asked["function"], asked["machine"])

@@ -126,13 +126,12 @@ class Chosen(NamedTuple):
     """What estimates are for.
 
     machine: its rates; None for those of the program's devices.
-    target:  a machine that is compiled for by its own compiler; compiler: its package and version.
+    target:  a machine that is compiled for by its own compiler.
     missing: why its own compiler is not used, if it was asked for.
     """
 
     machine: Machine | None
     target: Target | None = None
-    compiler: str = ""
     missing: str = ""
 
 
@@ -156,7 +155,7 @@ def chosen(asked: str | Machine | None) -> Chosen:
         target = found.target()
     except ImportError as error:
         return Chosen(rates, missing=str(error))
-    return Chosen(rates, target, target.compiler)
+    return Chosen(rates, target)
 
 
 def rates_of(kind: str, name: str, node: int | None) -> Machine:

@@ -18,15 +18,17 @@ from typing import Any
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.abstract_devices import described, lowered_there
 from shardwise._src.explain.attribution import Spec, call_text, cause
-from shardwise._src.explain.communication import Collective, collectives
+from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
+from shardwise._src.explain.live_values import live_values
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import Buffer, Communication, Memory, Seconds, merged
+from shardwise._src.explain.scattered_sums import ScatteredSums
 from shardwise._src.explain.work import work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
@@ -90,10 +92,7 @@ def explain(
         wrapped = f if isinstance(f, Wrapped) else jit(f)
         args, kwargs = described((args, kwargs))
         lowered = lowered_there(wrapped.trace(*args, **kwargs), asked.target)
-        report = report_of(lowered, asked.machine, timeout)
-        own = target_of(lowered.plan.devices[0]) if machine is None else asked.target
-        compiler = "" if own is None else own.compiler
-        return replace(report, compiler=compiler, missing=asked.missing)
+        return replace(report_of(lowered, asked.machine, timeout), missing=asked.missing)
 
     return explained
 
@@ -158,8 +157,11 @@ class _Compiled:
         self.machine = machine_of(machine, self.plan.devices[0])
         self.hlo = read(self.found.text, "explain")
         self.instructions = {i.name: i for _, i in self.hlo}
+        platform = self.plan.platform
+        elsewhere = platform.is_xla_cpu and self.machine.name != platform.typical_machine
+        sums = ScatteredSums(self.hlo, elsewhere)
         self.collectives = [
-            as_sent(c, [self.eqns[n] for n in self.numbers(c)], self.machine)
+            as_sent(sums.read(c), [self.eqns[n] for n in self.numbers(c)], self.machine)
             for c in collectives(self.hlo)
         ]
         self.work = work_of(self.hlo, self.product_dtype)
@@ -204,8 +206,15 @@ class _Compiled:
 
     @functools.cached_property
     def callers(self) -> dict[str, Instruction]:
-        """The instruction that runs each computation: a loop, a branch, a call."""
-        return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
+        """The instruction that runs each computation: a loop, a branch, a call, and a fusion of a
+        collective."""
+        within = {name for name, i in self.hlo if i.opcode.removesuffix("-start") in KINDS}
+        return {
+            name: i
+            for _, i in self.hlo
+            for name, _ in i.called
+            if i.opcode != "fusion" or name in within
+        }
 
     def nearest(self, name: str) -> list[list[int]]:
         """For an instruction without a path: the path of its nearest user, or else operand."""
@@ -244,6 +253,7 @@ class _Making(_Compiled):
         buffers = self.buffers()
         lines = {row.line for row in (*rows, *buffers)} - {""}
         meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
+        target = target_of(self.plan.devices[0])
         return Report(
             name=self.program.name, devices=len(self.plan.places.devices),
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
@@ -252,6 +262,7 @@ class _Making(_Compiled):
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
+            compiler="" if target is None else target.compiler,
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:
@@ -344,6 +355,8 @@ class _Making(_Compiled):
         return None if place is None or (frames and frame not in frames) else (place[0], dims)
 
     def buffers(self) -> tuple[Buffer, ...]:
+        if not self.found.buffers:  # not every compiler reports them
+            return tuple(map(self.buffer, live_values(self.hlo)))
         return tuple(map(self.buffer, places(self.found.buffers, self.found.module)))
 
     def buffer(self, place: Place) -> Buffer:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.lowering.interleaving import Pair, interleaved, pair_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
@@ -19,11 +20,12 @@ from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
+from shardwise._src.ops.pooling import wider, windowed
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import finfo, is_float, max_value
+from shardwise._src.types.dtypes import finfo, is_complex, is_float, max_value
 
 TWO_BITS = ("int2", "uint2")
 INT8 = np.dtype(np.int8)
@@ -42,6 +44,7 @@ class Instructions:
     lines: list[str]
     platform: Platform
     hoisted: dict[int, str]
+    pairs: dict[str, Pair]  # concatenations, by name, whose elements may alternate after a reshape
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
     constant: Callable[[Any, ArrayType], str]
@@ -66,7 +69,8 @@ class Instructions:
         )
 
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        return self.plain_reshape(x, t, out)
+        pair = self.pairs.get(x)
+        return (pair and interleaved(self, pair, out)) or self.plain_reshape(x, t, out)
 
     def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """`reshape` without workarounds, for cases that the partitioner handles correctly."""
@@ -89,15 +93,15 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Repeated operands go through a barrier; XLA error `two-bits`.
+        """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA (jaxlib 0.12) fuses the computation of an operand into each of its uses, so that the
-        code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        That backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
         names = []
         for x, t in zip(xs, ins, strict=True):
-            if seen.get(x) == x:
+            if seen.get(x) == x and self.platform.is_xla_cpu:
                 seen[x] = self.barrier(x, t)
             names.append(seen.setdefault(x, x))
         if out.dtype.name in TWO_BITS:
@@ -109,10 +113,13 @@ class Instructions:
                 out.dtype,
             )
         types = ", ".join(map(self.ty, ins))
-        return self.let(
+        name = self.let(
             f"stablehlo.concatenate {', '.join(names)}, dim = {dimension} : ({types}) -> "
             f"{self.ty(out)}"
         )
+        if pair := pair_of(self, xs, ins, dimension):
+            self.pairs[name] = pair
+        return name
 
     def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
         """Converts a value to another dtype, with one `convert`."""
@@ -366,10 +373,27 @@ class Instructions:
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """`t` added at the largest, or smallest, element of each window of `x`."""
+        """`t` added at the largest, or smallest, element of each window of `x`.
+
+        On the CPU that is a NaN, if there is one. On accelerators, elements are compared by one
+        instruction, which may choose any element of a window with NaN: the partitioner splits no
+        other form, and gathers the batch.
+
+        If the platform requires dimensions without windows, those that are missing are added.
+        """
+        if out.ndim - len(windowed(window)) < self.platform.dims_without_windows:
+            wide = [k.update(shape=(1, *k.shape)) for k in (*ins, out)]
+            rows = zip((t, x), ins, wide[:2], strict=True)
+            t, x = [self.plain_reshape(*row) for row in rows]
+            found = Instructions.select_and_scatter(
+                self, t, x, wide[:2], wide[2], largest, wider(window)
+            )
+            return self.plain_reshape(found, wide[2], out)
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])
+            if not e.platform.is_xla_cpu:
+                return [first]
             return [e.apply("or", flag, first, e.compare("NE", x, x, types[0]))]
 
         flag = array_type((), BOOL)
@@ -420,13 +444,25 @@ class Instructions:
             },
             ins[1].ndim - 1,
         )
-        region = self.folding(ins[0], body)
+        region = self._combining(ins[0], body)
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f'"stablehlo.scatter"({", ".join(xs)}) <{{indices_are_sorted = '
             f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, unique_indices = "
             f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
         )
+
+    def _combining(self, t: ArrayType, body: str) -> str:
+        """`folding` for a scatter; complex numbers are compared by their parts for compilers that
+        do not."""
+        direction = {"maximum": "GT", "minimum": "LT"}.get(body)
+        if direction is None or not is_complex(t.dtype) or self.platform.is_xla_cpu:
+            return self.folding(t, body)
+
+        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [ew.complex_extremum(e, types[0], x, y, direction)]
+
+        return self.binary_region((t,), fold)
 
     def folding(self, t: ArrayType, body: str) -> str:
         """The region of a binary instruction; empty: it returns its second operand."""

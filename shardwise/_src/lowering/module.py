@@ -16,6 +16,7 @@ from shardwise._src.core.program_tools import derived, programs_in, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
 from shardwise._src.lowering.layouts_and_memory import PLAIN, USUAL, Slot, Storage
+from shardwise._src.lowering.narrow_dtypes import check_dtypes
 from shardwise._src.lowering.shard_padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.text import (
     axis_text,
@@ -288,6 +289,8 @@ def _module(
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
     meshes, platform = Meshes(devices, mesh), platform or platform_of(devices[0])
+    check_dtypes(program, platform)
+    storage.check(program.name, platform)
     emitter = (
         WithWorkarounds(meshes, len(devices), located)
         if len(devices) > 1

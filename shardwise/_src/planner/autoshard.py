@@ -158,7 +158,7 @@ class _Search:
         self.groups = self._grouped([path for path, _ in leaves])
         asked = chosen(machine)
         self.target, self.options = asked.target, () if asked.target else _QUICK
-        self.compiled = {"compiler": asked.compiler, "missing": asked.missing}
+        self.missing = asked.missing
         self.machine = asked.machine or machine_of(None, self.mesh.flat_devices[0])
         self.costs: dict[Choice, tuple[float, int]] = {}
         self.begin, self.end = time.monotonic(), time.monotonic() + budget
@@ -283,7 +283,7 @@ class _Search:
         }
         shardings = self.tree.unflatten(self._placed(choice, self.named))
         report = report_of(self._lowered(choice), self.machine)
-        return Suggestion(shardings, specs, replace(report, **self.compiled))
+        return Suggestion(shardings, specs, replace(report, missing=self.missing))
 
 
 def _plain(key: Any) -> Any:

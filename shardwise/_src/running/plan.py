@@ -105,8 +105,8 @@ class ModulePlan(NamedTuple):
             in_shardings=places.arguments,
             in_layouts=layouts,
             moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
-            hidden=[]
-            if is_compile_only(places.devices)
+            hidden=self.constants
+            if is_compile_only(self.devices)
             else [move(c, place)._live() for c, place in pairs],
             donated=self.donated,
             unfit=self.unfit,
@@ -263,7 +263,7 @@ def platform_for(places: Places, target: Target | None) -> Platform:
     """
     if target is None:
         return platform_of(places.devices[0])
-    if len(places.devices) > len(target.devices):
+    if target.devices and len(places.devices) > len(target.devices):
         raise ValueError(
             f"the program runs on {len(places.devices)} devices, and {target.name!r} has "
             f"{len(target.devices)}. Choose a larger machine, or a smaller mesh."

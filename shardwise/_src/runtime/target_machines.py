@@ -70,6 +70,29 @@ def is_compile_only(devices: Sequence[Any]) -> bool:
     return bool(_targets) and len(devices) > 0 and target_of(devices[0]) is not None
 
 
+def machines_of(devices: Sequence[Any]) -> list[str]:
+    """The machines that devices belong to, by name, if any is only described."""
+    if not _targets:
+        return []
+    clients = {id(getattr(device, "client", None)) for device in devices}
+    targets = [_targets.get(client) for client in clients]
+    if not any(targets):
+        return []
+    return sorted({"devices of this process" if t is None else repr(t.name) for t in targets})
+
+
+def check_attached(devices: Sequence[Any], what: str = "an array") -> None:
+    """Raises RuntimeError if devices are only described, so that nothing can be put on them."""
+    if is_compile_only(devices):
+        target = target_of(devices[0])
+        assert target is not None
+        raise RuntimeError(
+            f"{what} cannot be put on the devices of {target.name!r}: they are only described, so "
+            "that programs for them can be compiled. Pass `ShapeDtypeStruct`s with shardings over "
+            "them to `jit(f).lower` or `explain(f)`."
+        )
+
+
 def not_attached(what: str, device: Any) -> RuntimeError:
     """The error for a computation or transfer that needs the devices of a target."""
     target = target_of(device)

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.runtime import cuda, tpu
+from shardwise._src.base.pickles import read_by
+from shardwise._src.messages.formatting import join, short_repr
+from shardwise._src.runtime import cuda, rocm, tpu
 from shardwise._src.runtime.backend import JAXLIB_VERSION, Device, RuntimeFailure
 from shardwise._src.runtime.compiler.quiet import quiet
-from shardwise._src.runtime.platforms import CUDA, TPU
+from shardwise._src.runtime.platforms import CUDA, ROCM, TPU, Platform, known
 from shardwise._src.runtime.target_machines import Target, described
 from shardwise._src.targets.gpus import GPUS, Gpu
 from shardwise._src.targets.tpus import TPUS, Tpu
@@ -35,8 +37,8 @@ def names() -> list[str]:
 
 def available() -> dict[str, str]:
     """The compilers that are installed: package and version, by platform."""
-    compilers = ((CUDA, cuda.compiler_version()), (TPU, tpu.compiler_version()))
-    return {platform.name: version for platform, version in compilers if version is not None}
+    found = {p.name: p.compiler_version() for p in known() if p.compiler_version is not None}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 class Named(NamedTuple):
@@ -63,7 +65,7 @@ class Named(NamedTuple):
         with _lock:
             key = self.name, self.kind
             if key not in _found:
-                platform = TPU if isinstance(self.kind, Tpu) else self.kind.platform
+                platform = _platform_of(self.kind)
                 try:
                     with quiet():
                         topology, compiler = self.make()
@@ -134,8 +136,11 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
         raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")
 
     def make() -> tuple[Any, str]:
+        if gpu.platform is ROCM:
+            topology = rocm.topology(gpu.name, gpu.config, 1, hosts, count)
+            return topology, str(rocm.compiler_version())
         _check_capability(gpu)
-        topology = cuda.topology(gpu.name, gpu.config, hosts, count)
+        topology = cuda.topology(gpu.name, gpu.config, 1, hosts, count)
         return topology, str(cuda.compiler_version())
 
     full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
@@ -170,3 +175,75 @@ def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Named:
 
     full = f"{tpus.name}:{'x'.join(map(str, grid))}"
     return Named(full, tpus, math.prod(grid) * tpus.cores, None, make)
+
+
+def topology_target(name: str, platform: Platform | None, options: dict[str, Any]) -> Target:
+    """The machine of `experimental.topologies.get_topology_desc`, whose names are JAX's.
+
+    platform: that it must have; None for that of the name, or the TPU.
+    """
+    kind = name.partition(":")[0]
+    found = GPUS.get(kind) or TPUS.get(kind)
+    if found is not None and not options and platform in (None, _platform_of(found)):
+        return named(name).target()
+    if platform is CUDA:
+        return _described_gpus(name, options).target()
+    if platform not in (None, TPU):
+        raise NotImplementedError(
+            f"get_topology_desc: there is no compiler for {platform} devices that are not "
+            "attached; there are those for 'cuda' and 'tpu'. Use get_attached_topology(), or "
+            "`num_cpu_devices` for more virtual CPU devices."
+        )
+    return _described_chips(name, options).target()
+
+
+def _described_gpus(name: str, options: dict[str, Any]) -> Named:
+    gpu = GPUS.get(name)
+    config = options.get("target_config", gpu and gpu.config)
+    sizes = str(options.get("topology", "1x1x1")).split("x")
+    extra = {*options} - {"target_config", "topology"}
+    if config is None or len(sizes) != 3 or not all(n.isdigit() for n in sizes) or extra:
+        raise ValueError(
+            "get_topology_desc: GPUs need target_config, the text of XLA's GpuTargetConfigProto, "
+            f"unless they are one of {join(GPUS)}, and topology, such as '1x2x8' for 2 hosts with "
+            f"8 GPUs each; got {short_repr(options)}."
+        )
+    slices, hosts, count = map(int, sizes)
+    gpu = Gpu(name or "gpu", config, "h100" if gpu is None else name, count)
+
+    def make() -> tuple[Any, str]:
+        topology = cuda.topology(gpu.name, config, slices, hosts, count)
+        return topology, str(cuda.compiler_version())
+
+    full = f"{gpu.name}:{'x'.join(sizes)}"
+    return Named(full, gpu, slices * hosts * count, count, make)
+
+
+def _described_chips(name: str, options: dict[str, Any]) -> Named:
+    prefix, _, shape = name.partition(":")
+    kind = next((t for t in TPUS.values() if t.prefix == prefix), None)
+    if kind is None or not re.fullmatch(r"\d+(x\d+)+", shape):
+        examples = [f"{tpus.prefix}:{'x'.join('2' * tpus.axes)}" for tpus in TPUS.values()]
+        raise ValueError(
+            f"get_topology_desc: unknown topology {name!r}; write it as {join(examples, 'or')}."
+        )
+    grid = tuple(map(int, shape.split("x")))
+    settings = {key: [*v] if isinstance(v, tuple) else v for key, v in options.items()}
+
+    def make() -> tuple[Any, str]:
+        return tpu.topology(name, kind.layout(grid)[1], **settings), str(tpu.compiler_version())
+
+    full = name + "".join([f" {key}={value}" for key, value in sorted(options.items())])
+    return Named(full, kind, math.prod(grid) * kind.cores, None, make)
+
+
+def _platform_of(kind: Gpu | Tpu) -> Platform:
+    return TPU if isinstance(kind, Tpu) else kind.platform
+
+
+def _device(name: str, number: int) -> Device:
+    """The device that a pickle names."""
+    return {device.id: device for device in devices(name)}[number]
+
+
+read_by("described device", _device)

@@ -253,7 +253,7 @@ def _buffers(report: ReportData, most: int) -> Section:
         count = sum([r.times for r in others])
         rest = Row((in_bytes(sum([r.bytes for r in others])), f"{count} more"))
     heads = ("bytes", "kind", "", "line and value")
-    title = "largest buffers per device"
+    title = "largest values per device" if report.compiler else "largest buffers per device"
     return Section("buffers", title, rows=rows, heads=heads, sides="><<<", rest=rest)
 
 
