@@ -29,6 +29,7 @@ from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.interleaving import Pair
 from shardwise._src.lowering.kernel_calls import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
+from shardwise._src.lowering.narrow_dtypes import NarrowDtypes
 from shardwise._src.lowering.text import (
     constant_text,
     literal_text,
@@ -49,7 +50,7 @@ NUMBERED = "equation "  # prefix of location names with equation numbers
 MAX_DENSE = 64  # maximum elements of a constant written as text
 
 
-class Emitter(Manual, Instructions, Kernels):
+class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
     """Collects the lines of one module: the body of the current function, and other functions."""
 
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
@@ -212,9 +213,9 @@ class Emitter(Manual, Instructions, Kernels):
             )
             results = self.inline(held, *xs)
         elif op.multiple:
-            results = op.lower(op, self, ins, outs, *xs, **eqn.params)
+            results = self.lowered(op, ins, outs, xs, eqn.params)
         else:
-            result = op.lower(op, self, ins, outs, *xs, **eqn.params)
+            (result,) = self.lowered(op, ins, outs, xs, eqn.params)
             if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
                 result = self._placed(result, outs[0])
             env[eqn.outvars[0]] = result

@@ -20,11 +20,12 @@ from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
+from shardwise._src.ops.pooling import wider, windowed
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import finfo, is_float, max_value
+from shardwise._src.types.dtypes import finfo, is_complex, is_float, max_value
 
 TWO_BITS = ("int2", "uint2")
 INT8 = np.dtype(np.int8)
@@ -377,7 +378,17 @@ class Instructions:
         On the CPU that is a NaN, if there is one. On accelerators, elements are compared by one
         instruction, which may choose any element of a window with NaN: the partitioner splits no
         other form, and gathers the batch.
+
+        If the platform requires dimensions without windows, those that are missing are added.
         """
+        if out.ndim - len(windowed(window)) < self.platform.dims_without_windows:
+            wide = [k.update(shape=(1, *k.shape)) for k in (*ins, out)]
+            rows = zip((t, x), ins, wide[:2], strict=True)
+            t, x = [self.plain_reshape(*row) for row in rows]
+            found = Instructions.select_and_scatter(
+                self, t, x, wide[:2], wide[2], largest, wider(window)
+            )
+            return self.plain_reshape(found, wide[2], out)
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])
@@ -433,13 +444,25 @@ class Instructions:
             },
             ins[1].ndim - 1,
         )
-        region = self.folding(ins[0], body)
+        region = self._combining(ins[0], body)
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f'"stablehlo.scatter"({", ".join(xs)}) <{{indices_are_sorted = '
             f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, unique_indices = "
             f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
         )
+
+    def _combining(self, t: ArrayType, body: str) -> str:
+        """`folding` for a scatter; complex numbers are compared by their parts for compilers that
+        do not."""
+        direction = {"maximum": "GT", "minimum": "LT"}.get(body)
+        if direction is None or not is_complex(t.dtype) or self.platform.is_xla_cpu:
+            return self.folding(t, body)
+
+        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [ew.complex_extremum(e, types[0], x, y, direction)]
+
+        return self.binary_region((t,), fold)
 
     def folding(self, t: ArrayType, body: str) -> str:
         """The region of a binary instruction; empty: it returns its second operand."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
 from shardwise._src.ops.memory_kinds import kind_of, to_memory
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import canonical_memory_kind
 from shardwise._src.types.extended import ExtendedDType
@@ -86,6 +87,16 @@ class Storage(NamedTuple):
 
     ins: tuple[Slot, ...] = ()
     outs: tuple[Slot, ...] = ()
+
+    def check(self, name: str, platform: Platform) -> None:
+        """Raises if programs of a platform cannot have such memory kinds."""
+        for slot in (*self.ins, *self.outs):
+            if slot.kind in platform.kinds_outside_programs:
+                raise NotImplementedError(
+                    f"{name} has an argument or a result of memory kind {slot.kind!r}: programs "
+                    f"for {platform} cannot be compiled with it. Use another one, such as "
+                    "'pinned_host', and `device_put` outside of the program."
+                )
 
 
 PLAIN = Storage()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arguments.prefixes import broadcast_prefix
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input
 from shardwise._src.arrays.array import Array
@@ -117,14 +118,14 @@ def pmap(
 
     @hides_frames
     def lower(*args: Any, **kwargs: Any) -> Lowered:
-        """The program for these arguments, lowered to StableHLO."""
-        call = checked(own, args, kwargs)
+        """The program for these arguments, lowered to StableHLO. Arguments may be types."""
+        call = checked(own, args, kwargs, described=True)
         if _is_of_all(own):
             call = _of_all(call)
             everything, kwargs = call.arguments(call.leaves)
             args = tuple(everything)
         mesh = _mesh(call)
-        given, named = _brought(call.own, _places(call, mesh), args, kwargs)
+        given, named = _brought(call.own, _places(call, mesh), args, kwargs, _described)
         return _run(call, mesh).lower(*given, **named)
 
     mapped.__dict__["lower"] = lower
@@ -239,8 +240,15 @@ def _of_all(call: Call) -> Call:
         size = None if own.axis_size is None else len(everyone)
         own.of_all.append(replace(own, devices=everyone, axis_size=size))
     rows = zip(call.leaves, call.dims, strict=True)
-    leaves = [x if d is None else joined(x, d, mine, everyone) for x, d in rows]
+    leaves = [x if d is None else _joined(x, d, mine, everyone) for x, d in rows]
     return call._replace(own=own.of_all[0], leaves=leaves, size=len(everyone))
+
+
+def _joined(x: Any, d: int, mine: Sequence[Any], everyone: Sequence[Any]) -> Any:
+    """All rows of an argument, of which this process has those of its devices."""
+    if isinstance(x, ShapeDtypeStruct):
+        return x.update(shape=(*x.shape[:d], len(everyone), *x.shape[d + 1 :]))
+    return joined(x, d, mine, everyone)
 
 
 def _kind(x: Any) -> Any:
@@ -272,18 +280,26 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
 
 
 def _brought(
-    own: Options, places: list[Any] | None, args: Sequence[Any], kwargs: dict[str, Any]
+    own: Options,
+    places: list[Any] | None,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    put: Callable[[Any, Any], Any] = lambda x, place: move(as_arraylike(x), place),
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments as arrays with their target shardings."""
+    """The arguments with their target shardings, by `put`."""
     if places is None:
         return args, kwargs
     static = own.numbers(args)
     fixed, rest = split(args, static)
     leaves, tree = flatten((tuple(rest), kwargs))
     pairs = zip(leaves, places, strict=True)
-    leaves = [x if s is None else move(as_arraylike(x), s) for x, s in pairs]
+    leaves = [x if s is None else put(x, s) for x, s in pairs]
     given, named = tree.unflatten(leaves)
     return join(static, fixed, given), named
+
+
+def _described(x: Any, place: Any) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct.like(x).update(sharding=place)
 
 
 def _run(call: Call, mesh: Mesh) -> Any:

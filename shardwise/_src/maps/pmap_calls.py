@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.arguments.prefixes import broadcast_to_arguments
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.values import as_input
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
@@ -84,7 +85,10 @@ class Call(NamedTuple):
         return join(self.static, self.fixed, args), kwargs
 
 
-def checked(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def checked(
+    own: Options, args: tuple[Any, ...], kwargs: dict[str, Any], described: bool = False
+) -> Call:
+    """Checks the arguments of a call. described: whether types may be in place of arrays."""
     what, parameters = own.what, names_of(own.fun)
     static = own.numbers(args)
     fixed, rest = split(args, static)
@@ -100,7 +104,7 @@ def checked(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     axes = _without(own.in_axes, static, len(args))
     dims = broadcast_to_arguments(axes, dynamic, f"{what}: in_axes", others)
     dims += [0] * (len(leaves) - len(dims))
-    values = [_value(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
+    values = [_value(x, what, lambda i=i: names[i], described) for i, x in enumerate(leaves)]
     dims = [
         axis_of(what, lambda: names, i, x, d)
         for i, (x, d) in enumerate(zip(values, dims, strict=True))
@@ -113,10 +117,17 @@ def checked(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     return call
 
 
-def _value(x: Any, what: str, path: Callable[[], str]) -> Any:
+def _value(x: Any, what: str, path: Callable[[], str], described: bool) -> Any:
     """A leaf of the arguments. Host values stay on the host, to be sent to all devices together."""
     if is_ref(x):
         return x.get()
+    if isinstance(x, ShapeDtypeStruct):
+        if described:
+            return x
+        raise TypeError(
+            f"{what}: {path()}: {x} has no data; types are for `lower`, as in "
+            "`pmap(f).lower(ShapeDtypeStruct(shape, dtype))`."
+        )
     return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
 
 

@@ -131,26 +131,31 @@ def _truncated(x: Any) -> Any:
 # A NaN counts as both. Complex numbers are ordered lexicographically; of two NaNs the first wins.
 
 
+def complex_extremum(e: Any, t: ArrayType, x: str, y: str, direction: str) -> str:
+    """The names of two complex values of type `t` to that of the larger one; "LT": smaller."""
+    part, flags = t.update(dtype=real_dtype(t.dtype)), t.update(dtype=BOOL)
+    (rx, ry), (ix, iy) = [
+        [e.let(f"stablehlo.{which} {z} : ({e.ty(t)}) -> {e.ty(part)}") for z in (x, y)]
+        for which in ("real", "imag")
+    ]
+    tie = e.compare("EQ", rx, ry, part)
+    by_imag, by_real = e.compare(direction, ix, iy, part), e.compare(direction, rx, ry, part)
+    pred = e.select(tie, by_imag, by_real, flags)
+    x_nan, y_nan = [
+        e.apply("or", flags, e.compare("NE", re, re, part), e.compare("NE", im, im, part))
+        for re, im in ((rx, ix), (ry, iy))
+    ]
+    pred = e.apply("and", flags, e.apply("not", flags, y_nan), pred)
+    return e.select(e.apply("or", flags, x_nan, pred), x, y, t)
+
+
 def _extremum(name: str, hlo: str, direction: str) -> Op:
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
         (out,) = outs
         x, y = operand(e, x, ins[0], out), operand(e, y, ins[1], out)
         if not is_complex(out.dtype):
             return e.apply(hlo, out, x, y)
-        part, flags = out.update(dtype=real_dtype(out.dtype)), out.update(dtype=BOOL)
-        (rx, ry), (ix, iy) = [
-            [e.let(f"stablehlo.{which} {z} : ({e.ty(out)}) -> {e.ty(part)}") for z in (x, y)]
-            for which in ("real", "imag")
-        ]
-        tie = e.compare("EQ", rx, ry, part)
-        by_imag, by_real = e.compare(direction, ix, iy, part), e.compare(direction, rx, ry, part)
-        pred = e.select(tie, by_imag, by_real, flags)
-        x_nan, y_nan = [
-            e.apply("or", flags, e.compare("NE", re, re, part), e.compare("NE", im, im, part))
-            for re, im in ((rx, ix), (ry, iy))
-        ]
-        pred = e.apply("and", flags, e.apply("not", flags, y_nan), pred)
-        return e.select(e.apply("or", flags, x_nan, pred), x, y, out)
+        return complex_extremum(e, out, x, y, direction)
 
     return binary(
         name,

@@ -28,7 +28,8 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharded.sharding_ops import reshard
 from shardwise._src.runtime import backend, buffers, processes
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import CompiledModule
+from shardwise._src.runtime.target_machines import check_attached
 from shardwise._src.transfers import reshard_strategy
 from shardwise._src.transfers.between_devices import by_pieces
 from shardwise._src.transfers.between_processes import between_processes, handle
@@ -134,6 +135,7 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
     The last result is True if all slices are distinct, or all are the same (see `buffers.put`).
     """
+    check_attached(sharding.devices)
     if t.dtype == float0:
         raise TypeError(
             f"a value of type {t.str_short(True)}, such as the tangent of an integer, has no "
@@ -215,6 +217,7 @@ def move(x: Any, target: Any) -> Array:
     if not isinstance(x, Array):
         return put_host(x, target, True)
     sig = x._sig
+    check_attached(target.devices)
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
     try:
@@ -271,7 +274,7 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 
 @cached(1024)
-def resharder(sig: Signature, target: Signature) -> LoadedModule:
+def resharder(sig: Signature, target: Signature) -> CompiledModule:
     """A compiled identity between two shardings over the same devices, in the same order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")

@@ -307,8 +307,24 @@ _NO_TARGET = re.compile(
 )
 
 
+_NO_TYPE = re.compile(r"element type (\w+) not supported by NCCL ([a-z-]+?)(?:-start)? with")
+_KINDS = {"s": "int", "u": "uint", "f": "float", "bf": "bfloat"}
+
+
+def _dtype_name(hlo: str) -> str:
+    """The name of a dtype from HLO's: `f8e4m3` is float8_e4m3."""
+    kind, bits, rest = re.fullmatch(r"([a-z]+)(\d+)(\w*)", hlo).groups()  # type: ignore[union-attr]
+    return f"{_KINDS.get(kind, kind)}{bits}{rest and '_'}{rest}"
+
+
 def _explain(error: Exception, platform: Platform) -> NoReturn:
     """Raises the cause of a failed compilation: an option, a name, or the error itself."""
+    if found := _NO_TYPE.search(str(error)):
+        raise NotImplementedError(
+            f"an {found[2]} of {_dtype_name(found[1])} cannot be compiled for {platform}: NCCL, "
+            "which connects the devices, does not have this dtype. Convert values that are "
+            "resharded to a wider one, such as `x.astype('float32')`, and the results back."
+        ) from None
     if found := _NO_TARGET.search(str(error)):
         name = found[1] or found[2].strip("'\"")
         raise _jax.JaxRuntimeError(unknown_target(name, platform)) from None

@@ -1,0 +1,112 @@
+"""Ops that a platform's compiler lacks for a dtype: rejected, or computed in a wider one.
+
+The platform's record lists them (`runtime.dtype_gaps`). An op in a wider dtype has the same
+parameters, and operands and results are converted: the results must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.messages.source import describe
+from shardwise._src.runtime.dtype_gaps import Gap
+from shardwise._src.runtime.platforms import Platform
+from shardwise._src.types.array_type import ArrayType, join_types
+from shardwise._src.types.dtypes import exact_dtype, itemsize_bits
+
+
+@derived
+def _ops_by_dtype(program: Program) -> dict[str, dict[str, Equation]]:
+    """The first equation of each op, for each dtype of its operands and results."""
+    found: dict[str, dict[str, Equation]] = {}
+    for eqn in walk(program):
+        for atom in (*eqn.invars, *eqn.outvars):
+            found.setdefault(atom.aval.dtype.name, {}).setdefault(eqn.op.name, eqn)
+    return found
+
+
+def check_dtypes(program: Program, platform: Platform) -> None:
+    """Raises NotImplementedError if the platform's compiler lacks an op of a program."""
+    rejecting = [gap for gap in platform.gaps if gap.dtypes]
+    if not rejecting:
+        return
+    ops = _ops_by_dtype(program)
+    for gap in rejecting:
+        for dtype in gap.dtypes:
+            for eqn in _of_gap(gap, ops.get(dtype, {})):
+                raise _rejected(eqn, dtype, gap, platform)
+            if not gap.ops:
+                _check_ends(program, dtype, gap, platform)
+
+
+def _of_gap(gap: Gap, found: dict[str, Equation]) -> Iterator[Equation]:
+    yield from [eqn for name, eqn in found.items() if not gap.ops or name in gap.ops]
+
+
+def _rejected(eqn: Equation, dtype: str, gap: Gap, platform: Platform) -> NotImplementedError:
+    place = f" at {describe(eqn.site)}" if eqn.site is not None else ""
+    types = join_types([a.aval for a in eqn.invars]) if eqn.invars else "no operands"
+    what = f"[{eqn.op.name}] of {types}{place}"
+    return NotImplementedError(_text(what, dtype, gap, platform))
+
+
+def _check_ends(program: Program, dtype: str, gap: Gap, platform: Platform) -> None:
+    """Raises if an argument or result has a dtype that all ops lack."""
+    for t in (*program.in_types, *program.out_types):
+        if t.dtype.name == dtype:
+            what = f"{program.name} has an argument or a result of type {t.str_short(True)}, and"
+            raise NotImplementedError(_text(what, dtype, gap, platform))
+
+
+def _text(what: str, dtype: str, gap: Gap, platform: Platform) -> str:
+    return (
+        f"{what} cannot be compiled for {platform} with {dtype}: {gap.why}. Convert the operands "
+        f"with `x.astype({gap.instead!r})`, or run this part on a CPU device."
+    )
+
+
+class NarrowDtypes:
+    """Methods that emit ops in wider dtypes; a mixin of the emitter."""
+
+    platform: Platform
+    cast: Callable[[str, ArrayType, Any], str]
+    as_bits: Callable[[str, ArrayType, ArrayType], str]
+
+    def lowered(
+        self, op: Any, ins: list[ArrayType], outs: Sequence[ArrayType], xs: list[str], params: Any
+    ) -> list[str]:
+        """The results of an op's rule; in wider dtypes if the platform's compiler lacks these."""
+        wide = _wide_types(op.name, (*ins, *outs), self.platform) if self.platform.gaps else None
+        if wide is None:
+            results = op.lower(op, self, ins, outs, *xs, **params)
+            return results if op.multiple else [results]
+        wide_ins, wide_outs = wide[: len(ins)], tuple(wide[len(ins) :])
+        xs = [self._converted(*row) for row in zip(xs, ins, wide_ins, strict=True)]
+        found = op.lower(op, self, wide_ins, wide_outs, *xs, **params)
+        results = found if op.multiple else [found]
+        return [self._converted(*row) for row in zip(results, wide_outs, outs, strict=True)]
+
+    def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        """A value as another dtype of the platform's table of gaps."""
+        if t.dtype != out.dtype and itemsize_bits(t.dtype) == itemsize_bits(out.dtype):
+            return self.as_bits(x, t, out)
+        return self.cast(x, t, out.dtype)
+
+
+def _wide_types(
+    name: str, types: Sequence[ArrayType], platform: Platform
+) -> list[ArrayType] | None:
+    """The types in which an op is computed; None if these can stay."""
+    for gap in platform.gaps:
+        if name in gap.ops and any([t.dtype.name in gap.wide for t in types]):
+            return [t.update(dtype=_wide(t.dtype, gap)) for t in types]
+    return None
+
+
+def _wide(dtype: Any, gap: Gap) -> np.dtype[Any]:
+    return exact_dtype(gap.wide[dtype.name]) if dtype.name in gap.wide else dtype
