@@ -54,7 +54,8 @@ class FakeChild:
     def run(self) -> None:
         self.runs.append(self.batches)
         self.found, self.started, self.ended = {}, -1, False
-        for self.started, batch in enumerate(self.batches):
+        for number, batch in enumerate(self.batches):
+            self.started = number
             if "b" in batch:
                 return
             self.found.update({name: (COMPILED, "") for name in batch})
