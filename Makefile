@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-loaded sweep sweep-changed sweep-report mutations test-matrix \
-        ecosystem docs browser clusters lint bench bench-drift release-check size clean
+        test-targets ecosystem docs browser clusters lint bench bench-drift release-check size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ mutations: dev     ## breaks rules of the library one at a time, and checks that
 
 test-matrix: dev   ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)
+
+test-targets: dev  ## tests with the compilers for GPUs and TPUs, on every pair; ARGS=--compilers=3.11
+	$(BIN)/python tools/test_matrix.py $(if $(ARGS),$(ARGS),--compilers)
 
 ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their newest releases
 	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)

@@ -24,6 +24,13 @@ from benchmarks import saved
 from benchmarks.libs import DEVICES, Lib, memory, peak_growth
 
 ARRAYS = 10_000
+# Machines by their size: for reports by their own compilers.
+TARGETS = {
+    "64_chips": "tpu-v5p:4x4x4",
+    "512_chips": "tpu-v5p:8x8x8",
+    "4096_chips": "tpu-v5p:16x16x16",
+    "8192_gpus": "h100:1024x8",
+}
 TIMEOUT = 300  # seconds
 
 
@@ -242,6 +249,22 @@ def peak_of_report(lib: Lib) -> float:
     return max(resource.getrusage(who).ru_maxrss for who in whose) * 1024.0
 
 
+def report_for(lib: Lib, name: str, what: str) -> float:
+    """Seconds or peak bytes of a report of a step for a machine that is not attached."""
+    from benchmarks.rows.reports import new_step, structs
+
+    machine = TARGETS[name]
+    count = len(lib.root.targets.devices(machine))
+    auto = (lib.sharding.AxisType.Auto,) * 2
+    mesh = lib.sharding.AbstractMesh((count // 8, 8), ("data", "model"), axis_types=auto)
+    arguments, step = structs(lib, mesh), new_step(lib)
+    begin = time.perf_counter()
+    lib.root.explain(step, machine=machine)(*arguments)
+    took = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    return took if what == "seconds" else peak
+
+
 MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "import_only": import_only,
     "first_op": first_op,
@@ -258,6 +281,11 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "peak_planned": lambda lib: peak_of_plan(lib, measured=False),
     "peak_as_planned": lambda lib: peak_of_plan(lib, measured=True),
     "peak_report": peak_of_report,
+    **{
+        f"target_{what}_{name}": functools.partial(report_for, name=name, what=what)
+        for name in TARGETS
+        for what in ("seconds", "peak")
+    },
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
     **{
         f"{kind}_{mib}": functools.partial(saved.rate, kind=kind, size=mib << 20)

@@ -4,6 +4,7 @@
     python examples/gpt.py --mesh 8x1       data parallel only
     python examples/gpt.py --mesh 1x1       one device, the same numbers
     shardwise launch -n 2 examples/gpt.py   two processes of four devices each, the same numbers
+    shardwise compile examples/gpt.py:step --for h100:8 --for tpu-v5p:2x2x2      compiled, not run
 
 It shows the mesh and a sharded weight, compares the first step with that on one device, lists the
 collectives of the compiled step, trains, and generates some text. Ctrl-C and SIGTERM save; another
@@ -208,15 +209,33 @@ def max_gap(ours: Any, theirs: Any) -> float:
 
 def compile_step(run: Run, state: dict) -> Callable:
     """Compiles the training step ahead of its first call and lists its collectives."""
-    step = partial(train_step, config=run.config, mesh=run.mesh)
-    shardings = state_shardings(run.config, run.mesh), NamedSharding(run.mesh, P())
     started = time.perf_counter()
-    jitted = sw.jit(step, donate_argnums=0, out_shardings=shardings)
+    jitted = jitted_step(run.config, run.mesh)
     compiled = jitted.lower(state, run.put_batch(run.batch(0))).compile()
     seconds = time.perf_counter() - started
     console.print(f"\ncompiled the training step in {seconds:.1f} s; its collectives:")
     console.print(table(summarize(collectives(compiled.as_text()), run.mesh)))
     return compiled
+
+
+def jitted_step(config: Config, mesh: Mesh) -> Any:
+    function = partial(train_step, config=config, mesh=mesh)
+    shardings = state_shardings(config, mesh), NamedSharding(mesh, P())
+    return sw.jit(function, donate_argnums=0, out_shardings=shardings)
+
+
+def step(devices: list) -> tuple[Any, tuple]:
+    """The training step and the types of its arguments, for `shardwise compile` on a machine."""
+    config = Config()
+    grid = np.array(devices).reshape(-1, 2 if len(devices) % 2 == 0 else 1)
+    mesh = Mesh(grid, ("data", "model"))
+    shapes = sw.eval_shape(partial(init_state, config))
+    state = sw.tree.map(
+        lambda x, sharding: x.update(sharding=sharding), shapes, state_shardings(config, mesh)
+    )
+    rows = NamedSharding(mesh, P("data", None))
+    windows = sw.ShapeDtypeStruct((config.batch, config.context + 1), np.int32, sharding=rows)
+    return jitted_step(config, mesh), (state, windows)
 
 
 # ---- training ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardwise._src.explain.diff import Change as Change
     from shardwise._src.explain.diff import Difference as Difference
     from shardwise._src.explain.diff import diff as diff
+    from shardwise._src.explain.fits import assert_fits as assert_fits
     from shardwise._src.explain.machines import Link as Link
     from shardwise._src.explain.machines import Machine as Machine
     from shardwise._src.explain.machines import machines as machines

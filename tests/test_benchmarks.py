@@ -21,6 +21,9 @@ from benchmarks.libs import Lib, prepare_environment
 from benchmarks.rows import ROWS, maps
 from benchmarks.rows.steps import collectives
 from benchmarks.runner import Case, Effort, Row, first_line, run_row
+from benchmarks.targets.comparing import cells
+from benchmarks.targets.programs import PROGRAMS, applies
+from benchmarks.targets.reading import read_text
 
 EFFORT = Effort(rounds=5, batch=10.0, budget=1e9)
 
@@ -336,3 +339,69 @@ def test_functions_are_summed_up_by_kind(tmp_path):
     ]
     assert ["all", "4", "1.00", "→", "0.90"] in rows
     assert functions.worst(found, 2) == [(2.0, "c", "first"), (0.9, "b", "first")]
+
+
+# -- programs for machines that are not attached --
+
+HLO = """HloModule jit_f
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+%fused (p: f32[8,4]) -> f32[4] {
+  %p = f32[8,4]{1,0} parameter(0)
+  %zero = f32[] constant(0)
+  ROOT %reduce = f32[4]{0} reduce(%p, %zero), dimensions={0}, to_apply=%add
+}
+%body (state: (f32[8,4])) -> (f32[8,4]) {
+  %state = (f32[8,4]{1,0}) parameter(0)
+  %element = f32[8,4]{1,0} get-tuple-element(%state), index=0
+  %copy.1 = f32[8,4]{1,0} copy(%element)
+  ROOT %tuple.1 = (f32[8,4]{1,0}) tuple(%copy.1)
+}
+ENTRY %main (a: f32[8,4], b: bf16[6]) -> f32[4] {
+  %a = f32[8,4]{1,0} parameter(0)
+  %b = bf16[6]{0} parameter(1)
+  %tuple = (f32[8,4]{1,0}) tuple(%a)
+  %while = (f32[8,4]{1,0}) while(%tuple), condition=%less, body=%body
+  %fusion = f32[4]{0} fusion(%a), kind=kInput, calls=%fused
+  %start = f32[4]{0} all-reduce-start(%fusion), to_apply=%add, backend_config={"is_sync":true}
+  %done = f32[4]{0} all-reduce-done(%start)
+  %both = (bf16[6]{0}, /*index=1*/bf16[24]{0}) all-gather-start(%b), dimensions={0}
+  %all = bf16[24]{0} all-gather-done(%both)
+  ROOT %call = f32[4]{0} custom-call(%done), custom_call_target="solve"
+}
+"""
+
+
+def test_the_facts_of_a_program():
+    facts = read_text(HLO)
+    assert facts.collectives == {"all-reduce f32[4]": 1, "all-gather bf16[6]": 1}
+    assert facts.calls == {"solve": 1}
+    assert facts.counts == {"fusions": 1, "kernels": 6, "copies": 1, "sent": 28, "async": 1}
+
+
+def test_facts_are_compared():
+    theirs = read_text(HLO).as_json()
+    ours = read_text(HLO.replace(" fusion(%a)", " copy(%a)")).as_json()
+    ours["memory"], theirs["memory"] = {"temp": 9000}, {"temp": 4000}
+    found = {name: (cell.text, cell.status) for name, cell in cells(theirs, ours).items()}
+    assert found == {
+        "collectives": ("2/2", "equal"),
+        "sent": ("28/28", "equal"),
+        "synchronous": ("1/1", "equal"),
+        "fusions": ("0/1", "better"),
+        "kernels": ("6/6", "equal"),
+        "copies": ("2/1", "worse"),
+        "calls": ("1/1", "equal"),
+        "temp": ("9000/4000", "worse"),
+    }
+
+
+def test_programs_are_compiled_for_one_machine_of_a_kind():
+    assert [applies("split.max", m) for m in ("h100:8", "h100:2x4", "h100")] == [True, False, True]
+    assert applies("gpt.dp8", "tpu-v6e:2x4") and not applies("attention.cudnn", "tpu-v5p:2x2x2")
+    assert {name.partition(".")[0] for name in PROGRAMS} == {
+        "gpt", "network", "attention", "draws", "function", "split",
+    }  # fmt: skip

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "typed"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python(?: needs [\w ]+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT = 540  # seconds per checker
 FOLDERS = ("docs", "docs/tutorials", "docs/migration")
 # Its blocks are separate programs, in which one name is functions of different signatures.

@@ -2,6 +2,8 @@
 
     python tools/test_matrix.py                  # tests/smoke and the seam test
     python tools/test_matrix.py tests/types -x   # any other pytest arguments
+    python tools/test_matrix.py --compilers      # tests/targets, with compilers for GPUs, TPUs
+    python tools/test_matrix.py --compilers=3.11 # the same for one Python
 
 Each pair has its own environment, `.venv-3.12-jaxlib0.11`, which is created on first use and
 updated when the dependencies in `pyproject.toml` change. A missing interpreter is reported as
@@ -18,33 +20,51 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_TESTS = ["tests/smoke", "tests/runtime/test_seam.py"]
+COMPILER_TESTS = ["tests/targets"]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One supported combination."""
+    """One supported combination.
+
+    jaxlib: "0.11", names the environment. exact, libtpu: a jaxlib release with compilers, and the
+    libtpu release that goes with it. compilers: whether the compilers are installed too.
+    """
 
     python: str  # "3.12"
-    jaxlib: str  # "0.11", names the environment
+    jaxlib: str
     requirement: str
+    exact: str
+    libtpu: str
+    compilers: bool = False
 
     def __str__(self) -> str:
         return f"Python {self.python} with jaxlib {self.jaxlib}"
 
     @property
     def environment(self) -> Path:
-        return ROOT / f".venv-{self.python}-jaxlib{self.jaxlib}"
+        return ROOT / f".venv-{self.python}-jaxlib{self.jaxlib}{'-compilers' * self.compilers}"
+
+    @property
+    def packages(self) -> list[str]:
+        """What is installed beside the library."""
+        if not self.compilers:
+            return [self.requirement, "pytest>=9", "pytest-timeout"]
+        cuda = [f"{name}=={self.exact}" for name in ("jax-cuda13-plugin", "jax-cuda13-pjrt")]
+        nvidia = ["nvidia-cuda-nvcc", "nvidia-nvvm"]
+        tests = ["pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis", "scipy"]
+        return [f"jaxlib=={self.exact}", f"libtpu=={self.libtpu}.*", *cuda, *nvidia, *tests]
 
 
 MATRIX = (
-    Pair("3.11", "0.10", "jaxlib==0.10.2"),
-    Pair("3.12", "0.11", "jaxlib>=0.11,<0.12"),
-    Pair("3.13", "0.12", "jaxlib>=0.12,<0.13"),
+    Pair("3.11", "0.10", "jaxlib==0.10.2", "0.10.2", "0.0.42"),
+    Pair("3.12", "0.11", "jaxlib>=0.11,<0.12", "0.11.2", "0.0.48"),
+    Pair("3.13", "0.12", "jaxlib>=0.12,<0.13", "0.12.0.1", "0.0.50"),
 )
 
 
@@ -75,7 +95,7 @@ def find_python(python: str) -> str | None:
 def fingerprint(pair: Pair) -> str:
     """Changes when the packages that `prepare` installs change."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    inputs = json.dumps([settings["build-system"], settings["project"], pair.requirement])
+    inputs = json.dumps([settings["build-system"], settings["project"], pair.packages])
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
@@ -88,7 +108,7 @@ def prepare(pair: Pair, interpreter: str) -> None:
     if not stamp.exists():
         subprocess.run([interpreter, "-m", "venv", "--clear", str(pair.environment)], check=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    packages = ["--editable", str(ROOT), pair.requirement, "pytest>=9", "pytest-timeout"]
+    packages = ["--editable", str(ROOT), *pair.packages]
     subprocess.run([str(pair.environment / "bin/python"), *install, *packages], check=True)
     stamp.write_text(wanted)
 
@@ -110,8 +130,13 @@ def run(pair: Pair, pytest_arguments: list[str]) -> str:
 
 
 def main() -> int:
-    pytest_arguments = sys.argv[1:] or DEFAULT_TESTS
-    outcomes = {pair: run(pair, pytest_arguments) for pair in MATRIX}
+    given = sys.argv[1:]
+    pairs, tests = list(MATRIX), DEFAULT_TESTS
+    if given and given[0].startswith("--compilers"):
+        only = given.pop(0).partition("=")[2]
+        pairs = [replace(pair, compilers=True) for pair in MATRIX if only in ("", pair.python)]
+        tests = COMPILER_TESTS
+    outcomes = {pair: run(pair, given or tests) for pair in pairs}
     print()
     for pair, outcome in outcomes.items():
         print(f"{pair}: {outcome}")

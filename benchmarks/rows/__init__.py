@@ -11,6 +11,7 @@ from benchmarks.rows import (
     saving,
     shardings,
     steps,
+    targets,
     transforms,
 )
 from benchmarks.runner import Row
@@ -27,4 +28,5 @@ ROWS: tuple[Row, ...] = (
     *processes.ROWS,
     *saving.ROWS,
     *reports.ROWS,
+    *targets.ROWS,
 )

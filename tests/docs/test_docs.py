@@ -3,7 +3,8 @@
 The Python blocks of a Markdown file are one program, run from top to bottom in a separate process
 with eight devices. A text block right after one is its output. A block `python in 2 processes` is a
 separate program, which runs in two processes; the text after it is the output of process 0.
-Blocks `python skip` do not run, such as code for other libraries.
+Blocks `python needs cuda tpu` run only if the compilers of these platforms are installed
+(`shardwise.targets`). Blocks `python skip` do not run, such as code for other libraries.
 """
 
 import doctest
@@ -16,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+import shardwise as sw
 from tests.helpers.everyday import everyday
 from tests.helpers.processes import run_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 ERRORS = ROOT / "docs" / "errors"  # run by test_error_pages.py
-BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|text)(?: needs ([\w ]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_PROCESSES = re.compile(
     r"^```python in (\d) processes\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
@@ -45,17 +47,23 @@ def execute(source, name):
     return done.stdout
 
 
-def program_of(text):
-    """The Python blocks at their lines, each with its expected output (None: anything)."""
+def program_of(text, installed=()):
+    """The Python blocks at their lines, each with its expected output (None: anything).
+
+    installed: the platforms whose compilers are there, for blocks that need some.
+    """
     lines = [""] * (text.count("\n") + 1)
     expected, behind = [], -1
     for block in BLOCK.finditer(text):
         if block[1] == "text":
-            if expected and not TAGS.sub("", text[behind : block.start()]).strip():
-                expected[-1] = block[2]
+            if behind >= 0 and not TAGS.sub("", text[behind : block.start()]).strip():
+                expected[-1] = block[3]
+            continue
+        if not {*(block[2] or "").split()} <= {*installed}:
+            behind = -1
             continue
         first = text.count("\n", 0, block.start()) + 1
-        body = block[2].splitlines()
+        body = block[3].splitlines()
         lines[first : first + len(body)] = body
         lines[first + len(body)] = f"print({MARK!r}, end='')"
         expected.append(None)
@@ -71,17 +79,29 @@ def test_blocks_keep_their_lines_and_know_their_output():
     assert expected == ["1\n", None]
 
 
+def test_blocks_that_need_a_compiler():
+    text = "```python needs cuda tpu\nx\n```\n```text\n1\n```\n```python\ny\n```\n"
+    for installed in ((), ("cuda",), ("cuda", "tpu")):
+        source, expected = program_of(text, installed)
+        assert expected == ["1\n", None][2 - max(len(installed), 1) :]
+        assert source.splitlines()[1] == ("x" if len(installed) == 2 else "")
+
+
 @pytest.mark.parametrize(
     "path",
     everyday(
-        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS],
+        [
+            p
+            for p in DOCUMENTS
+            if program_of(p.read_text(), ("cuda", "tpu"))[1] and p.parent != ERRORS
+        ],
         1,
         by=lambda p: p.name,
     ),
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_document_runs(path):
-    source, expected = program_of(path.read_text())
+    source, expected = program_of(path.read_text(), sw.targets.available())
     printed = execute(source, str(path)).split(MARK)[:-1]
     for got, wanted in zip(printed, expected, strict=True):
         if wanted is not None:

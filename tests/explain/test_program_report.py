@@ -204,14 +204,15 @@ def test_as_data():
     ("asked", "meant"),
     [
         ("h20", " Did you mean 'h200'?"), ("H100", " Did you mean 'h100'?"),
-        ("tpu", " Did you mean 'tpu-v5e', 'tpu-v5p' or 'tpu-v6e'?"),
+        ("tpu", " Did you mean 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' or 'tpu-7x'?"),
         ("tpu_v5e", " Did you mean 'tpu-v5e'?"), ("gpu", ""), ("", ""),
     ],
 )  # fmt: skip
 def test_unknown_machines_are_refused_at_once(asked, meant):
     assert message(ValueError, explain, jnp.sin, machine=asked) == (
-        f"unknown machine {asked!r}; known machines are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
-        f"'tpu-v5p' and 'tpu-v6e'.{meant} To add one of your own: "
+        f"unknown machine {asked!r}; known machines are 'cpu', 'v100', 'a100-40', 'a100', 'h100', "
+        "'h200', 'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' and 'tpu-7x'."
+        f"{meant} To add one of your own: "
         "`shardwise.explain.machines['mine'] = "
         "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
     )

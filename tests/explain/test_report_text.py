@@ -167,8 +167,8 @@ def test_nothing_to_tell(report):
 def test_memory_that_a_device_has_not(report):
     memory = dataclasses.replace(report.memory, peak=3 * 2**30 // 2)
     text = str(dataclasses.replace(report, memory=memory))
-    wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: EXCEEDS DEVICE MEMORY"
-    assert wanted in text
+    wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: EXCEEDS DEVICE MEMORY by "
+    assert f"{wanted}512.0 MiB" in text
 
 
 def test_a_real_program(monkeypatch):

@@ -125,10 +125,10 @@ def test_topologies():
     assert repr(found) == "TopologyDescription(8 devices of cpu)"
     mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
     assert dict(mesh.shape) == {"x": 4, "y": 2}
-    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
-        "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
-        "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
-        "`num_cpu_devices` for more virtual devices."
+    assert message(NotImplementedError, topologies.get_topology_desc, "2x2", "cpu") == (
+        "get_topology_desc: there is no compiler for cpu devices that are not attached; there are "
+        "those for 'cuda' and 'tpu'. Use get_attached_topology(), or `num_cpu_devices` for more "
+        "virtual CPU devices."
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.runtime import cuda
+from shardwise.experimental import serialize_executable
 
 pytestmark = pytest.mark.skipif(not cuda.available(), reason="needs an NVIDIA GPU and the plugin")
 
@@ -39,3 +40,17 @@ def test_transfer_between_gpu_and_cpu(gpu):
     back = sw.device_put(there, sw.devices("cpu")[0])
     np.testing.assert_array_equal(np.asarray(there), x)
     np.testing.assert_array_equal(np.asarray(back), x)
+
+
+def test_a_program_stored_for_this_gpu_runs(gpu):
+    """Compiled from the GPU's description, as on a machine without it."""
+    sw.targets.add("this-gpu", sw.targets.description(gpu))
+    (described,) = sw.targets.devices("this-gpu")
+    assert described.device_kind == gpu.device_kind
+    there = sw.sharding.SingleDeviceSharding(described)
+    x = np.linspace(0, 1, 1024, dtype=np.float32).reshape(32, 32)
+    made = sw.jit(lambda a: a @ a + a).lower(sw.ShapeDtypeStruct(x.shape, x.dtype, sharding=there))
+    loaded = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(made.compile())
+    )
+    np.testing.assert_allclose(loaded(sw.device_put(x, gpu)), x @ x + x, rtol=2e-3)

@@ -87,8 +87,23 @@ def test_stages_know_types_and_trees():
     assert compiled.out_info["c"].sharding is ONE
     np.testing.assert_array_equal(np.asarray(compiled.call(X, b=V)["c"]), X * V)
     assert message(ValueError, traced.lower, lowering_platforms=("cpu", "tpu")) == (
-        "<lambda> is lowered for the devices of its arguments, of platform 'cpu'; "
-        "lowering_platforms requests 'tpu'."
+        "<lambda> is lowered for the devices of its arguments, of platform 'cpu', or for one other "
+        "platform; lowering_platforms requests 'cpu' and 'tpu'. `shardwise.export` makes a program "
+        "for several."
+    )
+
+
+def test_a_program_is_read_for_another_platform():
+    def f(x):
+        return sw.lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos)
+
+    traced = sw.jit(f).trace(X)
+    assert "stablehlo.sine" in traced.lower().as_text()
+    there = traced.lower(lowering_platforms=("tpu",))
+    assert "stablehlo.cosine" in there.as_text() and "stablehlo.sine" not in there.as_text()
+    assert message(ValueError, there.compile) == (
+        "compile: f is lowered for the platform 'tpu', without devices. To compile it, lower it "
+        "with arguments on devices of a machine: `shardwise.targets.devices`."
     )
 
 

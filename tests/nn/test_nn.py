@@ -292,8 +292,8 @@ def test_messages_of_attention():
         "dot_product_attention: mask must be boolean; got f32[1,4,5,7]. Pass an array of numbers "
         "to add as `bias`."
     )
-    assert message(ValueError, lambda: attend(q, k, v, implementation="cudnn")) == (
-        "dot_product_attention: implementation must be None or 'xla'; got 'cudnn'."
+    assert message(ValueError, lambda: attend(q, k, v, implementation="flash")) == (
+        "dot_product_attention: implementation must be None, 'xla' or 'cudnn'; got 'flash'."
     )
     assert message(ValueError, lambda: attend(q, k, v, query_seq_lengths=np.ones(3))) == (
         "dot_product_attention: sequence lengths must be integers of shape (2,); got f32[3]."

@@ -72,6 +72,10 @@ UNSAMPLED: dict[str, str] = {
     },
     "ffi_call": "calls a foreign function; tests/ffi/test_ffi_call.py",
     "effectful_ffi_call": "calls a foreign function; tests/ffi/test_ffi_call.py",
+    **{
+        name: "needs cuDNN; tests/nn/test_cudnn_attention.py"
+        for name in ("fused_attention", "fused_attention_gradients")
+    },
     "buffer_callback": "calls the user's function; tests/ffi/test_buffer_callback.py",
     "effectful_buffer_callback": "calls the user's function; tests/ffi/test_buffer_callback.py",
     "device_put": "moves its operand; tests/placement/test_device_put.py",

@@ -28,6 +28,10 @@ from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, MESH, PLACES
 
 ROWS, COLUMNS = PLACES["rows"], PLACES["columns"]
+KNOWN = (
+    "'cpu', 'v100', 'a100-40', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', "
+    "'tpu-v6e' and 'tpu-7x'"
+)
 MIB = 1 << 20
 
 
@@ -398,8 +402,8 @@ def test_mistakes():
         "the array has only 1 dimension. Remove entries from the end of the spec."
     )
     assert refused(shaped((4, 4)), ROWS, machine="abacus") == (
-        "ValueError: unknown machine 'abacus'; known machines are 'cpu', 'a100', 'h100', 'h200', "
-        "'tpu-v5e', 'tpu-v5p' and 'tpu-v6e'. To add one of your own: "
+        f"ValueError: unknown machine 'abacus'; known machines are {KNOWN}. To "
+        "add one of your own: "
         "`shardwise.explain.machines['mine'] = dataclasses.replace("
         "shardwise.explain.machines['h200'], name='mine', "
         "node=4)`."

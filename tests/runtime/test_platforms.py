@@ -163,7 +163,7 @@ def test_functions_by_platform():
     )
     assert run(program) == "4.0 36.0\n" * 5 + (
         "2.0\nplatform_dependent: there is no function for 'cpu', on which this runs, and no "
-        "default; it was traced for twin.\n"
+        "default; got twin.\n"
     )
 
 
@@ -185,7 +185,7 @@ def test_hardware_that_lacks_what_a_cpu_has():
         "backend.register_platform(backend.Platform(name='bare', make_client=make_client))\n"
         "x = sw.device_put(np.zeros(2), sw.devices('bare')[1])\n"
         "for call in (lambda: sw.jit(lambda x: sw.pure_callback(lambda v: v, x, x))(x),\n"
-        "             x.__dlpack_device__, lambda: sw.numpy.linalg.qr(sw.numpy.outer(x, x))):\n"
+        "             x.__dlpack_device__, lambda: sw.scipy.linalg.schur(sw.numpy.outer(x, x))):\n"
         "    try:\n        print(call())\n"
         "    except (NotImplementedError, BufferError) as error:\n        print(error)\n"
         "print(sw.default_backend(), x.platform())\n"
@@ -196,8 +196,9 @@ def test_hardware_that_lacks_what_a_cpu_has():
         "programs on bare cannot call host functions (callbacks, `shardwise.debug.print`). Run "
         "this part on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`.",
         "DLPack has no type for cpu:1; copy the array to the host first.",
-        "qr: runs on CPU only, by LAPACK kernels; this program is for 'bare'. Put its "
-        "operands on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`.",
+        "schur: is computed by LAPACK only; this program is for 'bare'. Compute it outside of "
+        "this program, and put its operands on a CPU device: `shardwise.device_put(x, "
+        "shardwise.devices('cpu')[0])`.",
         "bare bare",
         "platform 'self' could not be started: its `make_client` uses the devices of 'self' itself",
     ]

@@ -237,7 +237,8 @@ def test_another_process_reads_them():
     )
     first, second, kinds = run.stdout.splitlines()
     assert first == "key<fry> [0. 1. 2.]" and second == " ".join(map(str, late))
-    assert kinds.split(",") == sorted(_readers)
+    of_compilers = {"described device"}  # which may be missing
+    assert kinds.split(",") == sorted({*_readers} - of_compilers)
 
 
 @pytest.mark.parametrize("version", [0, 2])

@@ -19,11 +19,12 @@ from shardwise._src.base.interrupts import import_module
 FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
 _LATER = {  # public names of rarely imported modules that register their readers on import
-    "PmapSharding": "shardwise.sharding",
-    "PositionalSharding": "shardwise.sharding",
-    "Ref": "shardwise",
-    "jit": "shardwise",
-    "thread_resources": "shardwise.experimental.maps",
+    "PmapSharding": ("shardwise.sharding", "PmapSharding"),
+    "PositionalSharding": ("shardwise.sharding", "PositionalSharding"),
+    "Ref": ("shardwise", "Ref"),
+    "described device": ("shardwise.targets", "devices"),
+    "jit": ("shardwise", "jit"),
+    "thread_resources": ("shardwise.experimental.maps", "thread_resources"),
 }
 _ADVICE = (
     "Read it with the version that wrote it, and save the values with shardwise.numpy.save, whose "
@@ -53,7 +54,8 @@ def restored(form: int, kind: str, *fields: Any) -> Any:
             f"shardwise; this version reads format {FORM}. {_ADVICE}"
         )
     if kind not in _readers and kind in _LATER:
-        getattr(import_module(_LATER[kind]), kind)
+        module, name = _LATER[kind]
+        getattr(import_module(module), name)
     if kind not in _readers:
         raise UnpicklingError(
             f"the pickle contains a shardwise {kind}, which does not exist in this version. "

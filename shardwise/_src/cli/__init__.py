@@ -65,6 +65,12 @@ COMMANDS = {
             "what a program's functions communicate, store and compute",
             ("analyze", "profile", "plan"),
         ),
+        Command(
+            "compile",
+            LOOK,
+            "compile a program for machines that are not attached; compare",
+            ("aot", "compare", "targets", "machines", "build"),
+        ),
         Command("describe", LOOK, "what a checkpoint contains", ("show", "inspect", "ls")),
         Command(
             "doctor",

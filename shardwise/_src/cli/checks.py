@@ -21,7 +21,7 @@ from shardwise._src.compiling.disk_cache import disk_cache
 from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
 from shardwise._src.distributed.initialize_arguments import ARGUMENTS, Resolved, complete, resolve
 from shardwise._src.distributed.start import address_of, address_towards, is_loopback
-from shardwise._src.runtime import backend, cuda, processes
+from shardwise._src.runtime import backend, cuda, processes, tpu
 from shardwise._version import __version__
 
 GIB = 2**30
@@ -49,6 +49,23 @@ def versions() -> Iterator[Line]:
         yield Line(False, name, text, f"pip install {name}=={backend.JAXLIB_VERSION}")
     if not found:
         yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
+    yield from _compilers()
+
+
+def _compilers() -> Iterator[Line]:
+    """The compilers for machines that are not attached."""
+    for name, module in (("GPUs", cuda), ("TPUs", tpu)):
+        title, version = f"compiler for {name}", module.compiler_version()
+        if version is None:
+            yield Line(None, title, f"none (pip install '{module.COMPILER}')")
+            continue
+        try:
+            module.check_compiler()
+        except ImportError as error:
+            text, _, advice = str(error).rpartition(": ")
+            yield Line(False, title, text, advice)
+        else:
+            yield Line(True, title, version)
 
 
 def _version(name: str) -> str:

@@ -19,7 +19,7 @@ from shardwise._src.cli import COMMANDS
 from shardwise._src.cli.arguments import command_parser, data_file
 from shardwise._src.cli.explain_error import about
 
-PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py"}  # metavars of paths
+PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py", "FILE.py:FUNCTION"}  # metavars of paths
 
 
 def parser() -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from shardwise._src.base.context import current
 from shardwise._src.jit.stages import Lowered, Traced
 from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.running.program_placement import constraint_shardings, is_abstract
+from shardwise._src.runtime.target_machines import Target
 from shardwise._src.tree.functions import map as tree_map
 from shardwise._src.types.devices import DescribedDevice, is_described
 from shardwise._src.types.layout import Format
@@ -50,8 +51,10 @@ def described(tree: Any) -> Any:
     return tree_map(one, tree)
 
 
-def lowered_there(traced: Traced) -> Lowered:
+def lowered_there(traced: Traced, target: Target | None = None) -> Lowered:
     """Lowers the program; for described devices if all of its shardings are abstract.
+
+    target: a machine that it is for, instead of the devices of its arguments.
 
     If the program has real devices, abstract shardings refer to their mesh, as in a call.
     """
@@ -62,13 +65,14 @@ def lowered_there(traced: Traced) -> Lowered:
     if isinstance(scope, AbstractMesh) and any([is_described(s.devices) for s in traced.sigs]):
         met.append(scope)
     if not met or isinstance(scope, Mesh) or any(_real(traced, [*asked, *within])):
-        return traced.lower()
+        return traced.lower() if target is None else traced.lowered_for(target)
     ins, outs = [
         None if some is None else [_there(s) for s in some]
         for some in (traced.in_shardings, traced.out_shardings)
     ]
     with current().replace(mesh=described_mesh(met[0])).entered():
-        return replace(traced, in_shardings=ins, out_shardings=outs).lower()
+        there = replace(traced, in_shardings=ins, out_shardings=outs)
+        return there.lower() if target is None else there.lowered_for(target)
 
 
 def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:

@@ -12,9 +12,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+from shardwise._src.explain.trip_counts import trip_count
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Instruction:
     """One line: `name = shape opcode(operands), rest`.
 
     frame: the id of its stack frame (`Module.sources`); op_name: from its metadata.
+    trips: of a loop, how often it runs; None if that is unknown.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Instruction:
     operands: tuple[str, ...]
     line: str
     root: bool
+    trips: int | None = None
 
     @cached_property
     def arrays(self) -> tuple[ArrayShape, ...]:
@@ -74,10 +78,7 @@ class Instruction:
         """The computations that it runs, each with the number of runs (None: unknown)."""
         if self.opcode in ("async-update", "async-done"):  # counted at async-start
             return []
-        times: int | None = 1
-        if self.opcode == "while":
-            trips = _TRIP_COUNT.search(self.line)
-            times = int(trips[1]) if trips else None
+        times = self.trips if self.opcode == "while" else 1
         return [
             (name.strip().lstrip("%"), times)
             for _, names in _CALLED.findall(self.line)
@@ -175,7 +176,19 @@ def read(text: Any, who: str = "collectives") -> Module:
             entry = header["name"] if header["entry"] else entry
         elif found := _INSTRUCTION.match(line):
             here.append(_instruction(found, line))
+    for instructions in computations.values():
+        instructions[:] = [_with_trips(i, instructions, computations) for i in instructions]
     return Module(computations, entry, _device_count(text), text)
+
+
+def _with_trips(
+    i: Instruction, around: list[Instruction], computations: dict[str, list[Instruction]]
+) -> Instruction:
+    """An instruction; a loop has the number of its runs, if the compiler states or shows it."""
+    if i.opcode != "while":
+        return i
+    stated = _TRIP_COUNT.search(i.line)
+    return replace(i, trips=int(stated[1]) if stated else trip_count(i, around, computations))
 
 
 def _instruction(found: re.Match[str], line: str) -> Instruction:

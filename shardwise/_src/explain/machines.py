@@ -12,14 +12,17 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
 from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.target_machines import Target, target_of
+from shardwise._src.targets.gpus import GPUS
+from shardwise._src.targets.machine_names import named
 
 
 @public("shardwise.explain")
@@ -105,13 +108,67 @@ machines: dict[str, Machine] = {}
 
 
 def machine_of(asked: Any, device: Any) -> Machine:
-    """The machine with that name, or the one for a device; None for a device that is unknown."""
+    """The machine with that name, or the one for a device; without both, an H100."""
+    if isinstance(asked, str) and ":" in asked:
+        found = named(asked)
+        return rates_of(found.kind.name, found.name, found.node)
     if asked is not None:
         return named_machine(asked)
-    named = getattr(device, "device_kind", "").lower().replace(" ", "-")
-    found = [m for n, m in machines.items() if n in named]
+    if (target := target_of(device)) is not None:
+        return rates_of(target.machine, target.name, target.node)
+    kind = getattr(device, "device_kind", "").lower().replace(" ", "-")
+    found = [m for n, m in machines.items() if n in kind]
     usual = machines[platform_of(device).typical_machine if device is not None else "h100"]
     return max(found, key=lambda m: len(m.name)) if found else usual
+
+
+class Chosen(NamedTuple):
+    """What estimates are for.
+
+    machine: its rates; None for those of the program's devices.
+    target:  a machine that is compiled for by its own compiler.
+    missing: why its own compiler is not used, if it was asked for.
+    """
+
+    machine: Machine | None
+    target: Target | None = None
+    missing: str = ""
+
+
+def chosen(asked: str | Machine | None) -> Chosen:
+    """Reads the argument `machine` of functions that estimate.
+
+    A name with a number of devices, such as "h100:2x8", is a target, whose own compiler is used if
+    it is installed.
+
+    Raises:
+      ValueError: for an unknown name, or a target that cannot exist; TypeError: if it is neither a
+        name nor a `Machine`.
+    """
+    if asked is None:
+        return Chosen(None)
+    if not isinstance(asked, str) or ":" not in asked:
+        return Chosen(named_machine(asked))
+    found = named(asked)
+    rates = rates_of(found.kind.name, found.name, found.node)
+    try:
+        target = found.target()
+    except ImportError as error:
+        return Chosen(rates, missing=str(error))
+    return Chosen(rates, target)
+
+
+def rates_of(kind: str, name: str, node: int | None) -> Machine:
+    """The rates of a machine of a target's kind, under its own name."""
+    rates = machines.get(kind)
+    if (gpu := GPUS.get(kind)) is not None:
+        if rates is None:  # a user has added it
+            rates = replace(named_machine(gpu.like), memory_bandwidth=gpu.memory_bandwidth)
+        rates = replace(rates, memory_bytes=gpu.memory)
+        if rates.node is not None and rates.node > gpu.host:  # the link within a node joins hosts
+            node = rates.node
+    assert rates is not None
+    return replace(rates, name=name, node=rates.node if node is None else node)
 
 
 def named_machine(asked: str | Machine) -> Machine:

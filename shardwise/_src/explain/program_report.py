@@ -12,20 +12,23 @@ import linecache
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.abstract_devices import described, lowered_there
 from shardwise._src.explain.attribution import Spec, call_text, cause
-from shardwise._src.explain.communication import Collective, collectives
+from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
-from shardwise._src.explain.machines import Machine, machine_of, named_machine
+from shardwise._src.explain.live_values import live_values
+from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import Buffer, Communication, Memory, Seconds, merged
+from shardwise._src.explain.scattered_sums import ScatteredSums
 from shardwise._src.explain.work import work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
@@ -37,6 +40,7 @@ from shardwise._src.running.program_placement import constraint_shardings
 from shardwise._src.runtime.compiler.offline import Inspection, inspected
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
+from shardwise._src.runtime.target_machines import target_of
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
@@ -59,8 +63,11 @@ def explain(
 
     Args:
       f: a function; it is jitted if it is not already.
-      machine: for time estimates, the name of one of `machines`, or a `Machine`; by default the
-        machine of the devices.
+      machine: for estimates, the name of one of `machines`, or a `Machine`; by default the machine
+        of the devices. A name with a number of devices, such as "h100:2x8" or "tpu-v5p:2x2x2" (see
+        `shardwise.targets.devices`), is compiled for by its own compiler if that is installed; its
+        devices take the places of those of the arguments, in order. Otherwise the report says so,
+        and reads the program that XLA makes for CPUs.
       timeout: seconds for compiling for absent devices.
 
     Returns:
@@ -77,15 +84,15 @@ def explain(
             f"explain takes a function; got {type(f).__name__}. Pass the function's arguments "
             "in a second call: `explain(f)(*args)`."
         )
-    if machine is not None:
-        machine = named_machine(machine)
+    asked = chosen(machine)
 
     @functools.wraps(f)
     @hides_frames
     def explained(*args: Any, **kwargs: Any) -> Report:
         wrapped = f if isinstance(f, Wrapped) else jit(f)
         args, kwargs = described((args, kwargs))
-        return report_of(lowered_there(wrapped.trace(*args, **kwargs)), machine, timeout)
+        lowered = lowered_there(wrapped.trace(*args, **kwargs), asked.target)
+        return replace(report_of(lowered, asked.machine, timeout), missing=asked.missing)
 
     return explained
 
@@ -104,7 +111,7 @@ def estimate_of(
 
 
 def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) -> Inspection:
-    devices = plan.places.devices
+    devices = plan.devices
     if is_described(devices):
         free = [s is None for s in plan.places.results]
         return inspected_elsewhere(text, len(devices), free, timeout, overrides)
@@ -147,11 +154,14 @@ class _Compiled:
         self.text, self.eqns = self.plan.numbered()
         overrides = (*lowered.traced.overrides, *overrides)
         self.found = _inspected(self.plan, self.text, overrides, timeout)
-        self.machine = machine_of(machine, self.plan.places.devices[0])
+        self.machine = machine_of(machine, self.plan.devices[0])
         self.hlo = read(self.found.text, "explain")
         self.instructions = {i.name: i for _, i in self.hlo}
+        platform = self.plan.platform
+        elsewhere = platform.is_xla_cpu and self.machine.name != platform.typical_machine
+        sums = ScatteredSums(self.hlo, elsewhere)
         self.collectives = [
-            as_sent(c, [self.eqns[n] for n in self.numbers(c)], self.machine)
+            as_sent(sums.read(c), [self.eqns[n] for n in self.numbers(c)], self.machine)
             for c in collectives(self.hlo)
         ]
         self.work = work_of(self.hlo, self.product_dtype)
@@ -196,8 +206,15 @@ class _Compiled:
 
     @functools.cached_property
     def callers(self) -> dict[str, Instruction]:
-        """The instruction that runs each computation: a loop, a branch, a call."""
-        return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
+        """The instruction that runs each computation: a loop, a branch, a call, and a fusion of a
+        collective."""
+        within = {name for name, i in self.hlo if i.opcode.removesuffix("-start") in KINDS}
+        return {
+            name: i
+            for _, i in self.hlo
+            for name, _ in i.called
+            if i.opcode != "fusion" or name in within
+        }
 
     def nearest(self, name: str) -> list[list[int]]:
         """For an instruction without a path: the path of its nearest user, or else operand."""
@@ -236,6 +253,7 @@ class _Making(_Compiled):
         buffers = self.buffers()
         lines = {row.line for row in (*rows, *buffers)} - {""}
         meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
+        target = target_of(self.plan.devices[0])
         return Report(
             name=self.program.name, devices=len(self.plan.places.devices),
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
@@ -244,6 +262,7 @@ class _Making(_Compiled):
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
+            compiler="" if target is None else target.compiler,
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:
@@ -336,6 +355,8 @@ class _Making(_Compiled):
         return None if place is None or (frames and frame not in frames) else (place[0], dims)
 
     def buffers(self) -> tuple[Buffer, ...]:
+        if not self.found.buffers:  # not every compiler reports them
+            return tuple(map(self.buffer, live_values(self.hlo)))
         return tuple(map(self.buffer, places(self.found.buffers, self.found.module)))
 
     def buffer(self, place: Place) -> Buffer:

@@ -24,6 +24,9 @@ class Report(ReportData):
     others:   further meshes that it uses over these devices, in the same form.
     communication: most bytes first. buffers: largest first. lines: user source lines by
     `file:line`, for all locations in the report. program: as text, with lines. hlo: as compiled.
+    compiler: the package of the machine's own compiler and its version, if that made the program;
+    missing: why not, if it was asked for. Otherwise XLA's compiler for the devices here made it.
+    Compilers of their own do not report buffers: those are values, by the schedule of the program.
     """
 
     def __str__(self) -> str:

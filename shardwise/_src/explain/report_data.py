@@ -153,6 +153,8 @@ class ReportData:
     program: str = field(repr=False, default="")
     hlo: str = field(repr=False, default="")
     others: tuple[Mapping[Any, int], ...] = ()
+    compiler: str = ""
+    missing: str = ""
 
     def count(self, kind: str, axes: Along | None = None) -> int:
         """Number of collectives of a kind in one execution, along these axes if given.

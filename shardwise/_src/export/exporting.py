@@ -34,6 +34,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.portable import portable_artifact
 from shardwise._src.runtime.platforms import known, named, platform_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.target_machines import is_compile_only
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import float0, is_inexact
@@ -57,7 +58,8 @@ def export(
     Args:
       fun_jit: a function returned by `jit`.
       platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default the platform of the
-        default devices. Other platforms do not need to be present.
+        machine that arguments are for (`shardwise.targets.devices`), or of the default devices.
+        Other platforms do not need to be present.
       disabled_checks: see `DisabledSafetyCheck`.
       _override_lowering_rules: must be None; JAX's rules require MLIR's Python bindings.
 
@@ -87,16 +89,27 @@ def export(
     @hides_frames
     def exporting(*args: Any, **kwargs: Any) -> Exported:
         """Exports the function for these arguments."""
-        with EXPORTED(chosen):
+        there = chosen or (_platform_for(args, kwargs),)
+        with EXPORTED(there):
             traced = fun_jit.trace(*args, **kwargs)
-        return _of_traced(traced, chosen, tuple(disabled_checks))
+        return _of_traced(traced, there, tuple(disabled_checks))
 
     return exporting
 
 
-def _checked(platforms: Sequence[str] | None) -> tuple[str, ...]:
+def _platform_for(args: Any, kwargs: Any) -> str:
+    """The platform of the machine that arguments are for, if it is only described; else that of
+    the default devices."""
+    for leaf in flatten((args, kwargs))[0]:
+        devices = getattr(getattr(leaf, "sharding", None), "devices", ())
+        if is_compile_only(devices):
+            return platform_of(devices[0]).name
+    return default_export_platform()
+
+
+def _checked(platforms: Sequence[str] | None) -> tuple[str, ...] | None:
     if platforms is None:
-        return (default_export_platform(),)
+        return None
     given = (platforms,) if isinstance(platforms, str) else tuple(platforms)
     names = [platform.name for platform in known()]
     unknown = [p for p in given if p not in names]
@@ -195,7 +208,8 @@ _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')
 # Custom-call targets of other releases, too: LAPACK's, and targets built into XLA.
 _STABLE = re.compile(
     r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
-    r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion"
+    r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion|cuhybrid_\w+|"
+    r"Qr|ProductOfElementaryHouseholderReflectors|LuDecomposition|Eigh"
 )
 
 

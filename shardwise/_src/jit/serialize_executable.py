@@ -5,17 +5,21 @@
 
 The bytes contain the machine code and everything a call needs: types, shardings and layouts. They
 begin with a checksum, and record the jaxlib version and processor; on others they are rejected. A
-deserialized program has no equations: it runs, but has no `jaxpr`. The code in the bytes is
-executed unchecked: do not load bytes that you do not trust.
+program for a machine that is only described is loaded on the machine itself, with the same jaxlib,
+plugin and kind of device; its devices are those with the same numbers. A deserialized program has
+no equations: it runs, but has no `jaxpr`. The code in the bytes is executed unchecked: do not load
+bytes that you do not trust.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.pickles import reduced
 from shardwise._src.core.program import Program, Var
 from shardwise._src.jit.stages import Compiled, Traced
 from shardwise._src.lowering.layouts_and_memory import place_in
@@ -25,6 +29,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.fingerprint import fingerprint
 from shardwise._src.runtime.compiler.modules import compile_options, load
 from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.target_machines import is_compile_only
 from shardwise._src.types.array_type import ArrayType, array_type
 
 _HEAD = b"shardwise executable 1\n"
@@ -53,7 +58,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
         if found:
             raise ValueError(f"serialize: the program of {name} {what}. {advice}")
     devices = exe.module.devices
-    content = pickle.dumps(
+    content = _pickled(
         {
             "name": name,
             "names": list(traced.names),
@@ -186,7 +191,26 @@ def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None)
 
 def _made_by(devices: tuple) -> list[bytes]:
     """The jaxlib and the machine; without options, which are compiled into the code."""
+    platform = platform_of(devices[0])
+    if (compiler := platform.compiler_version) is not None and not platform.is_xla_cpu:
+        kinds = sorted({d.device_kind for d in devices})
+        return [f"{backend.JAXLIB_VERSION} {platform.name} {compiler()} {kinds}".encode()]
     return list(fingerprint(devices, compile_options(devices)))[:3]
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles devices that are only described as those of the machine itself."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, backend.Device) and is_compile_only((obj,)):
+            return reduced("device", platform_of(obj).name, obj.id)
+        return NotImplemented
+
+
+def _pickled(content: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(content)
+    return file.getvalue()
 
 
 def _sum_of(content: bytes) -> bytes:

@@ -33,8 +33,9 @@ from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.plan import ModulePlan, plan_module
 from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
 from shardwise._src.runtime.compiler.shardy import parsed
-from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.platforms import Platform, find, platform_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.target_machines import Target
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import Format, Layout
@@ -175,26 +176,41 @@ class Traced:
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """The program in StableHLO, for the devices of its arguments.
 
+        lowering_platforms: another platform, one, to read its program, which cannot be compiled:
+          for that, see `shardwise.targets`. By default that of the `AbstractDevice` of
+          `use_abstract_mesh`, if it has one.
+
         Raises:
-          ValueError: if `lowering_platforms` names others; without it, if `use_abstract_mesh`
-            is for an `AbstractDevice` of another platform.
+          ValueError: if `lowering_platforms` names an unknown platform, or several.
         """
         if lowering_platforms is None:
             meant = getattr(current().mesh, "abstract_device", None)
             lowering_platforms = () if meant is None else (meant.platform,)
         begin = time.perf_counter()
         plan = self._planned()
-        took(LOWER, time.perf_counter() - begin, self.program.name)
         here = platform_of(plan.places.devices[0])
         others = [p for p in lowering_platforms or () if p not in here.names]
         if others:
-            raise ValueError(
-                f"{self.program.name} is lowered for the devices of its arguments, of platform "
-                f"{here.device_name!r}; lowering_platforms requests {join(others)}."
-            )
+            plan = self._planned(self._platform_alone(lowering_platforms, here))
+        took(LOWER, time.perf_counter() - begin, self.program.name)
         return Lowered(self, plan)
 
-    def _planned(self) -> ModulePlan:
+    def _platform_alone(self, asked: Sequence[str], here: Platform) -> Target:
+        """The platform that is asked for, as a machine without devices."""
+        found = find(asked[0]) if len(asked) == 1 else None
+        if found is None:
+            raise ValueError(
+                f"{self.program.name} is lowered for the devices of its arguments, of platform "
+                f"{here.device_name!r}, or for one other platform; lowering_platforms requests "
+                f"{join(asked)}. `shardwise.export` makes a program for several."
+            )
+        return Target(found.name, "", None, found, (), "")
+
+    def lowered_for(self, target: Target | None) -> Lowered:
+        """The program for another machine, in place of the devices of its arguments."""
+        return Lowered(self, self._planned(target))
+
+    def _planned(self, target: Target | None = None) -> ModulePlan:
         kept, ins = self.kept, self.in_shardings
         program = self.program
         if len(kept) < len(self.sigs):
@@ -206,6 +222,7 @@ class Traced:
             in_shardings=None if ins is None else self.pick(ins),
             out_shardings=self.out_shardings,
             donated=[kept.index(i) for i in self.donated if i in kept],
+            target=target,
         )
 
     def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
@@ -285,6 +302,12 @@ class Lowered(_OfTraced):
           ValueError: for other devices, which the module's shardings do not name.
         """
         traced, here = self.traced, self.plan.places.devices
+        if (target := self.plan.target) is not None and not target.devices:
+            raise ValueError(
+                f"compile: {traced.program.name} is lowered for the platform {target.name!r}, "
+                "without devices. To compile it, lower it with arguments on devices of a machine: "
+                "`shardwise.targets.devices`."
+            )
         if device_assignment is not None and tuple(device_assignment) != here:
             raise ValueError(
                 f"compile: {traced.program.name} is lowered for devices {[d.id for d in here]}; "
@@ -456,3 +479,10 @@ class Compiled(_OfTraced):
     def memory_analysis(self) -> Any:
         """Sizes in bytes per device: arguments, results, temporaries, aliased."""
         return self.executable.module.memory()
+
+    def serialize(self) -> bytes:
+        """The machine code in the runtime's own format, without types and shardings.
+
+        `shardwise.experimental.serialize_executable` stores and loads the whole program.
+        """
+        return self.executable.module.serialize()

@@ -16,7 +16,7 @@ from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.runtime.backend import devices
-from shardwise._src.runtime.platforms import Platform, available, named, platform_of
+from shardwise._src.runtime.platforms import Platform, known, named, platform_of
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
 
@@ -30,8 +30,8 @@ def platform_dependent(
     """`fun(*args)` with the function of the platform that the program runs on.
 
     default: for the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
-    'rocm', 'tpu' or the name of a registered platform. Those of all available platforms are traced,
-    in `export` those of the exported platforms; a program has only its platform's.
+    'rocm', 'tpu' or the name of a registered platform. All of them are traced, in `export` those of
+    the exported platforms; a program has only its platform's.
     """
 
     def of(platform: Platform) -> Callable[..., T] | None:
@@ -39,7 +39,7 @@ def platform_dependent(
         return per_platform[names[0]] if names else default
 
     exported = [named(p) for p in EXPORTED.value]
-    targets = exported or [platform_of(devices()[0]), *available()]
+    targets = exported or [platform_of(devices()[0]), *known()]
     chosen = {p: fun for p in targets if (fun := of(p)) is not None}
     missing = [p for p in targets if p not in chosen]
     if missing and (exported or not chosen):

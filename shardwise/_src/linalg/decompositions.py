@@ -19,6 +19,7 @@ from shardwise._src.ops.linalg.factor import cholesky as cholesky_op
 from shardwise._src.ops.linalg.lapack_kernels import hermitian_part, rows_of, scaled
 from shardwise._src.ops.linalg.qr import geqrf
 from shardwise._src.ops.linalg.qr import qr as qr_op
+from shardwise._src.ops.linalg.singular_values import svd as svd_op
 from shardwise._src.ops.linalg.triangular import INT32, adjoint, check_matrices, turned
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.shape import slice_in_dim
@@ -129,7 +130,7 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
 @fused(arrays=1)
 def _svd(a: Any, full: bool, vectors: bool, part: Any) -> Any:
     (a,) = promote_inexact(a)
-    s, *rest = spectral.svd(a, full_matrices=full, vectors=vectors)
+    s, *rest = svd_op(a, full_matrices=full, vectors=vectors)
     return chosen(s, rest, part)
 
 

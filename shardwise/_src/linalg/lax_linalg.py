@@ -26,6 +26,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg import factor, forms, spectral, triangular
 from shardwise._src.ops.linalg import lu as elimination
 from shardwise._src.ops.linalg import qr as orthogonal
+from shardwise._src.ops.linalg import singular_values as singular
 from shardwise._src.ops.linalg.lapack_kernels import columns_of, hermitian_part
 from shardwise._src.ops.linalg.triangular import INT32
 from shardwise._src.ops.logical import where
@@ -216,7 +217,7 @@ def _no_magma(name: str, use_magma: bool | None) -> None:
 
 @fused(arrays=1)
 def _svd(x: Any, full: bool, vectors: bool, part: Any, algorithm: str) -> Any:
-    s, *rest = spectral.svd(x, full_matrices=full, vectors=vectors, algorithm=algorithm)
+    s, *rest = singular.svd(x, full_matrices=full, vectors=vectors, algorithm=algorithm)
     return chosen(s, rest, part)
 
 

@@ -39,6 +39,7 @@ from shardwise._src.ops.linalg.lapack_kernels import (
     scaled,
     spread,
 )
+from shardwise._src.ops.linalg.singular_values import svd
 from shardwise._src.ops.linalg.triangular import (
     INT32,
     adjoint,
@@ -365,7 +366,7 @@ def solve_sylvester(
 def _unitary(x: Any, method: str, eps: float | None, most: int) -> Any:
     if method == "qdwh":
         return unitary(x, eps, most)[0]
-    _, u, vh = spectral.svd(x, full_matrices=False, vectors=True)
+    _, u, vh = svd(x, full_matrices=False, vectors=True)
     return product(u, vh)
 
 

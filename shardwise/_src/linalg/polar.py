@@ -2,14 +2,11 @@
 
     u, h, steps, done = qdwh(x)          # x = u h, uᴴ u = 1, h Hermitian
 
-Source: Nakatsukasa, Bai, Gygi, "Optimizing Halley's iteration for computing the matrix polar
-decomposition" (2010). Weights are chosen for singular values down to the machine epsilon, relative
-to a bound on the largest: they are the same for all matrices.
+The steps, and their source, are in `ops.linalg.halley`.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -21,79 +18,25 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.linalg.factor import cholesky
-from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, hermitian_part, spread
-from shardwise._src.ops.linalg.qr import qr
-from shardwise._src.ops.linalg.triangular import (
-    adjoint,
-    check_matrices,
-    product,
-    rows_and_columns,
-    triangular_solve,
+from shardwise._src.ops.linalg.halley import (
+    MOST_BY_CHOLESKY,
+    bound,
+    over,
+    step_by_cholesky,
+    step_by_qr,
+    weights,
 )
+from shardwise._src.ops.linalg.lapack_kernels import hermitian_part, spread
+from shardwise._src.ops.linalg.triangular import adjoint, check_matrices, product, rows_and_columns
 from shardwise._src.ops.logical import where
-from shardwise._src.ops.reduce import reduce_and, reduce_max
-from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.ops.reduce import reduce_and
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import finfo, real_dtype
-
-MOST_BY_CHOLESKY = 100.0  # limit of the weight c: above it, I + c xᴴ x loses too much precision
-
-
-def _weights(least: float) -> list[tuple[float, float, float]]:
-    """a, b, c of all steps until singular values of at least `least` are 1."""
-    found = []
-    while len(found) < 2 or abs(1 - least) > 1e-15:
-        square = least * least
-        d = (4 * max(1 - square, 0.0) / square**2) ** (1 / 3)
-        root = math.sqrt(1 + d)
-        a = root + math.sqrt(8 - 4 * d + 8 * (2 - square) / (square * root)) / 2
-        b = (a - 1) ** 2 / 4
-        c = a + b - 1
-        found.append((a, b, c))
-        least = min(least * (a + b * square) / (1 + c * square), 1.0)
-    return found
-
-
-def _by_qr(x: Any, a: float, b: float, c: float) -> Any:
-    t = type_of(x)
-    (m, n), rows = t.shape[-2:], t.ndim - 2
-    one = eye((*t.shape[:-2], n, n), t.dtype)
-    stacked = concatenate(ew.mul(lit(math.sqrt(c), x), x), one, dimension=rows)
-    q, _ = qr(stacked, full_matrices=False, pivoting=False)
-    upper, lower = slice_in_dim(q, 0, m, rows), slice_in_dim(q, m, m + n, rows)
-    turned = product(upper, adjoint(lower))
-    return ew.add(ew.mul(lit(b / c, x), x), ew.mul(lit((a - b / c) / math.sqrt(c), x), turned))
-
-
-def _by_cholesky(x: Any, a: Any, b: Any, c: Any) -> Any:
-    """a, b, c: the weights, values of a loop."""
-    t = type_of(x)
-    a, b, c = [spread(as_dtype(w, t.dtype), ()) for w in (a, b, c)]
-    square = product(adjoint(x), x)
-    n = type_of(square).shape
-    factor = cholesky(ew.add(eye(n, t.dtype), ew.mul(spread(c, n), square)))
-    turned = x
-    for form in "CN":
-        turned = triangular_solve(
-            factor, turned, left_side=False, lower=True, form=form, unit_diagonal=False
-        )
-    ratio = ew.div(b, c)
-    return ew.add(
-        ew.mul(spread(ratio, t.shape), x), ew.mul(spread(ew.sub(a, ratio), t.shape), turned)
-    )
 
 
 def _length(x: Any) -> Any:
     size, n = ew.abs(x), type_of(x).ndim
     return ew.sqrt(reduce_sum(ew.mul(size, size), axes=(n - 2, n - 1)))
-
-
-def _bound(x: Any) -> Any:
-    """An upper bound on the largest singular value."""
-    size, n = ew.abs(x), type_of(x).ndim
-    sums = [reduce_max(reduce_sum(size, axes=(axis,)), axes=(n - 2,)) for axis in (n - 2, n - 1)]
-    return ew.mul(*map(ew.sqrt, sums))
 
 
 def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
@@ -103,14 +46,12 @@ def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
         return x, np.int32(0), np.bool_(True)
     own = float(finfo(t.dtype).eps)
     near = (4 * (own if eps is None else eps)) ** (1 / 3)
-    weights = _weights(own)
-    first = [w for w in weights if w[2] > MOST_BY_CHOLESKY][:most]
-    bound = _bound(x)
-    bound = where(ew.eq(bound, lit(0, bound)), lit(1, bound), bound)
-    x = ew.div(x, spread(as_dtype(bound, t.dtype), t.shape))
+    steps = weights(own)
+    first = [w for w in steps if w[2] > MOST_BY_CHOLESKY][:most]
+    x = over(x, bound(x))
     for w in first:
-        x = _by_qr(x, *w)
-    table = [*weights[len(first) :], (3.0, 1.0, 3.0)]
+        x = step_by_qr(x, *w)
+    table = [*steps[len(first) :], (3.0, 1.0, 3.0)]
     columns = [np.asarray(w, real_dtype(t.dtype).name) for w in zip(*table, strict=True)]
 
     def left(state: Any) -> Any:
@@ -122,10 +63,10 @@ def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
         place = ew.min(ew.sub(k, np.int32(len(first))), np.int32(len(table) - 1))
         places = np.arange(len(table), dtype=np.int32)
         at = ew.eq(places, spread(place, places.shape))
-        y = _by_cholesky(x, *[reduce_sum(where(at, w, lit(0, w)), axes=(0,)) for w in columns])
+        y = step_by_cholesky(x, *[reduce_sum(where(at, w, lit(0, w)), axes=(0,)) for w in columns])
         moved, size = _length(ew.sub(y, x)), _length(y)
         still = ew.le(moved, ew.mul(lit(near, size), size))
-        enough = ew.ge(ew.add(k, np.int32(1)), np.int32(len(weights)))
+        enough = ew.ge(ew.add(k, np.int32(1)), np.int32(len(steps)))
         done = ew.bitwise_and(reduce_and(still, axes=tuple(range(t.ndim - 2))), enough)
         return y, ew.add(k, np.int32(1)), done
 

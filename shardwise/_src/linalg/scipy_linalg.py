@@ -18,7 +18,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.linalg import lu as elimination
 from shardwise._src.ops.linalg import qr as orthogonal
-from shardwise._src.ops.linalg import spectral
+from shardwise._src.ops.linalg import singular_values as singular
 from shardwise._src.ops.linalg.factor import cholesky as cholesky_op
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, rows_of
 from shardwise._src.ops.linalg.triangular import (
@@ -92,7 +92,7 @@ def svd(
     """
     if lapack_driver not in ("gesdd", "gesvd"):
         raise ValueError(f"svd: lapack_driver must be 'gesdd' or 'gesvd'; got {lapack_driver!r}.")
-    found = spectral.svd(
+    found = singular.svd(
         *promote_inexact(a),
         full_matrices=full_matrices,
         vectors=compute_uv,

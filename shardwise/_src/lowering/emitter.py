@@ -26,6 +26,7 @@ from shardwise._src.core.program_tools import derived, programs_in, without_site
 from shardwise._src.lowering.distributed_functions import module_text
 from shardwise._src.lowering.extended_lowering import on_buffers
 from shardwise._src.lowering.instructions import Instructions
+from shardwise._src.lowering.interleaving import Pair
 from shardwise._src.lowering.kernel_calls import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
 from shardwise._src.lowering.narrow_dtypes import NarrowDtypes
@@ -70,6 +71,7 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         self.taken = {"main"}  # symbols of functions
         self.count = 0
         self.hoisted: dict[int, str] = {}
+        self.pairs: dict[str, Pair] = {}
         self.places: dict[Any, str] = {}
 
     ty = staticmethod(tensor_text)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.lowering.interleaving import Pair, interleaved, pair_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
@@ -43,6 +44,7 @@ class Instructions:
     lines: list[str]
     platform: Platform
     hoisted: dict[int, str]
+    pairs: dict[str, Pair]  # concatenations, by name, whose elements may alternate after a reshape
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
     constant: Callable[[Any, ArrayType], str]
@@ -67,7 +69,8 @@ class Instructions:
         )
 
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        return self.plain_reshape(x, t, out)
+        pair = self.pairs.get(x)
+        return (pair and interleaved(self, pair, out)) or self.plain_reshape(x, t, out)
 
     def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """`reshape` without workarounds, for cases that the partitioner handles correctly."""
@@ -90,15 +93,15 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Repeated operands go through a barrier; XLA error `two-bits`.
+        """On the CPU, repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA (jaxlib 0.12) fuses the computation of an operand into each of its uses, so that the
-        code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        That backend (jaxlib 0.12) fuses the computation of an operand into each of its uses, so
+        that the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
         names = []
         for x, t in zip(xs, ins, strict=True):
-            if seen.get(x) == x:
+            if seen.get(x) == x and self.platform.is_xla_cpu:
                 seen[x] = self.barrier(x, t)
             names.append(seen.setdefault(x, x))
         if out.dtype.name in TWO_BITS:
@@ -110,10 +113,13 @@ class Instructions:
                 out.dtype,
             )
         types = ", ".join(map(self.ty, ins))
-        return self.let(
+        name = self.let(
             f"stablehlo.concatenate {', '.join(names)}, dim = {dimension} : ({types}) -> "
             f"{self.ty(out)}"
         )
+        if pair := pair_of(self, xs, ins, dimension):
+            self.pairs[name] = pair
+        return name
 
     def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
         """Converts a value to another dtype, with one `convert`."""
@@ -369,6 +375,10 @@ class Instructions:
     ) -> str:
         """`t` added at the largest, or smallest, element of each window of `x`.
 
+        On the CPU that is a NaN, if there is one. On accelerators, elements are compared by one
+        instruction, which may choose any element of a window with NaN: the partitioner splits no
+        other form, and gathers the batch.
+
         If the platform requires dimensions without windows, those that are missing are added.
         """
         if out.ndim - len(windowed(window)) < self.platform.dims_without_windows:
@@ -382,6 +392,8 @@ class Instructions:
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             first = e.compare("GE" if largest else "LE", x, y, types[0])
+            if not e.platform.is_xla_cpu:
+                return [first]
             return [e.apply("or", flag, first, e.compare("NE", x, x, types[0]))]
 
         flag = array_type((), BOOL)

@@ -1,11 +1,12 @@
 """Calls of kernels that are not XLA instructions.
 
     lu, pivots, info = e.lapack("getrf", [x], ins, outs, batch=1)
+    lu, pivots, info = e.cusolver("cusolver_getrf_ffi", [x], ins, outs, batch=1)
 
 Leading dimensions are batch dimensions, and are split over devices without any communication: each
 device calls the kernel on its shard. The other dimensions are replicated, and matrices are stored
-column-major, as LAPACK expects. The functions in `distributed_functions` do not gather a single
-large matrix.
+column-major, as LAPACK and cuSOLVER expect. The functions in `distributed_functions` do not gather
+a single large matrix.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import numpy as np
 
 from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.lowering import distributed_functions
-from shardwise._src.lowering.text import reference_text, tensor_text
+from shardwise._src.lowering.text import quoted, reference_text, tensor_text
+from shardwise._src.runtime import cuda
 from shardwise._src.runtime.compiler import lapack
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
 
-Flag = str | int | bool | np.int32
+Flag = str | int | bool | np.int32 | np.uint8
+_WIDTHS: dict[type, str] = {np.int32: "i32", np.uint8: "ui8"}
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
 
@@ -53,7 +56,7 @@ class Kernels:
         of jaxlib, by its full name.
 
         batch:   the number of leading dimensions that all operands and results share.
-        config:  its flags: a letter, a number (64-bit, unless it is an int32) or a bool each.
+        config:  its flags: a letter, a word, a number (64-bit, unless it is a NumPy one) or a bool.
         aliases: operands whose memory a result may reuse, by number.
         """
         if 0 in [t.size for t in outs]:
@@ -61,19 +64,67 @@ class Kernels:
         lapack.register()
         if not batch and self.may_partition(name, ins):
             return self.partitioned_call(name, xs, ins, outs, config or {})
+        letter = _LETTERS[ins[0].dtype.name]
+        target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
+        return self._kernel(target, xs, ins, outs, batch, config, aliases)
+
+    def cusolver(
+        self,
+        name: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        *,
+        batch: int,
+        config: dict[str, Flag] | None = None,
+        aliases: dict[int, int] | None = None,
+        by_rows: bool = False,
+    ) -> list[str]:
+        """Calls a function of jaxlib for CUDA, by its full name; other arguments as for `lapack`.
+
+        by_rows: whether matrices are row-major.
+        """
+        if 0 in [t.size for t in outs]:
+            return [self.constant(0, t) for t in outs]
+        if name.startswith("cuhybrid_"):
+            cuda.register_host_functions()
+        return self._kernel(name, xs, ins, outs, batch, config, aliases, by_rows)
+
+    def xla_expansion(
+        self,
+        name: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        config: str = "",
+    ) -> list[str]:
+        """Calls a function that XLA's compilers expand, which has leading batch dimensions."""
+        if 0 in [t.size for t in outs]:
+            return [self.constant(0, t) for t in outs]
+        return self.custom_call(name, xs, ins, outs, config=f'"{config}"', version=1)
+
+    def _kernel(
+        self,
+        target: str,
+        xs: Sequence[str],
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        batch: int,
+        config: dict[str, Flag] | None,
+        aliases: dict[int, int] | None,
+        by_rows: bool = False,
+    ) -> list[str]:
         flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
         if any(isinstance(n, Symbolic) for t in outs for n in t.shape):
             aliases = {}
-        letter = _LETTERS[ins[0].dtype.name]
-        target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
-        orders = [[_by_columns(t, batch) for t in side] for side in (ins, outs)]
+        order = None if by_rows else [[_by_columns(t, batch) for t in side] for side in (ins, outs)]
         return self.custom_call(
             target,
             xs,
             ins,
             outs,
             config=f"{{{flags}}}",
-            orders=orders,
+            orders=order,
             aliases=aliases,
             batch=batch if self.devices > 1 else 0,
         )
@@ -169,8 +220,8 @@ def _flag(value: Flag) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"{ord(value)} : ui8"
-    return f"{value} : {'i32' if value.__class__ is np.int32 else 'i64'}"
+        return f"{ord(value)} : ui8" if len(value) == 1 else quoted(value)
+    return f"{value} : {_WIDTHS.get(value.__class__, 'i64')}"
 
 
 def _by_columns(t: ArrayType, batch: int) -> tuple[int, ...] | None:

@@ -18,10 +18,10 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import programs_in
 from shardwise._src.lowering.text import return_text
-from shardwise._src.lowering.total_order_floats import EXTREMES, ordered, unordered
+from shardwise._src.lowering.total_order_floats import loses_nan, ordered, unordered
 from shardwise._src.runtime.compiler.callback_targets import bits_of
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import is_float
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
@@ -80,6 +80,7 @@ class Manual:
     manual: ManualAxes | None = None
     places: dict[Any, str]
     devices: int
+    platform: Platform
     meshes: Any
     count: int
     fresh: Callable[[], str]
@@ -253,9 +254,9 @@ class Manual:
     ) -> str:
         """All-reduce over each group. body: the name of a binary instruction.
 
-        XLA error `extremes-without-nan`: floats are reduced as integers in the same order.
+        XLA error `extremes-without-nan`: floats are compared as integers in the same order.
         """
-        if body in EXTREMES and is_float(t.dtype):
+        if loses_nan(self.platform, body, t):
             x, keys = ordered(self, x, t, body)
             return unordered(self, self._all_reduce(x, keys, body, names, parts), keys, t.dtype)
         return self._all_reduce(x, t, body, names, parts)

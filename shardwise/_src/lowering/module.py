@@ -31,7 +31,7 @@ from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.messages import source
 from shardwise._src.ops.memory_kinds import in_memory
 from shardwise._src.runtime.compiler.shardy import propagated_results, with_attributes
-from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
@@ -225,6 +225,7 @@ def module_and_results(
     storage: Storage = PLAIN,
     located: bool | list[Any] = False,
     mesh: Any = None,
+    platform: Platform | None = None,
 ) -> tuple[str, list[Any]]:
     """`module_text`, and result shardings, with choices filled in that must be known.
 
@@ -234,14 +235,15 @@ def module_and_results(
     located: whether the text has source locations of the user's code; a list collects the
              equations, and lines are then named by the equation's index in it.
     mesh:    over the devices; see `Meshes`.
+    platform: that it is for; by default that of the devices.
     """
     outs = list(out_shardings)
     plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
     if plain is not None:
         program, outs = plain
-        rest = constants, in_shardings, outs, donated, storage, located, mesh
+        rest = constants, in_shardings, outs, donated, storage, located, mesh, platform
         return _module(program, devices, *rest)[0], outs
-    rest = donated, storage, located, mesh
+    rest = donated, storage, located, mesh, platform
     text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
     counts = meshes.tile_counts()
     unknown = [
@@ -282,10 +284,11 @@ def _module(
     storage: Storage,
     located: bool | list[Any] = False,
     mesh: Any = None,
+    platform: Platform | None = None,
 ) -> tuple[str, Meshes]:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
-    meshes, platform = Meshes(devices, mesh), platform_of(devices[0])
+    meshes, platform = Meshes(devices, mesh), platform or platform_of(devices[0])
     check_dtypes(program, platform)
     storage.check(program.name, platform)
     emitter = (

@@ -4,7 +4,7 @@
     x = unordered(e, keys, t, dtype)
 
 `e` is the emitter. This works around XLA's error `extremes-without-nan` (docs/values.md), in
-reductions that the partitioner splits and in those between devices.
+reductions that the partitioner splits and in those between devices, on platforms that have it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import is_float
 
 EXTREMES = ("maximum", "minimum")
 _BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
+
+
+def loses_nan(platform: Platform, body: str, t: ArrayType) -> bool:
+    """Whether a reduction between devices would lose NaN. body: the name of its instruction."""
+    return platform.loses_nan_in_extremes and body in EXTREMES and is_float(t.dtype)
 
 
 def ordered(e: Any, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.instructions import TWO_BITS
-from shardwise._src.lowering.total_order_floats import EXTREMES, key_of, ordered, unordered
+from shardwise._src.lowering.total_order_floats import key_of, loses_nan, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
 from shardwise._src.ops.create import iota
@@ -26,7 +26,6 @@ from shardwise._src.ops.pooling import scattered, windowed
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import is_float
 
 MAX_PRODUCTS = 128  # or slices, that are emitted one by one
 
@@ -304,9 +303,10 @@ class WithWorkarounds(Emitter):
 
     def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
         """XLA errors `extremes-without-nan` and `no-xor`: reductions over devices but for sums."""
-        if body == "xor" or (body in ("and", "or") and t.dtype != BOOL):
+        bitwise = body == "xor" or (body in ("and", "or") and t.dtype != BOOL)
+        if bitwise and not self.platform.reduces_by_any_function:
             x = self.replicate_dims(x, t, axes)
-        if body not in EXTREMES or not is_float(t.dtype) or not t.size:
+        if not loses_nan(self.platform, body, t) or not t.size:
             return super().reduce(x, t, axes, body, identity)
         x, keys = ordered(self, x, t, body)
         first = key_of(np.asarray(identity, t.dtype), keys.dtype)
@@ -322,10 +322,10 @@ class WithWorkarounds(Emitter):
         identities: Sequence,
         axes: Sequence[int],
     ) -> list[str]:
-        """XLA error `no-other-sums`: the CPU supports few reductions across devices. Other
+        """XLA error `no-other-sums`: most platforms support few reductions across devices. Other
         functions reduce on each device, gather, and reduce again.
         """
-        if len(xs) > 1 or not axes:
+        if len(xs) > 1 or not axes or self.platform.reduces_by_any_function:
             return super().reduce_by(body, xs, ins, identities, axes)
         beside = array_type(ins[0].shape, np.dtype("int32"))
         numbers = self.iota(beside, axes[0])
@@ -363,8 +363,10 @@ class WithWorkarounds(Emitter):
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """XLA error `split-windows`: small ones become slices and pads, others are not split."""
-        if math.prod(window.sizes) <= MAX_PRODUCTS:
+        """XLA error `split-windows`: not split along these dimensions. On the CPU, small ones
+        become slices and pads, which are.
+        """
+        if self.platform.is_xla_cpu and math.prod(window.sizes) <= MAX_PRODUCTS:
             return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
         dims = windowed(window)
         t, x = self.replicate_dims(t, ins[0], dims), self.replicate_dims(x, ins[1], dims)
@@ -402,7 +404,7 @@ class WithWorkarounds(Emitter):
             indices = self.replicate_dims(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
             updates = self.replicate_dims(updates, ins[2], [along[i] for i in uneven])
-        if body not in EXTREMES or not is_float(ins[0].dtype):
+        if not loses_nan(self.platform, body, ins[0]):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
         x, keys = ordered(self, x, ins[0], body)
         updates, update_keys = ordered(self, updates, ins[2], body)

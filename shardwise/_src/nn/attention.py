@@ -12,6 +12,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.nn.cudnn_attention import attend as cudnn_attention
 from shardwise._src.nn.normalize import log_of_sum, normalized, optional
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.contract import dot
@@ -54,14 +55,16 @@ def dot_product_attention(
                 output of a query beyond its length is 0.
     local_window_size: (left, right): how far from its own position a query attends; or one number
                 for both.
-    implementation: None or "xla".
+    implementation: None or "xla": products and a softmax, on every platform. "cudnn": a kernel of
+                cuDNN that does not store the scores, for bfloat16 and float16 on NVIDIA GPUs.
     return_residual: whether to also return the logsumexp of the scores, (B, T, N).
 
     The scores and the softmax are computed in float32 at least. Returns an array like `query`.
     """
-    if implementation not in (None, "xla"):
+    if implementation not in (None, "xla", "cudnn"):
         raise ValueError(
-            f"dot_product_attention: implementation must be None or 'xla'; got {implementation!r}."
+            "dot_product_attention: implementation must be None, 'xla' or 'cudnn'; got "
+            f"{implementation!r}."
         )
     window = local_window_size
     if isinstance(window, int):
@@ -70,6 +73,8 @@ def dot_product_attention(
     given = tuple(x is not None for x in optional)
     arrays = query, key, value, *[x for x in optional if x is not None]
     flags = {"is_causal": bool(is_causal), "residual": bool(return_residual)}
+    if implementation == "cudnn":
+        return _by_cudnn(*arrays, given=given, scale=scale, window=window, **flags)
     return _attention(*arrays, given=given, scale=scale, window=window, **flags)
 
 
@@ -91,13 +96,47 @@ def _attention(
     query, key, value = [_with_rank_4(x) for x in (query, key, value)]
     keep = _visible(type_of(query), type_of(key), mask, is_causal, q_lengths, kv_lengths, window)
     out, sums = _heads(query, key, value, bias, keep, scale, residual)
-    if q_lengths is not None:
-        b, t = type_of(query).shape[:2]
-        there = _there(q_lengths, (b, t), 1)
-        wide = broadcast_in_dim(there, shape=type_of(out).shape, dims=(0, 1))
-        out = where(wide, out, lit(0, out))
-    out = reshape(out, shape=shape)
+    out = reshape(_without_padding(out, q_lengths), shape=shape)
     return (out, reshape(sums, shape=shape[:-1])) if residual else out
+
+
+@fused
+def _by_cudnn(
+    query: Any,
+    key: Any,
+    value: Any,
+    *rest: Any,
+    given: tuple,
+    scale: float | None,
+    is_causal: bool,
+    window: tuple | None,
+    residual: bool,
+) -> Any:
+    bias, mask, *lengths = optional(rest, given)
+    _check(query, key, value, mask)
+    shape = type_of(query).shape
+    query, key, value = [_with_rank_4(x) for x in (query, key, value)]
+    for x in lengths:
+        if x is not None:
+            _check_lengths(x, type_of(query).shape[0])
+    both = lengths[0], lengths[1]
+    out, *sums = cudnn_attention(
+        query, key, value, bias, mask, both, window, is_causal, scale, residual
+    )
+    out = reshape(_without_padding(out, lengths[0]), shape=shape)
+    if not residual:
+        return out
+    sums = cast(transpose(sums[0], perm=(0, 2, 1)), type_of(key).dtype)
+    return out, stop_gradient(reshape(sums, shape=shape[:-1]))
+
+
+def _without_padding(out: Any, lengths: Any) -> Any:
+    """Results with 0 for the queries beyond the lengths."""
+    if lengths is None:
+        return out
+    there = _there(lengths, type_of(out).shape[:2], 1)
+    wide = broadcast_in_dim(there, shape=type_of(out).shape, dims=(0, 1))
+    return where(wide, out, lit(0, out))
 
 
 def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
@@ -194,14 +233,18 @@ def _visible(
 
 def _there(lengths: Any, shape: tuple, dim: int) -> Any:
     """Whether the position along `dim` is below the batch element's length."""
-    t = type_of(lengths)
-    if t.shape != shape[:1] or not is_integer(t.dtype):
-        raise ValueError(
-            f"dot_product_attention: sequence lengths must be integers of shape {shape[:1]}; got "
-            f"{t.str_short(True)}."
-        )
+    _check_lengths(lengths, shape[0])
     places = iota(dtype=INT32, shape=shape, dimension=dim)
     return lt(places, broadcast_in_dim(cast(lengths, INT32), shape=shape, dims=(0,)))
+
+
+def _check_lengths(lengths: Any, batch: int) -> None:
+    t = type_of(lengths)
+    if t.shape != (batch,) or not is_integer(t.dtype):
+        raise ValueError(
+            f"dot_product_attention: sequence lengths must be integers of shape {(batch,)}; got "
+            f"{t.str_short(True)}."
+        )
 
 
 def _per_batch(x: Any) -> Any:

@@ -295,6 +295,8 @@ def _lower(
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
 
     def write(x: str, y: str, ins: Any, out: ArrayType) -> str:
+        if not e.platform.is_xla_cpu and _is_better_swapped(ins[0], ins[1], p["dimension_numbers"]):
+            return _swapped(e, ins, out, x, y, p["dimension_numbers"], precision)
         return e.let(
             f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
             f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(out)}"
@@ -303,6 +305,44 @@ def _lower(
     if isinstance(precision, ALGORITHMS):
         return _by_algorithm(e, ins, outs[0], x, y, precision, write)
     return lower_product(e, ins, outs[0], x, y, write)
+
+
+def _is_better_swapped(lhs: ArrayType, rhs: ArrayType, numbers: DimensionNumbers) -> bool:
+    """Whether exchanged operands need fewer copies.
+
+    Compilers of accelerators copy an operand whose batch dimensions are not its first ones, with
+    the contracted dimensions last on the left, and first on the right. A derivative has it on the
+    same side, but contracts its other dimensions, so that it would need another copy. One copy
+    suffices if one of the two exchanges its operands: that which keeps the last dimension.
+    """
+    (lc, rc), (lb, rb) = numbers
+    leading = tuple(range(len(lb)))
+    if (lb == leading) == (rb == leading):  # none is copied, or both
+        return False
+    t, used = (rhs, (*rc, *rb)) if lb == leading else (lhs, (*lc, *lb))
+    return t.ndim - 1 not in used
+
+
+def _swapped(
+    e: Any, ins: Any, out: ArrayType, x: str, y: str, numbers: DimensionNumbers, precision: Any
+) -> str:
+    """The product with exchanged operands, transposed."""
+    (lc, rc), (lb, rb) = numbers
+    count, end = len(lb), out.ndim
+    left, right = [t.ndim - len(c) - count for t, c in zip(ins, (lc, rc), strict=True)]
+    batch = range(count)
+    order = [*batch, *range(count + left, end), *range(count, count + left)]
+    back = [*batch, *range(count + right, end), *range(count, count + right)]
+    turned = array_type(tuple([out.shape[d] for d in order]), out.dtype)
+    if isinstance(precision, tuple):
+        precision = precision[::-1]
+    product = e.let(
+        f"stablehlo.dot_general {y}, {x}, batching_dims = {ints(rb)} x {ints(lb)}, "
+        f"contracting_dims = {ints(rc)} x {ints(lc)}, {_precision_text(precision, ins[::-1])} : "
+        f"({e.ty(ins[1])}, {e.ty(ins[0])}) -> {e.ty(turned)}"
+    )
+    types = f"({e.ty(turned)}) -> {e.ty(out)}"
+    return e.let(f"stablehlo.transpose {product}, dims = {ints(back)} : {types}")
 
 
 def _by_algorithm(

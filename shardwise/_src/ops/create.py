@@ -45,7 +45,7 @@ def number_of(platform: Platform, numbers: tuple[tuple[str, int], ...]) -> int:
     if platform.name not in found:
         raise NotImplementedError(
             f"platform_dependent: there is no function for {platform.name!r}, on which this runs, "
-            f"and no default; it was traced for {', '.join(found)}."
+            f"and no default; got {', '.join(found)}."
         )
     return found[platform.name]
 

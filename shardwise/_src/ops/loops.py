@@ -30,16 +30,21 @@ FLAG = array_type((), BOOL)
 
 
 def iterate(
-    e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str], **params: Any
+    e: Any,
+    body: Callable,
+    types: Sequence[ArrayType],
+    state: Sequence[str],
+    most: int = STEPS,
+    **params: Any,
 ) -> list[str]:
-    """Repeats `body` while any element of the first value is true, at most `STEPS` times.
+    """Repeats `body` while any element of the first value is true, at most `most` times.
 
     params: static arguments of `body`.
     """
 
     def more(count: str, active: str, *rest: str) -> str:
         some = e.reduce(active, types[0], tuple(range(types[0].ndim)), "or", False)
-        early = e.compare("LT", count, e.constant(STEPS, COUNTER), COUNTER)
+        early = e.compare("LT", count, e.constant(most, COUNTER), COUNTER)
         return e.apply("and", FLAG, some, early)
 
     def step(count: str, *state: str) -> list[str]:

@@ -30,6 +30,7 @@ from shardwise._src.messages.tree_paths import leaf_paths, tree_text
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.runtime.backend import Device
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.target_machines import check_attached
 from shardwise._src.transfers import parts
 from shardwise._src.transfers.parts import Part
 from shardwise._src.transfers.replicas import agreed
@@ -331,7 +332,9 @@ def _concrete_sharding(x: Any, what: str) -> Any:
     sharding = as_sharding(x, what)
     if sharding is None:
         raise TypeError(f"{what}: a sharding is required; got None. Pass a sharding or a device.")
-    return placed_over(sharding, None)
+    placed = placed_over(sharding, None)
+    check_attached(placed.devices, f"{what}: an array")
+    return placed
 
 
 class _Making:

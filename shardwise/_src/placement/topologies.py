@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from shardwise._src.placement.mesh_utils import create_device_mesh
 from shardwise._src.runtime import backend
+from shardwise._src.runtime.platforms import named
+from shardwise._src.targets.machine_names import topology_target
 from shardwise._src.types.mesh import Mesh
 
 
@@ -32,18 +34,24 @@ def get_attached_topology(platform: str | None = None) -> TopologyDescription:
 
 def get_topology_desc(
     topology_name: str = "", platform: str | None = None, **kwargs: Any
-) -> NoReturn:
-    """Not supported: the topology of devices that are not attached.
+) -> TopologyDescription:
+    """The topology of devices that are not attached.
+
+    Args:
+      topology_name: a machine of `shardwise.targets.devices`, "h100:2x8" or "tpu-v5e:2x4"; or
+        chips in libtpu's notation, "v5e:2x4"; or any name, for GPUs with a `target_config`.
+      platform: "tpu" or "cuda"; by default the platform of the machine, or "tpu".
+      kwargs: for TPUs, the options of libtpu, such as `chips_per_host_bounds=(2, 2, 1)` and
+        `num_slices=2`. For GPUs, `target_config`, XLA's description of a GPU as text, and
+        `topology="1x2x8"`: slices, hosts in each, and GPUs in each host.
 
     Raises:
-      NotImplementedError: always: the CPU and CUDA compilers query the devices, and
-        compilers of other platforms are not part of this library.
+      ImportError: if the compiler is missing, or of another version than jaxlib.
+      NotImplementedError: for another platform.
+      ValueError: for an unknown machine, or one that the compiler rejects.
     """
-    raise NotImplementedError(
-        f"get_topology_desc: the topology {topology_name!r} of platform {platform or 'tpu'!r} has "
-        "no compiler here: those of 'cpu' and 'cuda' compile for attached devices only. Use "
-        "get_attached_topology(), or `num_cpu_devices` for more virtual devices."
-    )
+    kind = None if platform is None else named(platform)
+    return TopologyDescription([*topology_target(topology_name, kind, kwargs).devices])
 
 
 def make_mesh(

@@ -15,14 +15,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.explain.abstract_devices import described_mesh
-from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.explain.abstract_devices import described_mesh, lowered_there
+from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.program_report import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.report import Report
 from shardwise._src.jit.jit import jit
@@ -156,7 +156,10 @@ class _Search:
         halves = ("args", "kwargs")
         self.paths = [halves[_plain(path[0])] + path_text(path[1:]) for path, _ in leaves]
         self.groups = self._grouped([path for path, _ in leaves])
-        self.machine = machine_of(machine, self.mesh.flat_devices[0])
+        asked = chosen(machine)
+        self.target, self.options = asked.target, () if asked.target else _QUICK
+        self.missing = asked.missing
+        self.machine = asked.machine or machine_of(None, self.mesh.flat_devices[0])
         self.costs: dict[Choice, tuple[float, int]] = {}
         self.begin, self.end = time.monotonic(), time.monotonic() + budget
 
@@ -250,7 +253,9 @@ class _Search:
     def _cost(self, choice: Choice) -> tuple[float, int]:
         """Estimated seconds, with a large penalty for exceeding memory; then peak memory."""
         if choice not in self.costs:
-            seconds, memory = estimate_of(self._lowered(choice), self.machine, TIMEOUT, _QUICK)
+            seconds, memory = estimate_of(
+                self._lowered(choice), self.machine, TIMEOUT, self.options
+            )
             limit = _FULL * self.machine.memory_bytes
             short = memory.peak / limit if memory.peak > limit else 0.0
             self.costs[choice] = seconds.total + 1e6 * short, memory.peak
@@ -262,7 +267,7 @@ class _Search:
             for t, s in zip(self.types, self._placed(choice, self.mesh), strict=True)
         ]
         args, kwargs = self.tree.unflatten(leaves)
-        return self.f.lower(*args, **kwargs)
+        return lowered_there(self.f.trace(*args, **kwargs), self.target)
 
     def _placed(self, choice: Choice, mesh: Any) -> list[NamedSharding]:
         found: list[Any] = [None] * len(self.types)
@@ -277,7 +282,8 @@ class _Search:
             for members, spec in zip(self.groups, choice, strict=True)
         }
         shardings = self.tree.unflatten(self._placed(choice, self.named))
-        return Suggestion(shardings, specs, report_of(self._lowered(choice), self.machine))
+        report = report_of(self._lowered(choice), self.machine)
+        return Suggestion(shardings, specs, replace(report, missing=self.missing))
 
 
 def _plain(key: Any) -> Any:

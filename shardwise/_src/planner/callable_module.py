@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from shardwise._src.debug import visualize_sharding as terminal
-from shardwise._src.explain import assertions, communication, device_axes, report, report_data
+from shardwise._src.explain import assertions, communication, device_axes, fits, report, report_data
 from shardwise._src.explain import diff as diff_module
 from shardwise._src.explain import machines as of_machines
 from shardwise._src.explain import program_report as explain_module
@@ -32,6 +32,7 @@ class explain:
 
     explain = staticmethod(explain_module.explain)
     assert_comm = staticmethod(assertions.assert_comm)
+    assert_fits = staticmethod(fits.assert_fits)
     diff = staticmethod(diff_module.diff)
     suggest = staticmethod(autoshard.suggest)
     tree = staticmethod(tree_tables.tree)

@@ -40,9 +40,9 @@ from shardwise._src.running.program_placement import (
 from shardwise._src.running.sharding_inspection import report_shardings
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.modules import CompiledModule
-from shardwise._src.runtime.platforms import platform_of
+from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.runtime.target_machines import is_compile_only
+from shardwise._src.runtime.target_machines import Target, is_compile_only
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
@@ -56,6 +56,7 @@ class ModulePlan(NamedTuple):
     donated:   positions of the arguments whose memory the program reuses; unfit: of those that no
                result could use.
     places:    the placement of everything; of the results as far as known.
+    target:    a machine for whose devices it is compiled instead of those it is placed on.
     """
 
     program: Program
@@ -66,6 +67,20 @@ class ModulePlan(NamedTuple):
     unfit: tuple[int, ...]
     places: Places
     text: str
+    target: Target | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """The platform that the module is for."""
+        return platform_for(self.places, self.target)
+
+    @property
+    def devices(self) -> tuple:
+        """The devices that the module is compiled for."""
+        if self.target is None:
+            return self.places.devices
+        ranks = {d.id: i for i, d in enumerate(sorted(self.places.devices, key=lambda d: d.id))}
+        return tuple([self.target.devices[ranks[d.id]] for d in self.places.devices])
 
     def load(
         self, *, out_tree: Any = None, quick: bool = False, overrides: tuple = ()
@@ -90,8 +105,8 @@ class ModulePlan(NamedTuple):
             in_shardings=places.arguments,
             in_layouts=layouts,
             moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
-            hidden=[]
-            if is_compile_only(places.devices)
+            hidden=self.constants
+            if is_compile_only(self.devices)
             else [move(c, place)._live() for c, place in pairs],
             donated=self.donated,
             unfit=self.unfit,
@@ -115,12 +130,12 @@ class ModulePlan(NamedTuple):
         called = tuple(host_functions(program))
         rest = called, ORDERED in program.effects, self._check, _asks(program)
         try:
-            return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
+            return loaded_for(self.text, self.devices, free, quick, small, overrides, *rest)
         except backend.RuntimeFailure as error:
             if not is_exhausted(error):
                 raise
             raise program_exhausted(
-                program, self.sigs, self.names, places.devices, error, "compiled"
+                program, self.sigs, self.names, self.devices, error, "compiled"
             ) from None
 
     def _result_signatures(self, module: CompiledModule) -> list[Signature]:
@@ -174,6 +189,7 @@ class ModulePlan(NamedTuple):
             *requests,
             located=located,
             mesh=places.meshes[0],
+            platform=self.platform,
         )[0]
 
     def _reuses(self) -> list[bool]:
@@ -209,6 +225,7 @@ def plan_module(
     in_shardings: Sequence[Any] | None = None,
     out_shardings: Sequence[Any] | None = None,
     donated: Sequence[int] = (),
+    target: Target | None = None,
 ) -> ModulePlan:
     """The plan of a program for arguments of the given signatures.
 
@@ -216,6 +233,8 @@ def plan_module(
     in_shardings:  per argument, the required sharding or format; None to leave it unchanged.
     out_shardings: per result; None to let the partitioner choose.
     donated:       positions of arguments whose memory the program may reuse.
+    target:        a machine that it is compiled for, instead of the devices that the arguments
+                   are on, which keep their order.
     """
     unfit = _unfit(program, donated)
     donated = () if watching() else tuple([i for i in donated if i not in unfit])
@@ -224,17 +243,32 @@ def plan_module(
     check_committed(program, sigs, names, ins)
     where = sigs, names, ins, outs
     if is_expandable(program):
-        devices = places_for(program, *where, hoisted_constants(program)).devices
-        program = expanded(program, platform_of(devices[0]))
+        found = places_for(program, *where, hoisted_constants(program))
+        program = expanded(program, platform_for(found, target))
     if ORDERED in program.effects:
         program = sequenced(program)
     constants = hoisted_constants(program)
     places = places_for(program, *where, constants)
-    plan = ModulePlan(program, sigs, names, constants, donated, unfit, places, "")
+    plan = ModulePlan(program, sigs, names, constants, donated, unfit, places, "", target)
     text, chosen = _text_for(plan)
     if len(places.devices) > 1:
         places = places._replace(results=chosen)
     return plan._replace(places=places, text=text)
+
+
+def platform_for(places: Places, target: Target | None) -> Platform:
+    """The platform of a program.
+
+    Raises ValueError if the target has too few devices.
+    """
+    if target is None:
+        return platform_of(places.devices[0])
+    if target.devices and len(places.devices) > len(target.devices):
+        raise ValueError(
+            f"the program runs on {len(places.devices)} devices, and {target.name!r} has "
+            f"{len(target.devices)}. Choose a larger machine, or a smaller mesh."
+        )
+    return target.platform
 
 
 def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
@@ -270,7 +304,9 @@ def _text_for(plan: ModulePlan) -> tuple[str, list[Any]]:
     ins, outs, *rest = requests = _requests(places, constants, plan._reuses())
 
     def make() -> tuple[str, list[Any]]:
-        return module_and_results(program, devices, constants, *requests, mesh=places.meshes[0])
+        return module_and_results(
+            program, devices, constants, *requests, mesh=places.meshes[0], platform=plan.platform
+        )
 
     def over(chosen: Sequence[Any]) -> list[Any]:
         pairs = zip(chosen, program.out_types, strict=True)
@@ -281,7 +317,7 @@ def _text_for(plan: ModulePlan) -> tuple[str, list[Any]]:
     if tied or False in forms:
         text, chosen = make()
         return text, over(chosen)
-    platform, count = platform_of(devices[0]), len(devices)
+    platform, count = plan.platform, len(devices)
     key = (module_and_results, current().trace_key, platform, count, *forms, *rest)
     kept = program.derived
     if key not in kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,22 @@ from shardwise._src.arrays.out_of_memory import MOST, nbytes, out_of_memory, typ
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import walk
-from shardwise._src.messages.formatting import joined
+from shardwise._src.messages.formatting import in_bytes, joined
 from shardwise._src.messages.source import describe
+from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.target_machines import target_of
+
+_SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class ProgramTooLarge(RuntimeFailure):
+    """A program that the compiler of a target rejects for lack of memory.
+
+    needed, available: bytes of a device; 0 if the compiler does not report them.
+    """
+
+    needed = available = 0
 
 
 def program_exhausted(
@@ -27,7 +42,28 @@ def program_exhausted(
     """
     what = f"{program.name.lstrip('_')} could not be {doing}: out of memory."
     rows = f"{_largest_value(program)}{_largest_arguments(sigs, names)}"
+    if (target := target_of(devices[0])) is not None:
+        return _too_large(program, target.name, rows, error)
     return out_of_memory(f"{what}{rows}", error, devices)
+
+
+def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:
+    """The error for a program that its compiler rejects, as a device has too little memory."""
+    sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
+    needed, available = sizes if len(sizes) == 2 else (0, 0)
+    reason = f"{str(error).splitlines()[0].rstrip('.')}."
+    if available:
+        reason = (
+            f"its temporaries alone take {in_bytes(needed)} of a device, and {in_bytes(available)} "
+            f"are available: {in_bytes(needed - available)} too much."
+        )
+    failure = ProgramTooLarge(
+        f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: {reason}{rows} "
+        "Shard arrays over more devices, recompute values with `shardwise.checkpoint`, use a "
+        "smaller dtype, or compute in parts with `shardwise.lax.map`."
+    )
+    failure.needed, failure.available = needed, available
+    return failure
 
 
 def _largest_value(program: Program) -> str:

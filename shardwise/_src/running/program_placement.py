@@ -276,8 +276,8 @@ def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple
         remedy = "Use shardings over the same AbstractMesh for both."
     elif is_compile_only(ones) != is_compile_only(others):
         remedy = (
-            "Pass a `ShapeDtypeStruct` with a sharding over the described devices instead of an "
-            "array on attached ones."
+            "For devices that are only described, pass a `ShapeDtypeStruct` with a sharding over "
+            "them as each argument, also for an array that the function closes over."
         )
     elif is_compile_only(ones):
         remedy = "A program is compiled for the devices of one machine."
@@ -300,7 +300,8 @@ def _shown(devices: tuple) -> str:
     if is_described(devices):
         return f"{len(ids)} devices that are not attached"
     if (target := target_of(devices[0])) is not None:
-        return f"{len(ids)} of the {len(target.devices)} devices of {target.name!r}"
+        count = "all" if len(ids) == len(target.devices) else f"{len(ids)} of"
+        return f"{count} {len(target.devices)} devices of {target.name!r}"
     if len(ids) == 1:
         return f"device {ids[0]}"
     return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"

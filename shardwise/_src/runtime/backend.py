@@ -19,6 +19,7 @@ from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.runtime import forks, guards, processes
 from shardwise._src.runtime import platforms as registry
+from shardwise._src.runtime.target_machines import target_of
 
 JAXLIB_VERSION = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -142,6 +143,8 @@ def process_index(platform: str | None = None) -> int:
 
 
 def _reduced(device: Device) -> tuple[Any, ...]:
+    if (target := target_of(device)) is not None:
+        return reduced("described device", target.name, device.id)
     if device.client not in _clients.values():
         raise TypeError(f"cannot pickle the device {device}: another library started it.")
     return reduced("device", registry.platform_of(device).name, device.id)

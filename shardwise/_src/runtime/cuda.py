@@ -17,9 +17,10 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 from jaxlib.version import __version__ as JAXLIB_VERSION
 
-from shardwise._src.base.interrupts import import_module
+from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.runtime import plugins
 
+COMPILER = "shardwise[compile-cuda]"
 _VERSIONS = ("13", "12")
 # Modules of jaxlib that collect the functions of cuSOLVER and others from the plugin's wheel.
 _LIBRARIES = ("jaxlib.gpu_solver", "jaxlib.gpu_linalg", "jaxlib.gpu_sparse", "jaxlib.gpu_prng")
@@ -66,7 +67,19 @@ def make_client() -> _jax.Client:
 def compiler_version() -> str | None:
     """The package of the compiler and its version; None if it is not installed."""
     found = _plugin_path()
-    return None if found is None else plugins.version_of(f"jax-cuda{found[0]}-pjrt")
+    if found is None:
+        return None
+    return plugins.version_of(f"jax-cuda{found[0]}-pjrt") or f"plugin at {found[1]}"
+
+
+def check_compiler() -> tuple[str, str]:
+    """The CUDA version of the plugin, and its path.
+
+    Raises ImportError if it is missing, or of another version than jaxlib.
+    """
+    version, path = _installed(COMPILER)
+    plugins.check_version(f"jax-cuda{version}-pjrt", JAXLIB_VERSION, COMPILER)
+    return version, path
 
 
 def oldest_capability() -> tuple[int, int]:
@@ -75,21 +88,20 @@ def oldest_capability() -> tuple[int, int]:
     return (7, 0) if found is None or found[0] == "12" else (7, 5)
 
 
-def topology(name: str, config: str, hosts: int, gpus: int) -> _jax.DeviceTopology:
-    """Hosts with GPUs, connected by one network, for the compiler alone.
+def topology(name: str, config: str, slices: int, hosts: int, gpus: int) -> _jax.DeviceTopology:
+    """Slices of hosts with GPUs, for the compiler alone.
 
     config: the text of XLA's `GpuTargetConfigProto`, which describes a GPU.
 
     Raises:
       ImportError: if the compiler is missing, or of another version than jaxlib.
     """
-    version, path = _installed("shardwise[compile-cuda]")
-    plugins.check_version(f"jax-cuda{version}-pjrt", JAXLIB_VERSION, "shardwise[compile-cuda]")
+    version, path = check_compiler()
     with plugins.silenced():  # each library says that there is no GPU
-        api = plugins.loaded("cuda", path)
+        api = plugins.loaded("cuda", path, {"TF_CPP_MIN_LOG_LEVEL": "2"})
         _register_functions(version)
     return xc.make_c_api_device_topology(
-        api, name, target_config=config, topology=f"1x{hosts}x{gpus}"
+        api, name, target_config=config, topology=f"{slices}x{hosts}x{gpus}"
     )
 
 
@@ -120,5 +132,15 @@ def _register_functions(version: str) -> None:
     for library in _LIBRARIES:
         for name, value, api_version in import_module(library).registrations()["CUDA"]:
             xc.register_custom_call_target(name, value, platform="CUDA", api_version=api_version)
-    for name in import_module("jaxlib.gpu_solver").batch_partitionable_targets():
-        _jax.register_custom_call_as_batch_partitionable(name)
+    partitionable = [
+        name for m in _LIBRARIES[:3] for name in import_module(m).batch_partitionable_targets()
+    ]
+    for name in (*partitionable, "cu_tridiagonal_solve_perturbed"):
+        _jax.register_custom_call_as_batch_partitionable(name, c_api=api)
+
+
+@functools.cache
+def register_host_functions() -> None:
+    """Makes SciPy's LAPACK available to functions of CUDA that compute on the host."""
+    with uninterrupted():
+        import_module("jaxlib.gpu_solver").initialize_hybrid_kernels()

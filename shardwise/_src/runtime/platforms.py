@@ -24,13 +24,15 @@ from shardwise._src.base.caches import cached, clear_registered
 from shardwise._src.base.config import num_cpu_devices
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import public
-from shardwise._src.runtime import cuda, plugins, processes, shutdown, tpu
+from shardwise._src.runtime import cuda, plugins, processes, rocm, shutdown, tpu
 from shardwise._src.runtime.dtype_gaps import CUDA_GAPS, TPU_GAPS, Gap
 
 ENTRY_POINTS = "shardwise.platforms"
 
 
 _HANDLERS = ("cpu", "gpu")  # of host callbacks in jaxlib
+_LIBRARIES = ("lapack", "cusolver", "libtpu", "xla")  # of matrix functions
+_MATRICES = ("float32", "float64", "complex64", "complex128")
 
 
 @public("shardwise.extend.backend")
@@ -47,6 +49,7 @@ class Platform:
         platform with the highest priority is the default, unless the option `platforms` names one.
       priority: CPU has 0, CUDA 100, TPU 200. One with a negative priority is never the default.
       c_api: returns the API of its PJRT plugin, once a client was made; None if it is not a plugin.
+      compiler_version: returns the package and version of its compiler, if that is not jaxlib's.
       xla_name: the name by which XLA registers its custom calls. "": the name in capitals.
       dlpack_type: the type of its devices in DLPack; None if it has none.
       callbacks: jaxlib's handler of host callbacks: "cpu" or "gpu"; "" if it has none.
@@ -54,6 +57,11 @@ class Platform:
         NumPy arrays, and NumPy arrays views of them.
       is_xla_cpu: whether XLA's CPU backend compiles for it and runs its programs: with LAPACK
         kernels, the errors that lowering works around, and threads of this process.
+      loses_nan_in_extremes: whether collectives lose NaN in `max` and `min`, so that lowering has
+        them compare integers.
+      reduces_by_any_function: whether collectives reduce with any function, and not only with sums,
+        products, `max` and `min`, and `and` and `or` of booleans.
+      has_cudnn: whether its compiler calls cuDNN.
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
@@ -62,6 +70,9 @@ class Platform:
       rows_of_bytes: whether loops read and write only rows that are a number of bytes.
       dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
+      linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
+        and "xla": XLA's own expansions, and programs, which need no library.
+      linalg_dtypes: the dtypes of matrices for which its compiler has them.
     """
 
     name: str
@@ -71,11 +82,15 @@ class Platform:
     is_available: Callable[[], bool] = lambda: True
     priority: int = -1
     c_api: Callable[[], Any] | None = None
+    compiler_version: Callable[[], str | None] | None = None
     xla_name: str = ""
     dlpack_type: int | None = None
     callbacks: str = ""
     shares_memory: bool = False
     is_xla_cpu: bool = False
+    loses_nan_in_extremes: bool = False
+    reduces_by_any_function: bool = False
+    has_cudnn: bool = False
     is_ordered_by_id: bool = False
     memory_kinds: tuple[str, ...] = ()
     kinds_outside_programs: tuple[str, ...] = ()
@@ -83,6 +98,8 @@ class Platform:
     rows_of_bytes: bool = False
     dims_without_windows: int = 0
     typical_machine: str = "h100"
+    linalg: tuple[str, ...] = ("xla",)
+    linalg_dtypes: tuple[str, ...] = _MATRICES
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -94,6 +111,12 @@ class Platform:
             ("make_client", make is None or callable(make), "a function that returns a client"),
             ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
             ("priority", isinstance(fields["priority"], int), "an integer"),
+            ("linalg", _are(self.linalg, _LIBRARIES), f"a tuple of some of {_LIBRARIES}"),
+            (
+                "linalg_dtypes",
+                _are(self.linalg_dtypes, _MATRICES),
+                f"a tuple of some of {_MATRICES}",
+            ),
             ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
         ):
             if not ok:
@@ -108,6 +131,10 @@ class Platform:
     def names(self) -> tuple[str, ...]:
         """Its names, the most specific first."""
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
+
+
+def _are(names: tuple[str, ...], known: tuple[str, ...]) -> bool:
+    return names.__class__ is tuple and all(name in known for name in names)
 
 
 def _make_cpu() -> _jax.Client:
@@ -128,7 +155,9 @@ CPU = Platform(
     callbacks="cpu",
     shares_memory=True,
     is_xla_cpu=True,
+    loses_nan_in_extremes=True,
     typical_machine="cpu",
+    linalg=("lapack", "xla"),
 )
 CUDA = Platform(
     name="cuda",
@@ -137,15 +166,24 @@ CUDA = Platform(
     is_available=cuda.available,
     priority=100,
     c_api=functools.partial(plugins.c_api, "cuda"),
+    compiler_version=cuda.compiler_version,
     dlpack_type=2,
     callbacks="gpu",
+    has_cudnn=True,
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
     gaps=CUDA_GAPS,
     rows_of_bytes=True,
 )
 ROCM = Platform(
-    name="rocm", device_name="gpu", dlpack_type=10, callbacks="gpu", is_ordered_by_id=True
+    name="rocm",
+    device_name="gpu",
+    compiler_version=rocm.compiler_version,
+    dlpack_type=10,
+    callbacks="gpu",
+    is_ordered_by_id=True,
+    memory_kinds=("device", "pinned_host", "unpinned_host"),
+    linalg=("cusolver", "xla"),
 )
 TPU = Platform(
     name="tpu",
@@ -153,10 +191,14 @@ TPU = Platform(
     is_available=tpu.available,
     priority=200,
     c_api=functools.partial(plugins.c_api, "tpu"),
+    compiler_version=tpu.compiler_version,
+    reduces_by_any_function=True,
     kinds_outside_programs=("unpinned_host",),
     gaps=TPU_GAPS,
     dims_without_windows=2,
     typical_machine="tpu-v5e",
+    linalg=("libtpu", "xla"),
+    linalg_dtypes=_MATRICES[:3],  # its compiler ends the process on expansions for complex128
 )
 
 _lock = threading.RLock()

@@ -23,13 +23,15 @@ class Target:
     """A machine that programs are compiled for.
 
     name:     as users write it: "h100:8".
-    machine:  the name of its rates: "h100".
+    machine:  the kind of its devices, which has rates: "h100".
+    node:     the devices of a node; None if it has no nodes.
     devices:  all of them, of one client.
     compiler: the package and version of the platform's compiler.
     """
 
     name: str
     machine: str
+    node: int | None
     platform: Platform
     devices: tuple[_jax.Device, ...]
     compiler: str
@@ -42,11 +44,16 @@ _targets: dict[int, Target] = {}  # by the identity of their client, which they 
 
 
 def described(
-    name: str, machine: str, platform: Platform, topology: _jax.DeviceTopology, compiler: str
+    name: str,
+    machine: str,
+    node: int | None,
+    platform: Platform,
+    topology: _jax.DeviceTopology,
+    compiler: str,
 ) -> Target:
     """The target of a topology, with new devices."""
     devices = topology._make_compile_only_devices()
-    target = Target(name, machine, platform, tuple(devices), compiler)
+    target = Target(name, machine, node, platform, tuple(devices), compiler)
     client = devices[0].client
     platforms.described(platform, client)
     _targets[id(client)] = target
@@ -61,6 +68,29 @@ def target_of(device: Any) -> Target | None:
 def is_compile_only(devices: Sequence[Any]) -> bool:
     """Whether programs for these devices can be compiled but not run."""
     return bool(_targets) and len(devices) > 0 and target_of(devices[0]) is not None
+
+
+def machines_of(devices: Sequence[Any]) -> list[str]:
+    """The machines that devices belong to, by name, if any is only described."""
+    if not _targets:
+        return []
+    clients = {id(getattr(device, "client", None)) for device in devices}
+    targets = [_targets.get(client) for client in clients]
+    if not any(targets):
+        return []
+    return sorted({"devices of this process" if t is None else repr(t.name) for t in targets})
+
+
+def check_attached(devices: Sequence[Any], what: str = "an array") -> None:
+    """Raises RuntimeError if devices are only described, so that nothing can be put on them."""
+    if is_compile_only(devices):
+        target = target_of(devices[0])
+        assert target is not None
+        raise RuntimeError(
+            f"{what} cannot be put on the devices of {target.name!r}: they are only described, so "
+            "that programs for them can be compiled. Pass `ShapeDtypeStruct`s with shardings over "
+            "them to `jit(f).lower` or `explain(f)`."
+        )
 
 
 def not_attached(what: str, device: Any) -> RuntimeError:

@@ -11,6 +11,7 @@ import glob
 import importlib.util
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from jaxlib import _jax
 from jaxlib import xla_client as xc
@@ -18,6 +19,7 @@ from jaxlib.version import __version__ as JAXLIB_VERSION
 
 from shardwise._src.runtime import plugins
 
+COMPILER = "shardwise[compile-tpu]"
 # The libtpu release that goes with a jaxlib release.
 _RELEASES = {"0.10": "0.0.42", "0.11.0": "0.0.44", "0.11.1": "0.0.46", "0.11.2": "0.0.48",
              "0.12": "0.0.50"}  # fmt: skip
@@ -63,29 +65,41 @@ def make_client() -> _jax.Client:
 
 def compiler_version() -> str | None:
     """The package of the compiler and its version; None if it is not installed."""
-    return None if _library_path() is None else plugins.version_of("libtpu")
+    path = _library_path()
+    return path and (plugins.version_of("libtpu") or f"libtpu at {path}")
 
 
-def topology(name: str, host: Sequence[int]) -> _jax.DeviceTopology:
+def check_compiler() -> str:
+    """The path of libtpu. Raises ImportError if it is missing, or does not go with jaxlib."""
+    return _checked_path(COMPILER)
+
+
+def topology(name: str, host: Sequence[int], **options: Any) -> _jax.DeviceTopology:
     """Chips for the compiler alone.
 
-    name: in libtpu's notation: "v5p:2x2x2"; host: how many chips of a host are along each axis.
+    name: in libtpu's notation: "v5p:2x2x2"; host: how many chips of a host are along each axis;
+    options: for libtpu.
 
     Raises:
       ImportError: if libtpu is missing, or does not go with jaxlib.
       RuntimeError: if it rejects the shape.
     """
-    path = _checked_path("shardwise[compile-tpu]")
+    path = check_compiler()
     plugins.loaded("tpu", path, {} if _is_attached() else _NOT_HERE)
-    return xc.make_tfrt_tpu_c_api_device_topology(name, chips_per_host_bounds=list(host))
+    options = {"chips_per_host_bounds": list(host), **options}
+    return xc.make_tfrt_tpu_c_api_device_topology(name, **options)
 
 
 def _checked_path(extra: str) -> str:
     path = _library_path()
     if path is None:
         raise ImportError(f"libtpu is not installed: pip install '{extra}'.")
-    minor, patch = JAXLIB_VERSION.split(".")[1:3]
-    release = _RELEASES.get(f"0.{minor}", _RELEASES.get(f"0.{minor}.{patch}"))
-    if release is not None:
-        plugins.check_version("libtpu", release, extra)
+    if wanted := release():
+        plugins.check_version("libtpu", wanted, extra)
     return path
+
+
+def release() -> str:
+    """The libtpu release that goes with jaxlib; "" if it is not known."""
+    minor, patch = JAXLIB_VERSION.split(".")[1:3]
+    return _RELEASES.get(f"0.{minor}", "") or _RELEASES.get(f"0.{minor}.{patch}", "")

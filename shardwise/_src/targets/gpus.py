@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise._src.runtime import cuda
 from shardwise._src.runtime.backend import Device
-from shardwise._src.runtime.platforms import CUDA, Platform, platform_of
+from shardwise._src.runtime.platforms import CUDA, ROCM, Platform, platform_of
 from shardwise._src.runtime.target_machines import target_of
 
 
@@ -65,8 +65,14 @@ _FIELDS = ("gpu_device_info", "device_memory_size", "memory_bandwidth", "platfor
 
 def config_text(row: dict[str, Any]) -> str:
     """XLA's description of a GPU of the table."""
-    major, minor = row["capability"]
-    feature = "feature_extension: ACCELERATED_FEATURES" if major in _ARCHITECTURES else ""
+    amd = "architecture" in row
+    if amd:
+        capability = f'rocm_compute_capability {{ gcn_arch_name: "{row["architecture"]}" }}'
+    else:
+        major, minor = row["capability"]
+        feature = "feature_extension: ACCELERATED_FEATURES" if major in _ARCHITECTURES else ""
+        capability = f"cuda_compute_capability {{ major: {major} minor: {minor} {feature} }}"
+    warp, block, registers = (64, 65536, 131072) if amd else (32, 65535, 65536)
     shared, shared_optin = row["shared_memory"]
     clock, *rates = row.get("tensor", (0,))
     units = "\n".join(
@@ -75,33 +81,40 @@ def config_text(row: dict[str, Any]) -> str:
         for rate, dtypes in zip(rates, _TENSOR_DTYPES, strict=False)
         for dtype in dtypes
     )
+    links = (
+        ""
+        if amd
+        else (
+            f"matrix_unit_description {{ {units} }}\n"
+            f"device_interconnect_info {{ active_links: {row['links']} }}"
+        )
+    )
     return f"""gpu_device_info {{
 threads_per_block_limit: 1024
-threads_per_warp: 32
-shared_memory_per_block: 49152
+threads_per_warp: {warp}
+shared_memory_per_block: {shared if amd else 49152}
 shared_memory_per_core: {shared}
 shared_memory_per_block_optin: {shared_optin}
 threads_per_core_limit: 2048
 core_count: {row["cores"]}
 fpus_per_core: {row["fpus"]}
 block_dim_limit_x: 2147483647
-block_dim_limit_y: 65535
-block_dim_limit_z: 65535
+block_dim_limit_y: {block}
+block_dim_limit_z: {block}
 thread_dim_limit_x: 1024
 thread_dim_limit_y: 1024
 thread_dim_limit_z: 64
-registers_per_core_limit: 65536
-registers_per_block_limit: 65536
+registers_per_core_limit: {registers}
+registers_per_block_limit: {registers}
 memory_bandwidth: {row["memory_bandwidth"]}
 device_memory_size: {row["memory"]}
 l2_cache_size: {row["l2_cache"]}
 clock_rate_ghz: {row["clock"]}
-cuda_compute_capability {{ major: {major} minor: {minor} {feature} }}
-matrix_unit_description {{ {units} }}
-device_interconnect_info {{ active_links: {row["links"]} }}
+{capability}
+{links}
 }}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+platform_name: "{"ROCM" if amd else "CUDA"}"
+dnn_version_info {{ {"" if amd else "major: 9 minor: 10 patch: 0"} }}
 device_description_str: "{row["title"]}"
 """
 
@@ -177,4 +190,5 @@ _TABLE: dict[str, dict[str, Any]] = tomllib.loads(
     files("shardwise._src.targets").joinpath("gpus.toml").read_text(encoding="utf-8")
 )
 for _name, _row in _TABLE.items():
-    GPUS[_name] = Gpu(_name, config_text(_row), _name, _row["host"])
+    _platform = ROCM if "architecture" in _row else CUDA
+    GPUS[_name] = Gpu(_name, config_text(_row), _name, _row["host"], _platform)

@@ -7,15 +7,19 @@ A name is a kind of GPU or TPU, and how many there are: see `devices`.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.runtime import cuda, tpu
+from shardwise._src.base.pickles import read_by
+from shardwise._src.messages.formatting import join, short_repr
+from shardwise._src.runtime import cuda, rocm, tpu
 from shardwise._src.runtime.backend import JAXLIB_VERSION, Device, RuntimeFailure
 from shardwise._src.runtime.compiler.quiet import quiet
-from shardwise._src.runtime.platforms import CUDA, TPU
+from shardwise._src.runtime.platforms import CUDA, ROCM, TPU, Platform, known
 from shardwise._src.runtime.target_machines import Target, described
 from shardwise._src.targets.gpus import GPUS, Gpu
 from shardwise._src.targets.tpus import TPUS, Tpu
@@ -33,8 +37,45 @@ def names() -> list[str]:
 
 def available() -> dict[str, str]:
     """The compilers that are installed: package and version, by platform."""
-    compilers = ((CUDA, cuda.compiler_version()), (TPU, tpu.compiler_version()))
-    return {platform.name: version for platform, version in compilers if version is not None}
+    found = {p.name: p.compiler_version() for p in known() if p.compiler_version is not None}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+class Named(NamedTuple):
+    """A machine by its name.
+
+    size: its number of devices; node: how many of them are in a node, or None without nodes.
+
+    kind: of GPU or TPU; make: returns its devices' topology and compiler.
+    """
+
+    name: str
+    kind: Gpu | Tpu
+    size: int
+    node: int | None
+    make: Callable[[], tuple[Any, str]]
+
+    def target(self) -> Target:
+        """The machine with its devices, made once.
+
+        Raises:
+          ImportError: if its compiler is missing, or of another version than jaxlib.
+          ValueError: if the compiler rejects the machine.
+        """
+        with _lock:
+            key = self.name, self.kind
+            if key not in _found:
+                platform = _platform_of(self.kind)
+                try:
+                    with quiet():
+                        topology, compiler = self.make()
+                except RuntimeFailure as error:
+                    raise ValueError(
+                        f"targets: the compiler rejects {self.name!r}: {error}"
+                    ) from None
+                kind, node = self.kind.name, self.node
+                _found[key] = described(self.name, kind, node, platform, topology, compiler)
+            return _found[key]
 
 
 def devices(name: str) -> list[Device]:
@@ -52,10 +93,10 @@ def devices(name: str) -> list[Device]:
       ValueError: for an unknown kind, or a shape that it cannot have.
       ImportError: if its compiler is missing, or of another version than jaxlib.
     """
-    return [*target(name).devices]
+    return [*named(name).target().devices]
 
 
-def target(name: str) -> Target:
+def named(name: str) -> Named:
     """The machine of a name; see `devices`."""
     if not isinstance(name, str):
         raise TypeError(f"targets: a name is a string such as 'h100:8'; got {name!r}.")
@@ -77,7 +118,7 @@ def target(name: str) -> Target:
     )
 
 
-def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
+def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
     if len(shape) > 2 or 0 in shape:
         raise ValueError(
             f"targets: {name!r} must have one number of GPUs, or hosts × GPUs, such as "
@@ -93,7 +134,23 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
         )
     if hosts > _MAX_HOSTS:
         raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")
-    if gpu.capability < (oldest := cuda.oldest_capability()):
+
+    def make() -> tuple[Any, str]:
+        if gpu.platform is ROCM:
+            topology = rocm.topology(gpu.name, gpu.config, 1, hosts, count)
+            return topology, str(rocm.compiler_version())
+        _check_capability(gpu)
+        topology = cuda.topology(gpu.name, gpu.config, 1, hosts, count)
+        return topology, str(cuda.compiler_version())
+
+    full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
+    return Named(full, gpu, hosts * count, count, make)
+
+
+def _check_capability(gpu: Gpu) -> None:
+    """Raises ValueError if the installed compiler has no support for an old GPU."""
+    oldest = cuda.oldest_capability()
+    if gpu.capability < oldest:
         version, least = [".".join(map(str, pair)) for pair in (gpu.capability, oldest)]
         raise ValueError(
             f"targets: {gpu.name} has compute capability {version}; the installed compiler, "
@@ -101,16 +158,9 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Target:
             f"pip uninstall jax-cuda13-plugin jax-cuda13-pjrt, pip install "
             f"jax-cuda12-plugin=={JAXLIB_VERSION} nvidia-cuda-nvcc-cu12."
         )
-    full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
-
-    def make() -> Target:
-        topology = cuda.topology(gpu.name, gpu.config, hosts, count)
-        return described(full, gpu.name, CUDA, topology, str(cuda.compiler_version()))
-
-    return _kept(full, gpu, make)
 
 
-def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Target:
+def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Named:
     grid = tpus.grid(shape)
     if grid is None:
         axes = "×".join("abc"[: tpus.axes])
@@ -119,22 +169,81 @@ def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Target:
             f"targets: {tpus.name} cannot have the shape of {name!r}: it has at most {tpus.chips} "
             f"chips in a grid {axes}, whose axes are even or 1, such as '{tpus.name}:{example}'."
         )
+
+    def make() -> tuple[Any, str]:
+        return tpu.topology(*tpus.layout(grid)), str(tpu.compiler_version())
+
     full = f"{tpus.name}:{'x'.join(map(str, grid))}"
-
-    def make() -> Target:
-        topology = tpu.topology(*tpus.layout(grid))
-        return described(full, tpus.name, TPU, topology, str(tpu.compiler_version()))
-
-    return _kept(full, tpus, make)
+    return Named(full, tpus, math.prod(grid) * tpus.cores, None, make)
 
 
-def _kept(name: str, kind: Any, make: Any) -> Target:
-    """The target of a name, made once."""
-    with _lock:
-        if (name, kind) not in _found:
-            try:
-                with quiet():
-                    _found[name, kind] = make()
-            except RuntimeFailure as error:
-                raise ValueError(f"targets: the compiler rejects {name!r}: {error}") from None
-        return _found[name, kind]
+def topology_target(name: str, platform: Platform | None, options: dict[str, Any]) -> Target:
+    """The machine of `experimental.topologies.get_topology_desc`, whose names are JAX's.
+
+    platform: that it must have; None for that of the name, or the TPU.
+    """
+    kind = name.partition(":")[0]
+    found = GPUS.get(kind) or TPUS.get(kind)
+    if found is not None and not options and platform in (None, _platform_of(found)):
+        return named(name).target()
+    if platform is CUDA:
+        return _described_gpus(name, options).target()
+    if platform not in (None, TPU):
+        raise NotImplementedError(
+            f"get_topology_desc: there is no compiler for {platform} devices that are not "
+            "attached; there are those for 'cuda' and 'tpu'. Use get_attached_topology(), or "
+            "`num_cpu_devices` for more virtual CPU devices."
+        )
+    return _described_chips(name, options).target()
+
+
+def _described_gpus(name: str, options: dict[str, Any]) -> Named:
+    gpu = GPUS.get(name)
+    config = options.get("target_config", gpu and gpu.config)
+    sizes = str(options.get("topology", "1x1x1")).split("x")
+    extra = {*options} - {"target_config", "topology"}
+    if config is None or len(sizes) != 3 or not all(n.isdigit() for n in sizes) or extra:
+        raise ValueError(
+            "get_topology_desc: GPUs need target_config, the text of XLA's GpuTargetConfigProto, "
+            f"unless they are one of {join(GPUS)}, and topology, such as '1x2x8' for 2 hosts with "
+            f"8 GPUs each; got {short_repr(options)}."
+        )
+    slices, hosts, count = map(int, sizes)
+    gpu = Gpu(name or "gpu", config, "h100" if gpu is None else name, count)
+
+    def make() -> tuple[Any, str]:
+        topology = cuda.topology(gpu.name, config, slices, hosts, count)
+        return topology, str(cuda.compiler_version())
+
+    full = f"{gpu.name}:{'x'.join(sizes)}"
+    return Named(full, gpu, slices * hosts * count, count, make)
+
+
+def _described_chips(name: str, options: dict[str, Any]) -> Named:
+    prefix, _, shape = name.partition(":")
+    kind = next((t for t in TPUS.values() if t.prefix == prefix), None)
+    if kind is None or not re.fullmatch(r"\d+(x\d+)+", shape):
+        examples = [f"{tpus.prefix}:{'x'.join('2' * tpus.axes)}" for tpus in TPUS.values()]
+        raise ValueError(
+            f"get_topology_desc: unknown topology {name!r}; write it as {join(examples, 'or')}."
+        )
+    grid = tuple(map(int, shape.split("x")))
+    settings = {key: [*v] if isinstance(v, tuple) else v for key, v in options.items()}
+
+    def make() -> tuple[Any, str]:
+        return tpu.topology(name, kind.layout(grid)[1], **settings), str(tpu.compiler_version())
+
+    full = name + "".join([f" {key}={value}" for key, value in sorted(options.items())])
+    return Named(full, kind, math.prod(grid) * kind.cores, None, make)
+
+
+def _platform_of(kind: Gpu | Tpu) -> Platform:
+    return TPU if isinstance(kind, Tpu) else kind.platform
+
+
+def _device(name: str, number: int) -> Device:
+    """The device that a pickle names."""
+    return {device.id: device for device in devices(name)}[number]
+
+
+read_by("described device", _device)

@@ -17,11 +17,10 @@ from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.layouts_and_memory import stated_kind
 from shardwise._src.runtime import buffers, guards, host, host_memory
 from shardwise._src.runtime.platforms import platform_of
-from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 from shardwise._src.transfers.between_devices import of_shards
 from shardwise._src.transfers.regions import holders, regions
 from shardwise._src.transfers.transfer_guards import copy_between_devices, is_host_operand
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.types.tiling import Index
 
@@ -29,12 +28,6 @@ LARGE = 1 << 20  # bytes; smallest array worth building on the host
 
 # The extent of a device's shard, without padding, and the pieces that fill it, with their indices.
 ShardPieces = tuple[tuple[int, ...], Sequence[tuple[Index, np.ndarray]]]
-
-
-def check_attached(t: ArrayType, sharding: Any) -> None:
-    """Raises RuntimeError if a sharding is over devices that are only described."""
-    if is_compile_only(sharding.devices):
-        raise not_attached(f"a value of type {t.str_short(True)}", sharding.devices[0])
 
 
 def is_large(sig: Signature) -> bool:
@@ -143,7 +136,6 @@ def put_parts(
 
     parts: in the stored dtype; `on`: their devices; apart: see `buffers.put`.
     """
-    check_attached(sig.type, sig.sharding)
     if not sig.even:
         parts, apart = _padded_parts(sig, parts), False
     return wrap(buffers.put(sig.physical, sig.placement, parts, on, apart), sig)

@@ -28,11 +28,12 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharded.sharding_ops import reshard
 from shardwise._src.runtime import backend, buffers, processes
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.compiler.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import CompiledModule
+from shardwise._src.runtime.target_machines import check_attached
 from shardwise._src.transfers import reshard_strategy
 from shardwise._src.transfers.between_devices import by_pieces
 from shardwise._src.transfers.between_processes import between_processes, handle
-from shardwise._src.transfers.from_host import by_host, check_attached, from_host, is_large
+from shardwise._src.transfers.from_host import by_host, from_host, is_large
 from shardwise._src.transfers.from_host import put_parts as put_parts
 from shardwise._src.transfers.replicas import agreed
 from shardwise._src.transfers.reshard_strategy import ReshardStep, processes_of, reshard_steps
@@ -134,6 +135,7 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
     The last result is True if all slices are distinct, or all are the same (see `buffers.put`).
     """
+    check_attached(sharding.devices)
     if t.dtype == float0:
         raise TypeError(
             f"a value of type {t.str_short(True)}, such as the tangent of an integer, has no "
@@ -145,7 +147,6 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
             f"{sharding} requires. Place it without unreduced axes, and use "
             f"`shardwise.sharding.reshard(x, {sharding.spec})`."
         )
-    check_attached(t, sharding)
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1 and sharding.addressable_positions:
         return sig, None, True
@@ -216,9 +217,9 @@ def move(x: Any, target: Any) -> Array:
     if not isinstance(x, Array):
         return put_host(x, target, True)
     sig = x._sig
+    check_attached(target.devices)
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
-    check_attached(sig.type, target)
     try:
         return _in_steps(x, reshard_steps(sig, target, x._is_on_cpu(), x.is_ready))
     except RuntimeFailure as error:
@@ -273,7 +274,7 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 
 @cached(1024)
-def resharder(sig: Signature, target: Signature) -> LoadedModule:
+def resharder(sig: Signature, target: Signature) -> CompiledModule:
     """A compiled identity between two shardings over the same devices, in the same order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")

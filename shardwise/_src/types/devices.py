@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.platforms import platform_of
-from shardwise._src.runtime.target_machines import is_compile_only
+from shardwise._src.runtime.target_machines import is_compile_only, machines_of
 
 Device: TypeAlias = Any
 
@@ -40,10 +40,17 @@ def is_attached(devices: Sequence[Device]) -> bool:
 
 
 def check_distinct(kind: str, devices: Sequence[Device]) -> None:
-    """Raises ValueError if a mesh or sharding, a `kind`, has a device twice."""
+    """Raises ValueError if a mesh or sharding, a `kind`, has a device twice, or mixes devices that
+    are only described with others."""
     if len(set(devices)) != len(devices):
         twice = next(d for i, d in enumerate(devices) if d in devices[:i])
         raise ValueError(f"{kind} got the device {twice} twice; each device may occur only once.")
+    machines = machines_of(devices)
+    if len(machines) > 1:
+        raise ValueError(
+            f"{kind} mixes {' and '.join(machines)}. Its devices must be of one machine, since one "
+            "compiler makes a program for all of them."
+        )
 
 
 def process_of(device: Device) -> int:

@@ -109,9 +109,9 @@ if TYPE_CHECKING:
     from shardwise._src.ops.linalg.lu import lu as lu_p
     from shardwise._src.ops.linalg.qr import householder_product as householder_product_p
     from shardwise._src.ops.linalg.qr import qr as qr_p
+    from shardwise._src.ops.linalg.singular_values import svd as svd_p
     from shardwise._src.ops.linalg.spectral import eig as eig_p
     from shardwise._src.ops.linalg.spectral import eigh as eigh_p
-    from shardwise._src.ops.linalg.spectral import svd as svd_p
     from shardwise._src.ops.linalg.triangular import triangular_solve as triangular_solve_p
     from shardwise._src.ops.linalg.tridiagonal_solve import tridiagonal_solve as tridiagonal_solve_p
     from shardwise._src.ops.logical import bitwise_and as and_p

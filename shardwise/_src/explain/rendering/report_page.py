@@ -44,7 +44,7 @@ class _Step(NamedTuple):
     line: str
 
 
-class _PageLook(Look):
+class PageLook(Look):
     """Elements have classes, and those that belong to a source line carry its number."""
 
     heading = "h2"
@@ -83,7 +83,16 @@ def save(report: ReportData, path: Any) -> Path:
             f"save: {path} is a folder; pass the name of a file, such as "
             f"{path / f'{report.name}.html'}."
         )
-    content = page(report).encode()
+    return write_page(page(report), path)
+
+
+def write_page(text: str, path: Path) -> Path:
+    """Writes a file atomically.
+
+    Raises:
+      OSError: as in `save`.
+    """
+    content = text.encode()
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)
@@ -101,7 +110,7 @@ def save(report: ReportData, path: Any) -> Path:
 
 def page(report: ReportData) -> str:
     """The page as a string."""
-    look = _PageLook(report.lines)
+    look = PageLook(report.lines)
     time, communication, *others = sections(report, ROWS, ROWS)
     before = [look.section(time, OVERLAP), look.section(communication)]
     steps = list(_steps(report.program))
@@ -144,7 +153,7 @@ def _steps(program: str) -> Iterator[_Step]:
         yield _Step(code.rstrip(), op[1] if op else "", found[1] if found else "")
 
 
-def _program(steps: Sequence[_Step], look: _PageLook) -> Iterator[str]:
+def _program(steps: Sequence[_Step], look: PageLook) -> Iterator[str]:
     for step in steps[:LINES]:
         at = ""
         if step.line:
@@ -155,7 +164,7 @@ def _program(steps: Sequence[_Step], look: _PageLook) -> Iterator[str]:
         yield f"<li>… {pluralize(len(steps) - LINES, 'more line')}</li>"
 
 
-def _files(named: Iterable[str], known: Mapping[str, str], look: _PageLook) -> Iterator[str]:
+def _files(named: Iterable[str], known: Mapping[str, str], look: PageLook) -> Iterator[str]:
     """For each file, the referenced lines with some context."""
     files: dict[str, list[int]] = defaultdict(list)
     for line in named:
@@ -175,7 +184,7 @@ def _files(named: Iterable[str], known: Mapping[str, str], look: _PageLook) -> I
 
 
 def _lines(
-    file: str, texts: Mapping[int, str], numbers: Sequence[int], look: _PageLook
+    file: str, texts: Mapping[int, str], numbers: Sequence[int], look: PageLook
 ) -> Iterator[str]:
     named = set(numbers)
     shown = {n for m in numbers for n in range(m - CONTEXT, m + CONTEXT + 1) if n in texts} | named

@@ -142,14 +142,20 @@ def tail(path: str, most: int) -> str:
 
 
 def head(report: ReportData) -> str:
-    """`step: 8 devices, mesh (data=4, model=2), estimated for machine 'cpu'`"""
+    """`step: 8 devices, mesh (data=4, model=2), estimated for machine 'cpu'`, or how it is compiled
+    for a target."""
     meshes = [
         f"({', '.join([f'{name}={size}' for name, size in mesh.items()])})"
         for mesh in (report.mesh, *report.others)
     ]
     mesh = f", mesh{'es' * bool(report.others)} {joined(meshes)}" if report.mesh else ""
     devices = pluralize(report.devices, "device")
-    return f"{report.name}: {devices}{mesh}, estimated for machine {report.machine.name!r}"
+    how = f"estimated for machine {report.machine.name!r}"
+    if report.compiler:
+        how = f"compiled for {report.machine.name!r} by {report.compiler}"
+    elif report.missing:
+        how += f" from the program for CPUs: {report.missing.rstrip('.')}"
+    return f"{report.name}: {devices}{mesh}, {how}"
 
 
 def over(row: Communication) -> str:
@@ -223,7 +229,7 @@ def _communication(rows: Sequence[Communication], most: int) -> Section:
 def _memory(report: ReportData) -> Section:
     m, whole = report.memory, report.machine.memory_bytes
     share = f"{share_text(m.peak, whole)} of {in_bytes(whole)}"
-    excess = ": EXCEEDS DEVICE MEMORY" if m.peak > whole else ""
+    excess = f": EXCEEDS DEVICE MEMORY by {in_bytes(m.peak - whole)}" if m.peak > whole else ""
     title = f"memory per device: {in_bytes(m.peak)} at its peak, {share}{excess}"
     sizes = {"arguments": m.arguments, "results": m.results, "temporaries": m.temporaries}
     sizes |= {"donated": m.donated} if m.donated else {}
@@ -247,7 +253,7 @@ def _buffers(report: ReportData, most: int) -> Section:
         count = sum([r.times for r in others])
         rest = Row((in_bytes(sum([r.bytes for r in others])), f"{count} more"))
     heads = ("bytes", "kind", "", "line and value")
-    title = "largest buffers per device"
+    title = "largest values per device" if report.compiler else "largest buffers per device"
     return Section("buffers", title, rows=rows, heads=heads, sides="><<<", rest=rest)
 
 

@@ -1,4 +1,4 @@
-"""Matrix factorizations, by LAPACK's kernels on CPU.
+"""Cholesky factors.
 
     cholesky(x)          # f32[*, n, n] → the lower triangular l with l lᴴ = x
 
@@ -7,28 +7,52 @@ Only the lower triangle of `x` is read. If a matrix has no such factor, the resu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.linalg.lapack_kernels import hermitian_part, matrix_op, nan_where_failed
+from shardwise._src.ops.linalg.lapack_kernels import (
+    as_dtype,
+    hermitian_part,
+    matrix_op,
+    nan_where_failed,
+    on_diagonal,
+)
 from shardwise._src.ops.linalg.triangular import INT32, product, triangle, triangular_solve
+from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.types.array_type import array_type
 
 
-def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+    return _checked(e, ins, x, e.lapack, "potrf", {"uplo": "L"})
+
+
+def _by_cusolver(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+    return _checked(e, ins, x, e.cusolver, "cusolver_potrf_ffi", {"lower": True})
+
+
+def _checked(e: Any, ins: Any, x: str, call: Callable, name: str, config: dict[str, Any]) -> str:
     (t,) = ins
-    if not e.platform.is_xla_cpu:
-        full = e.let(f"stablehlo.cholesky {x}, lower = true : {e.ty(t)}")
-        return e.via(triangle, (t,), full, lower=True)[0]
-    batch = t.ndim - 2
     info = array_type(t.shape[:-2], INT32)
-    found = e.lapack(
-        "potrf", [x], ins, (t, info), batch=batch, config={"uplo": "L"}, aliases={0: 0}
-    )
+    found = call(name, [x], ins, (t, info), batch=t.ndim - 2, config=config, aliases={0: 0})
     return e.via(_checked_triangle, (t, info), *found)[0]
+
+
+def _by_xla(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+    (t,) = ins
+    full = e.let(f"stablehlo.cholesky {x}, lower = true : {e.ty(t)}")
+    return e.via(_nan_from_diagonal, (t,), full)[0]
+
+
+def _nan_from_diagonal(x: Any) -> Any:
+    """The triangle; NaN if a number on the diagonal is: XLA goes on after a negative pivot."""
+    t = type_of(x)
+    bad = ew.bitwise_and(on_diagonal(t.shape), ew.ne(x, x))
+    info = as_dtype(reduce_or(bad, axes=(t.ndim - 2, t.ndim - 1)), INT32)
+    return _checked_triangle(x, info)
 
 
 def _checked_triangle(x: Any, info: Any) -> Any:
@@ -58,7 +82,7 @@ cholesky = matrix_op(
     "cholesky",
     (2,),
     results=lambda x: [(x.shape, x.dtype)],
-    lower=_cholesky_lower,
+    lower={"lapack": _by_lapack, "cusolver": _by_cusolver, "xla": _by_xla},
     square=True,
     multiple=False,
     jvp=_cholesky_jvp,

@@ -1,4 +1,4 @@
-"""Reductions of matrices to simpler forms by unitary matrices, with LAPACK's kernels on CPU.
+"""Reductions of matrices to simpler forms by unitary matrices.
 
     schur(x, vectors=True)       # [t, z] with x = z t zᴴ: triangular, with 2×2 blocks if real
     hessenberg(x)                # [a, taus]: zeros below the first subdiagonal, and reflections
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
+from shardwise._src.ops.linalg.householder_steps import hessenberg_by_steps, tridiagonal_by_steps
 from shardwise._src.ops.linalg.lapack_kernels import (
     checked,
     diagonal,
     identity,
     matrix_op,
-    on_cpu,
     prefix,
     real,
 )
@@ -33,7 +33,7 @@ def _schur_results(x: ArrayType, *, vectors: bool) -> list:
     return [(x.shape, x.dtype)] * (2 if vectors else 1)
 
 
-def _schur_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) -> list[str]:
+def _schur_by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) -> list[str]:
     (t,) = ins
     w = array_type(t.shape[:-1], t.dtype)
     values = (w,) if is_complex(t.dtype) else (w, w)
@@ -44,7 +44,9 @@ def _schur_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) 
     return checked(op, e, "gees", [x], ins, results, **how)[: len(outs)]
 
 
-schur = matrix_op("schur", (2,), results=_schur_results, lower=_schur_lower, square=True)
+schur = matrix_op(
+    "schur", (2,), results=_schur_results, lower={"lapack": _schur_by_lapack}, square=True
+)
 
 # -- hessenberg --
 
@@ -53,8 +55,7 @@ def _hessenberg_results(x: ArrayType) -> list:
     return [(x.shape, x.dtype), ((max(x.shape[0] - 1, 0),), x.dtype)]
 
 
-def _hessenberg_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
-    on_cpu(op, e)
+def _hessenberg_by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     (t,) = ins
     n = t.shape[-1]
     if n < 2:
@@ -64,7 +65,11 @@ def _hessenberg_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
 
 
 hessenberg = matrix_op(
-    "hessenberg", (2,), results=_hessenberg_results, lower=_hessenberg_lower, square=True
+    "hessenberg",
+    (2,),
+    results=_hessenberg_results,
+    lower={"lapack": _hessenberg_by_lapack, "xla": hessenberg_by_steps},
+    square=True,
 )
 
 # -- tridiagonal --
@@ -76,15 +81,35 @@ def _tridiagonal_results(x: ArrayType, *, lower: bool) -> list:
     return [(x.shape, x.dtype), ((n,), part), (less, part), (less, x.dtype)]
 
 
-def _tridiagonal_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool) -> list[str]:
-    on_cpu(op, e)
+def _tridiagonal_by_lapack(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool
+) -> list[str]:
     (t,) = ins
     if t.shape[-1] < 2:
-        values = e.via(_real_diagonal, ins, x)[0]
-        return [x, values, e.constant(0, outs[2]), e.constant(0, outs[3])]
+        return _already_tridiagonal(e, ins, outs, x)
     name = prefix(t.dtype, "sytrd", "hetrd")
     config = {"uplo": "L" if lower else "U"}
     return checked(op, e, name, [x], ins, outs, aliases={0: 0}, config=config)
+
+
+def _tridiagonal_by_cusolver(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool
+) -> list[str]:
+    if ins[0].shape[-1] < 2:
+        return _already_tridiagonal(e, ins, outs, x)
+    how = {"call": e.cusolver, "aliases": {0: 0}, "config": {"lower": lower}}
+    return checked(op, e, "cusolver_sytrd_ffi", [x], ins, outs, **how)
+
+
+def _tridiagonal_by_xla(op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool) -> list[str]:
+    if ins[0].shape[-1] < 2:
+        return _already_tridiagonal(e, ins, outs, x)
+    return tridiagonal_by_steps(op, e, ins, outs, x, lower=lower)
+
+
+def _already_tridiagonal(e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    values = e.via(_real_diagonal, ins, x)[0]
+    return [x, values, e.constant(0, outs[2]), e.constant(0, outs[3])]
 
 
 def _real_diagonal(x: Any) -> Any:
@@ -92,5 +117,13 @@ def _real_diagonal(x: Any) -> Any:
 
 
 tridiagonal = matrix_op(
-    "tridiagonal", (2,), results=_tridiagonal_results, lower=_tridiagonal_lower, square=True
+    "tridiagonal",
+    (2,),
+    results=_tridiagonal_results,
+    lower={
+        "lapack": _tridiagonal_by_lapack,
+        "cusolver": _tridiagonal_by_cusolver,
+        "xla": _tridiagonal_by_xla,
+    },
+    square=True,
 )

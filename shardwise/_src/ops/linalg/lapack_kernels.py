@@ -1,6 +1,6 @@
-"""Common code for ops over LAPACK's kernels.
+"""Common code for ops over kernels of LAPACK and cuSOLVER.
 
-    schur = matrix_op("schur", (2,), results=lambda x: [(x.shape, x.dtype)] * 2, lower=...)
+    schur = matrix_op("schur", (2,), results=lambda x: [(x.shape, x.dtype)] * 2, lower={...})
 
 Operands and results have leading batch dimensions, which are those of the first operand; the
 remaining dimensions form a matrix, a vector or a scalar, which is unsharded on each device.
@@ -8,7 +8,7 @@ remaining dimensions form a matrix, a vector or a scalar, which is unsharded on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_leading, broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.by_platform import Rules, by_platform
 from shardwise._src.ops.linalg.triangular import (
     INT32,
     adjoint,
@@ -40,7 +41,7 @@ def matrix_op(
     name: str,
     ranks: tuple[int, ...],
     results: Results,
-    lower: Callable | None = None,
+    lower: Rules | Callable | None = None,
     *,
     body: Callable | None = None,
     square: bool = False,
@@ -54,7 +55,8 @@ def matrix_op(
 
     ranks:   the number of dimensions of each operand in addition to the batch.
     results: shape and dtype of each result, by the types of the operands, all without a batch.
-    body:    a function over ops by which it is lowered, on CPU only, if it has no rule `lower`.
+    lower:   rules by the libraries of platforms, or one rule for all.
+    body:    a function over ops by which it is lowered, if it has no rule `lower`.
     square:  whether the first operand must be square.
     sharding_rule: the dimension factors of operands and results without a batch, if matrices may
              be sharded, such as "ab -> ab, -" (- marks an unsharded dimension); or a function of
@@ -92,7 +94,6 @@ def matrix_op(
         )
 
     def by_body(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> Any:
-        on_cpu(op, e)
         found = e.via(body, ins, *xs, **p)
         return found if multiple else found[0]
 
@@ -102,7 +103,7 @@ def matrix_op(
         is_expensive=True,
         type_rule=type_rule,
         dims=dims,
-        lower=lower or by_body,
+        lower=by_platform(lower) if isinstance(lower, Mapping) else lower or by_body,
         batch=batch,
         jvp=jvp and (left_to_partitioner(jvp) if sharding_rule else jvp),
         **rules,
@@ -138,16 +139,6 @@ hermitian_part = matrix_op(
 # -- calls of kernels --
 
 
-def on_cpu(op: Op, e: Any) -> None:
-    """Rejects other platforms: the kernels are LAPACK's."""
-    if not e.platform.is_xla_cpu:
-        raise NotImplementedError(
-            f"[{op.name}] runs on CPU only, by LAPACK kernels; this program is for "
-            f"'{e.platform}'. Put its operands on a CPU device: `shardwise.device_put(x, "
-            "shardwise.devices('cpu')[0])`."
-        )
-
-
 def checked(
     op: Op,
     e: Any,
@@ -157,6 +148,8 @@ def checked(
     outs: Sequence[ArrayType],
     *,
     finite: Callable | None = None,
+    call: Callable | None = None,
+    reports: bool = True,
     **more: Any,
 ) -> list[str]:
     """The results of a kernel whose last result reports failure: the others become NaN then.
@@ -165,21 +158,26 @@ def checked(
 
     finite: returns the part of the operand that the kernel reads. Results are also NaN if it is
             not finite: iterative kernels might never terminate then, so they get zeros.
+    call:   calls the kernel; `e.lapack` if None.
+    reports: whether it has that result. If not, only matrices that are not finite give NaN.
     """
-    on_cpu(op, e)
     batch = ins[-1].ndim - 2
     info = array_type(ins[0].shape[:batch], INT32)
     types, bad = (*outs, info), ""
     if finite is not None:
         clean, bad = e.via(_finite_or_zero, ins[:1], xs[0], read=finite)
         xs = [clean, *xs[1:]]
-    found = e.lapack(name, xs, ins, types, batch=batch, **more)
-    if bad:
-        found[-1] = e.via(ew.bitwise_or, (info, info), found[-1], bad)[0]
+    if reports:
+        found = (call or e.lapack)(name, xs, ins, types, batch=batch, **more)
+        if bad:
+            found[-1] = e.via(ew.bitwise_or, (info, info), found[-1], bad)[0]
+    else:
+        found = [*(call or e.lapack)(name, xs, ins, outs, **more), bad]
     return e.via(_nan_where_failed, types, *found)
 
 
 def _nan_where_failed(*values: Any) -> list[Any]:
+    """NaN for inexact values where the last one, a kernel's report, is not 0."""
     *outs, info = values
     batch = type_of(info).ndim
     return [nan_where_failed(x, info, batch) if is_inexact(type_of(x).dtype) else x for x in outs]
@@ -193,12 +191,18 @@ def _finite_or_zero(x: Any, read: Callable) -> list[Any]:
     return [select_n(spread(some, t.shape), x, lit(0, x)), as_dtype(some, INT32)]
 
 
+def nan_unless_finite(x: Any, compute: Callable[[Any], Sequence[Any]]) -> list[Any]:
+    """The results of a function over ops; NaN for matrices that are not finite."""
+    clean, bad = _finite_or_zero(x, identity)
+    return _nan_where_failed(*compute(clean), bad)
+
+
 def identity(x: Any) -> Any:
     return x
 
 
 def nan_where_failed(x: Any, info: Any, batch: int) -> Any:
-    """NaN for results for which LAPACK reports failure. info: i32[*batch]."""
+    """NaN for results for which a kernel reports failure. info: i32[*batch]."""
     t = type_of(x)
     failed = ew.ne(info, np.int32(0))
     failed = broadcast_in_dim(failed, shape=t.shape, dims=tuple(range(batch)))

@@ -1,4 +1,4 @@
-"""LU decomposition with partial pivoting, and solves with it, by LAPACK's `getrf` on CPU.
+"""LU decomposition with partial pivoting, and solves with it.
 
     lu(x)                             # f32[*, m, n] → [lu, pivots, permutation]
     lu_pivots_to_permutation(pivots, size=m)
@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_leading, reduce_sum, reshape
+from shardwise._src.ops.basis import batch_leading, reduce_sum
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.indexing.gather_scatter import gather
-from shardwise._src.ops.linalg.lapack_kernels import columns_of, eye, matrix_op, on_cpu
+from shardwise._src.ops.linalg.by_platform import by_platform
+from shardwise._src.ops.linalg.elimination_steps import elimination_by_panels, take_rows
+from shardwise._src.ops.linalg.lapack_kernels import columns_of, eye, matrix_op
 from shardwise._src.ops.linalg.triangular import (
     INT32,
     adjoint,
@@ -43,7 +45,7 @@ from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.dtypes import is_integer, real_dtype
 
 # -- lu_pivots_to_permutation --
 
@@ -62,7 +64,16 @@ def _permutation_dims(op: Op, pivots: ArrayType, *, size: int) -> Dims:
     return Dims((names,), (names,))
 
 
-def _permutation_lower(op: Op, e: Any, ins: Any, outs: Any, pivots: str, *, size: int) -> str:
+def _permutation_by_cuda(
+    op: Op, e: Any, ins: Any, outs: Any, pivots: str, *, size: int
+) -> str | None:
+    (t,) = ins
+    if t.dtype != INT32 or 0 in (t.size, outs[0].size):
+        return None
+    return e.cusolver("cu_lu_pivots_to_permutation", [pivots], ins, outs, batch=t.ndim - 1)[0]
+
+
+def _permutation_by_steps(op: Op, e: Any, ins: Any, outs: Any, pivots: str, *, size: int) -> str:
     (t,), (out,) = ins, outs
     start = e.iota(out, out.ndim - 1)
     if 0 in (t.size, out.size):
@@ -94,7 +105,7 @@ lu_pivots_to_permutation = Op(
     is_expensive=True,
     type_rule=_permutation_type,
     dims=_permutation_dims,
-    lower=_permutation_lower,
+    lower=by_platform({"cusolver": _permutation_by_cuda, "xla": _permutation_by_steps}),
     jvp=zero_jvp,
     batch=batch_leading,
 )
@@ -107,14 +118,30 @@ def _lu_results(x: ArrayType) -> list:
     return [(x.shape, x.dtype), ((min(m, n),), INT32), ((m,), INT32)]
 
 
-def _lu_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
-    on_cpu(op, e)
+def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     (t,) = ins
     batch = t.ndim - 2
     types = (*outs[:2], array_type(t.shape[:batch], INT32))
     factors, pivots, _ = e.lapack("getrf", [x], ins, types, batch=batch, aliases={0: 0})
     pivots, order = e.via(_from_zero, (outs[1],), pivots, size=t.shape[-2])
     return [factors, pivots, order]
+
+
+def _by_cusolver(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    (t,) = ins
+    batch = t.ndim - 2
+    types = (*outs[:2], array_type(t.shape[:batch], INT32))
+    factors, pivots, _ = e.cusolver(
+        "cusolver_getrf_ffi", [x], ins, types, batch=batch, aliases={0: 0}
+    )
+    pivots, order = e.via(_from_zero, (outs[1],), pivots, size=t.shape[-2])
+    return [factors, pivots, order]
+
+
+def _by_libtpu(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str] | None:
+    if real_dtype(ins[0].dtype) != np.float32:  # its kernel has no others
+        return None
+    return e.xla_expansion("LuDecomposition", [x], ins, outs)
 
 
 def _from_zero(pivots: Any, size: int) -> list[Any]:
@@ -164,21 +191,6 @@ def _padded(x: Any, rows: int, columns: int) -> Any:
     return pad(x, lit(0, x), padding_config=config) if rows or columns else x
 
 
-def take_rows(x: Any, order: Any) -> Any:
-    """Rows of matrices in a given order; order: i32[*, rows]."""
-    t = type_of(x)
-    if not t.size:
-        return x
-    row, batch = t.ndim - 2, tuple(range(t.ndim - 2))
-    return gather(
-        x,
-        reshape(order, shape=(*type_of(order).shape, 1)),
-        dimension_numbers=GatherDimensionNumbers((row + 1,), (row,), (row,), batch, batch),
-        slice_sizes=(*[1] * (row + 1), t.shape[-1]),
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
-    )
-
-
 def inverse(order: Any) -> Any:
     """The inverse of permutations."""
     axis = type_of(order).ndim - 1
@@ -187,7 +199,17 @@ def inverse(order: Any) -> Any:
 
 
 lu = matrix_op(
-    "lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp, sharding_rule="ab -> ab, -, -"
+    "lu",
+    (2,),
+    results=_lu_results,
+    lower={
+        "lapack": _by_lapack,
+        "cusolver": _by_cusolver,
+        "libtpu": _by_libtpu,
+        "xla": elimination_by_panels,
+    },
+    jvp=_lu_jvp,
+    sharding_rule="ab -> ab, -, -",
 )
 
 # -- lu_solve: a system with a factored matrix; derivatives treat the factors as constants --

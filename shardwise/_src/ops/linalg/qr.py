@@ -1,4 +1,4 @@
-"""QR decomposition of matrices, by Householder reflections: LAPACK's kernels on CPU.
+"""QR decomposition of matrices, by Householder reflections.
 
     geqrf(x)                            # f32[*, m, n] → [reflections and r, their scales]
     geqp3(x)                            # the same with column pivoting: [.., .., permutation]
@@ -18,18 +18,14 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, matrix_op, on_cpu, prefix, real
-from shardwise._src.ops.linalg.lu import solve, take_rows
-from shardwise._src.ops.linalg.triangular import (
-    INT32,
-    adjoint,
-    product,
-    triangle,
-    triangular_solve,
-    turned,
-)
+from shardwise._src.ops.linalg.elimination_steps import take_rows
+from shardwise._src.ops.linalg.householder_steps import pivoted_reflections_by_steps
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, matrix_op, prefix, real
+from shardwise._src.ops.linalg.lu import solve
+from shardwise._src.ops.linalg.triangular import INT32, product, triangle, triangular_solve, turned
+from shardwise._src.ops.linalg.triangular import adjoint as adjoint_of
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, join_types
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 
 # -- geqrf, geqp3 --
 
@@ -38,25 +34,52 @@ def _reflections(x: ArrayType) -> list:
     return [(x.shape, x.dtype), ((min(x.shape),), x.dtype)]
 
 
-def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
-    on_cpu(op, e)
+def _geqrf_by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     return e.lapack("geqrf", [x], ins, outs, batch=ins[0].ndim - 2, aliases={0: 0})
 
 
+def _geqrf_by_cusolver(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    batch = ins[0].ndim - 2
+    return e.cusolver("cusolver_geqrf_ffi", [x], ins, outs, batch=batch, aliases={0: 0})
+
+
 geqrf = matrix_op(
-    "geqrf", (2,), results=_reflections, lower=_geqrf_lower, sharding_rule="ab -> ab, -"
+    "geqrf",
+    (2,),
+    results=_reflections,
+    lower={
+        "lapack": _geqrf_by_lapack,
+        "cusolver": _geqrf_by_cusolver,
+        "xla": lambda op, e, ins, outs, x: e.xla_expansion("Qr", [x], ins, outs),
+    },
+    sharding_rule="ab -> ab, -",
 )
 
 
-def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
-    on_cpu(op, e)
+def _geqp3_by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    def kernel(*args: Any, **how: Any) -> list[str]:
+        return e.lapack("geqp3", *args, **how)
+
+    return _geqp3(e, ins, outs, x, kernel)
+
+
+def _geqp3_on_host(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    """By a function of jaxlib for CUDA that copies matrices to the host and calls LAPACK."""
+
+    def kernel(*args: Any, **how: Any) -> list[str]:
+        return e.cusolver("cuhybrid_geqp3", *args, config={"magma": "off"}, **how)
+
+    return _geqp3(e, ins, outs, x, kernel)
+
+
+def _geqp3(e: Any, ins: Any, outs: Any, x: str, kernel: Any) -> list[str]:
     (t,), (a, taus, order) = ins, outs
     if 0 in t.shape[-2:]:
         from_zero = e.iota(order, order.ndim - 1)
         return [e.constant(0, a), e.constant(0, taus), from_zero]
     free = e.constant(0, order)  # any column may be moved
-    found, places, scales = e.lapack(
-        "geqp3", [x, free], (t, order), (a, order, taus), batch=t.ndim - 2, aliases={0: 0, 1: 1}
+    found, places, scales = kernel(
+        [x, free], (t, order), (a, order, taus), batch=t.ndim - 2, aliases={0: 0, 1: 1}
     )
     return [found, scales, e.via(_less_one, (order,), places)[0]]
 
@@ -66,7 +89,14 @@ def _less_one(x: Any) -> Any:
 
 
 geqp3 = matrix_op(
-    "geqp3", (2,), results=lambda x: [*_reflections(x), (x.shape[1:], INT32)], lower=_geqp3_lower
+    "geqp3",
+    (2,),
+    results=lambda x: [*_reflections(x), (x.shape[1:], INT32)],
+    lower={
+        "lapack": _geqp3_by_lapack,
+        "cusolver": _geqp3_on_host,
+        "xla": pivoted_reflections_by_steps,
+    },
 )
 
 # -- products of reflections --
@@ -86,8 +116,7 @@ def _product_results(a: ArrayType, taus: ArrayType) -> list:
     return [(a.shape, a.dtype)]
 
 
-def _product_lower(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> str:
-    on_cpu(op, e)
+def _product_by_lapack(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> str:
     t = ins[0]
     if 0 in ins[1].shape[-1:]:
         return e.via(eye, (), shape=t.shape, dtype=t.dtype)[0]
@@ -95,11 +124,37 @@ def _product_lower(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> st
     return e.lapack(name, [a, taus], ins, outs, batch=t.ndim - 2, aliases={0: 0})[0]
 
 
+def _product_by_cusolver(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> str:
+    t = ins[0]
+    if 0 in ins[1].shape[-1:]:
+        return e.via(eye, (), shape=t.shape, dtype=t.dtype)[0]
+    name, batch = "cusolver_orgqr_ffi", t.ndim - 2
+    return e.cusolver(name, [a, taus], ins, outs, batch=batch, aliases={0: 0})[0]
+
+
+def _product_by_xla(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> str:
+    t, s = ins
+    if 0 in s.shape[-1:]:
+        return e.via(eye, (), shape=t.shape, dtype=t.dtype)[0]
+    if s.shape[-1] != t.shape[-1]:  # it takes a reflection for each column
+        s = array_type((*s.shape[:-1], t.shape[-1]), s.dtype)
+        taus = e.via(_with_zeros, (ins[1],), taus, size=t.shape[-1])[0]
+    name = "ProductOfElementaryHouseholderReflectors"
+    return e.xla_expansion(name, [a, taus], (t, s), outs)[0]
+
+
+def _with_zeros(x: Any, size: int) -> Any:
+    """Vectors extended by zeros."""
+    t = type_of(x)
+    after = (0, size - t.shape[-1], 0)
+    return pad(x, lit(0, x), padding_config=(*[(0, 0, 0)] * (t.ndim - 1), after))
+
+
 householder_product = matrix_op(
     "householder_product",
     (2, 1),
     results=_product_results,
-    lower=_product_lower,
+    lower={"lapack": _product_by_lapack, "cusolver": _product_by_cusolver, "xla": _product_by_xla},
     multiple=False,
     sharding_rule="ab, - -> ab",
 )
@@ -117,10 +172,9 @@ def _ormqr_results(
     return [(c.shape, c.dtype)]
 
 
-def _ormqr_lower(
+def _ormqr_by_lapack(
     op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str, c: str, *, left: bool, adjoint: bool
 ) -> str:
-    on_cpu(op, e)
     if 0 in ins[1].shape[-1:]:
         return c
     name, config = prefix(ins[0].dtype, "ormqr", "unmqr"), {"left": left, "transpose": adjoint}
@@ -129,7 +183,37 @@ def _ormqr_lower(
     )[0]
 
 
-ormqr = matrix_op("ormqr", (2, 1, 2), results=_ormqr_results, lower=_ormqr_lower, multiple=False)
+def _ormqr_by_cusolver(
+    op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str, c: str, *, left: bool, adjoint: bool
+) -> str:
+    if 0 in ins[1].shape[-1:]:
+        return c
+    config = {"left": left, "transpose": adjoint}
+    how = {"batch": ins[0].ndim - 2, "config": config, "aliases": {2: 0}}
+    return e.cusolver("cusolver_ormqr_ffi", [a, taus, c], ins, outs, **how)[0]
+
+
+def _ormqr_by_product(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
+    return e.via(_reflected, ins, *xs, **p)[0]
+
+
+def _reflected(a: Any, taus: Any, c: Any, left: bool, adjoint: bool) -> Any:
+    """The product of c and all columns of the product of reflections."""
+    t = type_of(a)
+    m, n = t.shape[-2:]
+    config = (*[(0, 0, 0)] * (t.ndim - 1), (0, m - n, 0))
+    q = householder_product(pad(a, lit(0, a), padding_config=config), taus)
+    q = adjoint_of(q) if adjoint else q
+    return product(q, c) if left else product(c, q)
+
+
+ormqr = matrix_op(
+    "ormqr",
+    (2, 1, 2),
+    results=_ormqr_results,
+    lower={"lapack": _ormqr_by_lapack, "cusolver": _ormqr_by_cusolver, "xla": _ormqr_by_product},
+    multiple=False,
+)
 
 # -- qr --
 
@@ -173,7 +257,9 @@ def _qr_jvp(
         rest = slice_in_dim(dx, k, n, columns)
         known = product(q, slice_in_dim(r, k, n, columns))
         dr = concatenate(
-            dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)), dimension=columns
+            dr,
+            ew.add(product(adjoint_of(dq), known), product(adjoint_of(q), rest)),
+            dimension=columns,
         )
     if full_matrices and m > n:
         dq = concatenate(dq, _rest_of_change(left, dq), dimension=columns)
@@ -188,9 +274,9 @@ def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
     Source: Townsend, "Differentiating the QR decomposition" (2018).
     """
     scaled = triangular_solve(r, dx, left_side=False, lower=False, form="N", unit_diagonal=False)
-    inner = product(adjoint(q), scaled)
+    inner = product(adjoint_of(q), scaled)
     below = triangle(inner, True, strict=True)
-    turn = ew.sub(below, adjoint(below))
+    turn = ew.sub(below, adjoint_of(below))
     shape, dtype = type_of(inner).shape, type_of(inner).dtype
     turn = ew.add(turn, ew.mul(eye(shape, dtype), ew.sub(inner, as_dtype(real(inner), dtype))))
     dq = ew.add(product(q, ew.sub(turn, inner)), scaled)
@@ -209,9 +295,9 @@ def _rest_of_change(left: Any, dq: Any) -> Any:
     start = ew.sub(left, eye(t.shape, t.dtype))
     upper, lower = slice_in_dim(start, 0, n, rows), slice_in_dim(start, n, m, rows)
     d_upper, d_lower = slice_in_dim(dq, 0, n, rows), slice_in_dim(dq, n, m, rows)
-    zh = solve(upper, adjoint(lower), "C")
-    change = ew.sub(d_lower, product(adjoint(zh), d_upper))
-    dzh = solve(upper, adjoint(change), "C")
+    zh = solve(upper, adjoint_of(lower), "C")
+    change = ew.sub(d_lower, product(adjoint_of(zh), d_upper))
+    dzh = solve(upper, adjoint_of(change), "C")
     return ew.add(product(dq, zh), product(start, dzh))
 
 

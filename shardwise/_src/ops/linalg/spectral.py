@@ -1,17 +1,18 @@
-"""Eigenvalues and singular values, by LAPACK's kernels on CPU.
+"""Eigenvalues.
 
     eigh(x, lower=True, vectors=True)                  # f32[*, n, n] → [v, w], w ascending
-    svd(x, full_matrices=False, vectors=True)          # f32[*, m, n] → [s, u, vᴴ], s descending
     eig(x, left=False, right=True, differentiable=False)   # f32[*, n, n] → [w, vl, vr], complex
 
-Derivatives assume that all eigenvalues, or singular values, are distinct; if two are equal,
-derivatives of vectors are infinite or NaN, but derivatives of the sum of such values are still
-right. Vectors have a free sign, or a free complex factor of size 1, which derivatives keep fixed.
+Derivatives assume that all eigenvalues are distinct; if two are equal, derivatives of vectors are
+infinite or NaN, but derivatives of the sum of such values are still right. Vectors have a free
+sign, or a free complex factor of size 1, which derivatives keep fixed.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
@@ -19,17 +20,16 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.by_platform import check_fixed
+from shardwise._src.ops.linalg.jacobi_steps import eigh_by_rotations
 from shardwise._src.ops.linalg.lapack_kernels import (
     as_dtype,
     checked,
-    columns_of,
     diagonal,
-    eye,
     hermitian_part,
     identity,
     inverse_gaps,
     matrix_op,
-    on_cpu,
     prefix,
     real,
     rows_of,
@@ -44,8 +44,9 @@ from shardwise._src.ops.linalg.triangular import (
     triangle,
     turned,
 )
-from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.logical import select_n, where
 from shardwise._src.ops.reduce import argmax
+from shardwise._src.ops.shape import pad
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import complex_dtype, is_complex, real_dtype
 
@@ -57,13 +58,41 @@ def _eigh_results(x: ArrayType, *, lower: bool, vectors: bool) -> list:
     return [(x.shape, x.dtype), values] if vectors else [values]
 
 
-def _eigh_lower(
+def _eigh_by_lapack(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool, vectors: bool
 ) -> list[str]:
     t, name = ins[0], prefix(ins[0].dtype, "syevd", "heevd")
     config = {"mode": "V" if vectors else "N", "uplo": "L" if lower else "U"}
     how = {"config": config, "aliases": {0: 0}, "finite": _lower if lower else _upper}
     found = checked(op, e, name, [x], ins, (t, outs[-1]), **how)
+    return found if vectors else found[1:]
+
+
+def _eigh_by_cusolver(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool, vectors: bool
+) -> list[str]:
+    config = {"lower": lower, "algorithm": np.uint8(0)}
+    how = {"config": config, "aliases": {0: 0}, "finite": _lower if lower else _upper}
+    types = (ins[0], outs[-1])
+    found = checked(op, e, "cusolver_syevd_ffi", [x], ins, types, call=e.cusolver, **how)
+    return found if vectors else found[1:]
+
+
+def _eigh_by_xla(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool, vectors: bool
+) -> list[str]:
+    """XLA's own Jacobi rotations end when the rest is below 1e-6 of the matrix. They ignore
+    elements that are small for 32-bit numbers, so 64-bit matrices get ours."""
+    types = (ins[0], outs[-1])
+
+    def call(name: str, xs: Any, ins: Any, outs: Any) -> list[str]:
+        if outs[-1].dtype == np.float32 or not ins[0].size:
+            return e.xla_expansion(name, xs, ins, outs, f"{int(lower)},1,100,1e-6")
+        check_fixed(op, e, ins[0])
+        return eigh_by_rotations(e, ins[0], xs[0], lower)
+
+    read = _lower if lower else _upper
+    found = checked(op, e, "Eigh", [x], ins, types, finite=read, call=call, reports=False)
     return found if vectors else found[1:]
 
 
@@ -99,100 +128,11 @@ eigh = matrix_op(
     "eigh",
     (2,),
     results=_eigh_results,
-    lower=_eigh_lower,
+    lower={"lapack": _eigh_by_lapack, "cusolver": _eigh_by_cusolver, "xla": _eigh_by_xla},
     square=True,
     jvp=_eigh_jvp,
     sharding_rule=lambda x, vectors, **_: "ab -> ab, -" if vectors else "ab -> -",
 )
-
-# -- svd --
-
-
-def _svd_results(
-    x: ArrayType, *, full_matrices: bool, vectors: bool, algorithm: str = "gesdd"
-) -> list:
-    (m, n), k = x.shape, min(x.shape)
-    s = ((k,), real_dtype(x.dtype))
-    if not vectors:
-        return [s]
-    left, right = ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
-    return [s, (left, x.dtype), (right, x.dtype)]
-
-
-def _svd_lower(
-    op: Op, e: Any, ins: Any, outs: Any, x: str, *, algorithm: str = "gesdd", **p: Any
-) -> list[str]:
-    on_cpu(op, e)
-    (t,) = ins
-    (m, n), full_matrices, vectors = t.shape[-2:], p["full_matrices"], p["vectors"]
-    if full_matrices and vectors and 0 in (m, n):
-        return [
-            e.constant(0, outs[0]),
-            *[e.via(eye, (), shape=out.shape, dtype=out.dtype)[0] for out in outs[1:]],
-        ]
-    k, leading = min(m, n), t.shape[:-2]
-    s, *rest = outs
-    if not vectors:
-        rest = [array_type((*leading, *own), t.dtype) for own in ((m, k), (k, n))]
-    mode = "N" if not vectors else "A" if full_matrices else "S"
-    how = {"config": {"mode": mode}, "aliases": {0: 0}, "finite": identity}
-    found = checked(op, e, algorithm, [x], ins, (t, s, *rest), **how)
-    return found[1 : len(outs) + 1]
-
-
-def _svd_jvp(
-    op: Op, primals: Any, tangents: Any, *, full_matrices: bool, vectors: bool, **p: Any
-) -> tuple[Any, Any]:
-    """Source: Giles (2008), section 3.2; with complex numbers: Townsend, "Differentiating the
-    singular value decomposition" (2016), with the imaginary diagonal assigned to u.
-    """
-    (x,), (dx,) = primals, tangents
-    m, n = type_of(x).shape[-2:]
-    if vectors and full_matrices and m != n:
-        raise NotImplementedError(
-            "[svd] the full matrices of singular vectors have no derivative if rows and columns "
-            f"differ in number, as in {type_of(x).str_short(True)}: the vectors without a singular "
-            "value are an arbitrary basis of their space. Pass `full_matrices=False`."
-        )
-    s, u, vh = op(x, full_matrices=False, vectors=True, **p)
-    uh, v = adjoint(u), adjoint(vh)
-    change = product(product(uh, dx), v)
-    ds = real(diagonal(change))
-    if not vectors:
-        return [s], [ds]
-    k = min(m, n)
-    row, column = [as_dtype(f(s, k), type_of(x).dtype) for f in (rows_of, columns_of)]
-    gaps = as_dtype(inverse_gaps(ew.mul(s, s)), type_of(x).dtype)
-    right, left = ew.mul(change, row), ew.mul(column, change)
-    turn = ew.mul(gaps, ew.add(right, adjoint(right)))
-    if is_complex(type_of(x).dtype):
-        skew = ew.mul(lit(0.5, x), ew.sub(change, adjoint(change)))
-        turn = ew.add(
-            turn,
-            ew.mul(eye(type_of(skew).shape, type_of(x).dtype), ew.mul(skew, _inverse_or_zero(row))),
-        )
-    du = product(u, turn)
-    dv = product(v, ew.mul(gaps, ew.add(left, adjoint(left))))
-    if m > n:
-        du = ew.add(du, _outside(u, product(dx, v), s))
-    if n > m:
-        dv = ew.add(dv, _outside(v, product(adjoint(dx), u), s))
-    return [s, u, vh], [ds, du, adjoint(dv)]
-
-
-def _inverse_or_zero(x: Any) -> Any:
-    zero = ew.eq(x, lit(0, x))
-    return select_n(zero, ew.div(lit(1, x), select_n(zero, x, lit(1, x))), lit(0, x))
-
-
-def _outside(u: Any, x: Any, s: Any) -> Any:
-    """The component outside the column space of u, over the singular values."""
-    x = ew.sub(x, product(u, product(adjoint(u), x)))
-    t = type_of(x)
-    return ew.div(x, rows_of(as_dtype(s, t.dtype), t.shape[-2]))
-
-
-svd = matrix_op("svd", (2,), results=_svd_results, lower=_svd_lower, jvp=_svd_jvp)
 
 # -- eig: of general square matrices --
 
@@ -202,7 +142,7 @@ def _eig_results(x: ArrayType, *, left: bool, right: bool, differentiable: bool)
     return [(x.shape[:1], dtype), *[(x.shape, dtype)] * (left + right)]
 
 
-def _eig_lower(
+def _eig_by_lapack(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, left: bool, right: bool, differentiable: bool
 ) -> list[str]:
     (t,) = ins
@@ -215,6 +155,44 @@ def _eig_lower(
     if len(parts) == 2:
         parts = e.via(ew.complex, values, *parts)
     return [parts[0], *([vl] if left else []), *([vr] if right else [])]
+
+
+def _eig_by_cusolver(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, left: bool, right: bool, differentiable: bool
+) -> list[str]:
+    """cuSOLVER has no left vectors: a function of jaxlib gets these from LAPACK on the host."""
+    (t,), (w, *_) = ins, outs
+    config: dict[str, Any] = {"left": left, "right": right}
+    vectors = array_type(t.shape, w.dtype)
+    how = {"call": e.cusolver, "config": config, "finite": identity}
+    if not left:
+        found = checked(op, e, "cusolver_geev_ffi", [x], ins, (t, w, t, t), **how)
+        if right and not is_complex(t.dtype):
+            found[3] = e.via(_from_pairs, (w, t), found[1], found[3])[0]
+        return [found[1], *found[3 : 3 + right]]
+    config["magma"] = "off"
+    if is_complex(t.dtype):
+        types = (w, vectors, vectors)
+        found = checked(op, e, "cuhybrid_eig_comp", [x], ins, types, **how)
+        return found[: 2 + right]
+    part = array_type(t.shape[:-1], t.dtype)
+    types = (part, part, vectors, vectors)
+    *parts, vl, vr = checked(op, e, "cuhybrid_eig_real", [x], ins, types, **how)
+    return [e.via(ew.complex, (part, part), *parts)[0], vl, *([vr] if right else [])]
+
+
+def _from_pairs(w: Any, v: Any) -> Any:
+    """The vectors of a real matrix: a pair of complex ones is stored as real and imaginary part,
+    for the eigenvalue with a positive imaginary part, which is the first of the two."""
+    t = type_of(v)
+    part = rows_of(ew.imag(w), t.shape[-2])
+    first, second = ew.gt(part, lit(0, part)), ew.lt(part, lit(0, part))
+    none = (0, 0, 0)
+    before, after = [
+        pad(v, lit(0, v), padding_config=(*[none] * (t.ndim - 1), (by, -by, 0))) for by in (1, -1)
+    ]
+    imaginary = where(first, after, where(second, ew.neg(v), lit(0, v)))
+    return ew.complex(where(second, before, v), imaginary)
 
 
 def _eig_jvp(
@@ -261,4 +239,11 @@ def _eig_change(w: Any, v: Any, dx: Any) -> tuple[Any, Any]:
     return diagonal(change), ew.add(turn, scaled(v, own))
 
 
-eig = matrix_op("eig", (2,), results=_eig_results, lower=_eig_lower, square=True, jvp=_eig_jvp)
+eig = matrix_op(
+    "eig",
+    (2,),
+    results=_eig_results,
+    lower={"lapack": _eig_by_lapack, "cusolver": _eig_by_cusolver},
+    square=True,
+    jvp=_eig_jvp,
+)

@@ -21,6 +21,7 @@ from shardwise._src.ops.basis import batch_leading, move_axis, reshape, transpos
 from shardwise._src.ops.contract import Precision, dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.by_platform import by_platform
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
@@ -142,16 +143,18 @@ def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
     return Dims(ins, ins[1:])
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
-    if e.platform.is_xla_cpu:
-        config = {
-            "side": "L" if p["left_side"] else "R",
-            "uplo": "L" if p["lower"] else "U",
-            "trans_x": form,
-            "diag": "U" if p["unit_diagonal"] else "N",
-        }
-        batch = ins[0].ndim - 2
-        return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
+def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
+    config = {
+        "side": "L" if p["left_side"] else "R",
+        "uplo": "L" if p["lower"] else "U",
+        "trans_x": form,
+        "diag": "U" if p["unit_diagonal"] else "N",
+    }
+    batch = ins[0].ndim - 2
+    return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
+
+
+def _by_xla(op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, form: str, **p: bool) -> str:
     names = ("left_side", "lower", "unit_diagonal")
     flags = ", ".join(f"{name} = {'true' if p[name] else 'false'}" for name in names)
     kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[form]
@@ -200,7 +203,7 @@ triangular_solve = Op(
     is_expensive=True,
     type_rule=_type,
     dims=_dims,
-    lower=_lower,
+    lower=by_platform({"lapack": _by_lapack, "xla": _by_xla}),
     jvp=left_to_partitioner(_jvp),
     transpose=_transpose,
     batch=_batch,

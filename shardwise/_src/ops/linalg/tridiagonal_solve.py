@@ -1,4 +1,4 @@
-"""Linear systems with a tridiagonal matrix, by LAPACK's `gtsv` on CPU.
+"""Linear systems with a tridiagonal matrix.
 
     tridiagonal_solve(dl, d, du, b, perturbed=False)      # f32[*, n] three times, f32[*, n, k]
 
@@ -15,8 +15,10 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_leading
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.linalg.lapack_kernels import checked, columns_of, on_cpu
+from shardwise._src.ops.linalg.by_platform import by_platform
+from shardwise._src.ops.linalg.lapack_kernels import checked, columns_of
 from shardwise._src.ops.linalg.triangular import KERNEL_DTYPES, for_one_matrix
+from shardwise._src.ops.linalg.tridiagonal_steps import tridiagonal_elimination
 from shardwise._src.ops.shape import pad
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
@@ -43,12 +45,20 @@ def _dims(op: Op, *types: ArrayType, **_: Any) -> Dims:
     return Dims((line, line, line, matrix), (matrix,))
 
 
-def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> str:
-    on_cpu(op, e)
+def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> str:
     if perturbed:
         kernel = "tridiagonal_solve_perturbed_ffi"
         return e.lapack(kernel, xs, ins, outs, batch=ins[0].ndim - 1)[0]
     return checked(op, e, "gtsv", xs, ins, ins, aliases={i: i for i in range(4)})[3]
+
+
+def _by_cusparse(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> str | None:
+    batch = ins[0].ndim - 1
+    if perturbed:
+        return e.cusolver("cu_tridiagonal_solve_perturbed", xs, ins, outs, batch=batch)[0]
+    if ins[0].shape[-1] < 3:  # it takes three rows or more
+        return None
+    return e.cusolver("cusparse_gtsv2_ffi", xs, ins, outs, batch=batch, aliases={3: 0})[0]
 
 
 def _shifted(x: Any, by: int, after: int = 0) -> Any:
@@ -96,7 +106,9 @@ tridiagonal_solve = Op(
     is_expensive=True,
     type_rule=_type,
     dims=_dims,
-    lower=_lower,
+    lower=by_platform(
+        {"lapack": _by_lapack, "cusolver": _by_cusparse, "xla": tridiagonal_elimination}
+    ),
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,

@@ -1,0 +1,132 @@
+"""What programs for GPUs and TPUs consist of: each collective more would cost time on every device."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from benchmarks import gpt
+from benchmarks.rows.steps import fully_sharded, tensor_parallel
+from benchmarks.targets.machines import Target
+from benchmarks.targets.programs import gpt_over
+from benchmarks.targets.reading import read
+from shardwise import lax
+from tests.helpers.targets import mesh_on, needs_cuda, needs_tpu, on
+
+SMALL = gpt.Config(layers=1, width=64, heads=4, vocabulary=256, length=64, batch=16)
+# The collectives of a training step of the GPT, on each machine that has another number of them.
+STEPS = [
+    pytest.param(machine, setup, wanted, marks=mark, id=f"{wanted}, {machine}")
+    for machine, mark, setup, wanted in (
+        (
+            "h100:2x4",
+            [needs_cuda, pytest.mark.sweep],
+            gpt_over(tensor_parallel, SMALL, dp=4, tp=2),
+            "6 all-reduce",
+        ),
+        (
+            "h100:8",
+            needs_cuda,
+            gpt_over(fully_sharded, SMALL, dp=8),
+            "2 all-gather, 1 all-reduce, 2 reduce-scatter",
+        ),
+        ("tpu-v5e:8", needs_tpu, gpt_over(tensor_parallel, SMALL, dp=4, tp=2), "6 all-reduce"),
+    )
+]
+OVER_8 = [pytest.param("h100:8", marks=needs_cuda), pytest.param("tpu-v5e:8", marks=needs_tpu)]
+
+
+@pytest.mark.parametrize("machine, setup, wanted", STEPS)
+def test_collectives_of_a_training_step(machine, setup, wanted):
+    made = setup(Target("shardwise", itertools.count(1), machine))
+    facts = read(sw.jit(made.function, **made.options).lower(*made.arguments).compile())
+    found = Counter()
+    for text, count in facts.collectives.items():
+        found[text.partition(" ")[0]] += count
+    assert ", ".join(f"{n} {kind}" for kind, n in sorted(found.items())) == wanted
+
+
+def optimized(machine, f, size=64, dtype=np.float32):
+    x = on(mesh_on(machine, (8,), ("x",)), np.ones(size, dtype), "x")
+    return sw.jit(f).lower(x).compile().as_text()
+
+
+def reductions(hlo):
+    """The dtypes and instructions of reductions over devices."""
+    bodies = dict(re.findall(r"%(\S+) \([^\n]*-> [^\n]*\{\n(.*?)\n\}", hlo, re.DOTALL))
+    rows = re.findall(r"= (\w+)\[[^\n]* all-reduce(?:-start)?\([^\n]*to_apply=%([\w.]+)", hlo)
+    found = []
+    for dtype, name in rows:
+        root = bodies[name].rpartition("ROOT")[2]
+        found.append(f"{dtype} {re.search(r' ([a-z]+)[(]', root)[1]}")
+    return found
+
+
+@pytest.mark.parametrize("machine", OVER_8)
+def test_max_is_of_floats(machine):
+    hlo = optimized(machine, lambda x: (jnp.max(x), jnp.min(x)))
+    assert sorted(set(reductions(hlo))) == ["f32 maximum", "f32 minimum"]
+
+
+@pytest.mark.parametrize("machine", OVER_8)
+def test_pmax_is_of_floats(machine):
+    mesh, spec = mesh_on(machine, (8,), ("x",)), sw.sharding.PartitionSpec
+    f = sw.shard_map(lambda x: lax.pmax(x, "x"), mesh=mesh, in_specs=spec("x"), out_specs=spec())
+    assert reductions(optimized(machine, f)) == ["f32 maximum"]
+
+
+def folded(x):
+    return lax.reduce(x, np.float32(0), lambda a, b: a + b + a * b, (0,))
+
+
+def exclusive(x):
+    return lax.reduce(x, np.int32(0), lax.bitwise_xor, (0,))
+
+
+@needs_cuda
+def test_gpus_have_few_reductions():
+    """XLA ends the process for others."""
+    assert reductions(optimized("h100:8", folded)) == []
+    assert reductions(optimized("h100:8", exclusive, dtype=np.int32)) == []
+
+
+@needs_tpu
+def test_tpus_have_all_reductions():
+    assert reductions(optimized("tpu-v5e:8", folded)) == ["f32 add"]
+    assert reductions(optimized("tpu-v5e:8", exclusive, dtype=np.int32)) == ["s32 xor"]
+
+
+@pytest.mark.parametrize("machine", OVER_8)
+def test_derivatives_of_pooling_gather_nothing(machine):
+    def loss(x):
+        y = lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return jnp.sum(jnp.square(y))
+
+    x = on(mesh_on(machine, (8,), ("x",)), np.ones((8, 8, 8, 4), np.float32), "x")
+    assert read(sw.jit(sw.grad(loss)).lower(x).compile()).collectives == {}
+
+
+@needs_cuda
+def test_repeated_operands_need_no_barrier():
+    text = sw.jit(lambda x: jnp.concatenate([x, x])).lower(on("h100", np.ones(4))).as_text()
+    assert "stablehlo.concatenate %arg0, %arg0" in text
+
+
+@needs_cuda
+def test_operands_change_sides_in_derivatives():
+    """Each is copied once, to the form that a product and a derivative of it have in common."""
+
+    def loss(q, k):
+        return jnp.sum(jnp.square(jnp.einsum("bqhd,bkhd->bhqk", q, k)))
+
+    x = on("h100", np.ones((2, 16, 4, 8), np.float32))
+    text = sw.jit(sw.grad(loss, argnums=(0, 1))).lower(x, x).as_text()
+    pairs = re.findall(r"dot_general (%\w+), (%\w+),", text)
+    for name in ("%arg0", "%arg1"):
+        assert {pair.index(name) for pair in pairs if name in pair} == {0, 1}
