@@ -420,6 +420,9 @@ def test_the_status_is_0_if_all_fit(step, answers, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out)["machines"][0]["state"] == "fits"
     assert err == "the file runs\n\nsaved x/index.html\n"
+    for number in (1, 4):  # one that is too large, one that failed
+        answers(0, number)
+        assert main(["compile", "model.py:step", "--for", "h100"]) == 1
 
 
 def test_a_folder_that_cannot_be_written(several, tmp_path):
