@@ -18,6 +18,7 @@ from typing import Any
 from tests.targets.survey_programs import MACHINES, At, Program
 
 COMPILED, REFUSED, FAILED, INVALID = "compiled", "refused", "failed", "invalid"
+_OF_XLA = ("XlaRuntimeError", "JaxRuntimeError", "MLIRError")
 
 
 @cache
@@ -123,7 +124,7 @@ def _compiled(rows: list[tuple[str, Made]]) -> Iterator[tuple[str, str, str]]:
 
 def _compile_failure(error: Exception) -> str:
     """An error of XLA, or one that is raised here, which says what to do."""
-    return FAILED if type(error).__name__ in ("XlaRuntimeError", "JaxRuntimeError") else REFUSED
+    return FAILED if type(error).__name__ in _OF_XLA else REFUSED
 
 
 def _kind(error: Exception, program: Program, library: str, platform: str) -> str:

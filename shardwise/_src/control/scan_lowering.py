@@ -49,6 +49,8 @@ class _Writer:
         self.e, self.body, self.consts, self.num_carry = e, own.body, consts, own.num_carry
         self.xs = [(name, physical(t)) for name, t in xs]
         self.ys = [physical(t) for t in y_types]
+        # In the loop, some platforms need wider elements.
+        self.in_loop = [e.wide_rows(t) for _, t in self.xs], [e.wide_rows(t) for t in self.ys]
         self.length, self.reverse, self.unroll = own.length, own.reverse, own.unroll
 
     def step(self, carry: Sequence[str], slices: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -67,17 +69,19 @@ class _Writer:
     def read(self, index: str) -> list[str]:
         """The slices of all xs at an index."""
         e, found = self.e, []
-        for name, t in self.xs:
+        for (name, narrow), t in zip(self.xs, self.in_loop[0], strict=True):
             part = t.update(shape=(1, *t.shape[1:]))
             starts = self._starts(index, t.ndim)
             row = e.window(name, starts, [t] + [_INDEX_TYPE] * t.ndim, part.shape)
-            found.append(self._reshaped(row, part, t.shape[1:]))
+            row = self._reshaped(row, part, t.shape[1:])
+            found.append(e.cast(row, part.update(shape=t.shape[1:]), narrow.dtype))
         return found
 
     def write(self, buffers: Sequence[str], ys: Sequence[str], index: str) -> list[str]:
         """The buffers, each with one additional y."""
         e, found = self.e, []
-        for buffer, y, t in zip(buffers, ys, self.ys, strict=True):
+        for buffer, y, narrow, t in zip(buffers, ys, self.ys, self.in_loop[1], strict=True):
+            y = e.cast(y, narrow.update(shape=t.shape[1:]), t.dtype)
             part = t.update(shape=(1, *t.shape[1:]))
             row = self._reshaped(y, t.update(shape=t.shape[1:]), part.shape)
             starts = ", ".join(self._starts(index, t.ndim))
@@ -124,8 +128,10 @@ class _Writer:
     def loop(self, carry: list[str], carry_types: Sequence[ArrayType], unroll: int) -> list[str]:
         e = self.e
         turns, left = divmod(self.length, unroll)
-        start = [e.scalar(0, INDEX), *carry, *[e.constant(0, t) for t in self.ys]]
-        types = [_INDEX_TYPE, *carry_types, *self.ys]
+        rows = zip(self.xs, self.in_loop[0], strict=True)
+        self.xs = [(e.cast(x, narrow, t.dtype), narrow) for (x, narrow), t in rows]
+        start = [e.scalar(0, INDEX), *carry, *[e.constant(0, t) for t in self.in_loop[1]]]
+        types = [_INDEX_TYPE, *carry_types, *self.in_loop[1]]
         names = [e.fresh() for _ in types]
         pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
         shown = ", ".join(map(e.ty, types))
@@ -136,7 +142,8 @@ class _Writer:
         for i in range(left):
             following = e.scalar(turns * unroll + i + 1, INDEX)
             state = self._step_at(state, self._position(state[0]), following)
-        return state[1:]
+        ends = zip(state[1 + self.num_carry :], self.in_loop[1], self.ys, strict=True)
+        return [*state[1 : 1 + self.num_carry], *[e.cast(y, t, n.dtype) for y, t, n in ends]]
 
     def _condition(self, counter: str, end: int) -> None:
         e, ty = self.e, self.e.ty(_INDEX_TYPE)

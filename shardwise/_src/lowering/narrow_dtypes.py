@@ -6,11 +6,13 @@ parameters, and operands and results are converted: the results must be equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays.interchange import SUBBYTE
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.messages.source import describe
@@ -90,6 +92,13 @@ class NarrowDtypes:
         found = op.lower(op, self, wide_ins, wide_outs, *xs, **params)
         results = found if op.multiple else [found]
         return [self._converted(*row) for row in zip(results, wide_outs, outs, strict=True)]
+
+    def wide_rows(self, t: ArrayType) -> ArrayType:
+        """The type of an array of which a loop reads or writes rows."""
+        if not self.platform.rows_of_bytes or t.dtype.name not in SUBBYTE:
+            return t
+        bits = itemsize_bits(t.dtype) * math.prod(t.shape[1:])
+        return t.update(dtype=np.dtype(SUBBYTE[t.dtype.name])) if bits % 8 else t
 
     def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """A value as another dtype of the platform's table of gaps."""

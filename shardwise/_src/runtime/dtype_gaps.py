@@ -74,7 +74,14 @@ TPU_GAPS = (
         instead="int32",
         why="TPUs compute with 32 bits, and the compiler does not emulate products of 64 bits",
     ),
+    Gap(
+        ops=("nextafter",),
+        dtypes=("float64",),
+        instead="float32",
+        why="TPUs compute with 32 bits, and the compiler does not emulate it",
+    ),
     Gap(ops=("psum",), wide={"uint64": "int64"}),
+    Gap(ops=("bitcast_convert_type",), wide={"int64": "uint64"}),
     Gap(
         ops=("pmax", "pmin"),
         dtypes=("int64", "uint64", "float64"),

@@ -67,6 +67,7 @@ class Platform:
         not list them.
       kinds_outside_programs: memory kinds that arguments and results of its programs cannot have.
       gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
+      rows_of_bytes: whether loops read and write only rows that are a number of bytes.
       dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
       linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
@@ -94,6 +95,7 @@ class Platform:
     memory_kinds: tuple[str, ...] = ()
     kinds_outside_programs: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    rows_of_bytes: bool = False
     dims_without_windows: int = 0
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
@@ -171,6 +173,7 @@ CUDA = Platform(
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
     gaps=CUDA_GAPS,
+    rows_of_bytes=True,
 )
 ROCM = Platform(
     name="rocm",

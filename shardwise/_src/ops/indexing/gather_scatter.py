@@ -23,7 +23,7 @@ from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, move_axis, zeros
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import add, div, mul, neg
-from shardwise._src.ops.families import lit
+from shardwise._src.ops.families import NUMERIC, check_domain, lit
 from shardwise._src.ops.indexing.gather_rules import (
     GatherDimensionNumbers,
     ScatterDimensionNumbers,
@@ -52,7 +52,7 @@ from shardwise._src.ops.indexing.index_windows import (
 )
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.rules import linear_in_first
-from shardwise._src.types.array_type import array_type
+from shardwise._src.types.array_type import ArrayType, array_type
 
 # -- dynamic_slice: the window of slice_sizes at the start indices, shifted into the operand --
 
@@ -266,14 +266,19 @@ def _read_back(x: Any, indices: Any, updates: Any, p: dict) -> Any:
 
 
 def _scatter_op(
-    name: str, body: str, jvp: Callable, transpose: Callable | None, **facts: Any
+    name: str,
+    body: str,
+    jvp: Callable,
+    transpose: Callable | None,
+    type_rule: Callable = scatter_type,
+    **facts: Any,
 ) -> Op:
     return Op(
         name,
         windows=scatter_windows,
         is_expensive=True,
         needs_fusion=True,
-        type_rule=scatter_type,
+        type_rule=type_rule,
         dims=scatter_dims,
         lower=scatter_lower(body),
         jvp=jvp,
@@ -308,8 +313,15 @@ def _sum_transpose(sign: Callable) -> Callable:
     return rule
 
 
+def _difference_type(op: Op, x: ArrayType, *others: ArrayType, **p: Any) -> ArrayType:
+    check_domain(op.name, NUMERIC, (x,))
+    return scatter_type(op, x, *others, **p)
+
+
 scatter_add = _scatter_op("scatter_add", "add", _sum_jvp, _sum_transpose(lambda ct: ct))
-scatter_sub = _scatter_op("scatter_sub", "subtract", _sum_jvp, _sum_transpose(neg))
+scatter_sub = _scatter_op(
+    "scatter_sub", "subtract", _sum_jvp, _sum_transpose(neg), type_rule=_difference_type
+)
 
 
 # -- scatter: replaces --
