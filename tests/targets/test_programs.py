@@ -75,10 +75,13 @@ def test_max_is_of_floats(machine):
 
 
 @pytest.mark.parametrize("machine", OVER_8)
-def test_pmax_is_of_floats(machine):
+def test_pmax_keeps_nans(machine):
+    """NCCL loses them, so GPUs compare integers in the order of the floats."""
     mesh, spec = mesh_on(machine, (8,), ("x",)), sw.sharding.PartitionSpec
     f = sw.shard_map(lambda x: lax.pmax(x, "x"), mesh=mesh, in_specs=spec("x"), out_specs=spec())
-    assert reductions(optimized(machine, f)) == ["f32 maximum"]
+    assert reductions(optimized(machine, f)) == [
+        "s32 maximum" if machine.startswith("h100") else "f32 maximum"
+    ]
 
 
 def folded(x):

@@ -26,6 +26,15 @@ def loses_nan(platform: Platform, body: str, t: ArrayType) -> bool:
     return platform.loses_nan_in_extremes and body in EXTREMES and is_float(t.dtype)
 
 
+def may_lose_nan(platform: Platform, body: str, t: ArrayType) -> bool:
+    """`loses_nan`, for a reduction of which it is not known whether it is between devices.
+
+    Only on the CPU: elsewhere every softmax would need another kernel, for reductions that are
+    nearly always within a device (docs/values.md).
+    """
+    return platform.is_xla_cpu and loses_nan(platform, body, t)
+
+
 def ordered(e: Any, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:
     """Integer keys of floats, and their type. body: the reduction, one of `EXTREMES`."""
     if t.dtype.itemsize < 2:

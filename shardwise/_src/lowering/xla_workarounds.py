@@ -15,7 +15,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.instructions import TWO_BITS
-from shardwise._src.lowering.total_order_floats import key_of, loses_nan, ordered, unordered
+from shardwise._src.lowering.total_order_floats import key_of, may_lose_nan, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
 from shardwise._src.ops.create import iota
@@ -306,7 +306,7 @@ class WithWorkarounds(Emitter):
         bitwise = body == "xor" or (body in ("and", "or") and t.dtype != BOOL)
         if bitwise and not self.platform.reduces_by_any_function:
             x = self.replicate_dims(x, t, axes)
-        if not loses_nan(self.platform, body, t) or not t.size:
+        if not may_lose_nan(self.platform, body, t) or not t.size:
             return super().reduce(x, t, axes, body, identity)
         x, keys = ordered(self, x, t, body)
         first = key_of(np.asarray(identity, t.dtype), keys.dtype)
@@ -404,7 +404,7 @@ class WithWorkarounds(Emitter):
             indices = self.replicate_dims(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
             updates = self.replicate_dims(updates, ins[2], [along[i] for i in uneven])
-        if not loses_nan(self.platform, body, ins[0]):
+        if not may_lose_nan(self.platform, body, ins[0]):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
         x, keys = ordered(self, x, ins[0], body)
         updates, update_keys = ordered(self, updates, ins[2], body)
