@@ -32,7 +32,6 @@ ENTRY_POINTS = "shardwise.platforms"
 
 _HANDLERS = ("cpu", "gpu")  # of host callbacks in jaxlib
 _LIBRARIES = ("lapack", "cusolver", "libtpu", "xla")  # of matrix functions
-_MATRICES = ("float32", "float64", "complex64", "complex128")
 
 
 @public("shardwise.extend.backend")
@@ -72,7 +71,6 @@ class Platform:
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
       linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
         and "xla": XLA's own expansions, and programs, which need no library.
-      linalg_dtypes: the dtypes of matrices for which its compiler has them.
     """
 
     name: str
@@ -99,7 +97,6 @@ class Platform:
     dims_without_windows: int = 0
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
-    linalg_dtypes: tuple[str, ...] = _MATRICES
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -112,11 +109,6 @@ class Platform:
             ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
             ("priority", isinstance(fields["priority"], int), "an integer"),
             ("linalg", _are(self.linalg, _LIBRARIES), f"a tuple of some of {_LIBRARIES}"),
-            (
-                "linalg_dtypes",
-                _are(self.linalg_dtypes, _MATRICES),
-                f"a tuple of some of {_MATRICES}",
-            ),
             ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
         ):
             if not ok:
@@ -175,6 +167,7 @@ CUDA = Platform(
     memory_kinds=("device", "pinned_host", "unpinned_host"),
     gaps=CUDA_GAPS,
     rows_of_bytes=True,
+    linalg=("cusolver", "xla"),
 )
 ROCM = Platform(
     name="rocm",
@@ -185,7 +178,6 @@ ROCM = Platform(
     loses_nan_in_extremes=True,
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
-    linalg=("cusolver", "xla"),
 )
 TPU = Platform(
     name="tpu",
@@ -200,7 +192,6 @@ TPU = Platform(
     dims_without_windows=2,
     typical_machine="tpu-v5e",
     linalg=("libtpu", "xla"),
-    linalg_dtypes=_MATRICES[:3],  # its compiler ends the process on expansions for complex128
 )
 
 _lock = threading.RLock()

@@ -9,26 +9,23 @@ ops. A rule that returns None lacks the case, which is left to the next library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwise._src.core.op import Op
 from shardwise._src.messages.formatting import joined
-from shardwise._src.types.array_type import ArrayType, join_types
-from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
 
 Rules = Mapping[str, Callable[..., Any]]
 
 _TITLES = {"lapack": "LAPACK", "cusolver": "cuSOLVER", "libtpu": "libtpu", "xla": "XLA"}
-_ON_CPU = "on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`"
 
 
 def by_platform(rules: Rules) -> Callable[..., Any]:
     """A `lower` rule that chooses among rules of libraries."""
 
     def lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> Any:
-        _check_dtypes(op, e.platform, ins)
         for library in e.platform.linalg:
             if library in rules:
                 found = rules[library](op, e, ins, outs, *xs, **p)
@@ -37,20 +34,10 @@ def by_platform(rules: Rules) -> Callable[..., Any]:
         raise NotImplementedError(
             f"[{op.name}] is computed by {joined([_TITLES[x] for x in rules], 'or')} only; this "
             f"program is for '{e.platform}'. Compute it outside of this program, with operands "
-            f"{_ON_CPU}."
+            "on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`."
         )
 
     return lower
-
-
-def _check_dtypes(op: Op, platform: Any, ins: Sequence[ArrayType]) -> None:
-    has = platform.linalg_dtypes
-    if any(is_inexact(t.dtype) and t.dtype.name not in has for t in ins):
-        raise NotImplementedError(
-            f"[{op.name}] takes {joined(has, 'or')} on '{platform}', whose compiler has no "
-            f"functions of other matrices; got {join_types(ins)}. Convert the operands with "
-            f"`astype`, or put them {_ON_CPU}."
-        )
 
 
 def check_fixed(op: Op, e: Any, t: ArrayType) -> None:
