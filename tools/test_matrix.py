@@ -52,7 +52,7 @@ class Pair:
 
     @property
     def packages(self) -> list[str]:
-        """What is installed beside the library."""
+        """What is installed next to the library."""
         if not self.compilers:
             return [self.requirement, "pytest>=9", "pytest-timeout"]
         cuda = [f"{name}=={self.exact}" for name in ("jax-cuda13-plugin", "jax-cuda13-pjrt")]

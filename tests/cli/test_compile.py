@@ -13,11 +13,12 @@ import pytest
 import shardwise as sw
 from shardwise._src.cli import compile_jobs, main
 from shardwise._src.cli.compile_jobs import Job, compiled, ended_text
-from shardwise._src.cli.step_file import StepError, program_of
+from shardwise._src.cli.step_file import StepError, function_of, module_of, program_of
 from shardwise._src.explain.outcomes import Outcome, compilers_of, reasons_of, table_of
 from shardwise._src.explain.rendering.machines_page import save_all
 from shardwise._src.runtime import cuda, tpu
-from shardwise.explain import Memory
+from shardwise._src.targets import gpus
+from shardwise.explain import Memory, explain
 from tests.helpers.errors import message
 from tests.helpers.patience import seconds
 from tests.helpers.reports import report as made_up
@@ -100,6 +101,7 @@ def step(tmp_path, monkeypatch):
     """Writes the file in the current folder; returns its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "path", sys.path[:])
     Path("model.py").write_text(STEP)
     yield "model.py"
     sys.modules.pop("model", None)
@@ -418,6 +420,9 @@ def test_the_status_is_0_if_all_fit(step, answers, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out)["machines"][0]["state"] == "fits"
     assert err == "the file runs\n\nsaved x/index.html\n"
+    for number in (1, 4):  # one that is too large, one that failed
+        answers(0, number)
+        assert main(["compile", "model.py:step", "--for", "h100"]) == 1
 
 
 def test_a_folder_that_cannot_be_written(several, tmp_path):
@@ -432,6 +437,32 @@ def test_an_interrupt(step, monkeypatch):
 
     monkeypatch.setattr(compile_jobs, "compiled", interrupted)
     assert main(["compile", "model.py:step", "--for", "h100"]) == 130
+
+
+def test_machines_that_the_file_adds(step, monkeypatch):
+    Path("adding.py").write_text(
+        "import shardwise as sw\n\nsw.targets.add('ours', sw.targets.description('a100'))\n\n\n"
+        "def step(devices):\n    pass\n"
+    )
+    asked = []
+    monkeypatch.setattr(compile_jobs, "compiled", lambda *given: asked.append(given) or [])
+    words = ["--for", "ours:2x8", "--for", "tpu-v5e:4", "--for", "OURS:2x8"]
+    try:
+        assert main(["compile", "adding.py:step", *words, "--timeout", "9", "--jobs", "2"]) == 0
+    finally:
+        gpus.GPUS.pop("ours", None)
+    assert asked == [(Job("adding.py", "step"), ["ours:2x8", "tpu-v5e:2x2"], 9.0, 2)]
+
+
+def test_the_step_of_the_demo(monkeypatch):
+    """It compiles for devices that are there, too."""
+    path, name = ROOT / "examples" / "gpt.py", "step"
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setitem(sys.modules, "gpt", None)
+    found = program_of(function_of(module_of(path), path, name), name, sw.devices()[:8])
+    mesh = found.args[0]["parameters"]["head"].sharding.mesh
+    assert mesh.shape == {"data": 4, "model": 2}
+    assert found.f.lower(*found.args).as_text().count("stablehlo.dot_general") > 20
 
 
 # ---- with the compilers --------------------------------------------------------------------------
@@ -456,11 +487,17 @@ def test_two_machines_of_which_one_is_too_small(step, capsys):
     assert Path("out/h100-4.hlo.txt").read_text().startswith("HloModule jit__lambda")
 
 
+def named_function(name):
+    return function_of(module_of(Path("model.py")), Path("model.py"), name)
+
+
 @needs_cuda
 def test_what_gpus_compile(step):
     found = outcome("step", "h100:2x4")
     assert (found.state, found.report.devices, found.report.count("all-reduce")) == ("fits", 8, 1)
     assert found.report.compiler == sw.targets.available()["cuda"]
+    f, args, kwargs = program_of(named_function("step"), "step", sw.targets.devices("h100:2x4"))
+    assert explain(f)(*args, **kwargs).compiler == found.report.compiler  # by its devices alone
     assert outcome("abstract", "h100:2x4").report.devices == 8
     assert outcome("abstract", "h100:4").error == (
         "the program runs on 8 devices, and 'h100:4' has 4. Choose a larger machine, or a smaller "

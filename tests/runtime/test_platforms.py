@@ -197,7 +197,7 @@ def test_hardware_that_lacks_what_a_cpu_has():
         "this part on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`.",
         "DLPack has no type for cpu:1; copy the array to the host first.",
         "schur: is computed by LAPACK only; this program is for 'bare'. Compute it outside of "
-        "this program, and put its operands on a CPU device: `shardwise.device_put(x, "
+        "this program, with operands on a CPU device: `shardwise.device_put(x, "
         "shardwise.devices('cpu')[0])`.",
         "bare bare",
         "platform 'self' could not be started: its `make_client` uses the devices of 'self' itself",

@@ -182,16 +182,17 @@ def test_functions_that_tpus_lack():
             return sw.jit(function).lower(on(TPU, np.ones(N, dtype)))
 
     cpu = "`shardwise.device_put(x, shardwise.devices('cpu')[0])`"
-    advice = f"put its operands on a CPU device: {cpu}."
+    advice = f"on a CPU device: {cpu}."
     assert message(NotImplementedError, lowered, jnp.linalg.eigvals, "float32") == (
         "[eig] is computed by LAPACK or cuSOLVER only; this program is for 'tpu'. Compute it "
-        f"outside of this program, and {advice}"
+        f"outside of this program, with operands {advice}"
     )
     assert message(NotImplementedError, lowered, scipy.schur, "float32") == (
         "[schur] is computed by LAPACK only; this program is for 'tpu'. Compute it outside of this "
-        f"program, and {advice}"
+        f"program, with operands {advice}"
     )
     assert message(NotImplementedError, lowered, jnp.linalg.cholesky, "complex128") == (
         "[cholesky] takes float32, float64 or complex64 on 'tpu', whose compiler has no functions "
-        f"of other matrices; got c128[6, 6]. Convert the operands with `astype`, or {advice}"
+        f"of other matrices; got c128[6,6]. Convert the operands with `astype`, or put "
+        f"them {advice}"
     )

@@ -25,8 +25,8 @@ CONTENTS = {
     "Learn": ["tutorials/index", "migration/index"],
     "How to": [
         "seeing", "checkpoints", "shardings", "logical_axes", "maps", "manual_parallelism",
-        "processes", "clusters/index", "data", "effects", "export", "ffi", "compile_cache",
-        "ecosystem", "*",
+        "processes", "clusters/index", "targets", "which-machine", "data", "effects", "export",
+        "ffi", "compile_cache", "ecosystem", "*",
     ],
     "Reference": ["api/index", "glossary", "notation", "options", "transforms", "collectives",
                   "coverage", "values", "errors/index"],

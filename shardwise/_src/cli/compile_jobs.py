@@ -3,7 +3,8 @@ process when one of its checks fails, and a process can be stopped at a deadline
 
     made = compiled(Job("train.py", "step"), ["h100:8", "tpu-v5p:2x2x2"], timeout=600, jobs=1)
 
-A process gets its `Request` as a file in a folder, and writes an `Outcome` there.
+A process reads its job and machine from a file in a folder, and writes an `Outcome` there. It ends
+when the command does.
 """
 
 from __future__ import annotations

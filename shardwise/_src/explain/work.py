@@ -185,11 +185,46 @@ def _transform(i: Instruction) -> int:
 
 
 def _convolution(i: Instruction, operands: Sequence[Instruction]) -> int:
-    """Counts as if no window extended beyond the edge."""
+    """Counts the elements that meet: neither padding nor the holes of dilated operands, which TPUs'
+    compiler uses to write batched products as convolutions."""
     out = i.arrays[0]
-    labels = re.search(r"dim_labels=\w+_(\w+)->", i.line)
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", i.line)
     if len(operands) < 2 or labels is None:
         return 0
-    kernel = operands[1].arrays[0].dimensions
-    each = math.prod([n for n, label in zip(kernel, labels[1], strict=True) if label != "o"])
-    return 2 * _products(out.dtype) * out.elements * each
+    image, kernel = operands[0].arrays[0].dimensions, operands[1].arrays[0].dimensions
+    names = [label for label in labels[2] if label.isdigit()]
+    other = [n for n, label in zip(out.dimensions, labels[3], strict=True) if label not in names]
+    total = math.prod(other) * kernel[labels[2].index("i")]
+    for at, name in enumerate(sorted(names, key=int)):
+        sizes = image[labels[1].index(name)], out.dimensions[labels[3].index(name)]
+        total *= _pairs(*sizes, *_window(i.attribute("window"), at))
+    return 2 * _products(out.dtype) * total
+
+
+def _window(text: str, at: int) -> tuple[int, ...]:
+    """The size, stride, lower padding and dilations of a window in one dimension."""
+    values = dict([part.split("=") for part in text.split()])
+    numbers = {name: value.split("x") for name, value in values.items()}
+    low = int(numbers["pad"][at].split("_")[0]) if "pad" in numbers else 0
+    size, stride, base, dilation = [
+        int(numbers[name][at]) if name in numbers else 1
+        for name in ("size", "stride", "lhs_dilate", "rhs_dilate")
+    ]
+    return size, stride, low, base, dilation
+
+
+def _pairs(n: int, results: int, size: int, stride: int, low: int, base: int, dilation: int) -> int:
+    """How many pairs of a result and an element of its window meet an element of the operand, of
+    size `n` before it is dilated by `base`."""
+    total, common = 0, math.gcd(stride, base)
+    for k in range(size):
+        offset = k * dilation - low  # result r meets position r * stride + offset
+        first = max(-(offset // stride), 0)
+        last = min(((n - 1) * base - offset) // stride, results - 1)
+        if last < first or offset % common:
+            continue
+        period = base // common
+        while (first * stride + offset) % base:
+            first += 1
+        total += max((last - first) // period + 1, 0)
+    return total

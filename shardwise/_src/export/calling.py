@@ -31,6 +31,7 @@ from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_t
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.compiler.lapack import register
 from shardwise._src.runtime.compiler.portable import Part, Unreadable, parts_of, refined_text
+from shardwise._src.runtime.cuda import register_host_functions
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType, with_sharding
@@ -191,8 +192,10 @@ def _lower(
     if exported.uses_global_constants:
         key = number, *map(tensor_text, held)
         text = exported._cached(key, _refined, exported, number, held, results)
-    if "lapack_" in text and e.platform.is_xla_cpu:
+    if "lapack_" in text and "lapack" in e.platform.linalg:
         register()
+    if "cuhybrid_" in text and "cusolver" in e.platform.linalg:
+        register_host_functions()
     key = exported, number, params["shapes"]
     if key not in e.foreign:
         e.foreign[key] = _embedded(e, exported, text)

@@ -4,8 +4,8 @@
     u, s, vh = svd(x, full_matrices=False)
 
 The last two dimensions are matrices; the others are batch dimensions, sharded without any
-communication. Operands are float32, float64, complex64 or complex128. If LAPACK fails, the result
-is NaN. The kernels are LAPACK's, on CPU.
+communication. Operands are float32, float64, complex64 or complex128. If an algorithm fails, the
+result is NaN. LAPACK computes them on CPU, cuSOLVER on CUDA, XLA's expansions on TPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ E = TypeVar("E", bound=enum.Enum)
 
 @public("shardwise.lax.linalg")
 class EigImplementation(enum.Enum):
-    """Algorithms for eigenvalues of general matrices; here LAPACK."""
+    """Algorithms for eigenvalues of general matrices; here those of the platform."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -48,7 +48,7 @@ class EigImplementation(enum.Enum):
 
 @public("shardwise.lax.linalg")
 class EighImplementation(enum.Enum):
-    """Algorithms for eigenvalues of Hermitian matrices; here by tridiagonal reduction."""
+    """Algorithms for eigenvalues of Hermitian matrices; here those of the platform."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -57,7 +57,7 @@ class EighImplementation(enum.Enum):
 
 @public("shardwise.lax.linalg")
 class SvdAlgorithm(enum.Enum):
-    """Algorithms for singular values; here LAPACK's `gesdd` or, for QR, `gesvd`."""
+    """Algorithms for singular values; here the platform's default or, for QR, `gesvd`."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -236,7 +236,8 @@ def svd(
       full_matrices: whether u and vᴴ are square; otherwise they have min(m, n) columns and rows.
       compute_uv: whether to return the vectors.
       subset_by_index: (start, end), to return only these; all are computed.
-      algorithm: DEFAULT and DIVIDE_AND_CONQUER use LAPACK's `gesdd`, QR uses `gesvd`.
+      algorithm: DEFAULT and DIVIDE_AND_CONQUER use LAPACK's `gesdd`, on CUDA Jacobi rotations
+        (above 1,024 rows or columns QR iterations); QR uses `gesvd`. TPU has one algorithm.
 
     Returns:
       (u, s, vᴴ), or s, which is real and descending.

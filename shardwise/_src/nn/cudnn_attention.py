@@ -29,7 +29,7 @@ from shardwise._src.values.convert import broadcast_to, cast
 WHO = "dot_product_attention: implementation='cudnn'"
 INT32 = np.dtype(np.int32)
 MAX_HEAD = 256  # 128 before Hopper
-# A score that is left out, by dtype: the exponent is half of the range, since cuDNN subtracts two.
+# A score that is left out, by dtype. cuDNN subtracts such numbers, which must not give an infinity.
 LOW = {np.dtype(bfloat16): -(2.0**41), np.dtype(np.float16): -(2.0**15)}
 ELSE = "Use implementation='xla', or None."
 
@@ -52,7 +52,7 @@ def attend(
     q, k, v have 4 dimensions; lengths: of queries and keys, None for all.
     """
     t, s = type_of(q), type_of(k)
-    _check(t, s, bias, mask, window, is_causal)
+    _check(t, s, bias is not None or mask is not None, window)
     extra = []
     combined = _bias(t, s, bias, mask)
     if combined is not None:
@@ -72,7 +72,7 @@ def attend(
     return _attention(form, (q, k, v, *extra))
 
 
-def _check(q: ArrayType, k: ArrayType, bias: Any, mask: Any, window: Any, is_causal: bool) -> None:
+def _check(q: ArrayType, k: ArrayType, is_biased: bool, window: Any) -> None:
     if q.dtype not in LOW:
         raise ValueError(
             f"{WHO} takes arrays of bfloat16 or float16; got {in_row((q, k))}. Convert them. {ELSE}"
@@ -83,7 +83,7 @@ def _check(q: ArrayType, k: ArrayType, bias: Any, mask: Any, window: Any, is_cau
             f"{WHO} takes heads whose size is a multiple of 8 and at most {MAX_HEAD}; got "
             f"{in_row((q, k))}. {ELSE}"
         )
-    if (bias is not None or mask is not None) and (q.shape[1] % 2 or k.shape[1] % 2):
+    if is_biased and (q.shape[1] % 2 or k.shape[1] % 2):
         raise ValueError(
             f"{WHO} with a bias or mask takes even numbers of queries and keys; got "
             f"{in_row((q, k))}. {ELSE}"
@@ -156,7 +156,7 @@ _attention.defvjp(_fwd, _bwd, symbolic_zeros=True)
 # -- the split over devices --
 
 
-def _letters(form: FusedForm, q: Any, k: Any, bias: Any) -> tuple[str, str, str, str]:
+def _letters(q: Any, k: Any, bias: Any) -> tuple[str, str, str, str]:
     """The factors of q, of k and v, of the bias and of a vector of lengths."""
     heads = "n" if q.shape[2] == k.shape[2] else "m"
     wide = (1, 1) if bias is None else bias.shape[:2]
@@ -165,8 +165,9 @@ def _letters(form: FusedForm, q: Any, k: Any, bias: Any) -> tuple[str, str, str,
 
 
 def _rule(form: FusedForm, is_backward: bool, types: Sequence[Any]) -> Any:
+    """How dimensions of operands and results correspond. types: of the operands."""
     bias = types[5 if is_backward else 3] if form.is_biased else None
-    q, k, biases, lengths = _letters(form, types[0], types[1], bias)
+    q, k, biases, lengths = _letters(types[0], types[1], bias)
     ins, outs = [q, k, k], [q, "b n t"][: 1 + form.has_sums]
     if is_backward:
         ins, outs = [*ins, "b n t", q], [q, k, k, *[biases] * form.bias_gradient]
@@ -197,7 +198,7 @@ def _partition(form: FusedForm, is_backward: bool, mesh: Any, shapes: Any, resul
     ]
 
     def run(*operands: Any) -> tuple[Any, ...]:
-        found = _computed(form, is_backward, *operands)
+        found = _kernel(form, is_backward, *operands)
         if form.bias_gradient and is_backward and b:
             found = (*found[:3], psum(found[3], b))
         return found
@@ -205,7 +206,7 @@ def _partition(form: FusedForm, is_backward: bool, mesh: Any, shapes: Any, resul
     return mesh, run, outs, ins
 
 
-def _computed(form: FusedForm, is_backward: bool, *operands: Any) -> tuple[Any, ...]:
+def _kernel(form: FusedForm, is_backward: bool, *operands: Any) -> tuple[Any, ...]:
     op = fused_attention_gradients if is_backward else fused_attention
     return tuple(op(*operands, form=form))
 
@@ -214,5 +215,5 @@ def _factors(form: FusedForm, is_backward: bool, mesh: Any, ins: Any, outs: Any)
     return _rule(form, is_backward, ins)
 
 
-_split = custom_partitioning(_computed, static_argnums=(0, 1))
+_split = custom_partitioning(_kernel, static_argnums=(0, 1))
 _split.def_partition(_partition, sharding_rule=_factors)

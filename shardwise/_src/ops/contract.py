@@ -295,7 +295,7 @@ def _lower(
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
 
     def write(x: str, y: str, ins: Any, out: ArrayType) -> str:
-        if not e.platform.is_xla_cpu and _is_better_swapped(ins[0], ins[1], p["dimension_numbers"]):
+        if not e.platform.is_xla_cpu and _is_better_swapped(ins, out, p["dimension_numbers"]):
             return _swapped(e, ins, out, x, y, p["dimension_numbers"], precision)
         return e.let(
             f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
@@ -307,20 +307,21 @@ def _lower(
     return lower_product(e, ins, outs[0], x, y, write)
 
 
-def _is_better_swapped(lhs: ArrayType, rhs: ArrayType, numbers: DimensionNumbers) -> bool:
+def _is_better_swapped(ins: Any, out: ArrayType, numbers: DimensionNumbers) -> bool:
     """Whether exchanged operands need fewer copies.
 
     Compilers of accelerators copy an operand whose batch dimensions are not its first ones, with
     the contracted dimensions last on the left, and first on the right. A derivative has it on the
     same side, but contracts its other dimensions, so that it would need another copy. One copy
-    suffices if one of the two exchanges its operands: that which keeps the last dimension.
+    suffices if one of the two exchanges its operands: that which keeps the last dimension. A result
+    that is larger than the operand is not worth it: it may have to be transposed.
     """
-    (lc, rc), (lb, rb) = numbers
+    (lhs, rhs), ((lc, rc), (lb, rb)) = ins, numbers
     leading = tuple(range(len(lb)))
     if (lb == leading) == (rb == leading):  # none is copied, or both
         return False
     t, used = (rhs, (*rc, *rb)) if lb == leading else (lhs, (*lc, *lb))
-    return t.ndim - 1 not in used
+    return t.ndim - 1 not in used and out.size <= t.size
 
 
 def _swapped(

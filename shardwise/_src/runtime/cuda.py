@@ -97,7 +97,7 @@ def topology(name: str, config: str, slices: int, hosts: int, gpus: int) -> _jax
       ImportError: if the compiler is missing, or of another version than jaxlib.
     """
     version, path = check_compiler()
-    with plugins.silenced():  # each library says that there is no GPU
+    with plugins.silenced():  # each library reports that a GPU is missing
         api = plugins.loaded("cuda", path, {"TF_CPP_MIN_LOG_LEVEL": "2"})
         _register_functions(version)
     return xc.make_c_api_device_topology(

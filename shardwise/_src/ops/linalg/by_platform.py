@@ -21,7 +21,7 @@ from shardwise._src.types.symbolic import Symbolic
 Rules = Mapping[str, Callable[..., Any]]
 
 _TITLES = {"lapack": "LAPACK", "cusolver": "cuSOLVER", "libtpu": "libtpu", "xla": "XLA"}
-_ON_CPU = "put its operands on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`"
+_ON_CPU = "on a CPU device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`"
 
 
 def by_platform(rules: Rules) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def by_platform(rules: Rules) -> Callable[..., Any]:
                     return found
         raise NotImplementedError(
             f"[{op.name}] is computed by {joined([_TITLES[x] for x in rules], 'or')} only; this "
-            f"program is for '{e.platform}'. Compute it outside of this program, and "
+            f"program is for '{e.platform}'. Compute it outside of this program, with operands "
             f"{_ON_CPU}."
         )
 
@@ -49,7 +49,7 @@ def _check_dtypes(op: Op, platform: Any, ins: Sequence[ArrayType]) -> None:
         raise NotImplementedError(
             f"[{op.name}] takes {joined(has, 'or')} on '{platform}', whose compiler has no "
             f"functions of other matrices; got {join_types(ins)}. Convert the operands with "
-            f"`astype`, or {_ON_CPU}."
+            f"`astype`, or put them {_ON_CPU}."
         )
 
 
