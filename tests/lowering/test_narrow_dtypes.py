@@ -16,7 +16,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
-from tests.helpers.targets import CUDA, TPU, compiled, needs_cuda, needs_tpu
+from tests.helpers.targets import CUDA, TPU, compiled, mesh_on, needs_cuda, needs_tpu, on
 
 MESH = mesh_of(4)
 GAPS = (*CUDA_GAPS, *TPU_GAPS)
@@ -118,4 +118,16 @@ def test_integer_convolutions_on_a_gpu():
         "cannot be compiled for cuda with int32: cuDNN convolves integers only from int8 to int8 "
         "or float32. Convert the operands with `x.astype('float32')`, or run this part on a CPU "
         "device."
+    )
+
+
+@needs_cuda
+def test_resharding_that_a_network_library_does_not_have():
+    mesh = mesh_on("h100:8", (8,), ("x",))
+    x = on(mesh, np.zeros((8, 8), ml_dtypes.float8_e3m4), "x")
+    f = sw.jit(lambda x: lax.with_sharding_constraint(x, sw.NamedSharding(mesh, P())))
+    assert message(NotImplementedError, f.lower(x).compile) == (
+        "an all-gather of float8_e3m4 cannot be compiled for cuda: NCCL, which connects the "
+        "devices, does not have this dtype. Convert values that are resharded to a wider one, such "
+        "as `x.astype('float32')`, and the results back."
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PER_BATCH, PER_CHILD = 16, 12  # programs compiled as one; batches
-SECONDS = 240  # that a child may take without output
+SECONDS = 600  # that a child may take without output
 FLAGS = "--xla_force_host_platform_device_count=8"
 CRASHED, INVALID, COMPILED, REFUSED = "crashed", "invalid", "compiled", "refused"
 
@@ -64,6 +65,7 @@ class Child:
     started: int = -1
     ended: bool = False
     errors: str = ""
+    late: bool = False
 
     def run(self) -> None:
         given = {"library": self.library, "platform": self.platform, "batches": self.batches}
@@ -76,7 +78,7 @@ class Child:
             "TPU_LOG_DIR": "disabled",  # libtpu writes files there
         }
         with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(
+            with subprocess.Popen(
                 [sys.executable, "-m", "tests.targets.survey_child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -84,11 +86,11 @@ class Child:
                 text=True,
                 cwd=ROOT,
                 env=environment,
-            )
-            assert process.stdin and process.stdout
-            process.stdin.write(json.dumps(given))
-            process.stdin.close()
-            self._read(process)
+            ) as process:
+                assert process.stdin
+                process.stdin.write(json.dumps(given))
+                process.stdin.close()
+                self._read(process)
             errors.seek(0)
             self.errors = errors.read()
 
@@ -98,10 +100,12 @@ class Child:
         def watch() -> None:
             while process.poll() is None:
                 if time.monotonic() - last[0] > SECONDS:
+                    self.late = True
                     process.kill()
                 time.sleep(0.5)
 
-        threading.Thread(target=watch, daemon=True).start()
+        watching = threading.Thread(target=watch)
+        watching.start()
         assert process.stdout
         for line in process.stdout:
             last[0] = time.monotonic()
@@ -115,10 +119,13 @@ class Child:
             else:
                 self.found[row["name"]] = (row["result"], row["message"])
         process.wait()
+        watching.join()
 
     @property
     def cause(self) -> str:
         """Why it died, from what it wrote to its standard error."""
+        if self.late:
+            return f"not compiled after {SECONDS} seconds"
         lines = [line for line in self.errors.splitlines() if line.strip()]
         for line in lines:
             if "Check failed" in line or "F0000" in line or "Error:" in line:
@@ -181,6 +188,14 @@ def table(results: Iterable[Result], platform: str) -> str:
     return "\n".join(lines)
 
 
+def reason_of(message: str) -> str:
+    """A message without what differs from program to program: types and lines."""
+    kind, _, text = message.partition(": ")
+    op = re.match(r"\[\w+\]", text)
+    _, found, reason = text.partition(" cannot be compiled for ")
+    return f"{kind}: {op[0] if op else ''} … {reason}"[:230] if found else message[:160]
+
+
 def others(results: Iterable[Result], platform: str) -> Iterator[str]:
     """The programs that were not compiled, by message."""
     rows = [r for r in results if r.platform == platform]
@@ -188,7 +203,7 @@ def others(results: Iterable[Result], platform: str) -> Iterator[str]:
         reasons: dict[str, list[Result]] = {}
         for r in rows:
             if r.result == kind:
-                reasons.setdefault(r.message[:160], []).append(r)
+                reasons.setdefault(reason_of(r.message), []).append(r)
         for reason, held in sorted(reasons.items(), key=lambda item: -len(item[1])):
             yield f"{kind} {len(held)}: {reason}"
             beside = Counter(r.jax for r in held if r.jax)

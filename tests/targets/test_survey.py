@@ -16,11 +16,15 @@ SAMPLE = (
     *("dtypes/sorted int4", "dtypes/to f32 int2", "dtypes/scan int4", "dtypes/divided complex128"),
     *("dtypes/sharded matmul float8_e4m3", "dtypes/matmul int64", "dtypes/scatter-max complex64"),
     *("memory kinds/offloaded", "memory kinds/device to pinned_host", "pmap/psum, hosts"),
-    *("numpy/numpy.sin", "numpy grad/numpy.cumsum", "numpy even/numpy.median", "lax vmap/lax.sort"),
+    *("numpy/numpy.sin", "numpy grad/numpy.cumsum", "lax vmap/lax.sort"),
     *("numpy.fft uneven/numpy.fft.rfft", "nn bfloat16/nn.softmax", "ops sharded/reduce_sum 0"),
-    *("ops/select_and_scatter_add 0", "ops grad/logistic 0", "random rbg/normal"),
-    *("random threefry2x32 sharded/split", "scipy.special float64/scipy.special.gammaln"),
-    *("sharded explicit/product", "sharded grid of hosts/max", "sharded uneven/rotation"),
+    *("ops/select_and_scatter_add 0", "random rbg/normal"),
+    *(
+        "random threefry2x32 sharded/split",
+        "sharded explicit/softmax",
+        "sharded grid of hosts/max",
+        "sharded uneven/rotation",
+    ),
     *("sparse/product", "callbacks/pure_callback, sharded"),
 )
 REFUSED_ON = {
@@ -38,7 +42,7 @@ def test_a_sample(platform: str) -> None:
     assert len(names) == len(SAMPLE), {*SAMPLE} - {*names}
     found = survey.outcomes(names, "shardwise", platform, workers=1)
     expected = {n: REFUSED if n in REFUSED_ON[platform] else COMPILED for n in names}
-    assert {n: row[0] for n, row in found.items()} == expected
+    assert {n: row for n, row in found.items() if row[0] != expected[n]} == {}
 
 
 @dataclasses.dataclass

@@ -76,7 +76,9 @@ class NarrowDtypes:
     """Methods that emit ops in wider dtypes; a mixin of the emitter."""
 
     platform: Platform
+    devices: int
     cast: Callable[[str, ArrayType, Any], str]
+    barrier: Callable[[str, ArrayType], str]
     as_bits: Callable[[str, ArrayType, ArrayType], str]
 
     def lowered(
@@ -101,10 +103,17 @@ class NarrowDtypes:
         return t.update(dtype=np.dtype(SUBBYTE[t.dtype.name])) if bits % 8 else t
 
     def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        """A value as another dtype of the platform's table of gaps."""
-        if t.dtype != out.dtype and itemsize_bits(t.dtype) == itemsize_bits(out.dtype):
+        """A value as another dtype of the platform's table of gaps.
+
+        The partitioner would send values in the narrow dtype, if barriers did not separate them.
+        """
+        if t.dtype == out.dtype:
+            return x
+        if itemsize_bits(t.dtype) == itemsize_bits(out.dtype):
             return self.as_bits(x, t, out)
-        return self.cast(x, t, out.dtype)
+        if self.devices == 1:
+            return self.cast(x, t, out.dtype)
+        return self.barrier(self.cast(self.barrier(x, t), t, out.dtype), out)
 
 
 def _wide_types(

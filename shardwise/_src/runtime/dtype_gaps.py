@@ -75,7 +75,7 @@ TPU_GAPS = (
         why="TPUs compute with 32 bits, and the compiler does not emulate products of 64 bits",
     ),
     Gap(
-        ops=("nextafter",),
+        ops=("nextafter", "reduce_precision"),
         dtypes=("float64",),
         instead="float32",
         why="TPUs compute with 32 bits, and the compiler does not emulate it",

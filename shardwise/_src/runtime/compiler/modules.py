@@ -307,7 +307,7 @@ _NO_TARGET = re.compile(
 )
 
 
-_NO_TYPE = re.compile(r"element type (\w+) not supported by NCCL ([a-z-]+?)(?:-start)? with")
+_NO_TYPE = re.compile(r"element type (\w+) not supported by NCCL\s+([a-z-]+?)(?:-start)?\s")
 _KINDS = {"s": "int", "u": "uint", "f": "float", "bf": "bfloat"}
 
 
