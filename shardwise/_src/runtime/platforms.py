@@ -200,7 +200,7 @@ _by_client: dict[int, Platform] = {}  # by identity; clients are never dropped
 
 
 def add(platform: Platform) -> None:
-    """Adds a platform. It replaces one of its name that has no client, such as "tpu". If another
+    """Adds a platform. It replaces one of its name that has no client, such as "rocm". If another
     platform has one of its other names, that platform keeps it.
 
     Raises:
