@@ -63,6 +63,7 @@ PACKAGES = {
     "signal": "signal",
     "sparse": "sparse",
     "special": "special",
+    "targets": "targets explain",
     "testing": "testing processes",
     "transfers": f"transfers arrays planner/test_transfer_plan.py {PROCESSES}",
     "transforms": f"transforms control {OPS}",

@@ -59,6 +59,7 @@ VARIABLES = {
     "one cached on disk.",
     "CXX": "The compiler of `ffi.build_and_load`, if none is passed.",
     "CUDA_VISIBLE_DEVICES": "Which GPUs are visible; with an empty value, none.",
+    "TPU_LIBRARY_PATH": "The library of libtpu, instead of the one of its package.",
     "XDG_CACHE_HOME": "The folder of the user's caches, if `compilation_cache_dir` is not set.",
     "XDG_RUNTIME_DIR": "The folder in which `shardwise launch` registers itself for `shardwise "
     "top`, if set; else a folder of the user among the temporary files.",

@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 from shardwise._src.cli import compile_jobs, main
 from shardwise._src.cli.compile_jobs import Job, compiled, ended_text
-from shardwise._src.cli.step_file import StepError, function_of, module_of, program_of
+from shardwise._src.cli.step_file import BadStep, function_of, module_of, program_of
 from shardwise._src.explain.outcomes import Outcome, compilers_of, reasons_of, table_of
 from shardwise._src.explain.rendering.machines_page import save_all
 from shardwise._src.runtime import cuda, tpu
@@ -173,7 +173,7 @@ RETURNED = [
 
 @pytest.mark.parametrize(("returned", "what"), RETURNED, ids=[what for _, what in RETURNED])
 def test_functions_that_return_something_else(returned, what):
-    found = message(StepError, program_of, lambda: returned, "step", [])
+    found = message(BadStep, program_of, lambda: returned, "step", [])
     assert found == f"step must return {FORM}; it returned {what}."
 
 

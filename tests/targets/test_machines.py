@@ -108,7 +108,7 @@ def test_nothing_is_put_there_or_run():
     made = sw.jit(jnp.sin).lower(on(mesh, X, "x")).compile()
     assert message(RuntimeError, made, X) == f"sin{NOT_RUN}"
     assert message(RuntimeError, sw.jit(jnp.cos, in_shardings=there), X) == f"cos{NOT_RUN}"
-    assert message(RuntimeError, jnp.zeros, 8, device=there) == f"_zeros{NOT_RUN}"
+    assert message(RuntimeError, jnp.zeros, 8, device=there) == f"zeros{NOT_RUN}"
     with sw.default_device(mesh.devices[0]):
         assert message(RuntimeError, jnp.add, 1, 2) == f"an array {NOT_HERE}"
 
@@ -169,7 +169,17 @@ test_names_that_are_refused = messages(
         ValueError: targets.add: name must consist of lowercase letters, digits, '-' and '_'; got
         'My GPU'.
     add("h100", "{")
-        ValueError: targets.add: 'h100' is one of the GPUs that are known already.
+        ValueError: targets.add: 'h100' is the name of another machine.
+    add("tpu-v5e", "{")
+        ValueError: targets.add: 'tpu-v5e' is the name of another machine.
+    add(3, "{")
+        TypeError: targets.add: name must be a string; got 3.
+    add("mine", "{", like="h300")
+        ValueError: targets.add: like must be one of 'v100', 'a100-40', 'a100', 'h100', 'h200',
+        'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' or 'tpu-7x'; got 'h300'.
+    add("mine", description("h100").replace("memory_bandwidth: ", "memory_bandwidth: many"))
+        ValueError: targets.add: device_memory_size and memory_bandwidth of the description must be
+        positive numbers.
     add("mine", 3)
         TypeError: targets.add: description must be the path of a file, or its text; got int.
     add("mine", "gpu {}")
@@ -267,13 +277,14 @@ def test_compilers_that_are_missing(monkeypatch):
     ("module", "package", "installed", "needed"),
     [
         (cuda, "jax-cuda13-pjrt", "0.9.1", plugins.JAXLIB_VERSION),
-        (tpu, "libtpu", "0.0.21", tpu.release()),
+        (tpu, "libtpu", "0.0.21", "0.0.42"),
     ],
 )
 def test_compilers_of_other_versions(monkeypatch, module, package, installed, needed):
     monkeypatch.setattr(cuda, "_plugin_path", lambda: ("13", "/none"))
     monkeypatch.setattr(tpu, "_library_path", lambda: "/none")
     monkeypatch.setattr(plugins, "version_of", lambda package: f"{package} {installed}")
+    monkeypatch.setattr(tpu, "release", lambda: "0.0.42")
     assert message(ImportError, module.check_compiler) == (
         f"{package} {installed} is installed, but jaxlib {plugins.JAXLIB_VERSION} needs {package} "
         f"{'.'.join(needed.split('.')[:3])}: pip install '{module.COMPILER}'."
@@ -283,6 +294,7 @@ def test_compilers_of_other_versions(monkeypatch, module, package, installed, ne
 def test_a_plugin_is_loaded_once(monkeypatch):
     calls: list[tuple] = []
     monkeypatch.setattr(plugins, "_apis", {})
+    monkeypatch.setattr(plugins, "_paths", {})
     monkeypatch.setattr(plugins.xc, "pjrt_plugin_loaded", lambda name: name == "theirs")
     monkeypatch.setattr(plugins.xc, "pjrt_plugin_initialized", lambda name: name == "theirs")
     monkeypatch.setattr(plugins.xc, "initialize_pjrt_plugin", lambda name: calls.append((name,)))
@@ -292,6 +304,9 @@ def test_a_plugin_is_loaded_once(monkeypatch):
     assert plugins.loaded("theirs", "/a") == plugins.c_api("theirs") == "api of /a"
     assert plugins.loaded("ours", "/b") == plugins.loaded("ours", "/b") == "new"
     assert calls == [("ours", "/b"), ("ours",)]
+    assert message(RuntimeError, plugins.loaded, "ours", "/c") == (
+        "the plugin 'ours' is loaded from /b already, so /c cannot be."
+    )
 
 
 @needs_tpu
@@ -320,6 +335,14 @@ def test_gpus_by_the_names_of_jax():
     text = sw.targets.description("a100")
     found = topologies.get_topology_desc("a", "cuda", target_config=text, topology="1x2x8")
     assert len(found.devices) == 16 and found.devices[0].device_kind == "NVIDIA A100-SXM4-80GB"
+    assert sw.targets.description(found.devices[0]) == text
+    place = SingleDeviceSharding(found.devices[0])
+    report = sw.explain(jnp.sin)(sw.ShapeDtypeStruct((8,), np.float32, sharding=place))
+    assert report.machine.memory_bytes == GPUS["a100"].memory
+    assert message(TypeError, pickle.dumps, found.devices[0]) == (
+        "cannot pickle a device of 'a:1x2x8', a topology without a name. Use the devices of "
+        "`shardwise.targets.devices(name)`."
+    )
     assert len(topologies.get_topology_desc("h200", "gpu", topology="1x1x4").devices) == 4
 
 

@@ -19,7 +19,7 @@ from shardwise._src.cli import compile_jobs
 from shardwise._src.cli.arguments import command_parser, count, seconds
 from shardwise._src.cli.compile_jobs import Job, error_text
 from shardwise._src.cli.main_programs import exit_status
-from shardwise._src.cli.step_file import StepError, function_of, module_of, split
+from shardwise._src.cli.step_file import BadStep, function_of, module_of, split
 from shardwise._src.explain.outcomes import Outcome, as_data, compilers_of, reasons_of, table_of
 from shardwise._src.explain.rendering.machines_page import save_all
 from shardwise._src.targets.machine_names import named, names
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     asked = own.parse_args(list(arguments))
     try:
         path, function = split(asked.step)
-    except StepError as error:
+    except BadStep as error:
         own.error(str(error))
     if not asked.machines:
         own.error(
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
         machines = [*dict.fromkeys([named(name).name for name in asked.machines])]
         if asked.out is not None:
             asked.out.mkdir(parents=True, exist_ok=True)
-    except (StepError, ValueError) as error:
+    except (BadStep, ValueError) as error:
         own.error(str(error).removeprefix("targets: "))
     except OSError as error:
         own.error(f"--out {asked.out}: {error.strerror}.")

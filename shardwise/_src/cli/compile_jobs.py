@@ -27,13 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shardwise._src.base.progress import progress
-from shardwise._src.cli.step_file import (
-    StepError,
-    function_of,
-    module_of,
-    program_of,
-    takes_devices,
-)
+from shardwise._src.cli.step_file import BadStep, function_of, module_of, program_of, takes_devices
 from shardwise._src.explain.outcomes import Outcome
 from shardwise._src.explain.program_report import explain
 from shardwise._src.messages.source import is_own
@@ -200,7 +194,7 @@ def error_text(error: Exception) -> str:
     while at is not None and _is_hidden(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     if at is None:
-        known = isinstance(error, StepError | ImportError | ValueError)
+        known = isinstance(error, BadStep | ImportError | ValueError)
         text = str(error).removeprefix("targets: ")
         return text if known else f"{type(error).__name__}: {text}"
     return "".join(traceback.format_exception(type(error), error, at)).rstrip()

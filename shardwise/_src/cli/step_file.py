@@ -25,7 +25,7 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 FORM = "`(f, args)` or `(f, args, kwargs)`: a function, a tuple of its arguments, and keywords"
 
 
-class StepError(ValueError):
+class BadStep(ValueError):
     """What is wrong with `FILE.py:FUNCTION`, for the user of the command."""
 
 
@@ -41,16 +41,16 @@ def split(text: str) -> tuple[Path, str]:
     """The file and the function of `FILE.py:FUNCTION`; "" without a function.
 
     Raises:
-      StepError: if there is no such file, or it is not a Python file.
+      BadStep: if there is no such file, or it is not a Python file.
     """
     file, colon, name = text.rpartition(":")
     if not colon or Path(text).is_file():
         file, name = text, ""
     if not Path(file).is_file():
         what = "a folder" if Path(file).is_dir() else "not there"
-        raise StepError(f"{file!r} is {what}; pass FILE.py:FUNCTION, such as train.py:step.")
+        raise BadStep(f"{file!r} is {what}; pass FILE.py:FUNCTION, such as train.py:step.")
     if not file.endswith(".py"):
-        raise StepError(f"{file!r} is not a Python file: its name must end with .py.")
+        raise BadStep(f"{file!r} is not a Python file: its name must end with .py.")
     return Path(file), name
 
 
@@ -72,23 +72,23 @@ def function_of(module: ModuleType, path: Path, name: str) -> Callable[..., Any]
     """The function of this name.
 
     Raises:
-      StepError: if it is missing, or takes other arguments than devices.
+      BadStep: if it is missing, or takes other arguments than devices.
     """
     own = _candidates(module)
     listed = f" It defines {join(own)}." if own else " It defines no function that could be meant."
     if not name:
         ask = f", such as {path}:{own[0]}" if own else ""
-        raise StepError(f"which function of {path}? Pass FILE.py:FUNCTION{ask}.{listed}")
+        raise BadStep(f"which function of {path}? Pass FILE.py:FUNCTION{ask}.{listed}")
     if not hasattr(module, name):
         near = did_you_mean(name, own)
-        raise StepError(f"{path} has no function {name!r}.{near or listed}")
+        raise BadStep(f"{path} has no function {name!r}.{near or listed}")
     found = getattr(module, name)
     if not callable(found) or isinstance(found, type):
         what = "a class" if isinstance(found, type) else f"of type {type(found).__name__}"
-        raise StepError(f"{name!r} of {path} is {what}, not a function.{listed}")
+        raise BadStep(f"{name!r} of {path} is {what}, not a function.{listed}")
     required = _required(found)
     if len(required) > 1 or any([p.kind not in POSITIONAL for p in required]):
-        raise StepError(
+        raise BadStep(
             f"{name} of {path} must take one argument, the list of a machine's devices, or none; "
             f"it requires {join([p.name for p in required])}. It returns what to compile: {FORM}."
         )
@@ -104,7 +104,7 @@ def program_of(function: Callable[..., Any], name: str, devices: Sequence[Any]) 
     """What a function returns for some devices.
 
     Raises:
-      StepError: if it is neither `(f, args)` nor `(f, args, kwargs)`.
+      BadStep: if it is neither `(f, args)` nor `(f, args, kwargs)`.
     """
     found = function(list(devices)) if takes_devices(function) else function()
     f, args, kwargs = (*found, None, None, None)[:3] if isinstance(found, tuple) else (found, 0, 0)
@@ -121,7 +121,7 @@ def program_of(function: Callable[..., Any], name: str, devices: Sequence[Any]) 
         wrong = f"a tuple whose third item is {type(kwargs).__name__}"
     else:
         return Program(f, tuple(args), kwargs)
-    raise StepError(f"{name} must return {FORM}; it returned {wrong}.")
+    raise BadStep(f"{name} must return {FORM}; it returned {wrong}.")
 
 
 def _candidates(module: ModuleType) -> list[str]:

@@ -21,8 +21,9 @@ from shardwise._src.base.lazy import public
 from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.target_machines import Target, target_of
-from shardwise._src.targets.gpus import GPUS
+from shardwise._src.targets.gpus import Gpu
 from shardwise._src.targets.machine_names import named
+from shardwise._src.targets.tpus import Tpu
 
 
 @public("shardwise.explain")
@@ -111,11 +112,11 @@ def machine_of(asked: Any, device: Any) -> Machine:
     """The machine with that name, or the one for a device; without both, an H100."""
     if isinstance(asked, str) and ":" in asked:
         found = named(asked)
-        return rates_of(found.kind.name, found.name, found.node)
+        return rates_of(found.kind, found.name, found.node)
     if asked is not None:
         return named_machine(asked)
     if (target := target_of(device)) is not None:
-        return rates_of(target.machine, target.name, target.node)
+        return rates_of(target.kind, target.name, target.node)
     kind = getattr(device, "device_kind", "").lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in kind]
     usual = machines[platform_of(device).typical_machine if device is not None else "h100"]
@@ -150,7 +151,7 @@ def chosen(asked: str | Machine | None) -> Chosen:
     if not isinstance(asked, str) or ":" not in asked:
         return Chosen(named_machine(asked))
     found = named(asked)
-    rates = rates_of(found.kind.name, found.name, found.node)
+    rates = rates_of(found.kind, found.name, found.node)
     try:
         target = found.target()
     except ImportError as error:
@@ -158,16 +159,16 @@ def chosen(asked: str | Machine | None) -> Chosen:
     return Chosen(rates, target)
 
 
-def rates_of(kind: str, name: str, node: int | None) -> Machine:
+def rates_of(kind: Gpu | Tpu, name: str, node: int | None) -> Machine:
     """The rates of a machine of a target's kind, under its own name."""
-    rates = machines.get(kind)
-    if (gpu := GPUS.get(kind)) is not None:
-        if rates is None:  # a user has added it
-            rates = replace(named_machine(gpu.like), memory_bandwidth=gpu.memory_bandwidth)
-        rates = replace(rates, memory_bytes=gpu.memory)
-        if rates.node is not None and rates.node > gpu.host:  # the link within a node joins hosts
+    if isinstance(kind, Tpu):
+        rates = machines[kind.name]
+    else:
+        rates = replace(machines[kind.like], memory_bytes=kind.memory)
+        if kind.name != kind.like:  # a user has described it
+            rates = replace(rates, memory_bandwidth=kind.memory_bandwidth)
+        if rates.node is not None and rates.node > kind.host:  # the link within a node joins hosts
             node = rates.node
-    assert rates is not None
     return replace(rates, name=name, node=rates.node if node is None else node)
 
 

@@ -59,6 +59,8 @@ def trip_count(
     goes_up = direction[1] in ("LT", "LE") or (direction[1] == "NE" and step > 0)
     if distance is None or goes_up != (step > 0):
         return None
+    if direction[1] == "NE" and distance % step:  # it does not meet its bound
+        return None
     return max(-(-distance // step), 0)
 
 

@@ -24,18 +24,20 @@ from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.program_tools import derived
 from shardwise._src.jit.compilations import compilations
 from shardwise._src.jit.options import compiler_overrides
-from shardwise._src.lowering.layouts_and_memory import place_in
+from shardwise._src.lowering.layouts_and_memory import bare, place_in
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tree_paths import tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.plan import ModulePlan, plan_module
+from shardwise._src.running.program_placement import is_abstract
 from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.platforms import Platform, find, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.target_machines import Target
+from shardwise._src.transfers.transfer import default_place
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import Format, Layout
@@ -187,13 +189,18 @@ class Traced:
             meant = getattr(current().mesh, "abstract_device", None)
             lowering_platforms = () if meant is None else (meant.platform,)
         begin = time.perf_counter()
-        plan = self._planned()
-        here = platform_of(plan.places.devices[0])
-        others = [p for p in lowering_platforms or () if p not in here.names]
-        if others:
-            plan = self._planned(self._platform_alone(lowering_platforms, here))
+        here = platform_of(self._likely_device())
+        elsewhere = any([p not in here.names for p in lowering_platforms or ()])
+        plan = self._planned(self._platform_alone(lowering_platforms, here) if elsewhere else None)
         took(LOWER, time.perf_counter() - begin, self.program.name)
         return Lowered(self, plan)
+
+    def _likely_device(self) -> Any:
+        """A device of the platform that the program runs on."""
+        asked = [*(self.in_shardings or ()), *(self.out_shardings or ())]
+        found = [bare(s) for s in asked] + [s.sharding for s in self.sigs if s.committed]
+        devices = [s.devices for s in found if s is not None and not is_abstract(s)]
+        return devices[0][0] if devices else default_place().devices[0]
 
     def _platform_alone(self, asked: Sequence[str], here: Platform) -> Target:
         """The platform that is asked for, as a machine without devices."""
@@ -204,7 +211,7 @@ class Traced:
                 f"{here.device_name!r}, or for one other platform; lowering_platforms requests "
                 f"{join(asked)}. `shardwise.export` makes a program for several."
             )
-        return Target(found.name, "", None, found, (), "")
+        return Target(found.name, None, False, None, found, (), "")
 
     def lowered_for(self, target: Target | None) -> Lowered:
         """The program for another machine, in place of the devices of its arguments."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays.array import Array as ConcreteArray
+from shardwise._src.base.context import current
 from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.control.cond_api import switch
 from shardwise._src.jit.jit import jit
@@ -15,8 +17,11 @@ from shardwise._src.ops.create import platform_number
 from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
 from shardwise._src.ops.sharded.sharding_ops import placed
+from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.platforms import Platform, known, named, platform_of
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.transfer import default_single
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
 
@@ -38,6 +43,8 @@ def platform_dependent(
         names = [name for name in platform.names if name in per_platform]
         return per_platform[names[0]] if names else default
 
+    if current().interpreter is EAGER and (fun := of(_platform_for(args))) is not None:
+        return fun(*args)
     exported = [named(p) for p in EXPORTED.value]
     targets = exported or [platform_of(devices()[0]), *known()]
     chosen = {p: fun for p in targets if (fun := of(p)) is not None}
@@ -57,6 +64,12 @@ def platform_dependent(
         return switch(number, funs if len(funs) > 1 else funs * 2, *args)
 
     return run(*args) if exported else jit(run)(*args)  # in a program, which is for one platform
+
+
+def _platform_for(args: Any) -> Platform:
+    """The platform that an op on these arguments runs on."""
+    arrays = [x for x in flatten(args)[0] if isinstance(x, ConcreteArray)]
+    return platform_of(arrays[0]._sig.devices[0] if arrays else default_single())
 
 
 def rng_bit_generator(

@@ -52,6 +52,8 @@ def attend(
     q, k, v have 4 dimensions; lengths: of queries and keys, None for all.
     """
     t, s = type_of(q), type_of(k)
+    if is_causal and window is not None:  # keys to the right are left out already
+        window = (window[0], 0)
     _check(t, s, bias is not None or mask is not None, window)
     extra = []
     combined = _bias(t, s, bias, mask)

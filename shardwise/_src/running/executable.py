@@ -106,7 +106,7 @@ class Executable(NamedTuple):
                 "`eval_shape`, `jit(f).trace` and `jit(f).lower` run nothing."
             )
         if is_compile_only(self.module.devices):
-            raise not_attached(self.program.name, self.module.devices[0])
+            raise not_attached(self.program.name.lstrip("_"), self.module.devices[0])
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, if no memory is donated."""

@@ -144,6 +144,11 @@ def process_index(platform: str | None = None) -> int:
 
 def _reduced(device: Device) -> tuple[Any, ...]:
     if (target := target_of(device)) is not None:
+        if not target.is_named:
+            raise TypeError(
+                f"cannot pickle a device of {target.name!r}, a topology without a name. Use the "
+                "devices of `shardwise.targets.devices(name)`."
+            )
         return reduced("described device", target.name, device.id)
     if device.client not in _clients.values():
         raise TypeError(f"cannot pickle the device {device}: another library started it.")

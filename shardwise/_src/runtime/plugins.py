@@ -23,6 +23,7 @@ from shardwise._src.runtime import processes
 
 _lock = threading.RLock()
 _apis: dict[str, Any] = {}
+_paths: dict[str, str] = {}
 _CAPSULE = b"pjrt_c_api"  # capsules refer to this name, and do not copy it
 
 
@@ -39,8 +40,14 @@ def loaded(name: str, library_path: str, environment: Mapping[str, str] | None =
     """The API of a plugin, which is loaded under a name unless it already is.
 
     environment: variables that the library reads while it is loaded.
+
+    Raises RuntimeError if another library has this name.
     """
     with _lock, uninterrupted():
+        if (before := _paths.setdefault(name, library_path)) != library_path:
+            raise RuntimeError(
+                f"the plugin {name!r} is loaded from {before} already, so {library_path} cannot be."
+            )
         if name not in _apis:
             with _environment(environment or {}):
                 if xc.pjrt_plugin_loaded(name):
@@ -77,16 +84,17 @@ def check_version(package: str, wanted: str, extra: str) -> None:
 @contextmanager
 def silenced() -> Generator[None]:
     """Discards what C++ writes to the standard error of this process, in a `with` block."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with _lock:  # one at a time: each restores what it found
+        sys.stderr.flush()
+        before = os.dup(2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            os.close(nowhere)
 
 
 @contextmanager

@@ -23,14 +23,16 @@ class Target:
     """A machine that programs are compiled for.
 
     name:     as users write it: "h100:8".
-    machine:  the kind of its devices, which has rates: "h100".
+    kind:     the description of its devices, a `Gpu` or `Tpu` of the package `targets`.
+    is_named: whether its name finds it again, so that its devices can be pickled.
     node:     the devices of a node; None if it has no nodes.
     devices:  all of them, of one client.
     compiler: the package and version of the platform's compiler.
     """
 
     name: str
-    machine: str
+    kind: Any
+    is_named: bool
     node: int | None
     platform: Platform
     devices: tuple[_jax.Device, ...]
@@ -45,7 +47,8 @@ _targets: dict[int, Target] = {}  # by the identity of their client, which they 
 
 def described(
     name: str,
-    machine: str,
+    kind: Any,
+    is_named: bool,
     node: int | None,
     platform: Platform,
     topology: _jax.DeviceTopology,
@@ -53,7 +56,7 @@ def described(
 ) -> Target:
     """The target of a topology, with new devices."""
     devices = topology._make_compile_only_devices()
-    target = Target(name, machine, node, platform, tuple(devices), compiler)
+    target = Target(name, kind, is_named, node, platform, tuple(devices), compiler)
     client = devices[0].client
     platforms.described(platform, client)
     _targets[id(client)] = target

@@ -14,10 +14,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from shardwise._src.messages.formatting import join
 from shardwise._src.runtime import cuda
 from shardwise._src.runtime.backend import Device
-from shardwise._src.runtime.platforms import CUDA, ROCM, Platform, platform_of
+from shardwise._src.runtime.platforms import CPU, CUDA, ROCM, Platform, platform_of
 from shardwise._src.runtime.target_machines import target_of
+from shardwise._src.targets.tpus import TPUS
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Gpu:
         return major, minor
 
     def _number(self, field: str) -> float:
-        return float(re.search(rf"\b{field}:\s*([\d.e+]+)", self.config)[1])  # type: ignore[index]
+        found = re.search(rf"\b{field}:\s*(\d[\d.]*(?:e\+?\d+)?)", self.config)
+        return 0.0 if found is None else float(found[1])
 
 
 GPUS: dict[str, Gpu] = {}
@@ -133,13 +136,18 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
       TypeError: if an argument is of another type.
       ValueError: for other names and texts; OSError if the file cannot be read.
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+    if not isinstance(name, str):
+        raise TypeError(f"targets.add: name must be a string; got {name!r}.")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(
             f"targets.add: name must consist of lowercase letters, digits, '-' and '_'; got "
             f"{name!r}."
         )
-    if name in _TABLE:
-        raise ValueError(f"targets.add: {name!r} is one of the GPUs that are known already.")
+    known = [*_TABLE, *TPUS]
+    if name in (*known, CPU.typical_machine):
+        raise ValueError(f"targets.add: {name!r} is the name of another machine.")
+    if like not in known:
+        raise ValueError(f"targets.add: like must be one of {join(known, 'or')}; got {like!r}.")
     if isinstance(description, os.PathLike) or (
         isinstance(description, str) and "{" not in description
     ):
@@ -162,7 +170,13 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
             f"targets.add: the platform_name of the description must be 'CUDA'; got {named}. No "
             "compiler for others is supported."
         )
-    GPUS[name] = Gpu(name, description, like, 8)
+    new = Gpu(name, description, like, 8)
+    if not (new.memory and new.memory_bandwidth):
+        raise ValueError(
+            "targets.add: device_memory_size and memory_bandwidth of the description must be "
+            "positive numbers."
+        )
+    GPUS[name] = new
 
 
 def description(of: str | Device) -> str:
@@ -179,8 +193,8 @@ def description(of: str | Device) -> str:
             raise ValueError(f"targets.description: unknown GPU {of!r}; known: {', '.join(GPUS)}.")
         return GPUS[of].config
     target = target_of(of)
-    if target is not None and target.machine in GPUS:
-        return GPUS[target.machine].config
+    if target is not None and isinstance(target.kind, Gpu):
+        return target.kind.config
     if target is None and platform_of(of) is CUDA:
         return cuda.description_of(of)
     raise ValueError(f"targets.description: {of} is not a GPU that XLA describes.")

@@ -7,7 +7,6 @@ A name is a kind of GPU or TPU, and how many there are: see `devices`.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Callable
@@ -44,16 +43,16 @@ def available() -> dict[str, str]:
 class Named(NamedTuple):
     """A machine by its name.
 
-    size: its number of devices; node: how many of them are in a node, or None without nodes.
+    node: how many of them are in a node, or None without nodes.
 
     kind: of GPU or TPU; make: returns its devices' topology and compiler.
     """
 
     name: str
     kind: Gpu | Tpu
-    size: int
     node: int | None
     make: Callable[[], tuple[Any, str]]
+    is_named: bool = True
 
     def target(self) -> Target:
         """The machine with its devices, made once.
@@ -73,8 +72,9 @@ class Named(NamedTuple):
                     raise ValueError(
                         f"targets: the compiler rejects {self.name!r}: {error}"
                     ) from None
-                kind, node = self.kind.name, self.node
-                _found[key] = described(self.name, kind, node, platform, topology, compiler)
+                _found[key] = described(
+                    self.name, self.kind, self.is_named, self.node, platform, topology, compiler
+                )
             return _found[key]
 
 
@@ -144,7 +144,7 @@ def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
         return topology, str(cuda.compiler_version())
 
     full = f"{gpu.name}:{count}" if hosts == 1 else f"{gpu.name}:{hosts}x{count}"
-    return Named(full, gpu, hosts * count, count, make)
+    return Named(full, gpu, count, make)
 
 
 def _check_capability(gpu: Gpu) -> None:
@@ -174,7 +174,7 @@ def _tpus(name: str, tpus: Tpu, shape: tuple[int, ...]) -> Named:
         return tpu.topology(*tpus.layout(grid)), str(tpu.compiler_version())
 
     full = f"{tpus.name}:{'x'.join(map(str, grid))}"
-    return Named(full, tpus, math.prod(grid) * tpus.cores, None, make)
+    return Named(full, tpus, None, make)
 
 
 def topology_target(name: str, platform: Platform | None, options: dict[str, Any]) -> Target:
@@ -216,7 +216,7 @@ def _described_gpus(name: str, options: dict[str, Any]) -> Named:
         return topology, str(cuda.compiler_version())
 
     full = f"{gpu.name}:{'x'.join(sizes)}"
-    return Named(full, gpu, slices * hosts * count, count, make)
+    return Named(full, gpu, count, make, is_named=False)
 
 
 def _described_chips(name: str, options: dict[str, Any]) -> Named:
@@ -234,7 +234,7 @@ def _described_chips(name: str, options: dict[str, Any]) -> Named:
         return tpu.topology(name, kind.layout(grid)[1], **settings), str(tpu.compiler_version())
 
     full = name + "".join([f" {key}={value}" for key, value in sorted(options.items())])
-    return Named(full, kind, math.prod(grid) * kind.cores, None, make)
+    return Named(full, kind, None, make, is_named=False)
 
 
 def _platform_of(kind: Gpu | Tpu) -> Platform:

@@ -217,9 +217,9 @@ def move(x: Any, target: Any) -> Array:
     if not isinstance(x, Array):
         return put_host(x, target, True)
     sig = x._sig
-    check_attached(target.devices)
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
+    check_attached(target.devices)
     try:
         return _in_steps(x, reshard_steps(sig, target, x._is_on_cpu(), x.is_ready))
     except RuntimeFailure as error:

@@ -45,7 +45,7 @@ def save_all(name: str, made: Sequence[Outcome], folder: str | os.PathLike[str])
         if one.report is not None:
             plain = file_of(one.machine)
             one.report.save(folder / f"{plain}.html")
-            folder.joinpath(f"{plain}.hlo.txt").write_text(one.report.hlo)
+            folder.joinpath(f"{plain}.hlo.txt").write_text(one.report.hlo, encoding="utf-8")
     return write_page(comparison(name, made), folder / "index.html")
 
 
