@@ -1,7 +1,7 @@
 """The ROCm compiler, from the plugin's wheel (`pip install jax-rocm7-pjrt jax-rocm7-plugin`).
 
 It needs no GPU, but the plugin is linked to ROCm's libraries, so it loads only where these are
-installed. It was never run.
+installed. Untested.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Devices that are not there, for which a platform's compiler makes programs.
+"""Devices that are not attached, for which a platform's compiler makes programs.
 
     target = described("h100:8", CUDA, topology, "cuda plugin 0.10.2")
     target_of(target.devices[0]) is target

@@ -59,7 +59,7 @@ def available() -> bool:
 
 
 def make_client() -> _jax.Client:
-    """The client of the TPUs of this machine. It was never run: no TPU was at hand."""
+    """The client of the TPUs of this machine. Untested on hardware."""
     return plugins.make_client("tpu", _checked_path("shardwise[tpu]"), {})
 
 

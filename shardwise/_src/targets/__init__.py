@@ -1,1 +1,1 @@
-"""Machines that are not there, by name: descriptions of GPUs and TPUs for their compilers."""
+"""Machines that are not attached, by name: descriptions of GPUs and TPUs for their compilers."""

@@ -43,9 +43,9 @@ def available() -> dict[str, str]:
 class Named(NamedTuple):
     """A machine by its name.
 
-    node: how many of them are in a node, or None without nodes.
-
-    kind: of GPU or TPU; make: returns its devices' topology and compiler.
+    kind:     of its GPUs or TPUs; node: how many are in a node, or None without nodes.
+    make:     returns the topology of its devices, and the package of its compiler.
+    is_named: whether users find it by this name.
     """
 
     name: str
