@@ -25,7 +25,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_TESTS = ["tests/smoke", "tests/runtime/test_seam.py"]
-COMPILER_TESTS = ["tests/targets"]
+COMPILER_TESTS = [
+    "tests/targets",
+    "tests/cli/test_compile.py",
+    "tests/explain/test_hlo_counts.py",
+    "tests/lowering/test_narrow_dtypes.py",
+    "tests/nn/test_cudnn_attention.py",
+]
 
 
 @dataclass(frozen=True)
