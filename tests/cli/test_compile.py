@@ -480,7 +480,7 @@ def test_two_machines_of_which_one_is_too_small(step, capsys):
     excess, needed, available = re.fullmatch(row, second).groups()
     assert by == f"compiled by {sw.targets.available()['cuda']}: h100:4"
     assert reason.startswith(
-        f"<lambda> does not fit 'tpu-v5e:2x2': its temporaries alone take {needed} of a device, and "
+        f"<lambda> does not fit 'tpu-v5e:2x2': it needs {needed} of a device, and "
         f"{available} are available: {excess} too much. Its largest value is f32[1048576,65536] "
     )
     assert sorted(os.listdir("out")) == ["h100-4.hlo.txt", "h100-4.html", "index.html"]

@@ -239,9 +239,9 @@ def test_a_gpu_of_ones_own(tmp_path, monkeypatch):
     report = sw.explain(lambda x: x @ x.T, machine="theirs:1")(sw.ShapeDtypeStruct((8, 8), "f4"))
     assert report.machine.memory_bytes == 64000000000 and report.compiler.startswith("jax-cuda")
     assert report.machine.flops == machines["a100"].flops
-    missing = tmp_path / "none.txtpb"
-    with pytest.raises(FileNotFoundError):
-        sw.targets.add("other", missing)
+    assert message(ValueError, sw.targets.add, "other", "none.txtpb") == (
+        "targets.add: 'none.txtpb' is neither a file nor the text of a GpuTargetConfigProto."
+    )
 
 
 def test_old_gpus_need_an_older_compiler(monkeypatch):
@@ -271,6 +271,9 @@ def test_compilers_that_are_missing(monkeypatch):
         "plugin is not installed: pip install 'shardwise[compile-cuda]' "
     )
     assert report.compiler == "" and report.machine.memory_bytes == GPUS["h100"].memory
+    assert message(ImportError, sw.explain.assert_fits, jnp.sin, machine="h100:8") == (
+        "assert_fits: the CUDA plugin is not installed: pip install 'shardwise[compile-cuda]'."
+    )
 
 
 @pytest.mark.parametrize(
@@ -377,9 +380,7 @@ def test_a_program_that_does_not_fit():
     found = message(
         AssertionError, sw.explain.assert_fits(sorted_product, machine="tpu-v5e:1"), big
     )
-    assert found.startswith(
-        "sorted_product does not fit 'tpu-v5e:1x1': its temporaries alone take "
-    )
+    assert found.startswith("sorted_product does not fit 'tpu-v5e:1x1': it needs ")
     assert " are available: " in found and f"{Path(__file__).name}:" in found
 
 
@@ -427,3 +428,42 @@ def test_functions_by_platform(machine):
         "platform_dependent: there is no function for 'cpu', on which this runs, and no default; "
         "got cuda, tpu."
     )
+
+
+@needs_cuda
+def test_calls_of_libraries_count():
+    device = SingleDeviceSharding(sw.targets.devices("h100")[0])
+
+    def like(shape: tuple[int, ...], dtype: Any) -> sw.ShapeDtypeStruct:
+        return sw.ShapeDtypeStruct(shape, dtype, sharding=device)
+
+    def conv(x: Any, w: Any) -> Any:
+        return sw.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+
+    x, w = like((8, 16, 32, 32), "bfloat16"), like((64, 16, 3, 3), "bfloat16")
+    once = 2 * 8 * 64 * 32 * 32 * 16 * 3 * 3
+    assert sw.explain(conv)(x, w).computation.flops == {"bf16": once}
+    both = sw.grad(lambda x, w: (conv(x, w) ** 2).sum(), argnums=(0, 1))
+    assert sw.explain(both)(x, w).computation.flops == {"bf16": 3 * once}
+    a, b = like((256, 512), "complex64"), like((512, 128), "complex64")
+    assert sw.explain(lambda a, b: a @ b)(a, b).computation.flops == {"c64": 8 * 256 * 512 * 128}
+    q = like((2, 128, 4, 64), "bfloat16")
+    f = sw.explain(lambda q: sw.nn.dot_product_attention(q, q, q, implementation="cudnn"))
+    assert f(q).computation.flops == {"bf16": 4 * 2 * 4 * 128 * 128 * 64}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_combined_collectives_belong_to_all_their_lines(machine):
+    devices = sw.targets.devices({"h100": "h100:8", "tpu-v5e": "tpu-v5e:8"}[machine])
+    mesh = Mesh(np.array(devices), ("x",))
+
+    def loss(p: Any, x: Any) -> Any:
+        return ((jnp.tanh(x @ p["w1"]) @ p["w2"] + p["b"]) ** 2).sum()
+
+    shapes = {"w1": (512, 512), "w2": (512, 512), "b": (512,)}
+    p = {k: on(mesh, np.ones(s, np.float32)) for k, s in shapes.items()}
+    x = on(mesh, np.ones((1024, 512), np.float32), "x")
+    rows = sw.explain(sw.grad(loss))(p, x).communication
+    assert {row.op for row in rows} == {"dot_general", "reduce_sum"}
+    sizes = sorted(row.bytes for row in rows if row.kind == "all-reduce")
+    assert sizes[-2:] == [2**20, 2**20] or sizes == [2048, 2**21]

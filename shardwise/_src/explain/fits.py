@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.arrays.out_of_memory import is_exhausted
-from shardwise._src.explain.machines import Machine
+from shardwise._src.explain.machines import Machine, chosen
 from shardwise._src.explain.program_report import TIMEOUT, explain
 from shardwise._src.explain.report import Report
 from shardwise._src.messages.formatting import in_bytes
@@ -34,10 +34,13 @@ def assert_fits(
 
     Raises:
       AssertionError: by how much it does not fit, and its largest values.
-      ValueError: if `share` is not between 0 and 1.
+      ValueError: if `share` is not between 0 and 1; ImportError: if the machine's own compiler is
+        not installed.
     """
     if not 0 < share <= 1:
         raise ValueError(f"assert_fits: share must be between 0 and 1; got {share!r}.")
+    if missing := chosen(machine).missing:
+        raise ImportError(f"assert_fits: {missing}")
     explained = explain(f, machine=machine, timeout=timeout)
 
     @functools.wraps(f)

@@ -161,14 +161,59 @@ class _Compiled:
         elsewhere = platform.is_xla_cpu and self.machine.name != platform.typical_machine
         sums = ScatteredSums(self.hlo, elsewhere)
         self.collectives = [
-            as_sent(sums.read(c), [self.eqns[n] for n in self.numbers(c)], self.machine)
+            as_sent(
+                self.taken_apart(sums.read(c)),
+                [self.eqns[n] for n in self.numbers(c)],
+                self.machine,
+            )
             for c in collectives(self.hlo)
         ]
         self.work = work_of(self.hlo, self.product_dtype)
 
     def paths(self, c: Collective) -> list[list[int]]:
         """The equation paths of a collective: one, or one per array as far as known."""
-        return paths_of(c.op_name) or self.nearest(c.name)
+        found = paths_of(c.op_name)
+        operands = self.operands(c)
+        if len(found) < 2 and len(c.arrays) == len(operands) > 1:  # combined, and named by one
+            each = [self.path_to(name) for name in operands]
+            if all(each):
+                return each
+        return found or self.nearest(c.name)
+
+    def operands(self, c: Collective) -> Sequence[str]:
+        """The operands of a collective; the parts of one that was joined from several."""
+        i = self.instructions[c.name]
+        made = self.instructions.get(i.operands[0]) if len(i.operands) == 1 else None
+        if made is None or made.opcode not in ("concatenate", "fusion"):
+            return i.operands
+        if made.opcode == "concatenate":
+            return made.operands
+        inside = self.hlo.computations.get(made.called[0][0], [])
+        root = next((one for one in inside if one.root), None)
+        numbers = {one.name: n for one in inside if (n := _number(one)) is not None}
+        if root is None or root.opcode != "concatenate" or not {*root.operands} <= {*numbers}:
+            return i.operands
+        return [made.operands[numbers[name]] for name in root.operands]
+
+    def taken_apart(self, c: Collective) -> Collective:
+        """A collective with the arrays of its operands, if they were joined into one."""
+        names = self.operands(c)
+        if len(c.arrays) > 1 or len(names) < 2 or not {*names} <= {*self.instructions}:
+            return c
+        arrays = tuple([self.instructions[name].arrays[0] for name in names])
+        same = sum([a.elements for a in arrays]) == c.elements
+        return replace(c, arrays=arrays) if same else c
+
+    def path_to(self, name: str) -> list[int]:
+        """The path of the operation that makes a value, possibly through copies; [] if unknown."""
+        i = self.instructions.get(name)
+        while i is not None:
+            inside = self.hlo.computations.get(i.called[0][0], []) if i.opcode == "fusion" else []
+            for one in (i, *_from_the_root(inside)):
+                if found := paths_of(one.op_name):
+                    return found[0]
+            i = self.instructions.get(i.operands[0]) if i.operands else None
+        return []
 
     def numbers(self, c: Collective) -> list[int]:
         """The equation numbers of a collective."""
@@ -415,8 +460,13 @@ class _Making(_Compiled):
     def parameters(self) -> dict[str, int]:
         """The number of each parameter of the program."""
         entry = self.hlo.computations[self.hlo.entry]
-        numbers = [(i.name, re.search(r" parameter\((\d+)\)", i.line)) for i in entry]
-        return {name: int(found[1]) for name, found in numbers if found is not None}
+        return {i.name: n for i in entry if (n := _number(i)) is not None}
+
+
+def _number(i: Instruction) -> int | None:
+    """The number of a parameter."""
+    found = re.search(r" parameter\((\d+)\)", i.line)
+    return None if found is None else int(found[1])
 
 
 def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:

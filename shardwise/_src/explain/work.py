@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from shardwise._src.explain.hlo import Instruction, Module, integers
+from shardwise._src.explain.library_calls import products_of_call
 from shardwise._src.explain.report_data import Computation
 
 # Instructions that neither compute nor move data, or whose parts are counted separately.
@@ -114,8 +115,13 @@ class _Counter:
         if i.opcode in _FREE:
             return
         if i.opcode == "custom-call":
-            target = re.search(r'custom_call_target="([^"]*)"', i.line)
-            self.uncounted.add(target[1] if target else "?")
+            found = re.search(r'custom_call_target="([^"]*)"', i.line)
+            target = found[1] if found else "?"
+            products = products_of_call(i, target, operands)
+            if products is None:
+                self.uncounted.add(target)
+            else:
+                self.flops[self.dtype_of(i)] += times * 2 * products
         elif i.opcode == "fft":
             self.elementwise += times * _transform(i)
         elif i.opcode in ("dot", "convolution"):

@@ -54,7 +54,7 @@ def _too_large(program: Program, machine: str, rows: str, error: BaseException) 
     reason = f"{str(error).splitlines()[0].rstrip('.')}."
     if available:
         reason = (
-            f"its temporaries alone take {in_bytes(needed)} of a device, and {in_bytes(available)} "
+            f"it needs {in_bytes(needed)} of a device, and {in_bytes(available)} "
             f"are available: {in_bytes(needed - available)} too much."
         )
     failure = ProgramTooLarge(

@@ -134,7 +134,7 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
 
     Raises:
       TypeError: if an argument is of another type.
-      ValueError: for other names and texts; OSError if the file cannot be read.
+      ValueError: for other names and texts.
     """
     if not isinstance(name, str):
         raise TypeError(f"targets.add: name must be a string; got {name!r}.")
@@ -151,7 +151,13 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
     if isinstance(description, os.PathLike) or (
         isinstance(description, str) and "{" not in description
     ):
-        description = Path(description).read_text(encoding="utf-8")
+        path = Path(description)
+        if not path.is_file():
+            raise ValueError(
+                f"targets.add: {str(description)[:60]!r} is neither a file nor the text of a "
+                "GpuTargetConfigProto."
+            )
+        description = path.read_text(encoding="utf-8", errors="replace")
     if not isinstance(description, str):
         raise TypeError(
             "targets.add: description must be the path of a file, or its text; got "

@@ -144,7 +144,12 @@ class CompiledModule:
         raise not_attached("the program", self.devices[0])
 
     def output_shardings(self) -> list[xc.OpSharding] | None:
-        return self.raw.get_output_shardings()
+        """Shardings by tiles: TPU's compiler may name the axes of a mesh instead."""
+        found = self.raw.get_output_shardings()
+        if found is None or not hasattr(xc.HloSharding, "v3_to_v2_sharding"):
+            return found
+        named = [xc.HloSharding.from_proto(s) for s in found]
+        return [s.v3_to_v2_sharding().to_proto() for s in named]
 
     def parameter_layouts(self) -> list[str]:
         """In XLA's notation: `{1,0}` is row-major."""
@@ -201,6 +206,9 @@ class LoadedModule(CompiledModule):
 
     def hlo_text(self) -> str:
         return self.raw.get_hlo_text()
+
+    def output_shardings(self) -> list[xc.OpSharding] | None:
+        return self.raw.get_output_shardings()
 
     def launch(
         self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
