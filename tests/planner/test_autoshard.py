@@ -1,5 +1,7 @@
 """`explain.suggest`: shardings that are no worse than manually written ones."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,14 @@ def test_memory_counts():
     weight = struct(128, 128)  # 64 KiB: too much for one device
     (best,) = explain.suggest(lambda w: w + 1, (weight,), MESH, machine=small, keep=1)
     assert best.report.memory.peak <= 2 * 128 * 128 * 4 / 8
+
+
+def test_what_fits_nowhere_says_so(found):
+    report = found[0].report
+    memory = dataclasses.replace(report.memory, peak=report.machine.memory_bytes + 2**30)
+    large = dataclasses.replace(found[0], report=dataclasses.replace(report, memory=memory))
+    assert "GiB, 1.0 GiB MORE THAN A DEVICE HAS, and " in str(large)
+    assert "MORE THAN" not in str(found[0])
 
 
 def test_of_a_mesh_that_is_not_there():

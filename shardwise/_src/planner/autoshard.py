@@ -73,8 +73,10 @@ class Suggestion:
         seconds, memory = self.report.seconds, self.report.memory
         rows = [f"  {spec!r:24} {group}" for group, spec in self.specs.items() if len(spec)]
         whole = sum([not len(spec) for spec in self.specs.values()])
+        excess = memory.peak - self.report.machine.memory_bytes
+        more = f", {in_bytes(excess)} MORE THAN A DEVICE HAS," if excess > 0 else ""
         return "\n".join([
-            f"{seconds.total:.3g} s, mostly {seconds.dominant}; {in_bytes(memory.peak)} and "
+            f"{seconds.total:.3g} s, mostly {seconds.dominant}; {in_bytes(memory.peak)}{more} and "
             f"{in_bytes(self.report.bytes())} communicated per device",
             *rows, *[f"  P() for {whole} other group{'s' * (whole > 1)}"] * (whole > 0),
         ])  # fmt: skip
