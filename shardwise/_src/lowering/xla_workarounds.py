@@ -376,13 +376,17 @@ class WithWorkarounds(Emitter):
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
     ) -> str:
-        """XLA error `split-convolution`: only batch and features may be split; grouped ones become
-        matrix products, or are not split at all.
+        """XLA error `split-convolution`: only batch and features may be split; of grouped ones, only
+        the batch, or nothing. On the CPU, small ones become matrix products; elsewhere only
+        derivatives without strides, since libtpu crashes on products of strided slices.
         """
         left, right, to = p["dimension_numbers"]
         whole = [[*left[2:]], [*right[2:]], [*to[2:]]]
-        if p["feature_group_count"] * p["batch_group_count"] > 1:
-            if products_of_groups(ins, out, p) <= MAX_PRODUCTS:
+        if p["feature_group_count"] > 1 and not self.platform.is_xla_cpu:
+            whole = [[*left[1:]], [*right], [*to[1:]]]
+        elif p["feature_group_count"] * p["batch_group_count"] > 1:
+            plain = self.platform.is_xla_cpu or {*p["window_strides"], *p["rhs_dilation"]} <= {1}
+            if plain and products_of_groups(ins, out, p) <= MAX_PRODUCTS:
                 return self.via(sums_of_groups, ins, x, y, dtype=out.dtype, **p)[0]
             whole = [[*left], [*right], [*to]]
         x, y = (self.replicate_dims(*side) for side in zip((x, y), ins, whole[:2], strict=True))
