@@ -12,8 +12,11 @@ from shardwise._src.runtime.platforms import Platform
 
 
 @functools.cache
-def bare_devices(count: int = 4) -> list:
-    """Devices of a client that no name finds, so that other tests are not affected."""
+def bare_devices(count: int = 4, linalg: tuple[str, ...] = ("xla",)) -> list:
+    """Devices of a client that no name finds, so that other tests are not affected.
+
+    linalg: libraries that lowering assumes. Only programs that do not call them can run.
+    """
     client = xc.make_cpu_client(asynchronous=True, num_devices=count)
-    platforms.started(Platform(name="bare"), client)
+    platforms.started(Platform(name="-".join(["bare", *linalg[:-1]]), linalg=linalg), client)
     return client.devices()

@@ -7,6 +7,10 @@ Leading dimensions are batch dimensions, and are split over devices without any 
 device calls the kernel on its shard. The other dimensions are replicated, and matrices are stored
 column-major, as LAPACK and cuSOLVER expect. The functions in `distributed_functions` do not gather
 a single large matrix.
+
+If a result has no elements, nothing is called and all results are zeros. A rule whose other results
+may have elements then, and must not be zeros (a permutation, for example), handles empty matrices
+itself; a kernel's report of success is 0.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from shardwise._src.ops.linalg.lapack_kernels import (
     hermitian_part,
     real,
     rows_of,
-    spread,
 )
+from shardwise._src.ops.linalg.scaling import scaled_to_one, times
 from shardwise._src.ops.linalg.triangular import (
     INT32,
     conjugate,
@@ -117,24 +117,15 @@ def pivoted_reflections_by_steps(op: Op, e: Any, ins: Any, outs: Any, x: str) ->
     if 0 in t.shape:
         return [x, *start]
     scale = array_type(t.shape[:-2], real_dtype(t.dtype))
-    small, largest = e.via(_scaled_to_one, ins, x)
+    small, own = e.via(scaled_to_one, ins, x)
     found = repeat(e, _pivot, taus.shape[-1], outs, [small, *start])
-    return [e.via(_scaled_back, (a, scale), found[0], largest)[0], *found[1:]]
+    return [e.via(upper_times, (a, scale), found[0], own)[0], *found[1:]]
 
 
-def _scaled_to_one(x: Any) -> list[Any]:
-    """Matrices over their largest element, so that squares do not overflow."""
-    t = type_of(x)
-    largest = reduce_max(ew.abs(x), axes=(t.ndim - 2, t.ndim - 1))
-    good = ew.bitwise_and(ew.is_finite(largest), ew.gt(largest, lit(0, largest)))
-    largest = where(good, largest, lit(1, largest))
-    return [ew.div(x, spread(as_dtype(largest, t.dtype), t.shape)), largest]
-
-
-def _scaled_back(a: Any, largest: Any) -> Any:
-    t = type_of(a)
-    row, column = rows_and_columns(t.shape)
-    return where(ew.gt(row, column), a, ew.mul(a, spread(as_dtype(largest, t.dtype), t.shape)))
+def upper_times(a: Any, scale: Any) -> Any:
+    """Reflections and r, where r is multiplied by a number for each matrix."""
+    row, column = rows_and_columns(type_of(a).shape)
+    return where(ew.gt(row, column), a, times(a, scale))
 
 
 def _pivot(i: Any, a: Any, taus: Any, order: Any) -> list[Any]:

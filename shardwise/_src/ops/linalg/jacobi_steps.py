@@ -21,7 +21,6 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.lapack_kernels import (
     as_dtype,
-    columns_of,
     diagonal,
     eye,
     hermitian_part,
@@ -49,34 +48,37 @@ SWEEPS = 30  # about ten are needed
 
 
 def eigh_by_rotations(e: Any, t: ArrayType, x: str, lower: bool) -> list[str]:
-    """[eigenvectors, eigenvalues], ascending, of finite matrices, of which one triangle is read."""
+    """[eigenvectors, eigenvalues], ascending, of matrices of which one triangle is read.
+
+    x: finite matrices, scaled to about 1.
+    """
     n = t.shape[-1]
     even = n + n % 2
     number = real_dtype(t.dtype)
     full = array_type((*t.shape[:-2], even, even), t.dtype)
-    scale, flag = [array_type(t.shape[:-2], d) for d in (number, np.dtype(bool))]
+    size, flag = [array_type(t.shape[:-2], d) for d in (number, np.dtype(bool))]
     state = e.via(_start, (t,), x, lower=lower)
-    types = (flag, full, full, scale)
-    _, a, v, _ = iterate(e, _step, types, state[:4], most=SWEEPS * even)
-    return e.via(_sorted, (full, full, scale), a, v, state[4], size=n)
+    types = (flag, full, full, size)
+    _, a, v, _ = iterate(e, _step, types, state, most=SWEEPS * even)
+    return e.via(_sorted, (full, full), a, v, size=n)
 
 
 def _start(x: Any, lower: bool) -> list[Any]:
-    """Scaled matrices of even size; an added row has an eigenvalue above all others."""
+    """Matrices of even size; an added row has an eigenvalue above all others."""
     t = type_of(x)
     x = hermitian_part(ew.add(triangle(x, lower), triangle(x, lower, strict=True)))
-    bound = reduce_max(reduce_sum(ew.abs(x), axes=(t.ndim - 1,)), axes=(t.ndim - 2,))
-    bound = where(ew.eq(bound, lit(0, bound)), lit(1, bound), bound)
-    x = ew.div(x, spread(as_dtype(bound, t.dtype), t.shape))
     n = t.shape[-1]
     if n % 2:
+        bound = reduce_max(reduce_sum(ew.abs(x), axes=(t.ndim - 1,)), axes=(t.ndim - 2,))
+        above = where(ew.eq(bound, lit(0, bound)), lit(1, bound), ew.add(bound, bound))
         config = (*[(0, 0, 0)] * (t.ndim - 2), (0, 1, 0), (0, 1, 0))
         x = pad(x, lit(0, x), padding_config=config)
         row, column = rows_and_columns(type_of(x).shape)
         corner = ew.bitwise_and(ew.eq(row, lit(n, row)), ew.eq(column, lit(n, column)))
-        x = where(corner, lit(2, x), x)
-    least = ew.mul(lit(float(finfo(t.dtype).eps) / 2, bound), _length(x))
-    return [_is_active(x, least), x, eye(type_of(x).shape, t.dtype), least, bound]
+        x = where(corner, spread(as_dtype(above, t.dtype), type_of(x).shape), x)
+    length = _length(x)
+    least = ew.mul(lit(float(finfo(t.dtype).eps) / 2, length), length)
+    return [_is_active(x, least), x, eye(type_of(x).shape, t.dtype), least]
 
 
 def _length(x: Any) -> Any:
@@ -151,7 +153,7 @@ def _step(active: Any, a: Any, v: Any, least: Any) -> list[Any]:
     return [_is_active(a, least), a, _moved_on(v, t.ndim - 1), least]
 
 
-def _sorted(a: Any, v: Any, scale: Any, size: int) -> list[Any]:
+def _sorted(a: Any, v: Any, size: int) -> list[Any]:
     t = type_of(a)
     w = real(diagonal(a))
     axis = t.ndim - 2
@@ -160,4 +162,4 @@ def _sorted(a: Any, v: Any, scale: Any, size: int) -> list[Any]:
     v = take_along(v, rows_of(places, t.shape[-1]), axis + 1)
     w, places = [slice_in_dim(y, 0, size, axis) for y in (w, places)]
     v = slice_in_dim(slice_in_dim(v, 0, size, axis), 0, size, axis + 1)
-    return [v, ew.mul(w, columns_of(scale, size))]
+    return [v, w]

@@ -19,13 +19,15 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.elimination_steps import take_rows
-from shardwise._src.ops.linalg.householder_steps import pivoted_reflections_by_steps
+from shardwise._src.ops.linalg.householder_steps import pivoted_reflections_by_steps, upper_times
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, matrix_op, prefix, real
 from shardwise._src.ops.linalg.lu import solve
+from shardwise._src.ops.linalg.scaling import scaled_to_one
 from shardwise._src.ops.linalg.triangular import INT32, product, triangle, triangular_solve, turned
 from shardwise._src.ops.linalg.triangular import adjoint as adjoint_of
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
+from shardwise._src.types.dtypes import real_dtype
 
 # -- geqrf, geqp3 --
 
@@ -43,15 +45,22 @@ def _geqrf_by_cusolver(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]
     return e.cusolver("cusolver_geqrf_ffi", [x], ins, outs, batch=batch, aliases={0: 0})
 
 
+def _geqrf_by_xla(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    """XLA's squares of elements overflow or vanish without a scale."""
+    (t,), (a, taus) = ins, outs
+    if 0 in t.shape:
+        return [e.constant(0, a), e.constant(0, taus)]
+    small, scale = e.via(scaled_to_one, ins, x)
+    found, scales = e.xla_expansion("Qr", [small], ins, outs)
+    types = (a, array_type(t.shape[:-2], real_dtype(t.dtype)))
+    return [e.via(upper_times, types, found, scale)[0], scales]
+
+
 geqrf = matrix_op(
     "geqrf",
     (2,),
     results=_reflections,
-    lower={
-        "lapack": _geqrf_by_lapack,
-        "cusolver": _geqrf_by_cusolver,
-        "xla": lambda op, e, ins, outs, x: e.xla_expansion("Qr", [x], ins, outs),
-    },
+    lower={"lapack": _geqrf_by_lapack, "cusolver": _geqrf_by_cusolver, "xla": _geqrf_by_xla},
     sharding_rule="ab -> ab, -",
 )
 

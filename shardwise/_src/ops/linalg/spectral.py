@@ -36,6 +36,7 @@ from shardwise._src.ops.linalg.lapack_kernels import (
     scaled,
 )
 from shardwise._src.ops.linalg.lu import solve
+from shardwise._src.ops.linalg.scaling import scaled_to_one, times
 from shardwise._src.ops.linalg.triangular import (
     INT32,
     adjoint,
@@ -82,16 +83,23 @@ def _eigh_by_xla(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, lower: bool, vectors: bool
 ) -> list[str]:
     """XLA's own Jacobi rotations end when the rest is below 1e-6 of the matrix. They ignore
-    elements that are small for 32-bit numbers, so 64-bit matrices get ours."""
+    elements that are small for 32-bit numbers: matrices are scaled, and 64-bit ones get ours."""
     types = (ins[0], outs[-1])
+    read = _lower if lower else _upper
 
     def call(name: str, xs: Any, ins: Any, outs: Any) -> list[str]:
-        if outs[-1].dtype == np.float32 or not ins[0].size:
-            return e.xla_expansion(name, xs, ins, outs, f"{int(lower)},1,100,1e-6")
-        check_fixed(op, e, ins[0])
-        return eigh_by_rotations(e, ins[0], xs[0], lower)
+        (t,), (vectors_type, w) = ins, outs
+        if 0 in t.shape:
+            return [e.constant(0, vectors_type), e.constant(0, w)]
+        x, scale = e.via(scaled_to_one, ins, *xs, read=read)
+        if w.dtype == np.float32:
+            found = e.xla_expansion(name, [x], ins, outs, f"{int(lower)},1,100,1e-6")
+        else:
+            check_fixed(op, e, t)
+            found = eigh_by_rotations(e, t, x, lower)
+        types = (w, array_type(w.shape[:-1], w.dtype))
+        return [found[0], e.via(times, types, found[1], scale)[0]]
 
-    read = _lower if lower else _upper
     found = checked(op, e, "Eigh", [x], ins, types, finite=read, call=call, reports=False)
     return found if vectors else found[1:]
 
