@@ -13,7 +13,11 @@ from shardwise._src.runtime.platforms import Platform
 
 @functools.cache
 def bare_devices(count: int = 4) -> list:
+    return devices_of(Platform(name="bare"), count)
+
+
+def devices_of(platform: Platform, count: int = 4) -> list:
     """Devices of a client that no name finds, so that other tests are not affected."""
     client = xc.make_cpu_client(asynchronous=True, num_devices=count)
-    platforms.started(Platform(name="bare"), client)
+    platforms.started(platform, client)
     return client.devices()
