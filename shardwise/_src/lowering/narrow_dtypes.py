@@ -2,8 +2,8 @@
 
 The platform's record lists them (`runtime.dtype_gaps`). An op in a wider dtype has the same
 parameters, and operands and results are converted: the results must be equal. They would not be
-if the op's rule derived values from the dtype, such as the value that `gather` returns for windows
-out of bounds. The rule of such an op (its fact `own_values`) computes only a part in the wider dtype:
+if the op's rule derived values from the dtype, such as the one that `gather` returns for windows
+out of bounds. The rule of such an op (its fact `own_values`) computes only a part in wider dtypes:
 
     return e.widened(op, ins, outs, [x], lambda ins, outs, x: e.reduce(x, ins[0], axes, …))[0]
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,13 +91,7 @@ class NarrowDtypes:
     ) -> list[str]:
         """The results of an op's rule; in wider dtypes if the platform's compiler lacks these."""
         if self.platform.gaps and not op.own_values:
-            return self.widened(
-                op,
-                ins,
-                outs,
-                xs,
-                lambda ins, outs, *xs: op.lower(op, self, ins, outs, *xs, **params),
-            )
+            return self.widened(op, ins, outs, xs, partial(op.lower, op, self, **params))
         results = op.lower(op, self, ins, outs, *xs, **params)
         return results if op.multiple else [results]
 
