@@ -13,10 +13,13 @@ from shardwise._src.runtime.platforms import Platform
 
 @functools.cache
 def bare_devices(count: int = 4, linalg: tuple[str, ...] = ("xla",)) -> list:
-    """Devices of a client that no name finds, so that other tests are not affected.
+    """Devices of XLA's CPU client whose platform has only these libraries. Programs that call
+    another than "xla" cannot run."""
+    return devices_of(Platform(name="-".join(["bare", *linalg[:-1]]), linalg=linalg), count)
 
-    linalg: libraries that lowering assumes. Only programs that do not call them can run.
-    """
+
+def devices_of(platform: Platform, count: int = 4) -> list:
+    """Devices of a client that no name finds, so that other tests are not affected."""
     client = xc.make_cpu_client(asynchronous=True, num_devices=count)
-    platforms.started(Platform(name="-".join(["bare", *linalg[:-1]]), linalg=linalg), client)
+    platforms.started(platform, client)
     return client.devices()

@@ -38,6 +38,19 @@ def test_zeros_are_equal_and_nans_are_last(dtype):
         np.testing.assert_array_equal(c.view(np.uint8), np.asarray(w).view(np.uint8))
 
 
+@pytest.mark.parametrize("dtype", ["float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3b11fnuz"])
+def test_nans_that_are_written_as_negative_zeros_are_last(dtype):
+    x = np.array([1, np.nan, -2, 0, np.nan, 4], np.float32)
+    order = np.arange(len(x), dtype=np.int32)
+    found, places = run_sort(x.astype(getattr(ml_dtypes, dtype)), order, dimension=0)
+    np.testing.assert_array_equal(found.astype(np.float32), np.sort(x))
+    np.testing.assert_array_equal(places, np.argsort(x, stable=True))
+    largest, places = top_k(EAGER.array(x.astype(getattr(ml_dtypes, dtype))), k=3)
+    assert str(largest.dtype) == dtype
+    np.testing.assert_array_equal(np.asarray(largest).astype(np.float32), [np.nan, np.nan, 4])
+    np.testing.assert_array_equal(places, [1, 4, 5])
+
+
 def test_several_keys_are_compared_in_turn():
     a = RNG.integers(0, 3, 40).astype(np.int32)
     b = RNG.integers(0, 3, 40).astype(np.float32)

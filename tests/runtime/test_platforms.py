@@ -240,6 +240,16 @@ def test_platforms_that_cannot_be_registered():
     assert str(failure.value) == (
         "Platform: is_available must be a function that returns a bool; got True."
     )
+    for field, given, expected in (
+        ("gaps", ["a"], "a tuple of `Gap`s (`runtime.dtype_gaps`)"),
+        ("gaps", ("sort",), "a tuple of `Gap`s (`runtime.dtype_gaps`)"),
+        ("memory_kinds", "device", "a tuple of names of memory kinds"),
+        ("kinds_outside_programs", (None,), "a tuple of names of memory kinds"),
+        ("linalg", ("blas",), "a tuple of some of ('lapack', 'cusolver', 'libtpu', 'xla')"),
+    ):
+        with pytest.raises(TypeError) as failure:
+            Platform(name="w", **{field: given})
+        assert str(failure.value) == f"Platform: {field} must be {expected}; got {given!r}."
     with pytest.raises(TypeError) as failure:
         backend.register_platform("cuda")
     assert str(failure.value) == ("register_platform takes a Platform; got 'cuda' of type str.")

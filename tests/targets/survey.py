@@ -31,9 +31,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+from tests.helpers.patience import Deadline
+
 ROOT = Path(__file__).resolve().parents[2]
 PER_BATCH, PER_CHILD = 16, 12  # programs compiled as one; batches
-SECONDS = 600  # that a child may take without output
+SECONDS = 600  # of an idle machine that a child may take without output
 FLAGS = "--xla_force_host_platform_device_count=8"
 CRASHED, INVALID, COMPILED, REFUSED = "crashed", "invalid", "compiled", "refused"
 
@@ -95,20 +97,21 @@ class Child:
             self.errors = errors.read()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
-        last = [time.monotonic()]
+        ended, current = threading.Event(), [Deadline(SECONDS)]
 
         def watch() -> None:
-            while process.poll() is None:
-                if time.monotonic() - last[0] > SECONDS:
+            while not ended.wait(0.5):
+                deadline = current[0]
+                if deadline.is_over() and deadline is current[0]:  # no output meanwhile
                     self.late = True
                     process.kill()
-                time.sleep(0.5)
+                    return
 
         watching = threading.Thread(target=watch)
         watching.start()
         assert process.stdout
         for line in process.stdout:
-            last[0] = time.monotonic()
+            current[0] = Deadline(SECONDS)
             if not line.startswith("{"):
                 continue
             row = json.loads(line)
@@ -118,6 +121,7 @@ class Child:
                 self.ended = True
             else:
                 self.found[row["name"]] = (row["result"], row["message"])
+        ended.set()
         process.wait()
         watching.join()
 
@@ -125,7 +129,7 @@ class Child:
     def cause(self) -> str:
         """Why it died, from what it wrote to its standard error."""
         if self.late:
-            return f"not compiled after {SECONDS} seconds"
+            return f"no output for {SECONDS} seconds of an idle machine"
         lines = [line for line in self.errors.splitlines() if line.strip()]
         for line in lines:
             if "Check failed" in line or "F0000" in line or "Error:" in line:
@@ -222,14 +226,14 @@ def chosen(only: Sequence[str]) -> list[str]:
 def surveyed(platform: str, only: Sequence[str], jax: str, workers: int) -> list[Result]:
     """The results on a platform. jax: "" without it, "others" for what this library does not
     compile, "all"."""
-    from tests.targets.survey_child import every
+    from tests.targets.survey_child import find
 
     names = chosen(only)
     found = outcomes(names, "shardwise", platform, workers)
     results = [Result(n, platform, *found[n]) for n in names]
     if jax:
         asked = [r for r in results if jax == "all" or r.result not in (COMPILED, INVALID)]
-        asked = [r for r in asked if not every()[r.name].ours]
+        asked = [r for r in asked if not find(r.name).ours]
         theirs = outcomes([r.name for r in asked], "jax", platform, workers)
         for r in asked:
             r.jax, r.jax_message = theirs[r.name]

@@ -22,16 +22,29 @@ _OF_XLA = ("XlaRuntimeError", "JaxRuntimeError", "MLIRError")
 
 
 @cache
-def every() -> dict[str, Program]:
-    """All programs by name."""
+def _programs(of_ops: bool) -> dict[str, Program]:
+    """Those of ops, or the others, by name: the samples of ops take long to import."""
     from tests.targets.survey_programs import functions, ops
     from tests.targets.survey_subjects import subjects
 
     found = {}
-    for program in itertools.chain(subjects(), functions(), ops()):
-        assert program.key not in found, program.key
+    for program in ops() if of_ops else itertools.chain(subjects(), functions()):
+        assert program.key not in found and _is_of_ops(program.key) == of_ops, program.key
         found[program.key] = program
     return found
+
+
+def _is_of_ops(name: str) -> bool:
+    return name.partition("/")[0].split()[0] == "ops"
+
+
+def every() -> dict[str, Program]:
+    """All programs by name."""
+    return _programs(False) | _programs(True)
+
+
+def find(name: str) -> Program:
+    return _programs(_is_of_ops(name))[name]
 
 
 @cache
@@ -89,7 +102,7 @@ def results(names: list[str], library: str, platform: str) -> Iterator[tuple[str
     """(name, result, message) of programs, which are compiled together as far as possible."""
     ready: dict[tuple, list[tuple[str, Made]]] = {}
     for name in names:
-        program = every()[name]
+        program = find(name)
         try:
             made = Made(program, library, platform)
         except Exception as error:

@@ -149,6 +149,9 @@ class Op:
                  for something: then optimization pays off for small arrays, too.
     needs_fusion: whether its module needs XLA's fusion passes, also in a small program: XLA cannot
                  compile scatters on CPU without them.
+    own_values:  whether results contain values that its rule derives from the dtype, such as the
+                 identity of a reduction. For a platform that lacks the dtype, the rule itself then
+                 computes the rest in a wider one (`e.widened`).
     divisor:     the number of the operand by which it divides; or None.
     has_partitioner_callback: whether the compiler calls user functions for it: its executable is
                  valid in this process only, and for its devices.
@@ -190,6 +193,7 @@ class Op:
     consumes_key: bool = False
     is_expensive: bool = False
     needs_fusion: bool = False
+    own_values: bool = False
     divisor: int | None = None
     has_partitioner_callback: bool = False
     foreign: Any = None

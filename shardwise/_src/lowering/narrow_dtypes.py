@@ -1,13 +1,18 @@
 """Ops that a platform's compiler lacks for a dtype: rejected, or computed in a wider one.
 
 The platform's record lists them (`runtime.dtype_gaps`). An op in a wider dtype has the same
-parameters, and operands and results are converted: the results must be equal.
+parameters, and operands and results are converted: the results must be equal. They would not be
+if the op's rule derived values from the dtype, such as the one that `gather` returns for windows
+out of bounds. The rule of such an op (its fact `own_values`) computes only a part in wider dtypes:
+
+    return e.widened(op, ins, outs, [x], lambda ins, outs, x: e.reduce(x, ins[0], axes, …))[0]
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,13 +90,31 @@ class NarrowDtypes:
         self, op: Any, ins: list[ArrayType], outs: Sequence[ArrayType], xs: list[str], params: Any
     ) -> list[str]:
         """The results of an op's rule; in wider dtypes if the platform's compiler lacks these."""
-        wide = _wide_types(op.name, (*ins, *outs), self.platform) if self.platform.gaps else None
+        if self.platform.gaps and not op.own_values:
+            return self.widened(op, ins, outs, xs, partial(op.lower, op, self, **params))
+        results = op.lower(op, self, ins, outs, *xs, **params)
+        return results if op.multiple else [results]
+
+    def widened(
+        self,
+        op: Any,
+        ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType],
+        xs: Sequence[str],
+        write: Callable[..., Any],
+    ) -> list[str]:
+        """The results of an op, or of a part of its rule.
+
+        write: `(ins, outs, *xs)` → as the rule; in wider types if the platform's compiler lacks
+          the op for those given.
+        """
+        wide = _wide_types(op.name, (*ins, *outs), self.platform)
         if wide is None:
-            results = op.lower(op, self, ins, outs, *xs, **params)
-            return results if op.multiple else [results]
+            found = write(ins, outs, *xs)
+            return found if op.multiple else [found]
         wide_ins, wide_outs = wide[: len(ins)], tuple(wide[len(ins) :])
         xs = [self._converted(*row) for row in zip(xs, ins, wide_ins, strict=True)]
-        found = op.lower(op, self, wide_ins, wide_outs, *xs, **params)
+        found = write(wide_ins, wide_outs, *xs)
         results = found if op.multiple else [found]
         return [self._converted(*row) for row in zip(results, wide_outs, outs, strict=True)]
 

@@ -147,12 +147,15 @@ def _kept(lhs: ArrayType, rhs: ArrayType, left: Any, to: Any) -> Any:
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str:
-    out = outs[0]
-    if 0 in (ins[0].size, ins[1].size, out.size):
-        return e.constant(0, out)
-    if is_complex(out.dtype):
+    if 0 in (ins[0].size, ins[1].size, outs[0].size):
+        return e.constant(0, outs[0])
+    if is_complex(outs[0].dtype):
         return e.via(_by_parts, ins, x, y, op=op, **p)[0]
-    return lower_product(e, ins, out, x, y, lambda *xs: e.convolution(*xs, p))
+
+    def write(ins: Any, outs: Any, x: str, y: str) -> str:
+        return lower_product(e, ins, outs[0], x, y, lambda *xs: e.convolution(*xs, p))
+
+    return e.widened(op, ins, outs, (x, y), write)[0]
 
 
 def parameters_text(p: dict[str, Any]) -> str:
@@ -364,6 +367,7 @@ def _of_none(op: Op, args: Any, ds: Any, p: dict[str, Any]) -> Any:
 
 conv_general_dilated = Op(
     "conv_general_dilated",
+    own_values=True,
     contraction=True,
     is_expensive=True,
     type_rule=_type,

@@ -69,14 +69,23 @@ def reduction(
         return array_type(reduced(x, axes), x.dtype, x.weak_type)
 
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
-        dtype = ins[0].dtype
-        value = identity(dtype)
-        if not is_complex(dtype) or hlo == "multiply":
-            return e.reduce(x, ins[0], axes, hlo, value)
-        return e.reduce_by(body_of(combining), [x], ins, [value], axes)[0]
+        value = identity(ins[0].dtype)
+
+        def write(ins: Any, outs: Any, x: str) -> str:
+            if not is_complex(ins[0].dtype) or hlo == "multiply":
+                return e.reduce(x, ins[0], axes, hlo, value)
+            return e.reduce_by(body_of(combining), [x], ins, [value], axes)[0]
+
+        return e.widened(op, ins, outs, [x], write)[0]
 
     return Op(
-        name, type_rule=type_rule, dims=reduce_dims(combine), lower=lower, jvp=jvp, batch=batch_axes
+        name,
+        own_values=True,
+        type_rule=type_rule,
+        dims=reduce_dims(combine),
+        lower=lower,
+        jvp=jvp,
+        batch=batch_axes,
     )
 
 

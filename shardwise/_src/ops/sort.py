@@ -114,8 +114,18 @@ def _parts(e: Any, t: ArrayType, x: str, y: str) -> list[Key]:
         ]
         return [key for a, b in pairs for key in _parts(e, part, a, b)]
     if is_float(t.dtype):
-        return [(t, _plain(e, t, x), _plain(e, t, y))]
+        wide = _ordered(t)
+        x, y = e.cast(x, t, wide.dtype), e.cast(y, t, wide.dtype)
+        return [(wide, _plain(e, wide, x), _plain(e, wide, y))]
     return [(t, x, y)]
+
+
+def _ordered(t: ArrayType) -> ArrayType:
+    """The type in which values of a type are compared.
+
+    XLA's total order has NaN first if the dtype writes it as -0.
+    """
+    return t.update(dtype=np.dtype(np.float32)) if t.dtype.name.endswith("fnuz") else t
 
 
 def _plain(e: Any, t: ArrayType, x: str) -> str:
@@ -189,9 +199,11 @@ def _top_dims(op: Op, x: ArrayType, *, k: int) -> Dims:
 
 def _top_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, k: int) -> list[str]:
     t, values = ins[0], outs[0]
-    if t.dtype == BOOL:  # sorted as bytes
-        t, values = t.update(dtype=np.dtype(np.uint8)), values.update(dtype=np.dtype(np.uint8))
-        x = e.cast(x, ins[0], t.dtype)
+    # Booleans are sorted as bytes.
+    wide = np.dtype(np.uint8) if t.dtype == BOOL else _ordered(t).dtype
+    if wide != t.dtype:
+        t, values = t.update(dtype=wide), values.update(dtype=wide)
+        x = e.cast(x, ins[0], wide)
     write = _top_text if e.devices == 1 else _top_by_sorting
     found, places = write(e, t, (values, outs[1]), x, k)
     return [e.cast(found, values, outs[0].dtype), places]

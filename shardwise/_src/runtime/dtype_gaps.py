@@ -19,7 +19,8 @@ class Gap:
 
     ops:     by name; empty for all.
     wide:    the dtypes, and those in which programs compute instead, with equal results: values
-             are converted, or their bits if both have equally many.
+             are converted, or their bits if both have equally many. An op whose rule derives
+             values from the dtype needs the fact `own_values`.
     dtypes:  those with which an op is rejected.
     instead: the dtype that users may convert operands to; why: the reason, for the message.
     """

@@ -101,6 +101,7 @@ class Platform:
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
         name, make = fields["name"], fields["make_client"]
+        kinds, outside = fields["memory_kinds"], fields["kinds_outside_programs"]
         plain = isinstance(name, str) and name and not {*", \n"} & {*name}
         for field, ok, expected in (
             ("name", plain, "a string without commas and spaces"),
@@ -108,6 +109,9 @@ class Platform:
             ("make_client", make is None or callable(make), "a function that returns a client"),
             ("is_available", callable(fields["is_available"]), "a function that returns a bool"),
             ("priority", isinstance(fields["priority"], int), "an integer"),
+            ("memory_kinds", _each(kinds, str), "a tuple of names of memory kinds"),
+            ("kinds_outside_programs", _each(outside, str), "a tuple of names of memory kinds"),
+            ("gaps", _each(fields["gaps"], Gap), "a tuple of `Gap`s (`runtime.dtype_gaps`)"),
             ("linalg", _are(self.linalg, _LIBRARIES), f"a tuple of some of {_LIBRARIES}"),
             ("callbacks", self.callbacks in ("", *_HANDLERS), f"one of {_HANDLERS} or ''"),
         ):
@@ -123,6 +127,10 @@ class Platform:
     def names(self) -> tuple[str, ...]:
         """Its names, the most specific first."""
         return tuple(dict.fromkeys((self.name, self.device_name, *self.aliases)))
+
+
+def _each(values: Any, kind: type) -> bool:
+    return values.__class__ is tuple and all(isinstance(v, kind) for v in values)
 
 
 def _are(names: tuple[str, ...], known: tuple[str, ...]) -> bool:

@@ -165,7 +165,11 @@ def _gather_lower(
     if mode == "fill":
         return e.via(_filled, ins, x, indices, **p)[0]
     how = {"indices_are_sorted": p.get("indices_are_sorted", False), "clip": mode == "clip"}
-    return e.gather(x, indices, ins, outs[0], p["dimension_numbers"], p["slice_sizes"], **how)
+
+    def write(ins: Any, outs: Any, *xs: str) -> str:
+        return e.gather(*xs, ins, outs[0], p["dimension_numbers"], p["slice_sizes"], **how)
+
+    return e.widened(op, ins, outs, (x, indices), write)[0]
 
 
 def _filled(x: Any, indices: Any, *, fill_value: Any = None, **p: Any) -> Any:
@@ -222,6 +226,7 @@ def _gather_batch(
 gather = Op(
     "gather",
     elements=Elements.MOVED,
+    own_values=True,
     windows=gather_windows,
     type_rule=gather_type,
     dims=gather_dims,
