@@ -376,8 +376,8 @@ class WithWorkarounds(Emitter):
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
     ) -> str:
-        """XLA error `split-convolution`: only batch and features may be split; of grouped ones, only
-        the batch, or nothing. On the CPU, small ones become matrix products; elsewhere only
+        """XLA error `split-convolution`: only batch and features may be split; of grouped ones,
+        only the batch, or nothing. On the CPU, small ones become matrix products; elsewhere only
         derivatives without strides, since libtpu crashes on products of strided slices.
         """
         left, right, to = p["dimension_numbers"]
