@@ -146,8 +146,8 @@ class CompiledModule:
     def output_shardings(self) -> list[xc.OpSharding] | None:
         """Shardings by tiles: TPU's compiler may name the axes of a mesh instead."""
         found = self.raw.get_output_shardings()
-        if found is None or not hasattr(xc.HloSharding, "v3_to_v2_sharding"):
-            return found
+        if found is None:
+            return None
         named = [xc.HloSharding.from_proto(s) for s in found]
         return [s.v3_to_v2_sharding().to_proto() for s in named]
 
