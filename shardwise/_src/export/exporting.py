@@ -101,9 +101,9 @@ def _platform_for(args: Any, kwargs: Any) -> str:
     """The platform of the machine that arguments are for, if it is only described; else that of
     the default devices."""
     for leaf in flatten((args, kwargs))[0]:
-        devices: Sequence[Any] = getattr(getattr(leaf, "sharding", None), "devices", ())
-        if is_compile_only(devices):
-            return platform_of(devices[0]).name
+        sharding: Any = getattr(leaf, "sharding", None)
+        if sharding is not None and is_compile_only(sharding.devices):
+            return platform_of(sharding.devices[0]).name
     return default_export_platform()
 
 
