@@ -363,6 +363,16 @@ def test_programs_are_stored_for_the_machine(monkeypatch):
     )
 
 
+@needs_cuda
+def test_programs_that_call_the_host_are_not_stored():
+    mesh = mesh_on("h100:2", (2,), ("x",))
+    calls = sw.jit(lambda x: sw.pure_callback(np.sin, x, x))
+    found = message(ValueError, serialize_executable.serialize, calls.lower(on(mesh, X)).compile())
+    assert found == (
+        "serialize: the program of <lambda> calls host functions. They exist in this process only."
+    )
+
+
 @needs_tpu
 def test_exports_are_for_the_machine_of_their_arguments():
     mesh = mesh_on("tpu-v5e:2x2", (4,), ("x",))

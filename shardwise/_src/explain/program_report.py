@@ -68,7 +68,9 @@ def explain(
         `shardwise.targets.devices`), is compiled for by its own compiler if that is installed; its
         devices take the places of those of the arguments, in order. Otherwise the report says so,
         and reads the program that XLA makes for CPUs.
-      timeout: seconds for compiling for absent devices.
+      timeout: seconds for compiling for the devices of an `AbstractMesh`, in another process. The
+        compiler of a machine that `machine` names runs in this process until it ends; the command
+        `shardwise compile` has a time-out for it.
 
     Returns:
       `(*args, **kwargs) → Report`.

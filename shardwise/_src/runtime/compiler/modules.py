@@ -266,11 +266,13 @@ def compile_text(
 ) -> CompiledModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by index."""
     where = _jax.DeviceList(devices)
+    attached = not is_compile_only(devices)
     calls = None
-    if is_compile_only(devices):
-        return _compiled_only(client, text, devices, options)
     if callbacks:
-        calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
+        span = processes.span_of(devices) if attached else None
+        calls = HostCalls(callbacks, len(devices), span, ordered)
+    if not attached:
+        return _compiled_only(client, text, devices, options, calls)
     try:
         with uninterrupted():  # XLA calls Python to partition custom calls
             if calls is not None:  # jaxlib accepts them only with a parsed module
@@ -286,15 +288,20 @@ def compile_text(
 
 
 def _compiled_only(
-    client: Any, text: str, devices: tuple[_jax.Device, ...], options: xc.CompileOptions
+    client: Any,
+    text: str,
+    devices: tuple[_jax.Device, ...],
+    options: xc.CompileOptions,
+    calls: HostCalls | None,
 ) -> CompiledModule:
-    """Compiles a module for devices that are only described."""
+    """Compiles a module for devices that are only described. Its host functions are never called:
+    the compiler needs only their types, which the text has."""
     try:
         with uninterrupted(), quiet():
             raw = client.compile(parsed(text), _jax.DeviceList(devices), options)
     except _jax.JaxRuntimeError as error:
         _explain(error, platform_of(devices[0]))
-    return CompiledModule(raw, devices)
+    return CompiledModule(raw, devices, calls=calls)
 
 
 def hlo_computation(text: str) -> _hlo.XlaComputation:
