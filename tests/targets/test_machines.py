@@ -463,6 +463,14 @@ def test_calls_of_libraries_count():
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_bytes_of_the_main_memory_count(machine):
+    """A product reads and writes each matrix once; TPU's copies to its VMEM are no more."""
+    x = sw.ShapeDtypeStruct((4096, 4096), "bfloat16")
+    report = sw.explain(lambda a, b: a @ b, machine=f"{machine}:1")(x, x)
+    assert report.computation.bytes == pytest.approx(3 * 2**25, rel=0.01)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_combined_collectives_belong_to_all_their_lines(machine):
     devices = sw.targets.devices({"h100": "h100:8", "tpu-v5e": "tpu-v5e:8"}[machine])
     mesh = Mesh(np.array(devices), ("x",))

@@ -37,6 +37,9 @@ class ArrayShape:
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.dimensions))}]"
 
+# An array whose layout names another memory, such as TPU's VMEM: `f32[8]{0:T(128)S(1)}`.
+_IN_FAST_MEMORY = re.compile(r"\w+\[[\d,]*\]\{[^{}]*S\([1-9]\d*\)[^{}]*\}")
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -62,6 +65,12 @@ class Instruction:
     @property
     def bytes(self) -> int:
         return sum([a.bytes for a in self.arrays])
+
+    @property
+    def main_bytes(self) -> int:
+        """The bytes of its result that are in the main memory of a device."""
+        shape = _IN_FAST_MEMORY.sub("", self.shape)
+        return sum([array_in(m[0]).bytes for m in _ARRAY.finditer(shape)])
 
     @property
     def op_name(self) -> str:

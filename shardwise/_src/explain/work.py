@@ -3,7 +3,8 @@
 Matrix products and convolutions are counted by their shapes, with two operations per multiply-add;
 other arithmetic counts as one operation per result element. Loops count once per iteration. Bytes
 are those read and written by instructions that are not fused into others; if an operand is only
-sliced, or updated in place, only the affected part counts.
+sliced, or updated in place, only the affected part counts. Values in a fast memory, such as TPU's
+VMEM, do not count.
 """
 
 from __future__ import annotations
@@ -138,10 +139,12 @@ class _Counter:
         if i.opcode == "fusion":
             return self._moved_by_fusion(i, operands)
         if i.opcode in ("dynamic-slice", "slice", "gather"):
-            return 2 * i.bytes
+            return 2 * i.main_bytes
         if i.opcode == "dynamic-update-slice":
-            return 2 * operands[1].bytes if len(operands) > 1 else i.bytes
-        return i.bytes + sum([o.bytes for o in operands])
+            return 2 * operands[1].main_bytes if len(operands) > 1 else i.main_bytes
+        if i.opcode.endswith("-start") and i.opcode != "all-reduce-start":
+            return i.main_bytes  # its result contains the operands
+        return i.main_bytes + sum([o.main_bytes for o in operands])
 
     def _moved_by_fusion(self, i: Instruction, operands: Sequence[Instruction]) -> int:
         inside = self.module.computations.get(i.called[0][0], []) if i.called else []
@@ -157,17 +160,17 @@ class _Counter:
         while root is not None and root.opcode == "bitcast" and root.operands[0] in shapes:
             root = shapes[root.operands[0]]
         if root is not None and root.opcode == "dynamic-update-slice":
-            return total + shapes[root.operands[1]].bytes
-        return total + i.bytes
+            return total + shapes[root.operands[1]].main_bytes
+        return total + i.main_bytes
 
 
 def _read(parameter: Instruction, users: Sequence[tuple[int, Instruction]]) -> int:
     """How many bytes of a fusion operand are read."""
     if all([at == 0 and u.opcode in ("dynamic-slice", "slice", "gather") for at, u in users]):
-        return min(parameter.bytes, sum([u.bytes for _, u in users]))
+        return min(parameter.main_bytes, sum([u.main_bytes for _, u in users]))
     if all([at == 0 and u.opcode == "dynamic-update-slice" for at, u in users]):
         return 0
-    return parameter.bytes
+    return parameter.main_bytes
 
 
 def _products(dtype: str) -> int:
