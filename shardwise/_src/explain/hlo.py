@@ -37,6 +37,8 @@ class ArrayShape:
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.dimensions))}]"
 
+
+_NUMBERED = re.compile(r" parameter\((\d+)\)|\bindex=(\d+)")
 # An array whose layout names another memory, such as TPU's VMEM: `f32[8]{0:T(128)S(1)}`.
 _IN_FAST_MEMORY = re.compile(r"\w+\[[\d,]*\]\{[^{}]*S\([1-9]\d*\)[^{}]*\}")
 
@@ -71,6 +73,12 @@ class Instruction:
         """The bytes of its result that are in the main memory of a device."""
         shape = _IN_FAST_MEMORY.sub("", self.shape)
         return sum([array_in(m[0]).bytes for m in _ARRAY.finditer(shape)])
+
+    @property
+    def number(self) -> int | None:
+        """The number of a parameter, or of the element of a tuple."""
+        found = _NUMBERED.search(self.line)
+        return None if found is None else int(found[1] or found[2])
 
     @property
     def op_name(self) -> str:

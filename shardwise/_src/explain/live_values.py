@@ -35,9 +35,9 @@ def live_values(module: Module) -> list[Place]:
     donated = {int(n) for n in _DONATED.findall(module.text.partition("\n")[0])}
     found: list[Place] = []
     for i in entry:
-        if i.opcode == "parameter" and (number := re.search(r" parameter\((\d+)\)", i.line)):
-            kind = "donated" if int(number[1]) in donated else "argument"
-            found.append(Place(i.bytes, kind, i.name, int(number[1])))
+        if i.opcode == "parameter" and (number := i.number) is not None:
+            kind = "donated" if number in donated else "argument"
+            found.append(Place(i.bytes, kind, i.name, number))
     results = _results(entry)
     found += [Place(_bytes(i), "result", i.name, -1) for i in results.values() if _counts(i)]
     temporary = _alive(module, module.entry).values

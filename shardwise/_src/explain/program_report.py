@@ -192,10 +192,10 @@ class _Compiled:
             return made.operands
         inside = self.hlo.computations.get(made.called[0][0], [])
         root = next((one for one in inside if one.root), None)
-        numbers = {one.name: n for one in inside if (n := _number(one)) is not None}
+        numbers = {one.name: one.number for one in inside if one.opcode == "parameter"}
         if root is None or root.opcode != "concatenate" or not {*root.operands} <= {*numbers}:
             return i.operands
-        return [made.operands[numbers[name]] for name in root.operands]
+        return [made.operands[numbers[name] or 0] for name in root.operands]
 
     def taken_apart(self, c: Collective) -> Collective:
         """A collective with the arrays of its operands, if they were joined into one."""
@@ -462,13 +462,7 @@ class _Making(_Compiled):
     def parameters(self) -> dict[str, int]:
         """The number of each parameter of the program."""
         entry = self.hlo.computations[self.hlo.entry]
-        return {i.name: n for i in entry if (n := _number(i)) is not None}
-
-
-def _number(i: Instruction) -> int | None:
-    """The number of a parameter."""
-    found = re.search(r" parameter\((\d+)\)", i.line)
-    return None if found is None else int(found[1])
+        return {i.name: i.number or 0 for i in entry if i.opcode == "parameter"}
 
 
 def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:

@@ -7,7 +7,6 @@ another machine from the program for CPUs counts them as that.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,10 @@ from shardwise._src.explain.communication import Collective
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module
 
 _SAME = ("bitcast", "copy", "convert")  # between a sum and its slice
+
+
+def _by_number(i: Instruction) -> int:
+    return i.number or 0
 
 
 class ScatteredSums:
@@ -47,7 +50,7 @@ class ScatteredSums:
         users = self.users[home, name]
         if count == 1 and not any(i.opcode == "get-tuple-element" for i in users):
             return [(name, users)]
-        parts = sorted([i for i in users if i.opcode == "get-tuple-element"], key=_number)
+        parts = sorted([i for i in users if i.opcode == "get-tuple-element"], key=_by_number)
         found = [(i.name, self.users[home, i.name]) for i in parts]
         return found if len(found) == count else [(name, [])] * count
 
@@ -87,7 +90,7 @@ class ScatteredSums:
     def parameters(self) -> dict[str, Sequence[str]]:
         """The names of a computation's parameters, by number."""
         return {
-            name: [i.name for i in sorted(found, key=_number)]
+            name: [i.name for i in sorted(found, key=_by_number)]
             for name, all_ in self.module.computations.items()
             if (found := [i for i in all_ if i.opcode == "parameter"])
         }
@@ -102,10 +105,3 @@ def _is_part(part: ArrayShape, whole: ArrayShape, count: int) -> bool:
     """Whether an array is 1 / count of another along one dimension."""
     pairs = list(zip(part.dimensions, whole.dimensions, strict=True))
     return [(a, b) for a, b in pairs if a != b] in [[(b // count, b)] for _, b in pairs]
-
-
-def _number(i: Instruction) -> int:
-    """The number of a parameter, or of the part of a tuple."""
-    found = re.search(r" parameter\((\d+)\)|\bindex=(\d+)", i.line)
-    assert found is not None
-    return int(found[1] or found[2])

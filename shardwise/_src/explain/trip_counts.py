@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_INDEX = re.compile(r"\bindex=(\d+)")
 _NUMBER = re.compile(r" constant\((-?\d+)\)")
 _CALLED = {name: re.compile(rf"\b{name}=%?([\w.\-]+)") for name in ("condition", "body")}
 _DIRECTION = re.compile(r"\bdirection=(\w+)")
@@ -102,9 +101,8 @@ def _element(within: Computation, name: str) -> int | None:
     made = _definition(within, name)
     if not _is(made, "get-tuple-element"):
         return None
-    index = _INDEX.search(made.line)
     of_parameter = _is(_definition(within, made.operands[0]), "parameter")
-    return int(index[1]) if index and of_parameter else None
+    return made.number if of_parameter else None
 
 
 def _constant(within: Computation, name: str) -> int | None:

@@ -153,7 +153,7 @@ class _Counter:
             for at, operand in enumerate(one.operands):
                 users[operand].append((at, one))
         parameters = [one for one in inside if one.opcode == "parameter"]
-        parameters.sort(key=lambda p: int(re.findall(r"parameter\((\d+)\)", p.line)[0]))
+        parameters.sort(key=lambda p: p.number or 0)
         shapes = {one.name: one for one in inside}
         total = sum([_read(p, users[p.name]) for p in parameters])
         root = next((one for one in inside if one.root), None)
