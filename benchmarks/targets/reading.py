@@ -4,7 +4,8 @@
     facts.counts["fusions"], facts.collectives, facts.calls
 
 Instructions count if they are executed by themselves: those of the entry computation, and of bodies of
-loops, branches and calls; not those inside of fusions, or the bodies of reductions.
+loops, branches and calls; not those inside of fusions, or the bodies of reductions. Those of a loop
+count once for each iteration, if XLA knows how many there are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from shardwise._src.explain import hlo
 
 COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%(?P<name>[\w.-]+) .*\{$")
 INSTRUCTION = re.compile(
@@ -41,12 +44,15 @@ class Facts:
     calls: custom calls, by target.
     counts: fusions, kernels (all instructions that are executed), copies, bytes that collectives
         send, asynchronous collectives.
-    memory: temporary and peak bytes; seconds: XLA's estimate, if it has one.
+    memory: temporary and peak bytes.
+    seconds: XLA's estimate, if it has one; it counts one iteration of a loop.
+    loops: the numbers of iterations, 0 if unknown.
     """
 
     collectives: dict[str, int]
     calls: dict[str, int]
     counts: dict[str, int]
+    loops: list[int] = field(default_factory=list)
     memory: dict[str, int] = field(default_factory=dict)
     seconds: float | None = None
 
@@ -71,34 +77,37 @@ def read(compiled: Any) -> Facts:
     return facts
 
 
-def read_text(hlo: str) -> Facts:
-    computations, entry = _parsed(hlo)
+def read_text(text: str) -> Facts:
+    computations, entry = _parsed(text)
     types = {i["name"]: i["type"] for body in computations.values() for i in body}
     collectives: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     counts: Counter[str] = Counter({"fusions": 0, "kernels": 0, "copies": 0, "sent": 0, "async": 0})
-    for body in computations.values():  # the TPU compiler has some inside of fusions
-        for i in body:
+    module = hlo.read(text)
+    times = {name: count for name, (count, _) in module.runs.items() if name in computations}
+    loops = sorted([i.trips or 0 for _, i in module if i.opcode == "while"])
+    for name, count in times.items():  # the TPU compiler has collectives inside of fusions
+        for i in computations[name]:
             kind = i["op"].removesuffix("-start")
             if kind in KINDS:
                 operands = OPERAND.findall(i["rest"].partition(")")[0])
                 sizes = [_arrays(types[x]) for x in operands if x in types]
                 arrays = Counter(sorted(a for found in sizes for a, _ in found))
                 parts = [f"{n}×{a}" if n > 1 else a for a, n in arrays.items()]
-                collectives[" ".join((kind, *parts))] += 1
-                counts["sent"] += sum(size for found in sizes for _, size in found)
-                counts["async"] += _is_asynchronous(i)
+                collectives[" ".join((kind, *parts))] += count
+                counts["sent"] += count * sum(size for found in sizes for _, size in found)
+                counts["async"] += count * _is_asynchronous(i)
             if i["op"] == "custom-call" and not _is_internal(i):
-                calls[_target(i)] += 1
+                calls[_target(i)] += count
     for name in _executed(computations, entry):
         for i in computations[name]:
             op = i["op"]
             if op in FREE or op.endswith("-done") or (op == "custom-call" and _is_internal(i)):
                 continue
-            counts["kernels"] += 1
-            counts["fusions"] += op == "fusion"
-            counts["copies"] += op in ("copy", "copy-start")
-    return Facts(dict(collectives), dict(calls), dict(counts))
+            counts["kernels"] += times[name]
+            counts["fusions"] += times[name] * (op == "fusion")
+            counts["copies"] += times[name] * (op in ("copy", "copy-start"))
+    return Facts(dict(collectives), dict(calls), dict(counts), loops)
 
 
 def _parsed(hlo: str) -> tuple[dict[str, list[dict[str, str]]], str]:

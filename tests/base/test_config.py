@@ -446,7 +446,7 @@ def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
     [
         ("allow_f16_reductions", True),
         ("auto_pcast", True),
-        ("softmax_custom_jvp", False),
+        ("softmax_custom_jvp", True),
         ("jax2tf_associative_scan_reductions", False),
         ("remove_size_one_mesh_axis_from_type", False),
     ],

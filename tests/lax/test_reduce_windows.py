@@ -75,6 +75,24 @@ def test_split_as_on_one_device(name, window):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size, stride", [(2, 2), (4, 4), (3, 3), (2, 1)])
+def test_windows_of_one_operand_with_different_starts(size, stride):
+    """Each in its part of a device (2, 4), or not."""
+    x = np.arange(64, dtype=np.float32).reshape(2, 32) - 20
+
+    def run(x):
+        window = (1, size), (1, stride), "SAME" if stride == 1 else "VALID"
+        folds = ((-np.inf, lax.max), (np.inf, lax.min), (1.0, lax.mul), (0.0, lax.add))
+        return [lax.reduce_window(x, init, fold, *window) for init, fold in folds]
+
+    wanted = sw.jit(run)(x)
+    for spec, count in ((P(None, "x"), 8), (P(None, "x"), 2), (P("x"), 2)):
+        mesh = Mesh(np.array(sw.devices()[:count]), ("x",))
+        found = sw.jit(run)(sw.device_put(x, NamedSharding(mesh, spec)))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_several_operands_and_maps_of_starts():
     def largest(lib):
         def pick(a, b):

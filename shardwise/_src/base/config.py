@@ -279,8 +279,8 @@ remove_size_one_mesh_axis_from_type = _fixed(
 )
 softmax_custom_jvp = _fixed(
     "softmax_custom_jvp",
-    False,
-    "Always off: `shardwise.nn.softmax` is differentiated through its exponentials.",
+    True,
+    "Always on: the derivative of `shardwise.nn.softmax` is computed from its result.",
 )
 
 sharded_linalg_min_size_bytes = Flag(

@@ -17,6 +17,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.transforms.linearize import Split, split_program
+from shardwise._src.transforms.residuals import split_and_shrink
 
 Marks = tuple[bool, ...]
 
@@ -50,7 +51,7 @@ class SplitPlan:
         self.unknown_in = (*unknown[:num_consts], *carry, *unknown[end:])
         self.num_carry = num_carry
         self.counts = num_consts, num_carry
-        self.parts: Split = split_program(body, self.unknown_in)
+        self.parts: Split = split_and_shrink(body, self.unknown_in)
         self.unknown_out = (*carry, *self.parts.unknown_out[num_carry:])
         self.known_consts = unknown[:num_consts].count(False)
         self.known_carry = carry.count(False)

@@ -22,7 +22,7 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.indexing.gather_scatter import GatherDimensionNumbers, gather
 from shardwise._src.ops.logical import bitwise_and, ge, lt, select_n
-from shardwise._src.ops.pooling import scattered, windowed
+from shardwise._src.ops.pooling import Window, scattered, windowed
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -348,10 +348,11 @@ class WithWorkarounds(Emitter):
         identities: Sequence,
         window: Any,
     ) -> list[str]:
-        """XLA errors `shared-halo`: two windows over one operand, with different identities; and
-        `split-windows`: with holes along split dimensions.
+        """XLA errors `shared-halo`: two windows over one operand, with different identities, if
+        they extend across the boundary between two devices; and `split-windows`: with holes along
+        split dimensions.
         """
-        if JAXLIB < (0, 12):
+        if JAXLIB < (0, 12) and not self._are_within_shards(window, ins[0].shape):
             xs = [self.barrier(x, t) for x, t in zip(xs, ins, strict=True)]
         dims = windowed(window) if window.is_holed() else []
         xs = [self.replicate_dims(x, t, dims) for x, t in zip(xs, ins, strict=True)]
@@ -359,6 +360,15 @@ class WithWorkarounds(Emitter):
         counts = window.counts(ins[0].shape)
         outs = [array_type(counts, t.dtype) for t in ins]
         return [self.replicate_dims(x, t, dims) for x, t in zip(found, outs, strict=True)]
+
+    def _are_within_shards(self, window: Window, shape: tuple[int, ...]) -> bool:
+        """Whether each window is on one device, for any split of the operand."""
+        if window.is_holed() or any(row != (0, 0) for row in window.padding):
+            return False
+        return all(
+            size == stride and (size == 1 or (n % size == 0 and self.divides(n // size)))
+            for n, size, stride in zip(shape, window.sizes, window.strides, strict=True)
+        )
 
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any

@@ -38,7 +38,7 @@ from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.jvp import jvp_program
-from shardwise._src.transforms.linearize import split_program
+from shardwise._src.transforms.residuals import split_and_shrink
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
@@ -232,7 +232,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     own = ShardMapParams(**params)
     in_specs, out_specs = own.in_specs, own.out_specs
     with own.inside():
-        parts = split_program(own.program, unknown)
+        parts = split_and_shrink(own.program, unknown)
         count = len(parts.unknown_out) - sum(parts.unknown_out)
         stacks = tuple(map(own.kept_spec, parts.known.out_types[count:]))
         known = _stacked(parts.known, count)

@@ -7,12 +7,14 @@ constant in derivatives.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.custom.custom_jvp import custom_jvp
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.creation import asarray, dtype_of
 from shardwise._src.numpy.statistics.named_reductions import (
@@ -113,14 +115,32 @@ def normalized(x: Any, axes: Axes, mask: Any, in_logs: bool = False) -> Any:
     """The softmax of a floating-point `x`, or its logarithm."""
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
-    shifted = sub(x, spread(folded(reduce_max, stop_gradient(x), axes), type_of(x).shape, axes))
-    powers = exp(shifted)
-    total = _total(powers, axes, mask)
-    if in_logs:
-        out = sub(shifted, spread(log(total), type_of(x).shape, axes))
-    else:
-        out = div(powers, spread(total, type_of(x).shape, axes))
+    out = _in_logs(x, axes) if in_logs else _shares(x, axes)
     return out if mask is None else where(mask, out, lit(-np.inf if in_logs else 0, out))
+
+
+def _shifted(x: Any, axes: Axes) -> Any:
+    return sub(x, spread(folded(reduce_max, stop_gradient(x), axes), type_of(x).shape, axes))
+
+
+def _in_logs(x: Any, axes: Axes) -> Any:
+    x = _shifted(x, axes)
+    return sub(x, spread(log(_total(exp(x), axes, None)), type_of(x).shape, axes))
+
+
+@partial(custom_jvp, nondiff_argnums=(1,))
+def _shares(x: Any, axes: Axes) -> Any:
+    powers = exp(_shifted(x, axes))
+    return div(powers, spread(_total(powers, axes, None), type_of(x).shape, axes))
+
+
+@_shares.defjvp
+def _shares_jvp(axes: Axes, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """y (t - sum(y t)): one sum, of products with the result."""
+    (x,), (t,) = primals, tangents
+    y = _shares(x, axes)
+    total = _total(mul(y, t), axes, None)
+    return y, mul(y, sub(t, spread(total, type_of(x).shape, axes)))
 
 
 def _total(x: Any, axes: Axes, mask: Any) -> Any:

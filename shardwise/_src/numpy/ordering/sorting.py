@@ -23,6 +23,7 @@ from shardwise._src.ops.indexing.gather_rules import (
 )
 from shardwise._src.ops.indexing.gather_scatter import gather, scatter
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
+from shardwise._src.ops.sharded.replicated_op import replicated
 from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.ops.sort import top_k as top_k_op
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
@@ -242,10 +243,26 @@ def _less(x: Any, y: Any) -> Any:
     return ew.bitwise_or(ew.lt(x, y), ew.bitwise_and(ew.eq(x, x), ew.ne(y, y)))
 
 
+MOST_REPLICATED = 2**20  # bytes
+
+
+def held_whole(a: Any, reads: Any) -> Any:
+    """A vector that is read at many places. If it is small, or has fewer elements than are read,
+    it is sent to all devices once, instead of what each step reads."""
+    t = type_of(a)
+    if not isinstance(t.size, int):
+        return a
+    is_small = t.nbytes <= MOST_REPLICATED or (isinstance(reads, int) and t.size <= reads)
+    return replicated(a) if is_small else a
+
+
 def place_in_order(a: Any, v: Any, side: str) -> Any:
     """The insertion index of each `v` in the sorted vector `a`: unrolled binary search."""
     n = type_of(a).shape[0]
     shape = type_of(v).shape
+    if not isinstance(n, int):  # as many steps as bits of a number that is unknown
+        return _count_before(a, v, side)
+    a = held_whole(ew.stop_gradient(a), type_of(v).size * n.bit_length())
     low, high = full(0, shape, INT32), full(n, shape, INT32)
     for _ in range(n.bit_length()):
         middle = ew.shift_right_logical(ew.add(low, high), np.int32(1))
@@ -317,6 +334,7 @@ def digitize(
     n = type_of(bins).shape[0]
     if n == 0:
         return full(0, type_of(x).shape, canonicalize(int))
+    bins = held_whole(bins, type_of(x).size)
     search = _count_before if method == "compare_all" else place_in_order
     side = "left" if right else "right"
     first, last = slice_in_dim(bins, 0, 1, 0), slice_in_dim(bins, n - 1, n, 0)
