@@ -71,10 +71,7 @@ SHAPES = {
         Sample((X, other), {}, lambda x, y: [x, y], placed=False, why="one is placed as the other")
         for other in (X + 1, INTS)
     ],
-    "replicated": [
-        Sample((X,), {}, lambda x: x),
-        Sample((INTS,), {}, lambda x: x, placed=False),
-    ],
+    "replicated": [Sample((X,), {}, lambda x: x), Sample((INTS,), {}, lambda x: x, placed=False)],
     "optimization_barrier": [
         Sample((X, Y), {}, lambda *xs: list(xs)),
         Sample((INTS,), {}, lambda x: [x], placed=False),
