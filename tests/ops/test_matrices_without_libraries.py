@@ -12,6 +12,7 @@ import scipy.linalg
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.ops.linalg import factor
 from shardwise._src.ops.linalg.singular_values import singular_values_or_nan
 from shardwise.lax import linalg
 from tests.helpers.bare import bare_devices
@@ -164,6 +165,18 @@ def test_cholesky(dtype):
     found = _bare(jnp.linalg.cholesky, x)
     row, column = np.tril_indices(6)
     assert np.isnan(found[0, row, column]).all() and np.isfinite(found[1]).all()
+
+
+def test_complex_cholesky_as_a_real_one():
+    x = _random((2, 5, 5), "complex128")
+    x = x @ _adjoint(x) + np.eye(5)
+    with sw.enable_x64(True):
+        # The imaginary part of the diagonal is not read, nor the upper triangle.
+        other = np.tril(x) + 3j * np.eye(5)
+        real = np.asarray(factor._as_real(jnp.asarray(other)))
+        found = factor._as_complex(jnp.asarray(np.linalg.cholesky(real)))
+    assert real.shape == (2, 10, 10)
+    _close(np.asarray(found), np.linalg.cholesky(x))
 
 
 # -- singular values by a polar factor, with the factors of LAPACK --

@@ -24,6 +24,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, MESH, PLACES
 
@@ -291,6 +292,12 @@ def test_meshes_that_are_not_there():
     assert found.peak_bytes == 3 * MIB and not found.complete and found.machine == "h200"
     assert "peak: at least 3.0 MiB on one device" in str(found)
     assert kinds(found) == ["program"]
+    error = message(ValueError, sw.plan, shaped((8, 8), rows), columns, machine="h100:2x2")
+    assert error == (
+        "plan: a sharding is over 8 devices, and 'h100:2x2' has 4. Choose a larger machine, or a "
+        "smaller mesh."
+    )
+    assert sw.plan(shaped((8, 8), rows), columns, machine="tpu-v5e:2x4").machine == "tpu-v5e:2x4"
     same = sw.plan(shaped((1024, 1024), rows), rows)
     assert (same.bytes_moved, same.steps) == (0, ())
 

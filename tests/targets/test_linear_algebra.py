@@ -111,6 +111,14 @@ def test_dtypes_that_compile_slowly(name, dtype, machine):
     test_other_dtypes(name, dtype, machine)
 
 
+@needs_tpu
+@pytest.mark.parametrize("spec", [(), ("x",), (None, "x")])
+def test_complex_cholesky_over_several_tpus(spec):
+    mesh = mesh_on("tpu-v5e:2x4", (8,), ("x",))
+    x = on(mesh, np.zeros((8, 8), np.complex64), *spec)
+    assert "f32[16,16]" in sw.jit(jnp.linalg.cholesky).lower(x).compile().as_text()
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", everyday(DIFFERENTIABLE, 3))
 def test_derivatives(name, machine):

@@ -15,6 +15,7 @@ from shardwise._src.targets import machine_names
 from shardwise._src.targets.gpus import GPUS
 from shardwise._src.targets.tpus import TPUS
 from shardwise.experimental import serialize_executable, topologies
+from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.explain import machines
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
@@ -359,7 +360,8 @@ def test_programs_are_stored_for_the_machine(monkeypatch):
     monkeypatch.setitem(platforms._by_name, "cuda", cpu)
     load = serialize_executable.deserialize_and_load
     assert message(RuntimeError, load, data, ins, outs).startswith(
-        "no client for the platform 'cuda' is installed"
+        "deserialize_and_load: the program was compiled for a machine that this process cannot "
+        "use. Load it there. no client for the platform 'cuda' is installed"
     )
 
 
@@ -370,6 +372,21 @@ def test_programs_that_call_the_host_are_not_stored():
     found = message(ValueError, serialize_executable.serialize, calls.lower(on(mesh, X)).compile())
     assert found == (
         "serialize: the program of <lambda> calls host functions. They exist in this process only."
+    )
+
+
+@needs_tpu
+def test_partitioning_rules_of_users_are_rejected():
+    double = custom_partitioning(lambda x: 2 * x)
+    double.def_partition(
+        partition=lambda mesh, ins, out: (mesh, lambda x: 2 * x, out.sharding, (out.sharding,)),
+        sharding_rule="i j -> i j",
+    )
+    lowered = sw.jit(double).lower(on(mesh_on("tpu-v5e:2x2", (4,), ("x",)), X, "x"))
+    assert message(NotImplementedError, lowered.compile) == (
+        "functions with their own partitioning rules, such as those of `custom_partitioning`, "
+        "cannot be compiled for several devices of 'tpu': its compiler does not call such rules. "
+        "Call the function for each shard instead, inside of `shardwise.shard_map`."
     )
 
 

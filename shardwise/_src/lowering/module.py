@@ -57,6 +57,10 @@ class Meshes:
         self._named: dict[str, Any] = {}  # symbol → its mesh, preferably with devices
         self._groups: dict[str, tuple] = {}  # mesh axes that are emitted as one, by its name
 
+    def __len__(self) -> int:
+        """The number of devices."""
+        return len(self._devices)
+
     def attribute(self, sharding: Any, ndim: int) -> str:
         """`#sdy.sharding<@mesh, [{"x"}, {}]>` for a sharding over the devices."""
         return f"#sdy.sharding{self.target(sharding, ndim)}"

@@ -30,6 +30,7 @@ from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.planner.transfer_cost import HOST, Accounts, Step, buffers, put
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.targets.machine_names import named
 from shardwise._src.transfers.parts import extent
 from shardwise._src.transfers.regions import is_abstract, moved, places
 from shardwise._src.transfers.targets import as_placement, check_fit, is_sharding_leaf
@@ -332,6 +333,12 @@ def _place(leaf: Any) -> Any:
 def _machine(asked: Any, leaves: Sequence[Any], targets: Sequence[Any]) -> Machine:
     shardings = [*map(bare, targets), *map(_place, leaves)]
     concrete = [s for s in shardings if s is not None and not is_abstract(s)]
+    needed = max([s.num_devices for s in shardings if s is not None], default=0)
+    if isinstance(asked, str) and ":" in asked and needed > (count := named(asked).size):
+        raise ValueError(
+            f"plan: a sharding is over {needed} devices, and {asked!r} has {count}. Choose a "
+            "larger machine, or a smaller mesh."
+        )
     return machine_of(asked, concrete[0].devices[0] if concrete else None)
 
 

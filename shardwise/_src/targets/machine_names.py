@@ -7,6 +7,7 @@ A name is a kind of GPU or TPU, and how many there are: see `devices`.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable
@@ -53,6 +54,11 @@ class Named(NamedTuple):
     node: int | None
     make: Callable[[], tuple[Any, str]]
     is_named: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(map(int, self.name.partition(":")[2].split("x")))
 
     def target(self) -> Target:
         """The machine with its devices, made once.

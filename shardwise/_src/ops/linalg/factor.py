@@ -13,6 +13,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.lapack_kernels import (
     as_dtype,
@@ -23,7 +24,9 @@ from shardwise._src.ops.linalg.lapack_kernels import (
 )
 from shardwise._src.ops.linalg.triangular import INT32, product, triangle, triangular_solve
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dtypes import is_complex, real_dtype
 
 
 def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
@@ -39,6 +42,40 @@ def _checked(e: Any, ins: Any, x: str, call: Callable, name: str, config: dict[s
     info = array_type(t.shape[:-2], INT32)
     found = call(name, [x], ins, (t, info), batch=t.ndim - 2, config=config, aliases={0: 0})
     return e.via(_checked_triangle, (t, info), *found)[0]
+
+
+def _by_libtpu(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str | None:
+    """Complex matrices of a program over several devices, as real ones of twice the size: libtpu
+    ends the process in compiling their factors."""
+    (t,) = ins
+    if not is_complex(t.dtype) or e.meshes is None or len(e.meshes) == 1:
+        return None
+    n = 2 * t.shape[-1]
+    wide = array_type((*t.shape[:-2], n, n), real_dtype(t.dtype))
+    full = e.let(f"stablehlo.cholesky {e.via(_as_real, ins, x)[0]}, lower = true : {e.ty(wide)}")
+    full = e.via(_as_complex, (wide,), full)[0]
+    return e.via(_nan_from_diagonal, ins, full)[0]
+
+
+def _as_real(z: Any) -> Any:
+    """Each a + bi becomes [[a, -b], [b, a]]. The factor of this matrix has the same form, because
+    the diagonal is real."""
+    *batch, n, _ = type_of(z).shape
+    a, b = ew.real(z), ew.imag(z)
+    b = ew.where(on_diagonal(type_of(b).shape), lit(0, b), b)  # it is not read
+    rows = [[a, ew.neg(b)], [b, a]]
+    columns = [reshape(x, shape=(*batch, n, 1, n, 1)) for row in rows for x in row]
+    pairs = [concatenate(*columns[i : i + 2], dimension=len(batch) + 3) for i in (0, 2)]
+    return reshape(concatenate(*pairs, dimension=len(batch) + 1), shape=(*batch, 2 * n, 2 * n))
+
+
+def _as_complex(x: Any) -> Any:
+    *batch, size, _ = type_of(x).shape
+    n, d = size // 2, len(batch)
+    parts = reshape(x, shape=(*batch, n, 2, n, 2))
+    column = slice_in_dim(parts, 0, 1, d + 3)
+    a, b = (slice_in_dim(column, i, i + 1, d + 1) for i in (0, 1))
+    return ew.complex(*[reshape(y, shape=(*batch, n, n)) for y in (a, b)])
 
 
 def _by_xla(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
@@ -82,7 +119,7 @@ cholesky = matrix_op(
     "cholesky",
     (2,),
     results=lambda x: [(x.shape, x.dtype)],
-    lower={"lapack": _by_lapack, "cusolver": _by_cusolver, "xla": _by_xla},
+    lower={"lapack": _by_lapack, "cusolver": _by_cusolver, "libtpu": _by_libtpu, "xla": _by_xla},
     square=True,
     multiple=False,
     jvp=_cholesky_jvp,

@@ -21,6 +21,7 @@ from shardwise._src.runtime import processes, shutdown
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION, client
 from shardwise._src.runtime.compiler.callback_targets import HostCalls, reject_inside
 from shardwise._src.runtime.compiler.ffi import unknown_target
+from shardwise._src.runtime.compiler.partitioner_callbacks import TARGET as PARTITIONED
 from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import parsed
@@ -320,7 +321,8 @@ _BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+
 
 _NO_TARGET = re.compile(
     r"No FFI handler registered for (.+?) on a platform|"
-    r"No registered implementation for (?:untyped )?custom call to (\S+)"
+    r"No registered implementation for (?:untyped )?custom call to (\S+)|"
+    r"Custom emitter for (\S+) not found"
 )
 
 
@@ -343,7 +345,14 @@ def _explain(error: Exception, platform: Platform) -> NoReturn:
             "resharded to a wider one, such as `x.astype('float32')`, and the results back."
         ) from None
     if found := _NO_TARGET.search(str(error)):
-        name = found[1] or found[2].strip("'\"")
+        name = found[1] or found[3] or found[2].strip("'\"")
+        if name == PARTITIONED:
+            raise NotImplementedError(
+                f"functions with their own partitioning rules, such as those of "
+                f"`custom_partitioning`, cannot be compiled for several devices of '{platform}': "
+                "its compiler does not call such rules. Call the function for each shard instead, "
+                "inside of `shardwise.shard_map`."
+            ) from None
         raise _jax.JaxRuntimeError(unknown_target(name, platform)) from None
     if found := _NO_OPTION.search(str(error)):
         hint = did_you_mean(found[1], _option_names())
