@@ -24,6 +24,7 @@ REASONS = (
         "needed: one more fusion fills that array, or reads it",
     ),
     ("attention.default", "tpu*", "a copy more and two fusions less"),
+    ("split.max", "h100*", "devices compare integers, so that NaN is kept; one more kernel"),
     ("draws.gamma", "*", "another form of the rejection loop"),
     ("draws.beta", "*", "another form of the rejection loop, twice"),
     (

@@ -16,7 +16,7 @@ from benchmarks.rows.steps import fully_sharded, tensor_parallel
 from benchmarks.targets.machines import Target
 from benchmarks.targets.programs import gpt_over
 from benchmarks.targets.reading import read
-from shardwise import lax
+from shardwise import lax, nn
 from tests.helpers.targets import mesh_on, needs_cuda, needs_tpu, on
 
 SMALL = gpt.Config(layers=1, width=64, heads=4, vocabulary=256, length=64, batch=16)
@@ -68,9 +68,42 @@ def reductions(hlo):
     return found
 
 
-@pytest.mark.parametrize("machine", OVER_8)
-def test_max_is_of_floats(machine):
-    hlo = optimized(machine, lambda x: (jnp.max(x), jnp.min(x)))
+def softmaxes(x):
+    return nn.softmax(2 * x, 0) + nn.softmax(x, 1)
+
+
+# A function, the spec of its argument of 16 × 16, and how many reductions between devices it has.
+EXTREMES = [
+    (jnp.max, ("x",), 1),
+    (lambda x: jnp.max(x, 1), ("x",), 0),
+    (lambda x: jnp.min(x, 0), ("x",), 1),
+    (softmaxes, ("x",), 1),
+    (softmaxes, (), 0),
+    (lambda x: lax.scan(lambda c, row: (c + jnp.max(row), None), 0.0, x)[0], (None, "x"), 1),
+    (lambda x: lax.scan(lambda c, row: (c + jnp.max(row), None), 0.0, x)[0], (), 0),
+    (lambda x: jnp.zeros(8).at[jnp.arange(16) % 8].max(x[:, 0]), ("x",), 1),
+    (lambda x: jnp.zeros(8).at[jnp.arange(16) % 8].max(x[:, 0]), (), 0),
+]
+
+
+@needs_cuda
+@pytest.mark.parametrize("f, spec, count", EXTREMES)
+def test_maxima_between_gpus_are_of_integers(f, spec, count):
+    """NCCL loses NaN; within a device, maxima of floats take fewer kernels."""
+    x = on(mesh_on("h100:8", (8,), ("x",)), np.ones((16, 16), np.float32), *spec)
+    lowered = sw.jit(f).lower(x)
+    text = lowered.as_text()
+    keys = text.count("shift_right_arithmetic") // 2
+    assert keys == count or ("scatter" in text and keys > 0 < count)
+    assert "extreme" not in text
+    found = reductions(lowered.compile().as_text())
+    assert all(kind in ("f32 add", "s32 maximum", "s32 minimum") for kind in found)
+    assert sum(kind != "f32 add" for kind in found) == count
+
+
+@needs_tpu
+def test_maxima_between_tpus_are_of_floats():
+    hlo = optimized("tpu-v5e:8", lambda x: (jnp.max(x), jnp.min(x)))
     assert sorted(set(reductions(hlo))) == ["f32 maximum", "f32 minimum"]
 
 

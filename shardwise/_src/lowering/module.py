@@ -27,6 +27,7 @@ from shardwise._src.lowering.text import (
     tensor_text,
     turned,
 )
+from shardwise._src.lowering.total_order_floats import Extremes
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.messages import source
 from shardwise._src.ops.memory_kinds import in_memory
@@ -49,6 +50,7 @@ class Meshes:
     def __init__(self, devices: tuple, mesh: Any = None):
         self.mesh = mesh
         self.groups = itertools.count()  # ids of sharding groups
+        self.extremes = Extremes()
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
         self._counts: set[int] = set()  # numbers of tiles along a dimension, by several axes
@@ -278,7 +280,16 @@ def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str,
     return None if sharding.is_even(t.shape) else sharding
 
 
-def _module(
+def _module(*args: Any) -> tuple[str, Meshes]:
+    """The text; if it has maxima of floats that may be between devices, the second one."""
+    text, meshes = _emitted(None, *args)
+    return (
+        _emitted(meshes.extremes.decided(text), *args) if meshes.extremes.reads else (text, meshes)
+    )
+
+
+def _emitted(
+    extremes: Extremes | None,
     program: Program,
     devices: tuple,
     constants: Sequence[Any],
@@ -293,6 +304,7 @@ def _module(
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
     meshes, platform = Meshes(devices, mesh), platform or platform_of(devices[0])
+    meshes.extremes = extremes or meshes.extremes
     check_dtypes(program, platform)
     storage.check(program.name, platform)
     emitter = (

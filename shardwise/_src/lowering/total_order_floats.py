@@ -9,15 +9,19 @@ reductions that the partitioner splits and in those between devices, on platform
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.runtime.compiler.shardy import Reads, sharded_operands
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
 
 EXTREMES = ("maximum", "minimum")
+NUMBERED = "extreme "  # a location; then the number
 _BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
 
 
@@ -26,13 +30,35 @@ def loses_nan(platform: Platform, body: str, t: ArrayType) -> bool:
     return platform.loses_nan_in_extremes and body in EXTREMES and is_float(t.dtype)
 
 
-def may_lose_nan(platform: Platform, body: str, t: ArrayType) -> bool:
-    """`loses_nan`, for a reduction of which it is not known whether it is between devices.
+@dataclass
+class Extremes:
+    """The maxima and minima of floats in a module: which of them are between devices.
 
-    Only on the CPU: elsewhere every softmax would need another kernel, for reductions that are
-    nearly always within a device (docs/values.md).
+    The CPU's are all computed from keys. Elsewhere every softmax would need another kernel for
+    that, so that the module is emitted twice: first with numbers, to see how they are sharded.
+
+    reads:   by number, the operands that may be sharded, and along which dimensions.
+    between: the numbers of those between devices; None: not known yet.
     """
-    return platform.is_xla_cpu and loses_nan(platform, body, t)
+
+    reads: list[Reads] = field(default_factory=list)
+    between: set[int] | None = None
+
+    def emit(self, e: Any, reads: Reads, plain: Callable[[], str]) -> str | None:
+        """The result of `plain`, which emits a reduction; None if it is between devices."""
+        number = len(self.reads)
+        self.reads.append(reads)
+        if self.between is not None and number in self.between:
+            return None
+        found = plain()
+        if self.between is None:
+            e.lines[-1] += f' loc("{NUMBERED}{number}")'
+        return found
+
+    def decided(self, text: str) -> Extremes:
+        """For the second emission of a module with this text."""
+        rows = dict(enumerate(self.reads))
+        return Extremes(between=sharded_operands(text, NUMBERED, rows))
 
 
 def ordered(e: Any, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:

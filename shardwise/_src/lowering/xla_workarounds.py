@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.instructions import TWO_BITS
-from shardwise._src.lowering.total_order_floats import key_of, may_lose_nan, ordered, unordered
+from shardwise._src.lowering.total_order_floats import key_of, loses_nan, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
 from shardwise._src.ops.create import iota
@@ -306,13 +307,23 @@ class WithWorkarounds(Emitter):
         bitwise = body == "xor" or (body in ("and", "or") and t.dtype != BOOL)
         if bitwise and not self.platform.reduces_by_any_function:
             x = self.replicate_dims(x, t, axes)
-        if not may_lose_nan(self.platform, body, t) or not t.size:
-            return super().reduce(x, t, axes, body, identity)
+        plain = partial(super().reduce, x, t, axes, body, identity)
+        found = self._plain_extreme(body, t, [(0, axes)], plain)
+        if found is not None:
+            return found
         x, keys = ordered(self, x, t, body)
         first = key_of(np.asarray(identity, t.dtype), keys.dtype)
         x = super().reduce(x, keys, axes, body, first)
         shape = tuple([n for d, n in enumerate(t.shape) if d not in axes])
         return unordered(self, x, keys.update(shape=shape), t.dtype)
+
+    def _plain_extreme(
+        self, body: str, t: ArrayType, reads: Any, plain: Callable[[], str]
+    ) -> str | None:
+        """The result of `plain`, which emits a reduction; None if that would lose NaN."""
+        if not loses_nan(self.platform, body, t) or not t.size:
+            return plain()
+        return None if self.platform.is_xla_cpu else self.meshes.extremes.emit(self, reads, plain)
 
     def reduce_by(
         self,
@@ -418,8 +429,10 @@ class WithWorkarounds(Emitter):
             indices = self.replicate_dims(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
             updates = self.replicate_dims(updates, ins[2], [along[i] for i in uneven])
-        if not may_lose_nan(self.platform, body, ins[0]):
-            return super().scatter([x, indices, updates], ins, dims, body, **flags)
+        plain = partial(super().scatter, [x, indices, updates], ins, dims, body, **flags)
+        found = self._plain_extreme(body, ins[0], [(1, None), (2, along)], plain)
+        if found is not None:
+            return found
         x, keys = ordered(self, x, ins[0], body)
         updates, update_keys = ordered(self, updates, ins[2], body)
         kinds = [keys, ins[1], update_keys]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,13 +108,13 @@ def propagated_results(text: str) -> list[ResultSharding | None]:
         return [_by_whole_axes(_sharding_of(main, value)) for value in last.operands]
 
 
-def _propagated(text: str) -> ir.Module:
-    """The parsed module after Shardy's propagation."""
+def _propagated(text: str, before: str = "") -> ir.Module:
+    """The parsed module after Shardy's propagation. before: other passes."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 
     module = ir.Module.parse(text)
-    PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
+    PassManager.parse(f"builtin.module({before}sdy-propagation-pipeline)").run(module.operation)
     return module
 
 
@@ -158,6 +158,48 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
         module = _propagated(text)  # owns the operations
         module.operation.walk(visit)
         return {number: _flow(ops) for number, ops in groups.items()}
+
+
+# Operands of an instruction, and dimensions; None: all.
+Reads = Sequence[tuple[int, Sequence[int] | None]]
+
+
+def sharded_operands(text: str, prefix: str, reads: Mapping[int, Reads]) -> set[int]:
+    """The numbers of the instructions of which one of these operands is sharded along one of these
+    dimensions after propagation, at a place where it is called.
+
+    Their location names are the prefix and the number.
+    """
+    text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
+    named = re.compile(rf'"{re.escape(prefix)}(\d+)"')
+    sharded: set[int] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found = named.search(str(op.location))
+        if found is not None and _reads_shards(op, reads[int(found[1])]):
+            sharded.add(int(found[1]))
+        return ir.WalkResult.ADVANCE
+
+    with in_context():
+        from jaxlib.mlir import ir
+
+        module = _propagated(text, "inline,")
+        module.operation.walk(visit)
+    return sharded
+
+
+def _reads_shards(op: ir.Operation, reads: Reads) -> bool:
+    from jaxlib.mlir import ir
+
+    for number, dims in reads:
+        value = op.operands[number]
+        holder = value.owner.owner if isinstance(value.owner, ir.Block) else None
+        sharding = _sharding_of(holder, value)
+        if sharding is not None and any(
+            axes and (dims is None or d in dims) for d, axes in enumerate(sharding[1])
+        ):
+            return True
+    return False
 
 
 def _flow(ops: list[ir.Operation]) -> Flow:
