@@ -166,13 +166,7 @@ def _read(serialized: bytes) -> dict[str, Any]:
             f"serialize_executable.serialize returned; these {len(serialized)} are truncated, "
             "corrupted or something else."
         )
-    try:
-        return pickle.loads(content)
-    except RuntimeError as error:  # its devices
-        raise RuntimeError(
-            "deserialize_and_load: the program was compiled for a machine that this process "
-            f"cannot use. Load it there. {error}"
-        ) from error
+    return pickle.loads(content)
 
 
 def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None) -> tuple:
