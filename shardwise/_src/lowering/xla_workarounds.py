@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
-from shardwise._src.lowering.instructions import TWO_BITS
+from shardwise._src.lowering.instructions import MAX_PRODUCTS, TWO_BITS
 from shardwise._src.lowering.total_order_floats import key_of, loses_nan, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
@@ -26,8 +26,6 @@ from shardwise._src.ops.pooling import Window, scattered, windowed
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
-
-MAX_PRODUCTS = 128  # or slices, that are emitted one by one
 
 
 class Part(NamedTuple):
