@@ -48,6 +48,11 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
     Raises:
       ValueError: for programs that contain arrays, call host functions, or span processes.
     """
+    if not isinstance(compiled, Compiled):
+        raise TypeError(
+            "serialize takes a compiled program, the result of `jit(f).lower(...).compile()`; got "
+            f"{short_repr(compiled)}."
+        )
     exe, traced = compiled.executable, compiled.traced
     name = traced.program.name
     for found, what, advice in (

@@ -235,7 +235,7 @@ def _may_be_sharded(op: ir.Operation, number: int, dims: Sequence[int] | None) -
     return False
 
 
-def _keeps_shards(op: ir.Operation) -> bool:
+def _keeps_shards(op: ir.OpView) -> bool:
     """Whether an operation that moves elements keeps each sharded dimension of its operands."""
     if op.operation.name.endswith(("gather", "scatter", "custom_call")):
         return False
