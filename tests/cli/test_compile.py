@@ -316,9 +316,10 @@ def test_compilers_that_are_missing_or_of_another_version(step, monkeypatch):
 @pytest.fixture
 def several(tmp_path):
     """An outcome of each kind."""
-    report = replace(made_up(tmp_path), compiler="cuda 1.2")
-    memory, machine = Memory(2**31, 0, 0, 2**30, 3 * 2**30), replace(report.machine, name="ours:1")
-    full = replace(report, memory=memory, machine=machine)
+    made = replace(made_up(tmp_path), compiler="cuda 1.2")
+    report = replace(made, target=made.machine.name)
+    memory, machine = Memory(2**31, 0, 0, 2**30, 3 * 2**30), replace(made.machine, name="ours:1")
+    full = replace(report, memory=memory, machine=machine, target="ours:1")
     text = "step does not fit 'tpu:2': its temporaries alone take 9.0 GiB."
     return [
         Outcome("ours:8", report, seconds=1.25),

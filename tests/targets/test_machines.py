@@ -453,6 +453,38 @@ def test_reports_of_the_machines_own_compiler():
     )
 
 
+@needs_cuda
+def test_rates_of_another_machine_than_the_program_is_for(monkeypatch):
+    x = on(mesh_on("h100:8", (8,), ("x",)), np.ones((8, 2**14)), "x")
+
+    def doubled(x: Any) -> Any:
+        return 2 * x
+
+    compiler = sw.targets.available()["cuda"]
+    report = sw.explain(doubled, machine="tpu-v5p")(x)
+    assert " ".join(str(report).split("\n\n")[0].split()) == (
+        f"doubled: 8 devices, mesh (x=8), compiled for 'h100:8' by {compiler}, estimated with the "
+        "rates of 'tpu-v5p'"
+    )
+    assert report.target == "h100:8" and report.machine is machines["tpu-v5p"]
+    small = dataclasses.replace(machines["a100-40"], memory_bytes=2**16)
+    monkeypatch.setitem(machines, "a100-40", small)
+    found = message(AssertionError, sw.explain.assert_fits(doubled, machine="a100-40"), x)
+    assert found.splitlines()[0] == (
+        "doubled, compiled for 'h100:8', does not fit 'a100-40': it needs 128.0 KiB of a device, "
+        "and 64.0 KiB are available: 64.0 KiB too much. Arguments take 64.0 KiB, results 64.0 KiB, "
+        "temporaries 0 B."
+    )
+    monkeypatch.setattr(tpu, "_library_path", lambda: None)
+    monkeypatch.setattr(machine_names, "_found", {})
+    report = sw.explain(doubled, machine="tpu-v5p:2x2x2")(x)
+    assert " ".join(str(report).split("\n\n")[0].split()) == (
+        f"doubled: 8 devices, mesh (x=8), compiled for 'h100:8' by {compiler}, estimated with the "
+        "rates of 'tpu-v5p:2x2x2', whose own compiler is not used: libtpu is not installed: pip "
+        "install 'shardwise[compile-tpu]'"
+    )
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_functions_by_platform(machine):
     def f(x: Any) -> Any:

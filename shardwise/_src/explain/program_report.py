@@ -310,6 +310,7 @@ class _Making(_Compiled):
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
             compiler="" if target is None else target.compiler,
+            target="" if target is None else target.name,
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:
