@@ -233,6 +233,15 @@ def test_what_is_no_machine_is_refused_at_once(asked):
     assert str(caught.value) == f"{NO_MACHINE}{type(asked).__name__}."
 
 
+@pytest.mark.parametrize("others", [("h100:8",), (np.ones(3), np.ones(3))], ids=len)
+def test_other_arguments_are_keywords_or_for_a_second_call(others):
+    assert message(TypeError, explain, jnp.sin, *others) == (
+        f"explain takes one positional argument, a function; got {1 + len(others)}. The machine is "
+        "a keyword, and the function's arguments belong in a second call: "
+        '`explain(f, machine="h100:8")(*args)`.'
+    )
+
+
 @needs_cuda
 def test_devices_are_no_name_of_a_machine():
     assert message(TypeError, explain, jnp.sin, machine=sw.targets.devices("h100:8")) == (
