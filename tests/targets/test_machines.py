@@ -153,9 +153,28 @@ test_names_that_are_refused = messages(
     devices("h100:2x3x4")
         ValueError: targets: 'h100:2x3x4' must have one number of GPUs, or hosts × GPUs, such as
         'h100:8' or 'h100:2x8'.
+    devices("h100:0")
+        ValueError: targets: 'h100:0' must have at least one GPU, such as 'h100:8' or 'h100:2x8'.
+    devices("gb200:0x4")
+        ValueError: targets: 'gb200:0x4' must have at least one GPU, such as 'gb200:4' or
+        'gb200:2x4'.
     devices("h100:16")
         ValueError: targets: 'h100:16' has 16 GPUs in a host; a host has at most 8 h100. Write
-        hosts × GPUs: 'h100:2x8'.
+        hosts × GPUs, such as 'h100:2x8'.
+    devices("h100:2x9")
+        ValueError: targets: 'h100:2x9' has 9 GPUs in a host; a host has at most 8 h100. Write
+        hosts × GPUs, such as 'h100:3x8'.
+    devices("h100:99999999")
+        ValueError: targets: 'h100:99999999' has 99999999 GPUs in a host; a host has at most 8
+        h100. At most 4096 hosts are possible: 'h100:4096x8'.
+    devices("a100-80")
+        ValueError: targets: unknown machine 'a100-80'. Did you mean 'a100', which has 79.3 GiB of
+        memory? Known are v100, a100-40, a100, h100, h200, b200, gb200, mi300, tpu-v5e, tpu-v5p,
+        tpu-v6e, tpu-7x; `shardwise.targets.add` adds a GPU from a description.
+    devices("a100-40gb:8")
+        ValueError: targets: unknown machine 'a100-40gb'. Did you mean 'a100-40', which has 39.4
+        GiB of memory? Known are v100, a100-40, a100, h100, h200, b200, gb200, mi300, tpu-v5e,
+        tpu-v5p, tpu-v6e, tpu-7x; `shardwise.targets.add` adds a GPU from a description.
     devices("h100:5000x8")
         ValueError: targets: 'h100:5000x8' has 5000 hosts; at most 4096 are possible.
     devices("tpu-v5p:2x4")
@@ -193,6 +212,9 @@ test_names_that_are_refused = messages(
     description("h300")
         ValueError: targets.description: unknown GPU 'h300'; known: v100, a100-40, a100, h100,
         h200, b200, gb200, mi300.
+    description("h100:8")
+        ValueError: targets.description: a description is of one GPU; got 'h100:8'. Leave out the
+        number: 'h100'.
     description(cpu)
         ValueError: targets.description: cpu:0 is not a GPU that XLA describes.
     get_topology_desc("v9:2x2")
@@ -209,6 +231,12 @@ test_names_that_are_refused = messages(
         **{"get_topology_desc": topologies.get_topology_desc, "cpu": sw.devices("cpu")[0]},
     },
 )
+
+
+def test_names_of_the_package():
+    assert message(AttributeError, getattr, sw.targets, "device") == (
+        "module 'shardwise.targets' has no attribute 'device'. Use `shardwise.targets.devices`."
+    )
 
 
 def test_grids_by_the_number_of_chips():

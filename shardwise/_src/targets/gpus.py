@@ -196,7 +196,11 @@ def description(of: str | Device) -> str:
     """
     if isinstance(of, str):
         if of not in GPUS:
-            raise ValueError(f"targets.description: unknown GPU {of!r}; known: {', '.join(GPUS)}.")
+            kind, colon, _ = of.partition(":")
+            reason = f"unknown GPU {of!r}; known: {', '.join(GPUS)}."
+            if colon and kind in GPUS:
+                reason = f"a description is of one GPU; got {of!r}. Leave out the number: {kind!r}."
+            raise ValueError(f"targets.description: {reason}")
         return GPUS[of].config
     target = target_of(of)
     if target is not None and isinstance(target.kind, Gpu):
