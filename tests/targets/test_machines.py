@@ -198,9 +198,19 @@ test_names_that_are_refused = messages(
     add("mine", "{", like="h300")
         ValueError: targets.add: like must be one of 'v100', 'a100-40', 'a100', 'h100', 'h200',
         'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' or 'tpu-7x'; got 'h300'.
-    add("mine", description("h100").replace("memory_bandwidth: ", "memory_bandwidth: many"))
-        ValueError: targets.add: device_memory_size and memory_bandwidth of the description must be
-        positive numbers.
+    add("mine", description("h100").replace("memory_bandwidth: 3", "memory_bandwidth: many"))
+        ValueError: targets.add: memory_bandwidth of the description must be a positive number; got
+        many352320000000.
+    add("mine", description("h100").replace("core_count: 132", "core_count: -4"))
+        ValueError: targets.add: core_count of the description must be a positive number; got -4.
+    add("mine", description("h100").replace("core_count: 132", "core_count: 0"))
+        ValueError: targets.add: core_count of the description must be a positive number; got 0.
+    add("mine", description("h100").replace("clock_rate_ghz: 1", "clock_rate_ghz: -1"))
+        ValueError: targets.add: clock_rate_ghz of the description must be a positive number; got
+        -1.98.
+    add("mine", description("h100").replace("core_count:", "core_count"))
+        ValueError: targets.add: description must be the text of a GpuTargetConfigProto; it has no
+        'core_count'. `shardwise.targets.description('h100')` is an example.
     add("mine", 3)
         TypeError: targets.add: description must be the path of a file, or its text; got int.
     add("mine", "gpu {}")
