@@ -129,9 +129,11 @@ def named(name: str) -> Named:
 def _with_memory(kind: str) -> str:
     """The end of a message about a GPU whose name contains its memory, `a100-80gb`; '' if none."""
     read = re.fullmatch(r"([a-z]+\d+)-?(\d+)(?:gb?)?", kind)
-    for gpu in GPUS.values() if read else ():
-        same = read is not None and gpu.name.partition("-")[0] == read[1]
-        if same and abs(gpu.memory / 2**30 - int(read[2])) < 0.1 * int(read[2]):
+    if read is None:
+        return ""
+    model, gib = read[1], int(read[2])
+    for gpu in GPUS.values():
+        if gpu.name.partition("-")[0] == model and abs(gpu.memory / 2**30 - gib) < 0.1 * gib:
             return f" Did you mean {gpu.name!r}, which has {in_bytes(gpu.memory)} of memory?"
     return ""
 
