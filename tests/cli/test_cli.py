@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise._src.cli.demo as demo
 import shardwise._src.cli.explain_error as explain_error
 from shardwise._src.cli import COMMANDS, main, overview
+from shardwise._src.running.program_out_of_memory import ProgramTooLarge
 from shardwise._version import __version__
 from tests.helpers.patience import seconds
 
@@ -172,6 +173,20 @@ def test_a_page_is_printed(capsys):
     for name in ("BroadcastError", "broadcasterror", "shardwise.errors.BroadcastError"):
         assert main(["explain-error", name]) == 0
         assert capsys.readouterr().out == (PAGES / "BroadcastError.md").read_text()
+
+
+def test_classes_that_the_page_of_their_base_describes(capsys):
+    page = (PAGES / "JaxRuntimeError.md").read_text()
+    assert f"`{ProgramTooLarge.__name__}`" in page
+    assert issubclass(ProgramTooLarge, sw.errors.JaxRuntimeError)
+    for name in ("ProgramTooLarge", f"{ProgramTooLarge.__module__}.ProgramTooLarge"):
+        assert main(["explain-error", name]) == 0
+        assert capsys.readouterr().out == page
+    assert main(["explain-error", "ProgramToLarge"]) == 1
+    assert capsys.readouterr().err == (
+        "there is no page for 'ProgramToLarge'. Did you mean 'ProgramTooLarge'? `shardwise "
+        "explain-error` lists all.\n"
+    )
 
 
 def test_without_a_name_all_are_listed(capsys):

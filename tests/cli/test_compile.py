@@ -14,7 +14,7 @@ import shardwise as sw
 from shardwise._src.cli import compile_jobs, main
 from shardwise._src.cli.compile_jobs import Job, compiled, ended_text
 from shardwise._src.cli.step_file import BadStep, function_of, module_of, program_of
-from shardwise._src.explain.outcomes import Outcome, compilers_of, reasons_of, table_of
+from shardwise._src.explain.outcomes import Outcome, compilers_of, hints_of, reasons_of, table_of
 from shardwise._src.explain.rendering.machines_page import save_all
 from shardwise._src.runtime import cuda, tpu
 from shardwise._src.targets import gpus
@@ -63,6 +63,10 @@ def abstract():
     return jnp.sin, [rows(AbstractMesh((8,), ("data",)), 64, 8)]
 
 
+def whole(devices):
+    return jnp.sin, (jnp.ones((64, 8)),)
+
+
 def calling(devices):
     return lambda x: sw.pure_callback(np.sin, x, x), (sw.ShapeDtypeStruct((4,), "float32"),)
 
@@ -107,7 +111,9 @@ def step(tmp_path, monkeypatch):
     sys.modules.pop("model", None)
 
 
-DEFINES = " It defines 'step', 'large', 'calling', 'mismatched' and 'two'."  # those with devices
+DEFINES = (
+    " It defines 'step', 'large', 'whole', 'calling', 'mismatched' and 'two'."  # those with devices
+)
 FORM = "`(f, args)` or `(f, args, kwargs)`: a function, a tuple of its arguments, and keywords"
 KINDS = ", ".join(sw.targets.names())
 WRONG = [
@@ -124,7 +130,7 @@ WRONG = [
     ("model.py:named --for h100:8", f"named of model.py must take one argument, the list of a machine's devices, or none; it requires 'batch'. It returns what to compile: {FORM}."),
     ("model.py:step", f"for which machines? Pass --for MACHINE, such as --for h100:8. Known are {KINDS}."),
     ("model.py:step --for h10:8", f"unknown machine 'h10'. Did you mean 'h100'? Known are {KINDS}; `shardwise.targets.add` adds a GPU from a description."),
-    ("model.py:step --for h100:16", "'h100:16' has 16 GPUs in a host; a host has at most 8 h100. Write hosts × GPUs: 'h100:2x8'."),
+    ("model.py:step --for h100:16", "'h100:16' has 16 GPUs in a host; a host has at most 8 h100. Write hosts × GPUs, such as 'h100:2x8'."),
     ("model.py:step --for tpu-v5p:3x3", "tpu-v5p cannot have the shape of 'tpu-v5p:3x3': it has at most 8960 chips in a grid a×b×c, whose axes are even or 1, such as 'tpu-v5p:2x2x2'."),
     ("model.py:step --for h100:8 --jobs 3", "argument --jobs: it must be 1 or 2, since each compiler takes gigabytes of memory; got 3."),
     ("model.py:step --for h100:8 --timeout 0", "argument --timeout: it must be a positive number of seconds; got '0'."),
@@ -316,9 +322,10 @@ def test_compilers_that_are_missing_or_of_another_version(step, monkeypatch):
 @pytest.fixture
 def several(tmp_path):
     """An outcome of each kind."""
-    report = replace(made_up(tmp_path), compiler="cuda 1.2")
-    memory, machine = Memory(2**31, 0, 0, 2**30, 3 * 2**30), replace(report.machine, name="ours:1")
-    full = replace(report, memory=memory, machine=machine)
+    made = replace(made_up(tmp_path), compiler="cuda 1.2")
+    report = replace(made, target=made.machine.name)
+    memory, machine = Memory(2**31, 0, 0, 2**30, 3 * 2**30), replace(made.machine, name="ours:1")
+    full = replace(report, memory=memory, machine=machine, target="ours:1")
     text = "step does not fit 'tpu:2': its temporaries alone take 9.0 GiB."
     return [
         Outcome("ours:8", report, seconds=1.25),
@@ -352,6 +359,18 @@ tpu:16         -  failed                                      -            -    
         "step does not fit 'tpu:2': its temporaries alone take 9.0 GiB.",
         "tpu:4: out of memory",
         "tpu:8 and tpu:16: libtpu is not installed.",
+    ]
+
+
+def test_one_device_of_several_is_a_hint(several):
+    assert hints_of(several) == []
+    one = replace(several[0].report, devices=1)
+    made = [Outcome(name, one, size=n) for name, n in (("a:8", 8), ("b:8", 8), ("c", 1))]
+    made += [Outcome("d:2", several[0].report, size=8), Outcome("e:8", error="failed", size=8)]
+    assert hints_of(made) == [
+        "a:8 and b:8: the program uses 1 of 8 devices, as no argument is sharded over them. Give "
+        "arguments shardings over a mesh of the `devices` that the function takes, or over an "
+        "AbstractMesh."
     ]
 
 
@@ -485,6 +504,19 @@ def test_two_machines_of_which_one_is_too_small(step, capsys):
     )
     assert sorted(os.listdir("out")) == ["h100-4.hlo.txt", "h100-4.html", "index.html"]
     assert Path("out/h100-4.hlo.txt").read_text().startswith("HloModule jit__lambda")
+
+
+@needs_cuda
+def test_arguments_without_shardings(step, capsys):
+    assert main(["compile", "model.py:whole", "--for", "h100:8"]) == 0
+    _, row, by, hint = capsys.readouterr().out.splitlines()
+    assert row.split()[:3] == ["h100:8", "1", "yes"]
+    assert by == f"compiled by {sw.targets.available()['cuda']}: h100:8"
+    assert hint == (
+        "h100:8: the program uses 1 of 8 devices, as no argument is sharded over them. Give "
+        "arguments shardings over a mesh of the `devices` that the function takes, or over an "
+        "AbstractMesh."
+    )
 
 
 def named_function(name):

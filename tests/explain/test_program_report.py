@@ -14,6 +14,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH
+from tests.helpers.targets import needs_cuda
 
 
 def struct(shape, *spec, mesh=MESH, dtype=np.float32):
@@ -218,12 +219,33 @@ def test_unknown_machines_are_refused_at_once(asked, meant):
     )
 
 
-def test_what_is_no_machine_is_refused_at_once():
+NO_MACHINE = (
+    "`machine` must be the name of one of `shardwise.explain.machines`, such as 'h100', for its "
+    "rates; a name with a number of devices, such as 'h100:8', to compile for them; or a "
+    "`shardwise.explain.Machine`. Got "
+)
+
+
+@pytest.mark.parametrize("asked", [200, [], sw.devices("cpu")])
+def test_what_is_no_machine_is_refused_at_once(asked):
     with pytest.raises(TypeError) as caught:
-        explain(jnp.sin, machine=200)  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "`machine` must be the name of one of `shardwise.explain.machines`, or a "
-        "`shardwise.explain.Machine`; got int."
+        explain(jnp.sin, machine=asked)  # type: ignore[arg-type]
+    assert str(caught.value) == f"{NO_MACHINE}{type(asked).__name__}."
+
+
+@pytest.mark.parametrize("others", [("h100:8",), (np.ones(3), np.ones(3))], ids=len)
+def test_other_arguments_are_keywords_or_for_a_second_call(others):
+    assert message(TypeError, explain, jnp.sin, *others) == (
+        f"explain takes one positional argument, a function; got {1 + len(others)}. The machine is "
+        "a keyword, and the function's arguments belong in a second call: "
+        '`explain(f, machine="h100:8")(*args)`.'
+    )
+
+
+@needs_cuda
+def test_devices_are_no_name_of_a_machine():
+    assert message(TypeError, explain, jnp.sin, machine=sw.targets.devices("h100:8")) == (
+        f"{NO_MACHINE}list. The name of these devices is 'h100:8'."
     )
 
 

@@ -101,10 +101,22 @@ def test_of_a_mesh_that_is_not_there():
 
 
 def test_explicit_axes_are_refused():
-    mesh = AbstractMesh((8,), ("x",))
-    assert message(ValueError, lambda: explain.suggest(jnp.sin, (struct(8),), mesh)) == (
-        f"suggest needs a mesh whose axes are all Auto; got {mesh}. "
-        "`mesh.update(axis_types=AxisType.Auto)` makes one."
+    default = "Axes of `AbstractMesh` and `make_mesh` are Explicit by default: create the"
+    for mesh, start, types in (
+        (AbstractMesh((8,), ("x",)), default, "AxisType.Auto,"),
+        (sw.make_mesh((4, 2), ("x", "y")), default, "AxisType.Auto, AxisType.Auto"),
+        (AbstractMesh((8,), ("x",), axis_types=(AxisType.Manual,)), "Create the", "AxisType.Auto,"),
+    ):
+        assert message(ValueError, explain.suggest, jnp.sin, (struct(8),), mesh) == (
+            f"suggest needs a mesh whose axes are all Auto; got {mesh}. {start} mesh with "
+            f"axis_types=({types}), where AxisType is `shardwise.sharding.AxisType`."
+        )
+
+
+@pytest.mark.parametrize("keep", [0, -1])
+def test_one_suggestion_is_the_least(keep):
+    assert message(ValueError, explain.suggest, jnp.sin, (struct(8),), MESH, keep=keep) == (
+        f"suggest: keep must be at least 1; got {keep}."
     )
 
 

@@ -153,9 +153,28 @@ test_names_that_are_refused = messages(
     devices("h100:2x3x4")
         ValueError: targets: 'h100:2x3x4' must have one number of GPUs, or hosts × GPUs, such as
         'h100:8' or 'h100:2x8'.
+    devices("h100:0")
+        ValueError: targets: 'h100:0' must have at least one GPU, such as 'h100:8' or 'h100:2x8'.
+    devices("gb200:0x4")
+        ValueError: targets: 'gb200:0x4' must have at least one GPU, such as 'gb200:4' or
+        'gb200:2x4'.
     devices("h100:16")
         ValueError: targets: 'h100:16' has 16 GPUs in a host; a host has at most 8 h100. Write
-        hosts × GPUs: 'h100:2x8'.
+        hosts × GPUs, such as 'h100:2x8'.
+    devices("h100:2x9")
+        ValueError: targets: 'h100:2x9' has 9 GPUs in a host; a host has at most 8 h100. Write
+        hosts × GPUs, such as 'h100:3x8'.
+    devices("h100:99999999")
+        ValueError: targets: 'h100:99999999' has 99999999 GPUs in a host; a host has at most 8
+        h100. At most 4096 hosts are possible: 'h100:4096x8'.
+    devices("a100-80")
+        ValueError: targets: unknown machine 'a100-80'. Did you mean 'a100', which has 79.3 GiB of
+        memory? Known are v100, a100-40, a100, h100, h200, b200, gb200, mi300, tpu-v5e, tpu-v5p,
+        tpu-v6e, tpu-7x; `shardwise.targets.add` adds a GPU from a description.
+    devices("a100-40gb:8")
+        ValueError: targets: unknown machine 'a100-40gb'. Did you mean 'a100-40', which has 39.4
+        GiB of memory? Known are v100, a100-40, a100, h100, h200, b200, gb200, mi300, tpu-v5e,
+        tpu-v5p, tpu-v6e, tpu-7x; `shardwise.targets.add` adds a GPU from a description.
     devices("h100:5000x8")
         ValueError: targets: 'h100:5000x8' has 5000 hosts; at most 4096 are possible.
     devices("tpu-v5p:2x4")
@@ -179,9 +198,19 @@ test_names_that_are_refused = messages(
     add("mine", "{", like="h300")
         ValueError: targets.add: like must be one of 'v100', 'a100-40', 'a100', 'h100', 'h200',
         'b200', 'gb200', 'mi300', 'tpu-v5e', 'tpu-v5p', 'tpu-v6e' or 'tpu-7x'; got 'h300'.
-    add("mine", description("h100").replace("memory_bandwidth: ", "memory_bandwidth: many"))
-        ValueError: targets.add: device_memory_size and memory_bandwidth of the description must be
-        positive numbers.
+    add("mine", description("h100").replace("memory_bandwidth: 3", "memory_bandwidth: many"))
+        ValueError: targets.add: memory_bandwidth of the description must be a positive number; got
+        many352320000000.
+    add("mine", description("h100").replace("core_count: 132", "core_count: -4"))
+        ValueError: targets.add: core_count of the description must be a positive number; got -4.
+    add("mine", description("h100").replace("core_count: 132", "core_count: 0"))
+        ValueError: targets.add: core_count of the description must be a positive number; got 0.
+    add("mine", description("h100").replace("clock_rate_ghz: 1", "clock_rate_ghz: -1"))
+        ValueError: targets.add: clock_rate_ghz of the description must be a positive number; got
+        -1.98.
+    add("mine", description("h100").replace("core_count:", "core_count"))
+        ValueError: targets.add: description must be the text of a GpuTargetConfigProto; it has no
+        'core_count'. `shardwise.targets.description('h100')` is an example.
     add("mine", 3)
         TypeError: targets.add: description must be the path of a file, or its text; got int.
     add("mine", "gpu {}")
@@ -193,6 +222,9 @@ test_names_that_are_refused = messages(
     description("h300")
         ValueError: targets.description: unknown GPU 'h300'; known: v100, a100-40, a100, h100,
         h200, b200, gb200, mi300.
+    description("h100:8")
+        ValueError: targets.description: a description is of one GPU; got 'h100:8'. Leave out the
+        number: 'h100'.
     description(cpu)
         ValueError: targets.description: cpu:0 is not a GPU that XLA describes.
     get_topology_desc("v9:2x2")
@@ -209,6 +241,12 @@ test_names_that_are_refused = messages(
         **{"get_topology_desc": topologies.get_topology_desc, "cpu": sw.devices("cpu")[0]},
     },
 )
+
+
+def test_names_of_the_package():
+    assert message(AttributeError, getattr, sw.targets, "device") == (
+        "module 'shardwise.targets' has no attribute 'device'. Use `shardwise.targets.devices`."
+    )
 
 
 def test_grids_by_the_number_of_chips():
@@ -450,6 +488,38 @@ def test_reports_of_the_machines_own_compiler():
     assert message(ValueError, few, w, x) == (
         "the program runs on 8 devices, and 'h100:4' has 4. Choose a larger machine, or a smaller "
         "mesh."
+    )
+
+
+@needs_cuda
+def test_rates_of_another_machine_than_the_program_is_for(monkeypatch):
+    x = on(mesh_on("h100:8", (8,), ("x",)), np.ones((8, 2**14)), "x")
+
+    def doubled(x: Any) -> Any:
+        return 2 * x
+
+    compiler = sw.targets.available()["cuda"]
+    report = sw.explain(doubled, machine="tpu-v5p")(x)
+    assert " ".join(str(report).split("\n\n")[0].split()) == (
+        f"doubled: 8 devices, mesh (x=8), compiled for 'h100:8' by {compiler}, estimated with the "
+        "rates of 'tpu-v5p'"
+    )
+    assert report.target == "h100:8" and report.machine is machines["tpu-v5p"]
+    small = dataclasses.replace(machines["a100-40"], memory_bytes=2**16)
+    monkeypatch.setitem(machines, "a100-40", small)
+    found = message(AssertionError, sw.explain.assert_fits(doubled, machine="a100-40"), x)
+    assert found.splitlines()[0] == (
+        "doubled, compiled for 'h100:8', does not fit 'a100-40': it needs 128.0 KiB of a device, "
+        "and 64.0 KiB are available: 64.0 KiB too much. Arguments take 64.0 KiB, results 64.0 KiB, "
+        "temporaries 0 B."
+    )
+    monkeypatch.setattr(tpu, "_library_path", lambda: None)
+    monkeypatch.setattr(machine_names, "_found", {})
+    report = sw.explain(doubled, machine="tpu-v5p:2x2x2")(x)
+    assert " ".join(str(report).split("\n\n")[0].split()) == (
+        f"doubled: 8 devices, mesh (x=8), compiled for 'h100:8' by {compiler}, estimated with the "
+        "rates of 'tpu-v5p:2x2x2', whose own compiler is not used: libtpu is not installed: pip "
+        "install 'shardwise[compile-tpu]'"
     )
 
 

@@ -29,6 +29,7 @@ assert_type(sw.explain.diff(report, report), explain.Difference)
 assert_type(sw.explain.assert_comm(loss, all_gather=0, bytes="<4MiB")(x), explain.Report)
 assert_type(sw.explain.tree({"w": x}), explain.TreeTable)
 sw.explain(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+sw.explain(loss, "h200")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 sw.explain(loss, machin="h200")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 

@@ -87,7 +87,8 @@ NOT_YET = frozenset(("pallas").split())
 # Foreign name → the full name here.
 OTHER_NAMES = {
     **{name: f"shardwise.{ours}" for ours, names in _NAMES.items() for name in names.split()},
-    "random.random": "shardwise.random.uniform",  # here only
+    "random.random": "shardwise.random.uniform",  # in this package only
+    "targets.device": "shardwise.targets.devices",
 }
 
 

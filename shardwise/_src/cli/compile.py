@@ -20,7 +20,14 @@ from shardwise._src.cli.arguments import command_parser, count, seconds
 from shardwise._src.cli.compile_jobs import Job, error_text
 from shardwise._src.cli.main_programs import exit_status
 from shardwise._src.cli.step_file import BadStep, function_of, module_of, split
-from shardwise._src.explain.outcomes import Outcome, as_data, compilers_of, reasons_of, table_of
+from shardwise._src.explain.outcomes import (
+    Outcome,
+    as_data,
+    compilers_of,
+    hints_of,
+    reasons_of,
+    table_of,
+)
 from shardwise._src.explain.rendering.machines_page import save_all
 from shardwise._src.targets.machine_names import named, names
 
@@ -107,7 +114,7 @@ def _tell(name: str, made: Sequence[Outcome], asked: Any) -> int:
         print(json.dumps(as_data(name, made), indent=2, allow_nan=False))
     else:
         print(table_of(made))
-        for line in compilers_of(made):
+        for line in (*compilers_of(made), *hints_of(made)):
             print(line)
         for text in reasons_of(made):
             print(f"\n{text}")

@@ -178,7 +178,8 @@ def _outcome(file: Path, name: str, machine: str) -> Outcome:
         named(machine).target()  # raises if its compiler is missing; a report would only mention it
         begin = time.monotonic()
         report = explain(program.f, machine=machine)(*program.args, **program.kwargs)
-        return Outcome(machine, report, seconds=time.monotonic() - begin)
+        took = time.monotonic() - begin
+        return Outcome(machine, report, seconds=took, size=named(machine).size)
     except SystemExit as end:
         return Outcome(machine, error=f"{name} ended the program: SystemExit({end.code!r}).")
     except Exception as error:

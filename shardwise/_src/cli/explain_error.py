@@ -17,6 +17,8 @@ from shardwise._src.cli.arguments import command_parser
 from shardwise._src.cli.main_programs import PACKAGE, shipped
 from shardwise._src.messages.formatting import columns
 
+# Classes without an example that fails everywhere, by the page of their base that describes them.
+_DESCRIBED = {"ProgramTooLarge": "JaxRuntimeError"}
 _ROW = re.compile(r"^\| \[(\w+)\]\(\w+\.md\) \| (.+) \|$", re.MULTILINE)
 
 
@@ -43,10 +45,11 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(columns(list(lines.items()))))
         return 0
     bare = name.rpartition(".")[2]
-    found = {known.lower(): known for known in lines}.get(bare.lower())
+    named = {known: known for known in lines} | _DESCRIBED
+    found = {known.lower(): page for known, page in named.items()}.get(bare.lower())
     if found is None:
         print(
-            f"there is no page for {bare!r}.{did_you_mean(bare, lines)} `shardwise explain-error` "
+            f"there is no page for {bare!r}.{did_you_mean(bare, named)} `shardwise explain-error` "
             "lists all.",
             file=sys.stderr,
         )

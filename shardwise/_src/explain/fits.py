@@ -63,8 +63,11 @@ def excess_message(report: Report, available: int, share: float = 1.0) -> str:
     """By how much a program does not fit `share` of a device, and its largest buffers."""
     m = report.memory
     part = "" if share == 1 else f" ({100 * share:g} % of its memory)"
+    what = report.name
+    if report.target not in ("", report.machine.name):
+        what += f", compiled for {report.target!r},"
     text = (
-        f"{report.name} does not fit {report.machine.name!r}: it needs {in_bytes(m.peak)} of a "
+        f"{what} does not fit {report.machine.name!r}: it needs {in_bytes(m.peak)} of a "
         f"device, and {in_bytes(available)}{part} are available: "
         f"{in_bytes(m.peak - available)} too much. Arguments take {in_bytes(m.arguments)}, results "
         f"{in_bytes(m.results)}, temporaries {in_bytes(m.temporaries)}."

@@ -182,8 +182,9 @@ def named_machine(asked: str | Machine) -> Machine:
         return asked
     if not isinstance(asked, str):
         raise TypeError(
-            "`machine` must be the name of one of `shardwise.explain.machines`, or a "
-            f"`shardwise.explain.Machine`; got {type(asked).__name__}."
+            "`machine` must be the name of one of `shardwise.explain.machines`, such as 'h100', "
+            "for its rates; a name with a number of devices, such as 'h100:8', to compile for "
+            f"them; or a `shardwise.explain.Machine`. Got {type(asked).__name__}.{_name_of(asked)}"
         )
     if asked in machines:
         return machines[asked]
@@ -195,6 +196,13 @@ def named_machine(asked: str | Machine) -> Machine:
         "your own: `shardwise.explain.machines['mine'] = dataclasses.replace("
         "shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
+
+
+def _name_of(asked: Any) -> str:
+    """The name to pass instead of devices that are not attached, the end of a message."""
+    first = asked[0] if isinstance(asked, list | tuple) and asked else asked
+    target = target_of(first)
+    return "" if target is None else f" The name of these devices is {target.name!r}."
 
 
 def _read_table() -> None:

@@ -30,6 +30,7 @@ class Outcome:
     error:   why it did not, or why the program does not fit.
     needed, available: bytes of a device, of a program that the compiler rejects as too large.
     seconds: that tracing, compiling and reading the program took.
+    size:    devices of the machine; 0 if unknown.
     """
 
     machine: str
@@ -39,6 +40,7 @@ class Outcome:
     available: int = 0
     seconds: float = 0.0
     exhausted: bool = False
+    size: int = 0
 
     @property
     def memory(self) -> tuple[int, int]:
@@ -126,6 +128,20 @@ def compilers_of(made: Sequence[Outcome]) -> list[str]:
         if one.report is not None:
             by[one.report.compiler].append(one.machine)
     return [f"compiled by {name}: {joined(machines)}" for name, machines in by.items()]
+
+
+def hints_of(made: Sequence[Outcome]) -> list[str]:
+    """A line about programs that use one device of several, for lack of shardings."""
+    by: dict[int, list[str]] = defaultdict(list)
+    for one in made:
+        if one.report is not None and one.report.devices == 1 < one.size:
+            by[one.size].append(one.machine)
+    return [
+        f"{joined(machines)}: the program uses 1 of {size:,} devices, as no argument is sharded "
+        "over them. Give arguments shardings over a mesh of the `devices` that the function takes, "
+        "or over an AbstractMesh."
+        for size, machines in by.items()
+    ]
 
 
 def reasons_of(made: Sequence[Outcome]) -> list[str]:

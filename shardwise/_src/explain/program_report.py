@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Never
 
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.abstract_devices import described, lowered_there
@@ -52,7 +52,10 @@ _JOINED = re.compile(r"(?:^|(?<=/))\(")  # an opening parenthesis of a joined pa
 
 
 def explain(
-    f: Callable[..., Any], *, machine: str | Machine | None = None, timeout: float = TIMEOUT
+    f: Callable[..., Any],
+    *others: Never,
+    machine: str | Machine | None = None,
+    timeout: float = TIMEOUT,
 ) -> Callable[..., Report]:
     """A function that reports what `f` will do on its devices for given arguments.
 
@@ -63,6 +66,7 @@ def explain(
 
     Args:
       f: a function; it is jitted if it is not already.
+      others: none; they are accepted for a better message.
       machine: for estimates, the name of one of `machines`, or a `Machine`; by default the machine
         of the devices. A name with a number of devices, such as "h100:2x8" or "tpu-v5p:2x2x2" (see
         `shardwise.targets.devices`), is compiled for by its own compiler if that is installed; its
@@ -77,10 +81,17 @@ def explain(
 
     Raises:
       Any error of `jit(f).lower(*args)`; TypeError if `f` is not a function, or is already
-      compiled; ValueError, before the function is called, for an unknown machine; TimeoutError,
-      RuntimeError or NotImplementedError if compiling for absent devices fails.
+      compiled, or if there are further positional arguments; ValueError, before the function is
+      called, for an unknown machine; TimeoutError, RuntimeError or NotImplementedError if compiling
+      for absent devices fails.
     """
 
+    if others:
+        raise TypeError(
+            f"explain takes one positional argument, a function; got {1 + len(others)}. The "
+            "machine is a keyword, and the function's arguments belong in a second call: "
+            '`explain(f, machine="h100:8")(*args)`.'
+        )
     if not callable(f) or (hasattr(f, "as_text") and not isinstance(f, Wrapped)):
         raise TypeError(
             f"explain takes a function; got {type(f).__name__}. Pass the function's arguments "
@@ -310,6 +321,7 @@ class _Making(_Compiled):
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
             compiler="" if target is None else target.compiler,
+            target="" if target is None else target.name,
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:

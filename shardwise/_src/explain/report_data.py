@@ -155,6 +155,7 @@ class ReportData:
     others: tuple[Mapping[Any, int], ...] = ()
     compiler: str = ""
     missing: str = ""
+    target: str = ""
 
     def count(self, kind: str, axes: Along | None = None) -> int:
         """Number of collectives of a kind in one execution, along these axes if given.

@@ -120,7 +120,7 @@ def suggest(
 
     Raises:
       TypeError: the arguments are not a sequence, or the mesh is not a mesh; ValueError: the mesh
-        has axes that are not Auto.
+        has axes that are not Auto, or `keep` is not positive.
     """
     if not isinstance(args, list | tuple):
         raise TypeError(
@@ -130,10 +130,16 @@ def suggest(
     if not isinstance(mesh, Mesh | AbstractMesh):
         raise TypeError(f"suggest takes a Mesh or an AbstractMesh; got {type(mesh).__name__}.")
     if not mesh.are_all_axes_auto:
+        default = "Axes of `AbstractMesh` and `make_mesh` are Explicit by default: create the"
+        types = ", ".join(["AxisType.Auto"] * len(mesh.axis_names))
         raise ValueError(
-            f"suggest needs a mesh whose axes are all Auto; got {mesh}. `mesh.update("
-            "axis_types=AxisType.Auto)` makes one."
+            f"suggest needs a mesh whose axes are all Auto; got {mesh}. "
+            f"{default if mesh.explicit_axes else 'Create the'} mesh with "
+            f"axis_types=({types}{',' * (len(mesh.axis_names) == 1)}), where AxisType is "
+            "`shardwise.sharding.AxisType`."
         )
+    if keep < 1:
+        raise ValueError(f"suggest: keep must be at least 1; got {keep!r}.")
     search = _Search(f, (tuple(args), dict(kwargs or {})), mesh, machine, budget)
     return search.best(keep)
 

@@ -8,7 +8,7 @@ this module; see `base.lazy`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Never, TypeAlias
 
 from shardwise._src.debug import visualize_sharding as terminal
 from shardwise._src.explain import assertions, communication, device_axes, fits, report, report_data
@@ -23,7 +23,7 @@ class explain:
     def __init__(
         self,
         f: Callable[..., Any],
-        *,
+        *others: Never,
         machine: str | of_machines.Machine | None = None,
         timeout: float = explain_module.TIMEOUT,
     ) -> None: ...

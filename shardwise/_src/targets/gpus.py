@@ -6,6 +6,7 @@ its decisions depend on: shared memory, registers, clocks, bandwidth.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -63,7 +64,14 @@ GPUS: dict[str, Gpu] = {}
 _ARCHITECTURES = (9, 10)  # with features for one architecture alone: sm_90a
 # XLA's numbers of dtypes, by the row of `tensor` in the table that has their rate.
 _TENSOR_DTYPES = ((2, 6, 19, 20, 23, 24, 25, 28, 29, 33), (10, 16), (11,), (12,))
-_FIELDS = ("gpu_device_info", "device_memory_size", "memory_bandwidth", "platform_name")
+_FIELDS = ("gpu_device_info", "core_count", "device_memory_size", "memory_bandwidth",
+           "platform_name")  # fmt: skip
+_POSITIVE = re.compile(
+    r"\b(core_count|fpus_per_core|device_memory_size|memory_bandwidth|clock_rate_ghz|threads_per_warp"
+    r"|threads_per_block_limit|threads_per_core_limit|shared_memory_per_block|shared_memory_per_core"
+    r"|registers_per_core_limit|registers_per_block_limit|block_dim_limit_\w|thread_dim_limit_\w)"
+    r":\s*([^\s}]*)"
+)
 
 
 def config_text(row: dict[str, Any]) -> str:
@@ -163,7 +171,7 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
             "targets.add: description must be the path of a file, or its text; got "
             f"{type(description).__name__}."
         )
-    missing = [field for field in _FIELDS if field not in description]
+    missing = [field for field in _FIELDS if not re.search(rf"\b{field}\s*[:{{]", description)]
     if missing:
         raise ValueError(
             "targets.add: description must be the text of a GpuTargetConfigProto; it has no "
@@ -176,13 +184,19 @@ def add(name: str, description: str | os.PathLike[str], *, like: str = "h100") -
             f"targets.add: the platform_name of the description must be 'CUDA'; got {named}. No "
             "compiler for others is supported."
         )
-    new = Gpu(name, description, like, 8)
-    if not (new.memory and new.memory_bandwidth):
-        raise ValueError(
-            "targets.add: device_memory_size and memory_bandwidth of the description must be "
-            "positive numbers."
-        )
-    GPUS[name] = new
+    for field, number in _POSITIVE.findall(description):
+        if not _is_positive(number):
+            raise ValueError(
+                f"targets.add: {field} of the description must be a positive number; got {number}."
+            )
+    GPUS[name] = Gpu(name, description, like, 8)
+
+
+def _is_positive(number: str) -> bool:
+    try:
+        return 0 < float(number) < math.inf
+    except ValueError:
+        return False
 
 
 def description(of: str | Device) -> str:
@@ -196,7 +210,11 @@ def description(of: str | Device) -> str:
     """
     if isinstance(of, str):
         if of not in GPUS:
-            raise ValueError(f"targets.description: unknown GPU {of!r}; known: {', '.join(GPUS)}.")
+            kind, colon, _ = of.partition(":")
+            reason = f"unknown GPU {of!r}; known: {', '.join(GPUS)}."
+            if colon and kind in GPUS:
+                reason = f"a description is of one GPU; got {of!r}. Leave out the number: {kind!r}."
+            raise ValueError(f"targets.description: {reason}")
         return GPUS[of].config
     target = target_of(of)
     if target is not None and isinstance(target.kind, Gpu):

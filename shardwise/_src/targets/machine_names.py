@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.pickles import read_by
-from shardwise._src.messages.formatting import join, short_repr
+from shardwise._src.messages.formatting import in_bytes, join, short_repr
 from shardwise._src.runtime import cuda, rocm, tpu
 from shardwise._src.runtime.backend import JAXLIB_VERSION, Device, RuntimeFailure
 from shardwise._src.runtime.compiler.quiet import quiet
@@ -119,25 +119,44 @@ def named(name: str) -> Named:
         return _gpus(name, GPUS[kind], shape)
     if kind in TPUS:
         return _tpus(name, TPUS[kind], shape)
+    meant = _with_memory(kind) or did_you_mean(kind, names(), likeness=0.6)
     raise ValueError(
-        f"targets: unknown machine {kind!r}.{did_you_mean(kind, names(), likeness=0.6)} Known are "
-        f"{', '.join(names())}; `shardwise.targets.add` adds a GPU from a description."
+        f"targets: unknown machine {kind!r}.{meant} Known are {', '.join(names())}; "
+        "`shardwise.targets.add` adds a GPU from a description."
     )
 
 
+def _with_memory(kind: str) -> str:
+    """The end of a message about a GPU whose name contains its memory, `a100-80gb`; '' if none."""
+    read = re.fullmatch(r"([a-z]+\d+)-?(\d+)(?:gb?)?", kind)
+    if read is None:
+        return ""
+    model, gib = read[1], int(read[2])
+    for gpu in GPUS.values():
+        if gpu.name.partition("-")[0] == model and abs(gpu.memory / 2**30 - gib) < 0.1 * gib:
+            return f" Did you mean {gpu.name!r}, which has {in_bytes(gpu.memory)} of memory?"
+    return ""
+
+
 def _gpus(name: str, gpu: Gpu, shape: tuple[int, ...]) -> Named:
-    if len(shape) > 2 or 0 in shape:
+    examples = f"such as '{gpu.name}:{gpu.host}' or '{gpu.name}:2x{gpu.host}'"
+    if len(shape) > 2:
         raise ValueError(
-            f"targets: {name!r} must have one number of GPUs, or hosts × GPUs, such as "
-            f"'{gpu.name}:8' or '{gpu.name}:2x8'."
+            f"targets: {name!r} must have one number of GPUs, or hosts × GPUs, {examples}."
         )
+    if 0 in shape:
+        raise ValueError(f"targets: {name!r} must have at least one GPU, {examples}.")
     hosts, count = (1, *shape)[-2:]
     if count > gpu.host:
-        even = count % gpu.host == 0
-        advice = f"'{gpu.name}:{count // gpu.host}x{gpu.host}'" if even and hosts == 1 else "fewer"
+        needed = math.ceil(hosts * count / gpu.host)
+        advice = f"Write hosts × GPUs, such as '{gpu.name}:{needed}x{gpu.host}'."
+        if needed > _MAX_HOSTS:
+            advice = (
+                f"At most {_MAX_HOSTS} hosts are possible: '{gpu.name}:{_MAX_HOSTS}x{gpu.host}'."
+            )
         raise ValueError(
             f"targets: {name!r} has {count} GPUs in a host; a host has at most {gpu.host} "
-            f"{gpu.name}. Write hosts × GPUs: {advice}."
+            f"{gpu.name}. {advice}"
         )
     if hosts > _MAX_HOSTS:
         raise ValueError(f"targets: {name!r} has {hosts} hosts; at most {_MAX_HOSTS} are possible.")

@@ -152,7 +152,11 @@ def head(report: ReportData) -> str:
     devices = pluralize(report.devices, "device")
     how = f"estimated for machine {report.machine.name!r}"
     if report.compiler:
-        how = f"compiled for {report.machine.name!r} by {report.compiler}"
+        how = f"compiled for {report.target!r} by {report.compiler}"
+        if report.machine.name != report.target:
+            how += f", estimated with the rates of {report.machine.name!r}"
+        if report.missing:
+            how += f", whose own compiler is not used: {report.missing.rstrip('.')}"
     elif report.missing:
         how += f" from the program for CPUs: {report.missing.rstrip('.')}"
     return f"{report.name}: {devices}{mesh}, {how}"
