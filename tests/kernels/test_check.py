@@ -60,12 +60,12 @@ WHOLE, LINE = Block((64, 8), lambda i: (0, 0)), Block((1, 8), lambda i: (0, 0))
 FAULTS = [
     (
         launch(copy, rows=Block((8, 8), lambda i: (i + 1, 0))),
-        "kernel copy: argument [0], f32[32,8]: program (3,) has block (4, 0), but there are (4, 1) "
+        "kernel copy: argument x, f32[32,8]: program (3,) has block (4, 0), but there are (4, 1) "
         "blocks of (8, 8) elements.",
     ),
     (
         launch(copy, rows=Block((Element(8), 8), lambda i: (9 * i, 0))),
-        "kernel copy: argument [0], f32[32,8]: program (3,) has the block of (8, 8) elements from "
+        "kernel copy: argument x, f32[32,8]: program (3,) has the block of (8, 8) elements from "
         "(27, 0), which is outside of the array.",
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -99,6 +100,8 @@ def call(
                 f"VMEM((8, 128), 'float32'); got {short_repr(s)}."
             )
 
+    parameters = _parameters(body)
+
     @functools.wraps(body)
     @hides_frames
     def launched(*args: Any) -> Any:
@@ -110,7 +113,7 @@ def call(
         leaves, tree = flatten(rest)
         values = [_value(title, x) for x in (*first, *leaves)]
         prefetched, inputs = values[:prefetch], values[prefetch:]
-        paths = [f"argument {p}" for p in leaf_paths(rest)]
+        paths = [f"argument {path}" for path in _named_paths(parameters[prefetch:], rest)]
         blocks = _blocks(title, "in_specs", in_specs, tree, paths)
         rows = zip(paths, blocks, map(type_of, inputs), strict=True)
         ins = [tile_of(f"kernel {title}", p, b, t, VMEM) for p, b, t in rows]
@@ -213,6 +216,24 @@ def _value(who: str, x: Any) -> Any:
     value = x if is_array(x) else eval_trace().new_array(x)
     t = type_of(value)
     return cast(value, t.dtype, False) if t.weak_type else value
+
+
+def _parameters(body: Callable[..., Any]) -> list[str]:
+    """The names of a kernel's positional parameters, as far as they are known."""
+    try:
+        found = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _named_paths(names: Sequence[str], arguments: tuple[Any, ...]) -> list[str]:
+    """The path of each leaf, which begins with the name of the kernel's parameter."""
+    found = []
+    for i, argument in enumerate(arguments):
+        name = names[i] if i < len(names) else f"[{i}]"
+        found += [f"{name}{path}" for path in leaf_paths(argument)]
+    return found
 
 
 def _paths(root: str, tree: Any) -> list[str]:

@@ -96,7 +96,7 @@ def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | No
                 raise IndexError(f"{ref.short}: slices of kernel refs go forward; got {part}.")
             return start, max(-(-(stop - start) // step), 0), step, True
         raise IndexError(
-            f"{ref.short}: the bounds of slice {part} are traced, so that its size is unknown. Use "
+            f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
             "`ds(start, size)`."
         )
     if isinstance(part, ds):
