@@ -116,3 +116,16 @@ def test_checkpoints_are_restored_in_types_that_are_on(tmp_path):
     checkpoints.save(tmp_path / "c", {"a": np.arange(3, dtype=np.int64)})
     like = {"a": ShapeDtypeStruct((3,), np.int64)}
     assert checkpoints.restore(tmp_path / "c", like=like)["a"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "shape, kind, text",
+    [
+        ((8, -8), ValueError, "the shape (8, -8) has a negative size."),
+        ((8, 2.5), TypeError, "the shape is a tuple of integers; got (8, 2.5) of type tuple."),
+        ("8", TypeError, "the shape is a tuple of integers; got '8' of type str."),
+        (8, TypeError, "the shape is a tuple of integers; got 8 of type int."),
+    ],
+)
+def test_shapes_are_integers(shape, kind, text):
+    assert message(kind, ShapeDtypeStruct, shape, "float32") == f"ShapeDtypeStruct: {text}"

@@ -511,8 +511,10 @@ def test_what_gpus_compile(step):
 
 @needs_tpu
 def test_callbacks_on_tpus(step):
-    assert outcome("calling", "tpu-v5e:4").error == (
+    text, _, line = outcome("calling", "tpu-v5e:4").error.partition("\n")
+    assert text == (
         "NotImplementedError: programs on tpu cannot call host functions (callbacks, "
         "`shardwise.debug.print`). Run this part on a CPU device: `shardwise.device_put(x, "
         "shardwise.devices('cpu')[0])`."
     )
+    assert re.fullmatch(r"The op was called at .*model\.py:\d+ \(<lambda>\)", line)

@@ -77,6 +77,20 @@ def test_a_residual_of_several_uses_is_stored_once():
     np.testing.assert_allclose(linear(X), np.vdot(sw.grad(f)(X), X), rtol=1e-2)
 
 
+def test_results_are_not_stored_twice():
+    def step(c, row):
+        factor = lax.stop_gradient(c * row).astype(jnp.bfloat16).astype(jnp.float32)
+        return jnp.sin(c * factor), factor
+
+    def f(x):
+        last, factors = lax.scan(step, x[0], x)
+        return last.sum(), factors
+
+    program = sw.jit(sw.grad(f, has_aux=True)).trace(X).program
+    forward = next(e for e in program.eqns if e.op.name == "scan")
+    assert {str(v.aval.dtype) for v in forward.outvars} == {"float32"}
+
+
 def test_symbolic_sizes():
     f = sw.jit(sw.grad(lambda x: in_scan(sw, spread, x).sum()))
     exported = sw.export.export(f)(

@@ -121,3 +121,11 @@ def test_what_is_of_this_process_only_is_refused():
     assert message(ValueError, serialize, sw.jit(h).lower(X).compile()) == (
         "serialize: the program of h calls host functions. They exist in this process only."
     )
+
+
+def test_other_objects_are_rejected():
+    lowered = sw.jit(snp.sin).lower(np.ones(3, np.float32))
+    for x in (lowered, sw.jit(snp.sin)):
+        assert message(TypeError, serialize, x).startswith(
+            "serialize takes a compiled program, the result of `jit(f).lower(...).compile()`; got "
+        )

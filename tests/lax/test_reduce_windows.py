@@ -9,6 +9,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
+from shardwise._src.lowering import instructions
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.comparing import close
@@ -91,6 +92,31 @@ def test_windows_of_one_operand_with_different_starts(size, stride):
         found = sw.jit(run)(sw.device_put(x, NamedSharding(mesh, spec)))
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("slices", [128, 0])
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize(
+    "size, stride, padding",
+    [(2, 1, ((0, 1), (0, 1))), (2, 1, ((1, 0), (0, 1))), (3, 2, ((0, 1), (0, 1)))],
+)
+def test_of_equal_elements_the_first_is_moved(size, stride, padding, name, slices, monkeypatch):
+    monkeypatch.setattr(instructions, "MAX_PRODUCTS", slices)
+    init, fold = FOLDS[name]
+    window = (size, size), (stride, stride), padding
+
+    def weighed(lib):
+        def f(x):
+            y = lib.lax.reduce_window(x, init, fold(lib), *window)
+            return (y * (1 + lib.numpy.arange(y.size).reshape(y.shape))).sum()
+
+        return lib.jit(lib.vmap(lib.grad(f)))
+
+    x = np.random.default_rng(0).integers(0, 2, (20, 4, 4)).astype(np.float32)
+    np.testing.assert_array_equal(weighed(sw)(x), weighed(jax)(x))
+    mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("x", "y"))
+    split = sw.device_put(x, NamedSharding(mesh, P(None, "x", "y")))
+    np.testing.assert_array_equal(weighed(sw)(split), weighed(jax)(x))
 
 
 def test_several_operands_and_maps_of_starts():

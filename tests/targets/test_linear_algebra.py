@@ -205,6 +205,17 @@ def test_functions_that_tpus_lack():
     assert "cannot be compiled for tpu with complex128" in found
 
 
+@needs_cuda
+def test_errors_name_the_line():
+    def f(x):
+        return scipy.schur(x)[0]
+
+    with pytest.raises(NotImplementedError) as caught:
+        sw.jit(lambda x: sw.jit(f)(x)).lower(on(CUDA, np.ones(N, np.float32)))
+    (note,) = caught.value.__notes__
+    assert re.fullmatch(r"The op was called at .*test_linear_algebra\.py:\d+ \(f\)", note)
+
+
 def test_the_libraries_in_records_of_platforms():
     found = {
         p.name: p.linalg for p in (platforms.CPU, platforms.CUDA, platforms.ROCM, platforms.TPU)

@@ -13,6 +13,7 @@ import shardwise.numpy as jnp
 from shardwise._src.runtime import cuda, platforms, plugins, tpu
 from shardwise._src.targets import machine_names
 from shardwise._src.targets.gpus import GPUS
+from shardwise._src.targets.machine_names import named
 from shardwise._src.targets.tpus import TPUS
 from shardwise.experimental import serialize_executable, topologies
 from shardwise.experimental.custom_partitioning import custom_partitioning
@@ -360,8 +361,8 @@ def test_programs_are_stored_for_the_machine(monkeypatch):
     monkeypatch.setitem(platforms._by_name, "cuda", cpu)
     load = serialize_executable.deserialize_and_load
     assert message(RuntimeError, load, data, ins, outs).startswith(
-        "deserialize_and_load: the program was compiled for a machine that this process cannot "
-        "use. Load it there. no client for the platform 'cuda' is installed"
+        "this was written for devices of 'cuda', which this process cannot use. Read it on such a "
+        "machine. (no client for the platform 'cuda' is installed"
     )
 
 
@@ -373,6 +374,14 @@ def test_programs_that_call_the_host_are_not_stored():
     assert found == (
         "serialize: the program of <lambda> calls host functions. They exist in this process only."
     )
+
+
+@needs_tpu
+@pytest.mark.parametrize("name", TPUS)
+def test_numbers_of_devices(name):
+    for shape in ("4", "2x2" if TPUS[name].axes == 2 else "2x2x1"):
+        devices = sw.targets.devices(f"{name}:{shape}")
+        assert named(f"{name}:{shape}").size == len(devices)
 
 
 @needs_tpu

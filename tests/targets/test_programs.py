@@ -101,6 +101,39 @@ def test_maxima_between_gpus_are_of_integers(f, spec, count):
     assert sum(kind != "f32 add" for kind in found) == count
 
 
+@needs_cuda
+@pytest.mark.parametrize(
+    "f, spec",
+    [
+        (lambda x: jnp.max(x.ravel()), (None, "x")),
+        (lambda x: jnp.max(jnp.tile(x[:8], (2, 1)), 0), ("x",)),
+        (lambda x: jnp.max(x.reshape(16, 2, 8).reshape(32, 8).reshape(16, 16), 1), (None, "x")),
+        (lambda x: jnp.max(jnp.real(jnp.fft.fft(x, axis=1)), 0), ("x",)),
+        (lambda x: jnp.max(jnp.nextafter(x, x + 1)), ("x",)),
+        (lambda x: jnp.max(lax.composite(jnp.sin, "my.sin")(x), 0), ("x",)),
+        (lambda x: jnp.max(jnp.real(jnp.arccosh(lax.complex(x, x))), 0), ("x",)),
+        (lambda x: lax.scan(lambda c, _: (2 * c, None), x, None, length=1)[0].max(0), ("x",)),
+    ],
+)
+def test_maxima_of_what_xla_simplifies(f, spec):
+    """Where a value is sharded is decided after that."""
+    x = on(mesh_on("h100:8", (8,), ("x",)), np.ones((16, 16), np.float32), *spec)
+    lowered = sw.jit(f).lower(x)
+    assert "shift_right_arithmetic" in lowered.as_text()
+    assert "f32 maximum" not in reductions(lowered.compile().as_text())
+
+
+@needs_cuda
+def test_exports_for_gpus():
+    """The caller chooses shardings: all maxima are of integers."""
+    mesh = mesh_on("h100:8", (8,), ("x",))
+    x = on(mesh, np.ones((16, 16), np.float32), "x")
+    for platforms in (["cuda"], ["cuda", "rocm"]):
+        text = sw.export.export(sw.jit(softmaxes), platforms=platforms)(x).mlir_module()
+        assert text.count("stablehlo.shift_right_arithmetic") == 4
+        assert "extreme" not in text and "stablehlo.case" not in text
+
+
 @needs_tpu
 def test_maxima_between_tpus_are_of_floats():
     hlo = optimized("tpu-v5e:8", lambda x: (jnp.max(x), jnp.min(x)))

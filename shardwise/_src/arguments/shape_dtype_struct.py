@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.lowering.layouts_and_memory import bare, order_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.transfers.targets import as_placement
 from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
@@ -19,6 +21,18 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.types.symbolic import Symbolic
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
+    try:
+        sizes = tuple([n if isinstance(n, Symbolic) else operator.index(n) for n in shape])
+    except TypeError:
+        raise TypeError(
+            f"ShapeDtypeStruct: the shape is a tuple of integers; got {short_repr(shape)}."
+        ) from None
+    if any(not isinstance(n, Symbolic) and n < 0 for n in sizes):
+        raise ValueError(f"ShapeDtypeStruct: the shape {sizes} has a negative size.")
+    return sizes
 
 
 class ShapeDtypeStruct:
@@ -34,11 +48,7 @@ class ShapeDtypeStruct:
     def __init__(
         self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False
     ):
-        self._type: ArrayType = array_type(
-            tuple(n if isinstance(n, Symbolic) else int(n) for n in shape),
-            canonicalize(dtype),
-            weak_type,
-        )
+        self._type: ArrayType = array_type(_sizes(shape), canonicalize(dtype), weak_type)
         extended = dtype is None or isinstance(dtype, ExtendedDType)
         self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
         given = None if says_nothing(sharding) else sharding

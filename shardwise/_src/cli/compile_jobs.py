@@ -195,7 +195,7 @@ def error_text(error: Exception) -> str:
         at = at.tb_next
     if at is None:
         known = isinstance(error, BadStep | ImportError | ValueError)
-        text = str(error).removeprefix("targets: ")
+        text = "\n".join([str(error).removeprefix("targets: "), *getattr(error, "__notes__", ())])
         return text if known else f"{type(error).__name__}: {text}"
     return "".join(traceback.format_exception(type(error), error, at)).rstrip()
 

@@ -33,7 +33,6 @@ from shardwise._src.ops.sharded.sharding_ops import cotangent_type, reshard_like
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program
-from shardwise._src.transforms.residuals import split_and_shrink
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType, in_parens
@@ -149,7 +148,7 @@ class CondSplit:
     """
 
     def __init__(self, first: Program, branches: Branches, unknown: Marks):
-        split = [split_and_shrink(b, unknown) for b in branches]
+        split = [split_program(b, unknown) for b in branches]
         self.unknown_out = any_of([s.unknown_out for s in split])
         parts = [_with_unknown(s, self.unknown_out) for s in split]
         self.passed = sorted({i for p in parts for i in p.forwarded if i is not None})

@@ -20,6 +20,7 @@ from shardwise._src.export.symbolic_lowering import SymbolicEmitter, is_symbolic
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.module import Meshes, hoisted_constants
 from shardwise._src.lowering.text import return_text, symbol_text, tensor_text
+from shardwise._src.lowering.total_order_floats import Extremes
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.random.keys import key_data
 from shardwise._src.runtime.platforms import Platform, named
@@ -42,7 +43,7 @@ def exported_text(
     ins, outs: the sharding of each argument and result, or None.
     out_types: of all results, including those of dtype float0, which the program lacks.
     """
-    meshes = Meshes(devices)
+    meshes = Meshes(devices, extremes=Extremes(unknown=True))  # callers choose the shardings
     several = len(devices) > 1
     types = program.in_types
     symbolic = is_symbolic(*types)

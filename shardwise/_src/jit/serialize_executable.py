@@ -48,6 +48,11 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
     Raises:
       ValueError: for programs that contain arrays, call host functions, or span processes.
     """
+    if not isinstance(compiled, Compiled):
+        raise TypeError(
+            "serialize takes a compiled program, the result of `jit(f).lower(...).compile()`; got "
+            f"{short_repr(compiled)}."
+        )
     exe, traced = compiled.executable, compiled.traced
     name = traced.program.name
     for found, what, advice in (
@@ -166,13 +171,7 @@ def _read(serialized: bytes) -> dict[str, Any]:
             f"serialize_executable.serialize returned; these {len(serialized)} are truncated, "
             "corrupted or something else."
         )
-    try:
-        return pickle.loads(content)
-    except RuntimeError as error:  # its devices
-        raise RuntimeError(
-            "deserialize_and_load: the program was compiled for a machine that this process "
-            f"cannot use. Load it there. {error}"
-        ) from error
+    return pickle.loads(content)
 
 
 def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None) -> tuple:

@@ -38,7 +38,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
 )
-from shardwise._src.messages.source import joined, line_of, scope_of
+from shardwise._src.messages.source import joined, line_of, note_line, scope_of
 from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.runtime.platforms import CPU, Platform
 from shardwise._src.transforms.batch import axes_in
@@ -123,7 +123,11 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         plain = self.scope is None and self._located is False
         write = self._equation if plain else self._located_equation
         for eqn in program.eqns:
-            write(eqn, env)
+            try:
+                write(eqn, env)
+            except NotImplementedError as error:
+                note_line(error, eqn.site)
+                raise
         return [self._atom(a, env) for a in program.outvars]
 
     def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:

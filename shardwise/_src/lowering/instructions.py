@@ -7,6 +7,7 @@ correctly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,14 +21,15 @@ from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
-from shardwise._src.ops.pooling import wider, windowed
+from shardwise._src.ops.pooling import scattered, wider, windowed
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import finfo, is_complex, is_float, max_value
+from shardwise._src.types.dtypes import finfo, is_complex, is_float, max_value, min_value
 
 TWO_BITS = ("int2", "uint2")
+MAX_PRODUCTS = 128  # or slices, that are emitted one by one
 INT8 = np.dtype(np.int8)
 BOOL = np.dtype(bool)
 
@@ -379,8 +381,13 @@ class Instructions:
         instruction, which may choose any element of a window with NaN: the partitioner splits no
         other form, and gathers the batch.
 
-        If the platform requires dimensions without windows, those that are missing are added.
+        If the platform requires dimensions without windows, those that are missing are added. Most
+        platforms do not select the first of equal elements in windows with padding: there the
+        operand is padded first, and on CPU small windows become slices.
         """
+        is_padded = any(row != (0, 0) for row in window.padding)
+        if is_padded and not self.platform.orders_padded_windows:
+            return self._padded_select_and_scatter(t, x, ins, out, largest, window)
         if out.ndim - len(windowed(window)) < self.platform.dims_without_windows:
             wide = [k.update(shape=(1, *k.shape)) for k in (*ins, out)]
             rows = zip((t, x), ins, wide[:2], strict=True)
@@ -407,6 +414,23 @@ class Instructions:
             f"window_strides = {_numbers(window.strides)}}}> {regions} : ({types}) -> "
             f"{self.ty(out)}"
         )
+
+    def _padded_select_and_scatter(
+        self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
+    ) -> str:
+        if self.platform.is_xla_cpu and math.prod(window.sizes) <= MAX_PRODUCTS:
+            return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
+        pads = [(low, high, 0) for low, high in window.padding]
+        value = min_value(out.dtype) if largest else max_value(out.dtype)
+        shape = padded_shape(out.shape, pads)
+        x = self.pad(x, self.scalar(value, out.dtype), ins[1], pads)
+        whole = window._replace(padding=((0, 0),) * len(pads))
+        wide = out.update(shape=shape)
+        found = self.select_and_scatter(
+            t, x, (ins[0], ins[1].update(shape=shape)), wide, largest, whole
+        )
+        crop = [(-low, -high, 0) for low, high, _ in pads]
+        return self.pad(found, self.scalar(0, out.dtype), wide, crop)
 
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]

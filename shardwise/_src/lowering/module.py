@@ -45,12 +45,13 @@ class Meshes:
     """The `sdy.mesh` symbols of one module, over the program's devices in order.
 
     mesh: the mesh passed to user functions that partition parts of the program; or None.
+    extremes: what is known of the maxima and minima of floats.
     """
 
-    def __init__(self, devices: tuple, mesh: Any = None):
+    def __init__(self, devices: tuple, mesh: Any = None, extremes: Extremes | None = None):
         self.mesh = mesh
         self.groups = itertools.count()  # ids of sharding groups
-        self.extremes = Extremes()
+        self.extremes = extremes or Extremes()
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
         self._counts: set[int] = set()  # numbers of tiles along a dimension, by several axes
@@ -153,6 +154,13 @@ class Meshes:
             number = len(self._symbols)
             self._symbols[key] = f"mesh_{number}" if number else "mesh"
         return self._symbols[key]
+
+    def add_first(self, shardings: Sequence[Any]) -> None:
+        """Adds the mesh of the first of these that has one: Shardy does not propagate between
+        meshes, so that constraints must be over that of the arguments."""
+        meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+        if len(self) > 1 and meshes:
+            self.symbol(meshes[0])
 
     def leading(self) -> str:
         """The symbol of the first mesh; if no mesh was added yet, of a mesh over all devices."""
@@ -280,16 +288,7 @@ def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str,
     return None if sharding.is_even(t.shape) else sharding
 
 
-def _module(*args: Any) -> tuple[str, Meshes]:
-    """The text; if it has maxima of floats that may be between devices, the second one."""
-    text, meshes = _emitted(None, *args)
-    return (
-        _emitted(meshes.extremes.decided(text), *args) if meshes.extremes.reads else (text, meshes)
-    )
-
-
-def _emitted(
-    extremes: Extremes | None,
+def _module(
     program: Program,
     devices: tuple,
     constants: Sequence[Any],
@@ -301,17 +300,38 @@ def _emitted(
     mesh: Any = None,
     platform: Platform | None = None,
 ) -> tuple[str, Meshes]:
+    """The text; if it has maxima of floats that may be between devices, the second one."""
+    rest = constants, in_shardings, out_shardings, donated, storage, located
+    platform = platform or platform_of(devices[0])
+    meshes = Meshes(devices, mesh)
+    text = _emitted(meshes, platform, program, *rest)
+    if meshes.extremes.reads:
+        meshes = Meshes(devices, mesh, meshes.extremes.decided(text))
+        text = _emitted(meshes, platform, program, *rest)
+    return text, meshes
+
+
+def _emitted(
+    meshes: Meshes,
+    platform: Platform,
+    program: Program,
+    constants: Sequence[Any],
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+    donated: Sequence[bool],
+    storage: Storage,
+    located: bool | list[Any],
+) -> str:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
-    meshes, platform = Meshes(devices, mesh), platform or platform_of(devices[0])
-    meshes.extremes = extremes or meshes.extremes
     check_dtypes(program, platform)
     storage.check(program.name, platform)
     emitter = (
-        WithWorkarounds(meshes, len(devices), located)
-        if len(devices) > 1
+        WithWorkarounds(meshes, len(meshes), located)
+        if len(meshes) > 1
         else Emitter(located=located)
     )
+    meshes.add_first((*in_shardings, *out_shardings))
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
     if source.names_used and has_names(program):
@@ -339,14 +359,14 @@ def _emitted(
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     head = (
         f"module @jit_{symbol_text(program.name)} attributes "
-        f"{{mhlo.num_partitions = {len(devices)} : i32, mhlo.num_replicas = 1 : i32}} {{"
+        f"{{mhlo.num_partitions = {len(meshes)} : i32, mhlo.num_replicas = 1 : i32}} {{"
     )
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]
     text = "\n".join(p for p in parts if p) + "\n"
     if quoted(source.MARK)[1:-1] in text:
         text = with_attributes(text, source.attributes_of)
-    return text, meshes
+    return text
 
 
 @derived

@@ -9,7 +9,6 @@ reductions that the partitioner splits and in those between devices, on platform
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,28 +31,32 @@ def loses_nan(platform: Platform, body: str, t: ArrayType) -> bool:
 
 @dataclass
 class Extremes:
-    """The maxima and minima of floats in a module: which of them are between devices.
+    """The maxima and minima of floats in a module: which of them may be between devices.
 
     The CPU's are all computed from keys. Elsewhere every softmax would need another kernel for
-    that, so that the module is emitted twice: first with numbers, to see how they are sharded.
+    that, so that the module is emitted twice: first with numbers, to see how they are sharded. The
+    other reductions are then constrained to be within a device.
 
     reads:   by number, the operands that may be sharded, and along which dimensions.
-    between: the numbers of those between devices; None: not known yet.
+    between: the numbers of those that may be between devices; None: not known yet.
+    unknown: whether that cannot be known: all may be.
     """
 
     reads: list[Reads] = field(default_factory=list)
     between: set[int] | None = None
+    unknown: bool = False
 
-    def emit(self, e: Any, reads: Reads, plain: Callable[[], str]) -> str | None:
-        """The result of `plain`, which emits a reduction; None if it is between devices."""
+    def within(self, reads: Reads) -> bool:
+        """Whether the next reduction is within a device, as far as it is known."""
         number = len(self.reads)
         self.reads.append(reads)
-        if self.between is not None and number in self.between:
-            return None
-        found = plain()
-        if self.between is None:
-            e.lines[-1] += f' loc("{NUMBERED}{number}")'
-        return found
+        return not self.unknown and (self.between is None or number not in self.between)
+
+    def note(self, line: str) -> str:
+        """The line of the last reduction; with its number, if it is not known yet."""
+        if self.between is not None:
+            return line
+        return f'{line} loc("{NUMBERED}{len(self.reads) - 1}")'
 
     def decided(self, text: str) -> Extremes:
         """For the second emission of a module with this text."""

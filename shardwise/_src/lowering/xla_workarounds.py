@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
-from shardwise._src.lowering.instructions import TWO_BITS
+from shardwise._src.lowering.instructions import MAX_PRODUCTS, TWO_BITS
 from shardwise._src.lowering.total_order_floats import key_of, loses_nan, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
@@ -27,8 +26,6 @@ from shardwise._src.ops.pooling import Window, scattered, windowed
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
-
-MAX_PRODUCTS = 128  # or slices, that are emitted one by one
 
 
 class Part(NamedTuple):
@@ -307,23 +304,26 @@ class WithWorkarounds(Emitter):
         bitwise = body == "xor" or (body in ("and", "or") and t.dtype != BOOL)
         if bitwise and not self.platform.reduces_by_any_function:
             x = self.replicate_dims(x, t, axes)
-        plain = partial(super().reduce, x, t, axes, body, identity)
-        found = self._plain_extreme(body, t, [(0, axes)], plain)
-        if found is not None:
-            return found
+        if not loses_nan(self.platform, body, t) or not t.size:
+            return super().reduce(x, t, axes, body, identity)
+        if self._is_within([(0, axes)]):
+            x = super().reduce(self._kept_within(x, t, axes), t, axes, body, identity)
+            self.lines[-1] = self.meshes.extremes.note(self.lines[-1])
+            return x
         x, keys = ordered(self, x, t, body)
         first = key_of(np.asarray(identity, t.dtype), keys.dtype)
         x = super().reduce(x, keys, axes, body, first)
         shape = tuple([n for d, n in enumerate(t.shape) if d not in axes])
         return unordered(self, x, keys.update(shape=shape), t.dtype)
 
-    def _plain_extreme(
-        self, body: str, t: ArrayType, reads: Any, plain: Callable[[], str]
-    ) -> str | None:
-        """The result of `plain`, which emits a reduction; None if that would lose NaN."""
-        if not loses_nan(self.platform, body, t) or not t.size:
-            return plain()
-        return None if self.platform.is_xla_cpu else self.meshes.extremes.emit(self, reads, plain)
+    def _is_within(self, reads: Any) -> bool:
+        """Whether a maximum or minimum is within a device."""
+        return not self.platform.is_xla_cpu and self.meshes.extremes.within(reads)
+
+    def _kept_within(self, x: str, t: ArrayType, dims: Sequence[int]) -> str:
+        """An operand of a reduction that was found to be within a device, constrained to that: XLA
+        simplifies programs before it propagates shardings, and may find others."""
+        return x if self.meshes.extremes.between is None else self.replicate_dims(x, t, dims)
 
     def reduce_by(
         self,
@@ -429,9 +429,13 @@ class WithWorkarounds(Emitter):
             indices = self.replicate_dims(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
             updates = self.replicate_dims(updates, ins[2], [along[i] for i in uneven])
-        plain = partial(super().scatter, [x, indices, updates], ins, dims, body, **flags)
-        found = self._plain_extreme(body, ins[0], [(1, None), (2, along)], plain)
-        if found is not None:
+        if not loses_nan(self.platform, body, ins[0]):
+            return super().scatter([x, indices, updates], ins, dims, body, **flags)
+        if self._is_within([(1, None), (2, along)]):
+            indices = self._kept_within(indices, ins[1], range(ins[1].ndim))
+            updates = self._kept_within(updates, ins[2], along)
+            found = super().scatter([x, indices, updates], ins, dims, body, **flags)
+            self.lines[-1] = self.meshes.extremes.note(self.lines[-1])
             return found
         x, keys = ordered(self, x, ins[0], body)
         updates, update_keys = ordered(self, updates, ins[2], body)

@@ -219,6 +219,16 @@ def line_of(site: Site | None) -> tuple[str, int, str]:
     return code.co_filename, line, code.co_name
 
 
+_CALLED_AT = "The op was called at "
+
+
+def note_line(error: BaseException, site: Site | None) -> None:
+    """Adds the user's line to an error about an op, if it is known and not there already."""
+    notes = getattr(error, "__notes__", ())
+    if site is not None and not any(note.startswith(_CALLED_AT) for note in notes):
+        error.add_note(_CALLED_AT + describe(site))
+
+
 def describe(site: Site | None) -> str:
     """`file.py:12 (name)`."""
     file, line, function = line_of(site)

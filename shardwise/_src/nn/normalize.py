@@ -115,7 +115,7 @@ def normalized(x: Any, axes: Axes, mask: Any, in_logs: bool = False) -> Any:
     """The softmax of a floating-point `x`, or its logarithm."""
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
-    out = _in_logs(x, axes) if in_logs else _shares(x, axes)
+    out = _plain_log_softmax(x, axes) if in_logs else _plain_softmax(x, axes)
     return out if mask is None else where(mask, out, lit(-np.inf if in_logs else 0, out))
 
 
@@ -123,27 +123,27 @@ def _shifted(x: Any, axes: Axes) -> Any:
     return sub(x, spread(folded(reduce_max, stop_gradient(x), axes), type_of(x).shape, axes))
 
 
-def _in_logs(x: Any, axes: Axes) -> Any:
+def _plain_log_softmax(x: Any, axes: Axes) -> Any:
     x = _shifted(x, axes)
-    return sub(x, spread(log(_total(exp(x), axes, None)), type_of(x).shape, axes))
+    return sub(x, spread(log(_total(exp(x), axes)), type_of(x).shape, axes))
 
 
 @partial(custom_jvp, nondiff_argnums=(1,))
-def _shares(x: Any, axes: Axes) -> Any:
+def _plain_softmax(x: Any, axes: Axes) -> Any:
     powers = exp(_shifted(x, axes))
-    return div(powers, spread(_total(powers, axes, None), type_of(x).shape, axes))
+    return div(powers, spread(_total(powers, axes), type_of(x).shape, axes))
 
 
-@_shares.defjvp
-def _shares_jvp(axes: Axes, primals: Any, tangents: Any) -> tuple[Any, Any]:
+@_plain_softmax.defjvp
+def _softmax_jvp(axes: Axes, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """y (t - sum(y t)): one sum, of products with the result."""
     (x,), (t,) = primals, tangents
-    y = _shares(x, axes)
-    total = _total(mul(y, t), axes, None)
+    y = _plain_softmax(x, axes)
+    total = _total(mul(y, t), axes)
     return y, mul(y, sub(t, spread(total, type_of(x).shape, axes)))
 
 
-def _total(x: Any, axes: Axes, mask: Any) -> Any:
+def _total(x: Any, axes: Axes, mask: Any = None) -> Any:
     return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
 
 

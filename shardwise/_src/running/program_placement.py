@@ -288,10 +288,15 @@ def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple
 
 
 def _elsewhere(program: Program, by: str, devices: tuple, sharding: Any) -> str:
+    remedy = "Use `device_put` outside of it."
+    if is_compile_only(devices) or is_compile_only(sharding.devices):
+        remedy = (
+            "All of its shardings must be over the devices of one machine: make that mesh from "
+            "the same `shardwise.targets.devices(name)`."
+        )
     return (
         f"{program.name} runs on one set of devices: {by} is on {_shown(devices)}, but a result or "
-        f"intermediate value must be on {_shown(sharding.devices)} ({sharding}). Use `device_put` "
-        "outside of it."
+        f"intermediate value must be on {_shown(sharding.devices)} ({sharding}). {remedy}"
     )
 
 

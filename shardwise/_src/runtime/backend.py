@@ -157,7 +157,13 @@ def _reduced(device: Device) -> tuple[Any, ...]:
 
 def _device(platform: str, number: int) -> Device:
     """The device that a pickle names; the process that reads it must have such a device."""
-    known = _numbered(client(platform))
+    try:
+        known = _numbered(client(platform))
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"this was written for devices of {platform!r}, which this process cannot use. Read it "
+            f"on such a machine. ({error})"
+        ) from error
     if number not in known:
         raise ValueError(
             f"a pickle refers to device {number} of platform {platform!r}, but there are only "

@@ -67,6 +67,8 @@ class Platform:
       kinds_outside_programs: memory kinds that arguments and results of its programs cannot have.
       gaps: ops and dtypes that its compiler lacks: see `runtime.dtype_gaps`.
       rows_of_bytes: whether loops read and write only rows that are a number of bytes.
+      orders_padded_windows: whether its compiler scatters to the first of equal elements in a
+        window with padding.
       dims_without_windows: the fewest of an array whose windows it scatters to.
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
       linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
@@ -94,6 +96,7 @@ class Platform:
     kinds_outside_programs: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     rows_of_bytes: bool = False
+    orders_padded_windows: bool = False
     dims_without_windows: int = 0
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
@@ -197,6 +200,7 @@ TPU = Platform(
     reduces_by_any_function=True,
     kinds_outside_programs=("unpinned_host",),
     gaps=TPU_GAPS,
+    orders_padded_windows=True,
     dims_without_windows=2,
     typical_machine="tpu-v5e",
     linalg=("libtpu", "xla"),

@@ -58,7 +58,8 @@ class Named(NamedTuple):
     @property
     def size(self) -> int:
         """The number of devices."""
-        return math.prod(map(int, self.name.partition(":")[2].split("x")))
+        count = math.prod(map(int, self.name.partition(":")[2].split("x")))
+        return count * getattr(self.kind, "devices", 1)
 
     def target(self) -> Target:
         """The machine with its devices, made once.

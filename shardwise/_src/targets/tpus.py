@@ -12,12 +12,14 @@ class Tpu:
     """A TPU generation.
 
     prefix: its name in libtpu; axes: of the grid of its chips; chips: the most that are connected.
+    devices: on a chip.
     """
 
     name: str
     prefix: str
     axes: int
     chips: int
+    devices: int = 1
 
     def grid(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The grid of chips for a shape or a number of chips; None if it cannot have it."""
@@ -52,6 +54,6 @@ TPUS = {
         Tpu("tpu-v5e", "v5e", 2, 256),
         Tpu("tpu-v5p", "v5p", 3, 8960),
         Tpu("tpu-v6e", "v6e", 2, 256),
-        Tpu("tpu-7x", "tpu7x", 3, 9216),  # with two devices on a chip
+        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2),
     )
 }

@@ -1,8 +1,8 @@
 """Residuals in a smaller form.
 
-A loop stacks its residuals, and branches and maps return them, so that the compiler cannot compute
-them again in the second part, as it does within one program. A broadcast, and a conversion to a
-wider dtype, cost nothing: they are repeated there, and their operands are the residuals.
+A loop stacks its residuals, and a map over devices returns them, so that the compiler cannot
+compute them again in the second part, as it does within one program. A broadcast, and a conversion
+to a wider dtype, cost nothing: they are repeated there, and their operands are the residuals.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ REPEATED = (broadcast_in_dim, convert_element_type)
 
 @derived
 def split_and_shrink(program: Program, unknown: tuple[bool, ...]) -> Split:
-    """Like `split_program`, but residuals are values that the others follow from at no cost."""
+    """Like `split_program`, but residuals are values that the others follow from at no cost;
+    except those that are results anyway."""
     split = split_program(program, unknown)
     known, rest, count = split.known, split.rest, split.unknown_out.count(False)
     computed = iter(known.outvars[count:])
     wanted = [next(computed) if i is None else known.invars[i] for i in split.forwarded]
     made = {eqn.outvars[0]: eqn for eqn in known.eqns if _grows(eqn)}
+    results = {*known.outvars[:count]}
     sources: dict[Any, None] = {}
     repeated = set()
     for atom in wanted:
-        while atom in made:
+        while atom in made and atom not in results:
             repeated.add(atom)
             (atom,) = made[atom].invars
         sources[atom] = None

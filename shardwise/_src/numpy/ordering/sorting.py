@@ -246,9 +246,12 @@ def _less(x: Any, y: Any) -> Any:
 MOST_REPLICATED = 2**20  # bytes
 
 
-def held_whole(a: Any, reads: Any) -> Any:
-    """A vector that is read at many places. If it is small, or has fewer elements than are read,
-    it is sent to all devices once, instead of what each step reads."""
+def replicated_if_small(a: Any, reads: Any) -> Any:
+    """A vector of which many elements are read, at places that are computed. If it is small, or has
+    fewer elements than are read, devices gather it once, instead of communicating in each step.
+
+    reads: how many elements; it may be symbolic.
+    """
     t = type_of(a)
     if not isinstance(t.size, int):
         return a
@@ -257,12 +260,13 @@ def held_whole(a: Any, reads: Any) -> Any:
 
 
 def place_in_order(a: Any, v: Any, side: str) -> Any:
-    """The insertion index of each `v` in the sorted vector `a`: unrolled binary search."""
+    """The insertion index of each `v` in the sorted vector `a`: by an unrolled binary search, or if
+    the size of `a` is symbolic, by comparing all pairs."""
     n = type_of(a).shape[0]
     shape = type_of(v).shape
-    if not isinstance(n, int):  # as many steps as bits of a number that is unknown
+    if not isinstance(n, int):  # the number of steps is unknown
         return _count_before(a, v, side)
-    a = held_whole(ew.stop_gradient(a), type_of(v).size * n.bit_length())
+    a = replicated_if_small(ew.stop_gradient(a), type_of(v).size * n.bit_length())
     low, high = full(0, shape, INT32), full(n, shape, INT32)
     for _ in range(n.bit_length()):
         middle = ew.shift_right_logical(ew.add(low, high), np.int32(1))
@@ -334,7 +338,7 @@ def digitize(
     n = type_of(bins).shape[0]
     if n == 0:
         return full(0, type_of(x).shape, canonicalize(int))
-    bins = held_whole(bins, type_of(x).size)
+    bins = replicated_if_small(bins, type_of(x).size)
     search = _count_before if method == "compare_all" else place_in_order
     side = "left" if right else "right"
     first, last = slice_in_dim(bins, 0, 1, 0), slice_in_dim(bins, n - 1, n, 0)

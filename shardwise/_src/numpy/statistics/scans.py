@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.ordering.sorting import held_whole, place_in_order, take_from
+from shardwise._src.numpy.ordering.sorting import place_in_order, replicated_if_small, take_from
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
@@ -253,7 +253,7 @@ def _interp(
     if period is not None:
         x, xp, fp = _on_circle(x, xp, fp, ew.abs(cast(period, type_of(x).dtype)))
     n = type_of(xp).shape[0]
-    xp, fp = [held_whole(a, type_of(x).size) for a in (xp, fp)]
+    xp, fp = [replicated_if_small(a, type_of(x).size) for a in (xp, fp)]
     i = place_in_order(xp, x, "right")
     i = ew.clamp(np.int32(min(1, n - 1)), i, np.int32(n - 1))
     before = ew.max(ew.sub(i, np.int32(1)), np.int32(0))

@@ -9,6 +9,7 @@ are imported when they are first needed: few programs need them.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,8 +39,25 @@ _MARKED = re.compile(r'loc\("([^"]*\\00@[^"]*)"')  # a location name with marks
 _MARK = re.compile(r'\\00@[^/"]*/?')
 _NOWHERE = re.compile(r'loc\((?:""|"-":\d+:\d+)\)')  # empty, or a line of the text itself
 
-# An elementwise operation that propagation does not support; any supported one can replace it.
-_ELEMENTWISE = re.compile(r"\bchlo\.\w+ (%\w+) : (tensor<[^<>]*>) -> \2(?![\w<])")
+_TENSOR = r"tensor<((?:\d+x)*)(?:[^<>]|<[^<>]*>)*>"
+_CHLO = re.compile(
+    rf"\bchlo\.\w+ (%[\w#]+(?:, %[\w#]+)*)[^:\n]* : ((?:{_TENSOR}, )*{_TENSOR}) -> ({_TENSOR})"
+)
+_COMPOSITE = re.compile(
+    r'stablehlo\.composite "(?:[^"\\]|\\.)*" ?((?:%[\w#]+(?:, )?)*) ?\{composite_attributes = .*?, '
+    r"decomposition = @([\w$.]+), version = \d+ : i32\}"
+)
+# For the search of what a value is made of: where it ends, and what moves elements.
+_ENDS = {
+    f"stablehlo.{name}"
+    for name in ("dot_general", "convolution", "reduce", "reduce_window", "sort", "constant",
+                 "iota", "fft", "rng_bit_generator", "optimization_barrier")
+}  # fmt: skip
+_MOVES = {
+    f"stablehlo.{name}"
+    for name in ("reshape", "concatenate", "slice", "pad", "gather", "scatter", "dynamic_slice",
+                 "dynamic_update_slice", "custom_call")
+}  # fmt: skip
 
 _lock = threading.RLock()  # two threads must not use the context concurrently
 
@@ -142,7 +160,7 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
     Operations with the same number count as one instruction: its operands are those that it does
     not produce itself, and its results are those of its last operation.
     """
-    text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
+    text = _CHLO.sub(_of_same_shape, text)
     named = re.compile(rf'loc\("{re.escape(prefix)}(\d+)"')
     groups: dict[int, list[ir.Operation]] = {}
 
@@ -160,23 +178,23 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
         return {number: _flow(ops) for number, ops in groups.items()}
 
 
-# Operands of an instruction, and dimensions; None: all.
-Reads = Sequence[tuple[int, Sequence[int] | None]]
+Reads = Sequence[tuple[int, Sequence[int] | None]]  # the number of an operand, dimensions or all
 
 
 def sharded_operands(text: str, prefix: str, reads: Mapping[int, Reads]) -> set[int]:
-    """The numbers of the instructions of which one of these operands is sharded along one of these
-    dimensions after propagation, at a place where it is called.
+    """The numbers of the instructions of which one of these operands may be sharded along one of
+    these dimensions after propagation, at a place where it is called.
 
-    Their location names are the prefix and the number.
+    Their location names are the prefix and the number. An operand may also be sharded if it is made
+    by moving elements of a sharded value: XLA may simplify these movements before it propagates.
     """
-    text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
+    text = _COMPOSITE.sub(r"func.call @\2(\1)", _CHLO.sub(_of_same_shape, text))
     named = re.compile(rf'"{re.escape(prefix)}(\d+)"')
     sharded: set[int] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         found = named.search(str(op.location))
-        if found is not None and _reads_shards(op, reads[int(found[1])]):
+        if found is not None and any(_may_be_sharded(op, *r) for r in reads[int(found[1])]):
             sharded.add(int(found[1]))
         return ir.WalkResult.ADVANCE
 
@@ -188,18 +206,75 @@ def sharded_operands(text: str, prefix: str, reads: Mapping[int, Reads]) -> set[
     return sharded
 
 
-def _reads_shards(op: ir.Operation, reads: Reads) -> bool:
+def _may_be_sharded(op: ir.Operation, number: int, dims: Sequence[int] | None) -> bool:
     from jaxlib.mlir import ir
 
-    for number, dims in reads:
-        value = op.operands[number]
-        holder = value.owner.owner if isinstance(value.owner, ir.Block) else None
-        sharding = _sharding_of(holder, value)
-        if sharding is not None and any(
-            axes and (dims is None or d in dims) for d, axes in enumerate(sharding[1])
-        ):
-            return True
+    value = op.operands[number]
+    axes = _axes_of(value)
+    if any(used and (dims is None or d in dims) for d, used in enumerate(axes)):
+        return True
+    seen: set[int] = set()
+    open_ = [value]
+    while open_:
+        value = open_.pop()
+        if isinstance(value.owner, ir.Block):
+            is_state = value.owner.owner.operation.name != "func.func"
+            if is_state and any(_axes_of(value)):
+                return True
+            continue
+        made = value.owner
+        name = made.operation.name
+        if name in _ENDS or hash(made) in seen:
+            continue
+        seen.add(hash(made))
+        if len(made.regions) or (name in _MOVES and not _keeps_shards(made)):
+            if any(any(_axes_of(x)) for x in (*made.operands, *made.results)):
+                return True
+            continue
+        open_ += made.operands
     return False
+
+
+def _keeps_shards(op: ir.OpView) -> bool:
+    """Whether an operation that moves elements keeps each sharded dimension of its operands."""
+    if op.operation.name.endswith(("gather", "scatter", "custom_call")):
+        return False
+    after = _shape(op.results[0])
+    ends = {(math.prod(after[:d]), n) for d, n in enumerate(after)}
+    is_reshape = op.operation.name == "stablehlo.reshape"
+    for x in op.operands:
+        shape = _shape(x)
+        for d, axes in enumerate(_axes_of(x)):
+            if axes and not (
+                (math.prod(shape[:d]), shape[d]) in ends if is_reshape else shape[d] == after[d]
+            ):
+                return False
+    return True
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    from jaxlib.mlir import ir
+
+    return tuple(ir.RankedTensorType(value.type).shape)
+
+
+def _axes_of(value: ir.Value) -> tuple[tuple[str | AxisPart, ...], ...]:
+    """The mesh axes of each dimension; empty if it is not sharded."""
+    from jaxlib.mlir import ir
+
+    holder = value.owner.owner if isinstance(value.owner, ir.Block) else None
+    found = _sharding_of(holder, value)
+    return () if found is None else found[1]
+
+
+def _of_same_shape(found: re.Match[str]) -> str:
+    """An operation that propagation supports, in place of an elementwise one that it does not."""
+    result = re.match(_TENSOR, found[5])
+    operands = zip(found[1].split(", "), re.finditer(_TENSOR, found[2]), strict=False)
+    for name, t in operands:
+        if result is not None and t[1] == result[1]:
+            return f"stablehlo.convert {name} : ({t[0]}) -> {found[5]}"
+    return found[0]
 
 
 def _flow(ops: list[ir.Operation]) -> Flow:
