@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
-    from shardwise._src.kernels.call import call as call
-    from shardwise._src.kernels.frames import cdiv as cdiv
-    from shardwise._src.kernels.frames import num_programs as num_programs
-    from shardwise._src.kernels.frames import program_id as program_id
-    from shardwise._src.kernels.frames import when as when
+    from shardwise._src.kernels.launching import call as call
+    from shardwise._src.kernels.program_frames import cdiv as cdiv
+    from shardwise._src.kernels.program_frames import num_programs as num_programs
+    from shardwise._src.kernels.program_frames import program_id as program_id
+    from shardwise._src.kernels.program_frames import when as when
     from shardwise._src.kernels.ref_access import atomic_add as atomic_add
     from shardwise._src.kernels.ref_access import atomic_and as atomic_and
     from shardwise._src.kernels.ref_access import atomic_max as atomic_max

@@ -101,7 +101,7 @@ MISTAKES = [
         lambda: run(copy, in_specs=[Block((2, 4))]),
         ValueError,
         "kernel copy: the block of argument x has 2 dimensions, (2, 4) of type tuple, but argument "
-        "[0] is f32[8]. Write a size for each dimension, or None for one element without its dimension.",
+        "x is f32[8]. Write a size for each dimension, or None for one element without its dimension.",
     ),
     (
         lambda: run(copy, in_specs=[Block((0,))]),

@@ -13,10 +13,8 @@ run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from shardwise._src.base.marks import given, spread
 from shardwise._src.control.call import batch_as_call, call, partial_eval_call
@@ -28,44 +26,13 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.ops.basis import move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
-
-INT = array_type((), np.dtype("int32"))
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Everything about a launch but its programs.
-
-    grid:     the sizes; None for those that are operands. names, parallel: of its axes.
-    prefetch: how many arrays are known before the blocks are read.
-    ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
-    """
-
-    name: str
-    grid: tuple[int | None, ...]
-    names: tuple[Any, ...]
-    parallel: tuple[bool, ...]
-    prefetch: int
-    ins: tuple[Tile, ...]
-    outs: tuple[Tile, ...]
-    scratch: tuple[Scratch, ...] = ()
-    aliases: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def dynamic(self) -> int:
-        """How many sizes of the grid are operands."""
-        return sum(n is None for n in self.grid)
-
-    def parts(self, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The dynamic sizes, the prefetched arrays, the inputs."""
-        a, b = self.dynamic, self.dynamic + self.prefetch
-        return operands[:a], operands[a:b], operands[b:]
 
 
 def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
@@ -214,8 +181,6 @@ def _with_index(program: Program, is_result: bool) -> Program:
 
 
 def _cpu_program(types: tuple, body: Program, maps: tuple, launch: Launch) -> Program:
-    from shardwise._src.kernels.on_cpu import loop_program
-
     return loop_program(body, types, maps, launch)
 
 

@@ -15,7 +15,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.launches import Launch
+from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
 from shardwise._src.ops.families import BOOL

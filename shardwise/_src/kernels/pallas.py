@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.kernels.blocks import Block, Squeezed
-from shardwise._src.kernels.call import call
+from shardwise._src.kernels.launching import call
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.basis import zeros
 from shardwise._src.refs.refs import Ref
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import canonicalize
 
@@ -59,7 +61,7 @@ class Space:
         return self.name.upper()
 
 
-def run_scoped(f: Any, *types: Any, **named: Any) -> Any:
+def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     """Calls a function with refs of new memory, inside of a kernel: `run_scoped(f, VMEM((8,),
     "f"))`.
 

@@ -8,10 +8,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
-    from shardwise._src.kernels.frames import cdiv as cdiv
-    from shardwise._src.kernels.frames import num_programs as num_programs
-    from shardwise._src.kernels.frames import program_id as program_id
-    from shardwise._src.kernels.frames import when as when
     from shardwise._src.kernels.pallas import BlockSpec as BlockSpec
     from shardwise._src.kernels.pallas import CompilerParams as CompilerParams
     from shardwise._src.kernels.pallas import CostEstimate as CostEstimate
@@ -23,6 +19,10 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas import pallas_call as pallas_call
     from shardwise._src.kernels.pallas import squeezed as squeezed
     from shardwise._src.kernels.pallas import strides_from_shape as strides_from_shape
+    from shardwise._src.kernels.program_frames import cdiv as cdiv
+    from shardwise._src.kernels.program_frames import num_programs as num_programs
+    from shardwise._src.kernels.program_frames import program_id as program_id
+    from shardwise._src.kernels.program_frames import when as when
     from shardwise._src.kernels.ref_access import ds as ds
     from shardwise._src.kernels.ref_access import dslice as dslice
     from shardwise._src.kernels.spaces import ANY as ANY

@@ -13,8 +13,10 @@ from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
-from shardwise._src.kernels.frames import FRAME, Frame
-from shardwise._src.kernels.launches import INT, Launch, kernel_call
+from shardwise._src.kernels.launch_checks import check as checked_results
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.program_frames import FRAME, Frame
 from shardwise._src.kernels.spaces import SMEM, VMEM, Scratch, Space
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -160,9 +162,7 @@ def _checked(
             f"kernel {launch.name}: check=True runs the kernel several times and compares the "
             "results, so that it cannot be traced. Check it outside of `jit` and other transforms."
         )
-    from shardwise._src.kernels.check import check
-
-    return check(body, maps, launch, operands, names)
+    return checked_results(body, maps, launch, operands, names)
 
 
 # -- arguments --

@@ -19,7 +19,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.launches import INT, Launch
+from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate

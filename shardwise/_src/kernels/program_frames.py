@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shardwise._src.control.cond_api import cond
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
+
+I = TypeVar("I", int, Array)  # noqa: E741
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ def program_id(axis: Any) -> Array:
     return frame.ids[at]
 
 
-def num_programs(axis: Any) -> Any:
+def num_programs(axis: Any) -> int | Array:
     """The size of the grid along an axis (a number, or its name)."""
     frame, at = _axis("num_programs", axis)
     return frame.sizes[at]
 
 
-def cdiv(a: Any, b: Any) -> Any:
+def cdiv(a: I, b: int) -> I:
     """a / b, rounded up: the number of blocks of size b in a elements."""
     return -(-a // b)
 
