@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image
     from shardwise import interpreters as interpreters
+    from shardwise import kernels as kernels
     from shardwise import lax as lax
     from shardwise import memory as memory
     from shardwise import monitoring as monitoring

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.errors import JAXIndexError as JAXIndexError
     from shardwise._src.base.errors import JaxprTypeError as JaxprTypeError
     from shardwise._src.base.errors import JAXTypeError as JAXTypeError
+    from shardwise._src.base.errors import KernelError as KernelError
     from shardwise._src.base.errors import KeyReuseError as KeyReuseError
     from shardwise._src.base.errors import LeakedTracerError as LeakedTracerError
     from shardwise._src.base.errors import (

@@ -41,6 +41,7 @@ PACKAGES = {
     "image": "image",
     "jit": f"jit transforms {OPS}",
     "launch": PROCESSES,
+    "kernels": "kernels",
     "lax": "lax control docs/test_collectives_table.py",
     "linalg": "linalg",
     "lowering": f"lowering {OPS} {PLACES}",

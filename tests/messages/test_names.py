@@ -16,7 +16,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.base.other_names import NAMESPACES, NOT_YET, OTHER_NAMES
+from shardwise._src.base.other_names import NAMESPACES, OTHER_NAMES
 from shardwise._src.values.elsewhere import Elsewhere
 
 PACKAGE = Path(sw.__file__).parent
@@ -96,11 +96,6 @@ def test_names_of_other_libraries_lead_to_what_there_is():
         import_module(name)
 
 
-def test_what_is_not_built_is_not_there():
-    for space in NAMESPACES:
-        assert not NOT_YET & set(dir(import_module(space))), space
-
-
 @pytest.mark.parametrize(
     ("module", "name", "advice"),
     [
@@ -123,11 +118,7 @@ def test_what_is_not_built_is_not_there():
         ("shardwise", "tree_map", "Use `shardwise.tree_util.tree_map`."),
         ("shardwise", "detach", "Use `shardwise.lax.stop_gradient`."),
         ("shardwise.numpy", "qqqq", ""),
-        (
-            "shardwise",
-            "pallas",
-            "It is not implemented yet: `dir(shardwise)` lists the available names.",
-        ),
+        ("shardwise", "pallas", "Use `shardwise.experimental.pallas`."),
     ],
 )
 def test_an_unknown_name_of_a_module(module, name, advice):

@@ -129,3 +129,7 @@ def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+class KernelError(Documented, ValueError):
+    """A kernel, run with `check=True`, is wrong: what it does differs between runs or machines."""

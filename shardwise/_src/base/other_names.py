@@ -82,13 +82,12 @@ _NAMES = {
     "random.t": "standard_t",
     "random.uniform": "rand random_sample ranf",
 }
-# Names of JAX that this library does not have yet.
-NOT_YET = frozenset(("pallas").split())
 # Foreign name → the full name here.
 OTHER_NAMES = {
     **{name: f"shardwise.{ours}" for ours, names in _NAMES.items() for name in names.split()},
     "random.random": "shardwise.random.uniform",  # in this package only
     "targets.device": "shardwise.targets.devices",
+    "pallas": "shardwise.experimental.pallas",
 }
 
 
@@ -106,6 +105,4 @@ def suggestion(package: str, name: str, names_in: Callable[[str], Mapping[str, o
     for space in NAMESPACES:
         if name in names_in(space):
             return f" Use `{space}.{name}`."
-    if name in NOT_YET:
-        return f" It is not implemented yet: `dir({package})` lists the available names."
     return did_you_mean(name, names_in(package), 0.75)

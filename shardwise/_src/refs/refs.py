@@ -88,10 +88,11 @@ class Ref(_Access):
     are broadcast, cast if that is lossless, and moved.
     """
 
-    __slots__ = ("type", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+    __slots__ = ("type", "space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
 
-    def __init__(self, value: Any):
+    def __init__(self, value: Any, space: Any = None):
         self.type = type_of(value)
+        self.space = space  # of a ref in a kernel, which reads and writes it
         self._value = value
         self._owner: Any = current().interpreter
         self._ended = ""
@@ -116,15 +117,20 @@ class Ref(_Access):
 
     def get(self, idx: Any = ...) -> Any:
         """The value, or a part of it."""
+        if self.space is not None:
+            return self.space.read(self, idx)
         value = value_of(self)
         _check_index(self, idx)
         return value if idx is ... or idx is None else getitem(value, idx)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
-        old = value_of(self)
         value = as_arraylike(value)
-        _check_index(self, idx)
         _check_kept(self, type_of(value))
+        if self.space is not None:
+            self.space.write(self, method, idx, value)
+            return
+        old = value_of(self)
+        _check_index(self, idx)
         if idx is None or idx is ...:
             value = _in_shape(self, cast(value, self.dtype, False))
             put(self, value if method == "set" else add(old, _beside(old, value)))

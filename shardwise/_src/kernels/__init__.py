@@ -1,0 +1,1 @@
+"""Kernels: launches of functions over grids of blocks (docs/design/0044)."""

@@ -1,0 +1,211 @@
+"""Loads from kernel refs and stores to them, as ops on the versions of a ref.
+
+    kernel_load(version, *starts, sizes=…)          → the elements
+    kernel_store(version, value, *starts, sizes=…)  → the next version
+
+A version is an array, so that loops, branches and derivatives treat kernel refs like all others
+(refs/refs.py). On CPU an access is a dynamic slice; compilers of kernels read the ops themselves.
+
+The parameters: along each dimension `sizes` elements, `strides` apart; dimensions that are not
+`kept` have one element, which loads drop. If `masked`, the last operands are a mask and, of a load,
+the other elements. `mode`: how a store combines a value with the elements: "set", or one of
+`MODES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.call import batch_as_call
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op, is_linear
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape, zeros
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
+from shardwise._src.ops.shape import along, pad, slice_
+from shardwise._src.transforms.batch import without_dim
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims
+
+INT32 = np.dtype("int32")
+MODES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": ew.add,
+    "max": ew.max,
+    "min": ew.min,
+    "and": ew.bitwise_and,
+    "or": ew.bitwise_or,
+    "xor": ew.bitwise_xor,
+}
+
+
+def _load_type(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> ArrayType:
+    shape = tuple([n for n, keep in zip(p["sizes"], p["kept"], strict=True) if keep])
+    return x.update(shape=shape)
+
+
+def _names(x: ArrayType, p: dict[str, Any]) -> tuple[tuple, tuple]:
+    """The factors of a ref's dimensions, and of those of the accessed elements."""
+    names = along(x, [d for d, n in enumerate(p["sizes"]) if n != x.shape[d]])
+    return names, tuple([f for f, keep in zip(names, p["kept"], strict=True) if keep])
+
+
+def _load_dims(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
+    names, inner = _names(x, p)
+    more = [inner] * (len(rest) - x.ndim)
+    return Dims((names, *[()] * x.ndim, *more), (inner,), worked="kept")
+
+
+def _store_dims(op: Op, x: ArrayType, value: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
+    names, inner = _names(x, p)
+    more = [inner] * (len(rest) - x.ndim)
+    return Dims((names, inner, *[()] * x.ndim, *more), (names,), worked="kept")
+
+
+def _region(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
+    spans = tuple([(n - 1) * s + 1 if n else 0 for n, s in zip(sizes, strides, strict=True)])
+    return dynamic_slice(x, *starts, slice_sizes=spans) if spans else x
+
+
+def _loaded(x: Any, *rest: Any, sizes: Any, strides: Any, kept: Any, masked: bool) -> Any:
+    starts, more = rest[: len(sizes)], rest[len(sizes) :]
+    y = _region(x, starts, sizes, strides)
+    if any(s != 1 for s in strides):
+        shape = type_of(y).shape
+        y = slice_(y, start_indices=(0,) * len(shape), limit_indices=shape, strides=strides)
+    y = reshape(y, shape=tuple([n for n, keep in zip(sizes, kept, strict=True) if keep]))
+    return ew.where(more[0], y, more[1]) if masked else y
+
+
+def _stored(
+    x: Any, value: Any, *rest: Any, sizes: Any, strides: Any, kept: Any, masked: bool, mode: str
+) -> Any:
+    starts, more = rest[: len(sizes)], rest[len(sizes) :]
+    if 0 in sizes:
+        return x
+    value = reshape(value, shape=sizes)
+    mask = reshape(more[0], shape=sizes) if masked else None
+    old = (
+        _region(x, starts, sizes, strides) if mode != "set" or masked or _spread(strides) else None
+    )
+    if _spread(strides):
+        config = tuple([(0, 0, s - 1) for s in strides])
+        if mask is None:
+            mask = ew.eq(zeros(type_of(value).update(dtype=INT32)), np.int32(0))
+        value = pad(value, lit(0, value), padding_config=config)
+        mask = pad(mask, np.False_, padding_config=config)
+    if mode != "set":
+        value = MODES[mode](old, value)
+    if mask is not None:
+        value = ew.where(mask, value, old)
+    return dynamic_update_slice(x, value, *starts) if starts else value
+
+
+def _spread(strides: Sequence[int]) -> bool:
+    return any(s != 1 for s in strides)
+
+
+def _by_slices(fun: Callable[..., Any]) -> Callable[..., str]:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
+        return e.inline(e.staged(fun, ins, **p), *xs)[0]
+
+    return lower
+
+
+def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[ArrayType]:
+    """The types of operands without their mapped dimensions."""
+    pairs = zip(map(type_of, args), dims, strict=True)
+    return [t if d is None else without_dim(t, d) for t, d in pairs]
+
+
+def _batch_slices(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
+        types = tuple(unmapped_types(args, dims))
+        program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
+        (out,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
+        return out, dim
+
+    return batch
+
+
+def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    x, *rest = primals
+    out = op(*primals, **p)
+    n = len(p["sizes"])
+    if tangents[0] is None and not (p["masked"] and tangents[n + 2] is not None):
+        return out, None
+    t = zeros(type_of(x).strong()) if tangents[0] is None else tangents[0]
+    if p["masked"]:
+        other = tangents[n + 2]
+        rest[n + 1] = zeros(type_of(rest[n + 1]).strong()) if other is None else other
+    return out, op(t, *rest, **p)
+
+
+def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
+    n, masked = len(p["sizes"]), p["masked"]
+    starts, more = rest[:n], list(rest[n:])
+    back: list[Any] = [None] * (1 + len(rest))
+    inside = ew.where(more[0], ct, lit(0, ct)) if masked else ct
+    if is_linear(x):
+        back[0] = kernel_store(
+            zeros(x.aval), inside, *starts, **p | {"masked": False, "mode": "add"}
+        )
+    if masked and is_linear(more[1]):
+        back[n + 2] = ew.where(more[0], lit(0, ct), ct)
+    return back
+
+
+def _store_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    x, value, *rest = primals
+    out = op(*primals, **p)
+    if tangents[0] is None and tangents[1] is None:
+        return out, None
+    if p["mode"] not in ("set", "add"):
+        raise NotImplementedError(
+            f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
+            "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
+        )
+    pairs = zip((x, value), tangents, strict=False)
+    ts = [zeros(type_of(v).strong()) if t is None else t for v, t in pairs]
+    return out, op(*ts, *rest, **p)
+
+
+def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) -> list[Any]:
+    n = len(p["sizes"])
+    starts, mask = rest[:n], rest[n:]
+    back: list[Any] = [None] * (2 + len(rest))
+    static = {k: p[k] for k in ("sizes", "strides", "kept")}
+    if is_linear(x):
+        none = zeros(
+            type_of(ct).update(shape=value.aval.shape if is_linear(value) else type_of(value).shape)
+        )
+        back[0] = ct if p["mode"] == "add" else op(ct, none, *rest, **p)
+    if is_linear(value):
+        more = (*mask, zeros(value.aval)) if p["masked"] else ()
+        back[1] = kernel_load(ct, *starts, *more, **static, masked=p["masked"])
+    return back
+
+
+kernel_load = Op(
+    "kernel_load",
+    elements=Elements.MOVED,
+    type_rule=_load_type,
+    dims=_load_dims,
+    lower=_by_slices(_loaded),
+    jvp=_load_jvp,
+    transpose=_load_transpose,
+    batch=_batch_slices(_loaded),
+)
+kernel_store = Op(
+    "kernel_store",
+    type_rule=lambda op, x, value, *rest, **p: x,
+    dims=_store_dims,
+    lower=_by_slices(_stored),
+    jvp=_store_jvp,
+    transpose=_store_transpose,
+    batch=_batch_slices(_stored),
+)

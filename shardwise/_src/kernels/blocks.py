@@ -1,0 +1,136 @@
+"""Blocks: which part of an array each program of a kernel sees.
+
+Block((8, 128), lambda i, j: (i, j))       # the block (i, j) of 8 × 128 elements
+Block((None, 128), lambda i, j: (i, j))    # row i, without its dimension: refs are f32[128]
+Block((Element(10), 128), lambda i: (8 * i, 0))    # from element 8 i on, not from block 8 i
+Block()                                    # the whole array
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.kernels.spaces import Space
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.types.array_type import ArrayType
+
+
+class Squeezed:
+    """A dimension of one element that refs do not have; None means the same."""
+
+    def __repr__(self) -> str:
+        return "Squeezed()"
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A dimension in blocks; an integer means the same."""
+
+    block_size: int
+
+
+@dataclass(frozen=True)
+class Element:
+    """A dimension whose index is that of the first element, so that blocks may overlap.
+
+    padding: how many elements before and after the array may be read; they are not specified.
+    """
+
+    block_size: int
+    padding: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The blocks of one operand or result.
+
+    shape: for each dimension, a size, None or `Squeezed()` for one element without its dimension,
+           or `Element(size)`. None: the whole array.
+    index: the indices of the block of a program, from the indices of the program (and refs of
+           scalars that are prefetched). None: zeros.
+    space: the memory space of its refs.
+    """
+
+    shape: Sequence[Any] | None = None
+    index: Callable[..., Any] | None = None
+    space: Space | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block with checked sizes, of an array of a known type.
+
+    sizes:   along each dimension of the array.
+    kept:    which dimensions its refs have.
+    element: for which dimensions the index is that of an element.
+    padding: of the array, before and after, so that every block is inside.
+    """
+
+    type: ArrayType
+    sizes: tuple[int, ...]
+    kept: tuple[bool, ...]
+    element: tuple[bool, ...]
+    padding: tuple[tuple[int, int], ...]
+    space: Space
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of refs."""
+        return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    @property
+    def ref_type(self) -> ArrayType:
+        return self.type.update(shape=self.shape, spec=None, mesh=None).strong()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.sizes == self.type.shape and not any(self.element)
+
+
+def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Tile:
+    """Checks a block of an array. what: its name, for messages."""
+    if not isinstance(block, Block):
+        raise TypeError(f"{who}: the block of {what} must be a Block; got {short_repr(block)}.")
+    space = block.space or space
+    if block.shape is None:
+        n = t.ndim
+        return Tile(t, t.shape, (True,) * n, (False,) * n, ((0, 0),) * n, space)
+    entries = tuple(block.shape)
+    if len(entries) != t.ndim:
+        raise ValueError(
+            f"{who}: the block of {what} has {len(entries)} dimensions, {short_repr(entries)}, but "
+            f"{what} is {t.str_short(True)}. Write a size for each dimension, or None for one "
+            "element without its dimension."
+        )
+    sizes, kept, element, padding = [], [], [], []
+    for d, (entry, n) in enumerate(zip(entries, t.shape, strict=True)):
+        size, keep, is_element, pads = _entry(who, what, d, entry)
+        if is_element:
+            pads = (pads[0], max(pads[1], 0))
+        else:
+            pads = (0, -n % size)
+        sizes.append(size)
+        kept.append(keep)
+        element.append(is_element)
+        padding.append(pads)
+    return Tile(t, tuple(sizes), tuple(kept), tuple(element), tuple(padding), space)
+
+
+def _entry(who: str, what: str, d: int, entry: Any) -> tuple[int, bool, bool, tuple[int, int]]:
+    if entry is None or isinstance(entry, Squeezed) or entry is Squeezed:
+        return 1, False, False, (0, 0)
+    if isinstance(entry, Blocked):
+        entry = entry.block_size
+    if isinstance(entry, Element):
+        low, high = entry.padding
+        return entry.block_size, True, True, (int(low), int(high))
+    if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or entry < 1:
+        raise ValueError(
+            f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
+            "positive integer, None or Element(size)."
+        )
+    return int(entry), True, False, (0, 0)

@@ -1,0 +1,194 @@
+"""Checks of a launch: its blocks, and what its results depend on.
+
+`check_blocks` evaluates the index functions for the whole grid, before anything runs. `check_runs`
+runs the kernel with different values in memory that it has not written, and with the programs of
+parallel axes in reverse order: the results must be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import KernelError
+from shardwise._src.control.call import call
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import derived
+from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.transforms.batch import Axis, batch_program
+from shardwise._src.transforms.stage import program_of
+
+MOST_PROGRAMS = 2**22
+FILLS = 1.7e3, -2.9e5  # values of memory that was not written
+
+
+def check(
+    body: Program, maps: Sequence[Program], launch: Launch, operands: Sequence[Any], names: Any
+) -> list[Any]:
+    """Raises a `KernelError` that says what is wrong; returns the results.
+
+    names: of the inputs and results.
+    """
+    check_blocks(maps, launch, operands, names)
+    return check_runs(body, tuple(maps), launch, operands, names)
+
+
+# -- blocks --
+
+
+def check_blocks(
+    maps: Sequence[Program], launch: Launch, operands: Sequence[Any], names: Sequence[str]
+) -> None:
+    dynamic, prefetched, _ = launch.parts(operands)
+    sizes = iter(dynamic)
+    grid = [int(np.asarray(next(sizes))) if n is None else n for n in launch.grid]
+    if math.prod(grid) > MOST_PROGRAMS:
+        raise KernelError(
+            f"kernel {launch.name}: check evaluates the blocks of at most {MOST_PROGRAMS} "
+            f"programs; the grid {tuple(grid)} has {math.prod(grid)}. Check a smaller problem."
+        )
+    ids = np.indices(grid).reshape(len(grid), -1).astype(np.int32)
+    tiles = (*launch.ins, *launch.outs)
+    for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=True)):
+        if not tile.sizes or not ids.shape[1]:
+            continue
+        at = _indices(index, ids, prefetched)
+        who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
+        _check_inside(who, tile, ids, at)
+        if number >= len(launch.ins):
+            is_aliased = number - len(launch.ins) in dict(launch.aliases).values()
+            _check_written(who, tile, launch, ids, at, is_aliased)
+
+
+def _indices(index: Program, ids: np.ndarray, prefetched: Sequence[Any]) -> np.ndarray:
+    """The indices of the blocks of all programs: int32[programs, dimensions]."""
+    program = _over_grid(index, ids.shape[0], ids.shape[1], tuple(map(type_of, prefetched)))
+    (found,) = call(*ids, *prefetched, program=program)
+    return np.asarray(found)
+
+
+@derived
+def _over_grid(index: Program, axes: int, count: int, prefetched: tuple) -> Program:
+    marks = (*[True] * axes, *[False] * len(prefetched))
+    many, _ = batch_program(index, Axis(count), marks, (True,) * len(index.outvars))
+    types = [*[INT.update(shape=(count,))] * axes, *prefetched]
+
+    def joined(*xs: Any) -> list[Any]:
+        columns = [reshape(x, shape=(count, 1)) for x in many(*xs)]
+        return [concatenate(*columns, dimension=1)]
+
+    return program_of(joined, types, "index")
+
+
+def _counts(tile: Tile) -> list[int]:
+    return [-(-n // size) for n, size in zip(tile.type.shape, tile.sizes, strict=True)]
+
+
+def _text(values: Any) -> str:
+    return "(" + ", ".join(str(int(v)) for v in values) + ("," if len(values) == 1 else "") + ")"
+
+
+def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None:
+    low, high = [], []
+    rows = zip(tile.type.shape, tile.sizes, tile.element, tile.padding, _counts(tile), strict=True)
+    for n, size, is_element, (before, after), count in rows:
+        low.append(-before if is_element else 0)
+        high.append(n + after - size if is_element else count - 1)
+    bad = ((at < low) | (at > high)).any(axis=1)
+    if not bad.any():
+        return
+    p = int(bad.argmax())
+    program, block = _text(ids[:, p]), _text(at[p])
+    if any(tile.element):
+        raise KernelError(
+            f"{who}: program {program} has the block of {_text(tile.sizes)} elements from {block}, "
+            "which is outside of the array."
+        )
+    raise KernelError(
+        f"{who}: program {program} has block {block}, but there are {_text(_counts(tile))} blocks "
+        f"of {_text(tile.sizes)} elements."
+    )
+
+
+def _check_written(
+    who: str, tile: Tile, launch: Launch, ids: np.ndarray, at: np.ndarray, is_aliased: bool
+) -> None:
+    if any(tile.element):
+        return  # these may overlap
+    counts = _counts(tile)
+    flat = np.ravel_multi_index(tuple(at.T), counts)
+    missing = np.setdiff1d(np.arange(math.prod(counts)), flat)
+    if len(missing) and not is_aliased:
+        first = _text(np.unravel_index(missing[0], counts))
+        raise KernelError(
+            f"{who}: no program has block {first}, and {len(missing)} of {math.prod(counts)} "
+            "blocks are not visited, so that the result is not written there."
+        )
+    order = np.argsort(flat, kind="stable")
+    same = np.flatnonzero(flat[order][1:] == flat[order][:-1])
+    earlier, later = order[same].tolist(), order[same + 1].tolist()
+    axes = [d for d, p in enumerate(launch.parallel) if p]
+    for a, b in zip(earlier, later, strict=True):
+        programs = f"programs {_text(ids[:, a])} and {_text(ids[:, b])}"
+        if any(ids[d, a] != ids[d, b] for d in axes):
+            raise KernelError(
+                f"{who}: {programs} both write block {_text(at[a])}, and differ along a parallel "
+                "axis of the grid: a race."
+            )
+        if b != a + 1:
+            raise KernelError(
+                f"{who}: {programs} both have block {_text(at[a])}, and others run in between: "
+                "what "
+                "the first one wrote is lost on hardware that keeps one block at a time. Order the "
+                "axes of the grid so that the programs of one block follow each other."
+            )
+
+
+# -- runs --
+
+
+def check_runs(
+    body: Program,
+    maps: tuple[Program, ...],
+    launch: Launch,
+    operands: Sequence[Any],
+    names: Sequence[str],
+) -> list[Any]:
+    types = tuple(map(type_of, operands))
+
+    def run(fill: float, backwards: bool) -> list[Any]:
+        program = loop_program(body, types, maps, launch, fill, backwards)
+        return call(*operands, program=program)
+
+    results = run(FILLS[0], False)
+    unwritten = (
+        "memory that was not written: of scratch, of a result, or beyond the end of an argument. "
+        "Write it first, or mask it"
+    )
+    cases = [(FILLS[1], False, unwritten)]
+    if any(launch.parallel):
+        cases.append((FILLS[0], True, "the order of programs along the parallel axes of the grid"))
+    for fill, backwards, cause in cases:
+        others = run(fill, backwards)
+        for name, a, b in zip(names[len(launch.ins) :], results, others, strict=True):
+            different = _different(np.asarray(a), np.asarray(b))
+            if different.any():
+                place = _text(np.argwhere(different)[0])
+                raise KernelError(
+                    f"kernel {launch.name}: {different.sum()} elements of {name}, the first at "
+                    f"{place}, depend on {cause}."
+                )
+    return results
+
+
+def _different(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    nan = (a != a) & (b != b)
+    return np.atleast_1d((a != b) & ~nan)

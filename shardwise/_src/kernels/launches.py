@@ -1,0 +1,232 @@
+"""The op `kernel_call`: a program run for each point of a grid, over blocks of arrays.
+
+    operands: dynamic sizes of the grid…, prefetched arrays…, inputs…
+    body:     (indices…, dynamic sizes…, prefetched…, blocks of inputs…, blocks of results…,
+              scratch…) → (blocks of results…, scratch…)
+    maps:     one for each input and result: (indices…, prefetched…) → the indices of its block
+
+Derivatives and maps are launches as long as they can be: tangents are further refs with the same
+blocks, a mapped axis is another axis of the grid. Reverse mode differentiates the program that CPUs
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardwise._src.base.marks import given, spread
+from shardwise._src.control.call import batch_as_call, call, partial_eval_call
+from shardwise._src.control.entering_rules import enter_call
+from shardwise._src.control.programs import Extension
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op, Programs
+from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program_tools import derived
+from shardwise._src.kernels.accesses import unmapped_types
+from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.ops.basis import move_axis, zeros
+from shardwise._src.runtime.platforms import Platform
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_inexact
+
+
+def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
+    return tuple([tile.type for tile in launch.outs])
+
+
+# -- forward mode --
+
+
+@derived
+def _jvp_body(
+    body: Program, launch: Launch, moving: tuple[bool, ...]
+) -> tuple[Program, tuple[bool, ...]]:
+    """The body with a further ref for the tangent of each moving input, and of each result and
+    scratch of floats. Returns which of the results have tangents."""
+    fixed = len(launch.grid) + launch.dynamic + launch.prefetch
+    ins, outs = len(launch.ins), len(launch.outs)
+    rest = [is_inexact(v.aval.dtype) for v in body.invars[fixed + ins :]]
+    both, marks = jvp_program(body, (*[False] * fixed, *moving, *rest))
+    count, results = len(body.invars), len(body.outvars)
+    ts = iter(both.invars[count:])
+    in_ts = [next(ts) for m in moving if m]
+    rest_ts = spread(list(ts), rest)
+    new = Extension(both.eqns)
+    found = spread(both.outvars[results:], marks)
+    moved = []
+    for v, t, has in zip(body.outvars, found, rest, strict=True):
+        aval = v.aval.strong()
+        moved.append((new.zeros(aval) if t is None else new.fit(t, aval)) if has else None)
+    own = both.invars[:count]
+    inputs = [
+        *both.constvars,
+        *own[: fixed + ins],
+        *in_ts,
+        *own[fixed + ins : fixed + ins + outs],
+        *given(rest_ts[:outs]),
+        *own[fixed + ins + outs :],
+        *given(rest_ts[outs:]),
+    ]
+    outvars = [
+        *both.outvars[:outs],
+        *given(moved[:outs]),
+        *both.outvars[outs:results],
+        *given(moved[outs:]),
+    ]
+    return both.replace(inputs=inputs, outvars=outvars, eqns=new.eqns), tuple(rest)
+
+
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, body: Program, maps: tuple, launch: Launch
+) -> tuple[list[Any], list[Any]]:
+    _, _, ts = launch.parts(tangents)
+    aliased = dict(launch.aliases)
+    values = launch.parts(primals)[2]
+    ts = [
+        zeros(type_of(x).strong())
+        if t is None and i in aliased and is_inexact(type_of(x).dtype)
+        else t
+        for i, (x, t) in enumerate(zip(values, ts, strict=True))
+    ]
+    moving = tuple([t is not None for t in ts])
+    both, marks = _jvp_body(body, launch, moving)
+    ins, outs = len(launch.ins), len(launch.outs)
+    is_out, is_scratch = marks[:outs], marks[outs:]
+    doubled = [i for i, m in enumerate(moving) if m]
+    moved_outs = [j for j, m in enumerate(is_out) if m]
+    new = replace(
+        launch,
+        ins=(*launch.ins, *[launch.ins[i] for i in doubled]),
+        outs=(*launch.outs, *[launch.outs[j] for j in moved_outs]),
+        scratch=(
+            *launch.scratch,
+            *[s for s, m in zip(launch.scratch, is_scratch, strict=True) if m],
+        ),
+        aliases=(
+            *launch.aliases,
+            *[
+                (ins + doubled.index(i), outs + moved_outs.index(j))
+                for i, j in launch.aliases
+                if i in doubled
+            ],
+        ),
+    )
+    own, others = maps[:ins], maps[ins:]
+    new_maps = (*own, *[own[i] for i in doubled], *others, *[others[j] for j in moved_outs])
+    found = op(*primals, *given(ts), body=both, maps=new_maps, launch=new)
+    return found[:outs], spread(found[outs:], is_out)
+
+
+# -- maps --
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, body: Program, maps: tuple, launch: Launch
+) -> tuple[list[Any], list[int]]:
+    """Another axis of the grid, before the others; the blocks of mapped operands are those of one
+    element along the new dimension. Mapped sizes and prefetched arrays need a loop instead."""
+    sizes, prefetched, in_dims = launch.parts(dims)
+    if any(d is not None for d in (*sizes, *prefetched)):
+        types = tuple(unmapped_types(args, dims))
+        program = _cpu_program(types, body, maps, launch)
+        return batch_as_call(op, mapped, args, dims, program=program)
+    grown = [d is not None for d in in_dims] + [True] * len(launch.outs)
+    tiles = [
+        _grown(t, mapped.size) if g else t
+        for t, g in zip((*launch.ins, *launch.outs), grown, strict=True)
+    ]
+    new = replace(
+        launch,
+        grid=(mapped.size, *launch.grid),
+        names=(None, *launch.names),
+        parallel=(True, *launch.parallel),
+        ins=tuple(tiles[: len(launch.ins)]),
+        outs=tuple(tiles[len(launch.ins) :]),
+    )
+    found = op(
+        *[x if d is None else move_axis(x, d, 0) for x, d in zip(args, dims, strict=True)],
+        body=_with_index(body, False),
+        maps=tuple([_with_index(m, g) for m, g in zip(maps, grown, strict=True)]),
+        launch=new,
+    )
+    return found, [0] * len(found)
+
+
+def _grown(tile: Tile, size: int) -> Tile:
+    return replace(
+        tile,
+        type=tile.type.update(shape=(size, *tile.type.shape)),
+        sizes=(1, *tile.sizes),
+        kept=(False, *tile.kept),
+        element=(False, *tile.element),
+        padding=((0, 0), *tile.padding),
+    )
+
+
+@derived
+def _with_index(program: Program, is_result: bool) -> Program:
+    """The program with another index first, which it ignores, or also returns first."""
+    index = Var(INT)
+    outs = [index, *program.outvars] if is_result else program.outvars
+    inputs = [*program.constvars, index, *program.invars]
+    return program.replace(inputs=inputs, outvars=outs)
+
+
+# -- programs --
+
+
+def _cpu_program(types: tuple, body: Program, maps: tuple, launch: Launch) -> Program:
+    return loop_program(body, types, maps, launch)
+
+
+def _of(args: Sequence[Any], p: dict[str, Any]) -> Program:
+    return _cpu_program(tuple(map(type_of, args)), **p)
+
+
+def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
+    if not platform.is_xla_cpu:
+        raise NotImplementedError(
+            f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
+            "CPU "
+            "only. Use operands on a CPU device, or write the function without a kernel for other "
+            "platforms: `lax.platform_dependent`."
+        )
+    return _cpu_program(tuple(types), **p)
+
+
+def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
+    types = tuple([type_of(a) for a in args])
+    return partial_eval_call(call, interpreter, args, {"program": _cpu_program(types, **params)})
+
+
+def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
+    types = tuple([getattr(a, "aval", None) or type_of(a) for a in args])
+    return call.transpose(call, cts, *args, program=_cpu_program(types, **p))  # type: ignore[misc]
+
+
+def _enter(op: Op, inside: Any, state: list[Any], args: list[Any], **p: Any) -> Any:
+    return enter_call(call, inside, state, args, program=_of(args, p))
+
+
+def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
+    return run(_of(args, p), args)
+
+
+kernel_call = Op(
+    "kernel_call",
+    type_rule=_type,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    partial_eval=_split,
+    enter=_enter,
+    expand=_expand,
+    multiple=True,
+    contains=Programs(("body", "maps"), eval=_eval),
+    is_expensive=True,
+)

@@ -1,0 +1,85 @@
+"""What kernels ask for inside: the indices of the program, the sizes of the grid, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shardwise._src.control.cond_api import cond
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.types.annotations import Array
+
+I = TypeVar("I", int, Array)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A kernel that is being traced. ids, sizes: along each axis of its grid; names: of these."""
+
+    name: str
+    ids: Sequence[Any]
+    sizes: Sequence[Any]
+    names: Sequence[Any]
+
+
+FRAME: ContextVar[Frame | None] = ContextVar("kernel", default=None)
+
+
+def _axis(who: str, axis: Any) -> tuple[Frame, int]:
+    frame = FRAME.get()
+    if frame is None:
+        raise ValueError(f"{who} is for the body of a kernel, and is called outside of one.")
+    if axis in frame.names and axis is not None:
+        return frame, frame.names.index(axis)
+    if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < len(frame.ids):
+        named = [name for name in frame.names if name is not None]
+        grid = f"{len(frame.ids)} axes" + (f" with the names {named}" if named else "")
+        raise ValueError(f"{who}: {frame.name} has a grid of {grid}; got axis {short_repr(axis)}.")
+    return frame, axis
+
+
+def program_id(axis: Any) -> Array:
+    """The index of this program along an axis of the grid (a number, or its name): an int32."""
+    frame, at = _axis("program_id", axis)
+    return frame.ids[at]
+
+
+def num_programs(axis: Any) -> int | Array:
+    """The size of the grid along an axis (a number, or its name)."""
+    frame, at = _axis("num_programs", axis)
+    return frame.sizes[at]
+
+
+def cdiv(a: I, b: int) -> I:
+    """a / b, rounded up: the number of blocks of size b in a elements."""
+    return -(-a // b)
+
+
+def when(condition: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """A decorator that runs a function without arguments, at once, if a condition holds.
+
+    @when(program_id(0) == 0)
+    def _():
+        out[...] = jnp.zeros_like(out)
+    """
+
+    def decorate(f: Callable[[], None]) -> Callable[[], None]:
+        if isinstance(condition, bool):
+            if condition:
+                f()
+        else:
+            t = type_of(condition)
+            if t.shape or t.dtype.name != "bool":
+                raise TypeError(f"when: the condition is one boolean; got {t.str_short(True)}.")
+            cond(condition, lambda: _nothing(f), lambda: None)
+        return f
+
+    return decorate
+
+
+def _nothing(f: Callable[[], None]) -> None:
+    if (result := f()) is not None:
+        raise TypeError(f"when: the function returns nothing; it returned {short_repr(result)}.")

@@ -1,0 +1,32 @@
+"""Kernels by JAX's names: see docs/kernels.md, and `shardwise.kernels`."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.kernels.blocks import Blocked as Blocked
+    from shardwise._src.kernels.blocks import Element as Element
+    from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.pallas import BlockSpec as BlockSpec
+    from shardwise._src.kernels.pallas import CompilerParams as CompilerParams
+    from shardwise._src.kernels.pallas import CostEstimate as CostEstimate
+    from shardwise._src.kernels.pallas import GridSpec as GridSpec
+    from shardwise._src.kernels.pallas import align_to as align_to
+    from shardwise._src.kernels.pallas import multiple_of as multiple_of
+    from shardwise._src.kernels.pallas import next_power_of_2 as next_power_of_2
+    from shardwise._src.kernels.pallas import no_block_spec as no_block_spec
+    from shardwise._src.kernels.pallas import pallas_call as pallas_call
+    from shardwise._src.kernels.pallas import squeezed as squeezed
+    from shardwise._src.kernels.pallas import strides_from_shape as strides_from_shape
+    from shardwise._src.kernels.program_frames import cdiv as cdiv
+    from shardwise._src.kernels.program_frames import num_programs as num_programs
+    from shardwise._src.kernels.program_frames import program_id as program_id
+    from shardwise._src.kernels.program_frames import when as when
+    from shardwise._src.kernels.ref_access import ds as ds
+    from shardwise._src.kernels.ref_access import dslice as dslice
+    from shardwise._src.kernels.spaces import ANY as ANY
+    from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise._src.refs.run_state import run_state as run_state
+
+lazy_names(__name__)

@@ -1,0 +1,18 @@
+"""JAX's names for kernels of GPUs."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.kernels.pallas import CompilerParams as CompilerParams
+    from shardwise._src.kernels.ref_access import atomic_add as atomic_add
+    from shardwise._src.kernels.ref_access import atomic_and as atomic_and
+    from shardwise._src.kernels.ref_access import atomic_max as atomic_max
+    from shardwise._src.kernels.ref_access import atomic_min as atomic_min
+    from shardwise._src.kernels.ref_access import atomic_or as atomic_or
+    from shardwise._src.kernels.ref_access import atomic_xor as atomic_xor
+    from shardwise._src.kernels.ref_access import load as load
+    from shardwise._src.kernels.ref_access import store as store
+
+lazy_names(__name__)

@@ -1,0 +1,33 @@
+"""Kernels: functions over blocks of arrays, launched over a grid: see docs/kernels.md."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.kernels.blocks import Block as Block
+    from shardwise._src.kernels.blocks import Blocked as Blocked
+    from shardwise._src.kernels.blocks import Element as Element
+    from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.launching import call as call
+    from shardwise._src.kernels.program_frames import cdiv as cdiv
+    from shardwise._src.kernels.program_frames import num_programs as num_programs
+    from shardwise._src.kernels.program_frames import program_id as program_id
+    from shardwise._src.kernels.program_frames import when as when
+    from shardwise._src.kernels.ref_access import atomic_add as atomic_add
+    from shardwise._src.kernels.ref_access import atomic_and as atomic_and
+    from shardwise._src.kernels.ref_access import atomic_max as atomic_max
+    from shardwise._src.kernels.ref_access import atomic_min as atomic_min
+    from shardwise._src.kernels.ref_access import atomic_or as atomic_or
+    from shardwise._src.kernels.ref_access import atomic_xor as atomic_xor
+    from shardwise._src.kernels.ref_access import ds as ds
+    from shardwise._src.kernels.ref_access import load as load
+    from shardwise._src.kernels.ref_access import store as store
+    from shardwise._src.kernels.ref_access import swap as swap
+    from shardwise._src.kernels.spaces import ANY as ANY
+    from shardwise._src.kernels.spaces import HBM as HBM
+    from shardwise._src.kernels.spaces import SMEM as SMEM
+    from shardwise._src.kernels.spaces import VMEM as VMEM
+    from shardwise._src.kernels.spaces import run_scoped as run_scoped
+
+lazy_names(__name__)
