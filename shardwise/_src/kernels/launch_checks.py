@@ -124,7 +124,7 @@ def _check_written(
     if any(tile.element):
         return  # these may overlap
     counts = _counts(tile)
-    flat = np.ravel_multi_index(tuple(at.T), counts)
+    flat: np.ndarray = np.asarray(np.ravel_multi_index(tuple(at.T), counts))
     missing = np.setdiff1d(np.arange(math.prod(counts)), flat)
     if len(missing) and not is_aliased:
         first = _text(np.unravel_index(missing[0], counts))
@@ -134,9 +134,9 @@ def _check_written(
         )
     order = np.argsort(flat, kind="stable")
     same = np.flatnonzero(flat[order][1:] == flat[order][:-1])
-    earlier, later = order[same].tolist(), order[same + 1].tolist()
+    pairs = np.stack([order[same], order[same + 1]], 1).tolist()
     axes = [d for d, p in enumerate(launch.parallel) if p]
-    for a, b in zip(earlier, later, strict=True):
+    for a, b in pairs:
         programs = f"programs {_text(ids[:, a])} and {_text(ids[:, b])}"
         if any(ids[d, a] != ids[d, b] for d in axes):
             raise KernelError(
@@ -146,9 +146,8 @@ def _check_written(
         if b != a + 1:
             raise KernelError(
                 f"{who}: {programs} both have block {_text(at[a])}, and others run in between: "
-                "what "
-                "the first one wrote is lost on hardware that keeps one block at a time. Order the "
-                "axes of the grid so that the programs of one block follow each other."
+                "what the first one wrote is lost on hardware that keeps one block at a time. Order "
+                "the axes of the grid so that the programs of one block follow each other."
             )
 
 
