@@ -146,8 +146,8 @@ def _check_written(
         if b != a + 1:
             raise KernelError(
                 f"{who}: {programs} both have block {_text(at[a])}, and others run in between: "
-                "what the first one wrote is lost on hardware that keeps one block at a time. Order "
-                "the axes of the grid so that the programs of one block follow each other."
+                "what the first one wrote is lost on hardware that keeps one block at a time. "
+                "Order the axes of the grid so that the programs of one block follow each other."
             )
 
 

@@ -192,9 +192,8 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     if not platform.is_xla_cpu:
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPU "
-            "only. Use operands on a CPU device, or write the function without a kernel for other "
-            "platforms: `lax.platform_dependent`."
+            "CPU only. Use operands on a CPU device, or write the function without a kernel for "
+            "other platforms: `lax.platform_dependent`."
         )
     return _cpu_program(tuple(types), **p)
 
