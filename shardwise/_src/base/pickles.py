@@ -23,6 +23,9 @@ _LATER = {  # public names of rarely imported modules that register their reader
     "PositionalSharding": ("shardwise.sharding", "PositionalSharding"),
     "Ref": ("shardwise", "Ref"),
     "described device": ("shardwise.targets", "devices"),
+    "kernels.Block": ("shardwise.kernels", "Block"),
+    "kernels.Space": ("shardwise.kernels", "VMEM"),
+    "kernels.Squeezed": ("shardwise.kernels", "Squeezed"),
     "jit": ("shardwise", "jit"),
     "thread_resources": ("shardwise.experimental.maps", "thread_resources"),
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.spaces import Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.array_type import ArrayType
@@ -24,6 +25,12 @@ class Squeezed:
 
     def __repr__(self) -> str:
         return "Squeezed()"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("kernels.Squeezed")
+
+
+read_by("kernels.Squeezed", Squeezed)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,12 @@ class Block:
     shape: Sequence[Any] | None = None
     index: Callable[..., Any] | None = None
     space: Space | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("kernels.Block", self.shape, self.index, self.space)
+
+
+read_by("kernels.Block", Block)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.ref_access import loaded, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.basis import zeros
@@ -59,6 +60,12 @@ class Space:
 
     def __repr__(self) -> str:
         return self.name.upper()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("kernels.Space", self.name, self.is_readonly)
+
+
+read_by("kernels.Space", Space)
 
 
 def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:

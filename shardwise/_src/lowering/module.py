@@ -155,13 +155,6 @@ class Meshes:
             self._symbols[key] = f"mesh_{number}" if number else "mesh"
         return self._symbols[key]
 
-    def add_first(self, shardings: Sequence[Any]) -> None:
-        """Adds the mesh of the first of these that has one: Shardy does not propagate between
-        meshes, so that constraints must be over that of the arguments."""
-        meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
-        if len(self) > 1 and meshes:
-            self.symbol(meshes[0])
-
     def leading(self) -> str:
         """The symbol of the first mesh; if no mesh was added yet, of a mesh over all devices."""
         if not self._symbols:
@@ -331,7 +324,6 @@ def _emitted(
         if len(meshes) > 1
         else Emitter(located=located)
     )
-    meshes.add_first((*in_shardings, *out_shardings))
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
     if source.names_used and has_names(program):

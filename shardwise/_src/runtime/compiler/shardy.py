@@ -189,6 +189,7 @@ def sharded_operands(text: str, prefix: str, reads: Mapping[int, Reads]) -> set[
     by moving elements of a sharded value: XLA may simplify these movements before it propagates.
     """
     text = _COMPOSITE.sub(r"func.call @\2(\1)", _CHLO.sub(_of_same_shape, text))
+    text = _over_one_mesh(text)
     named = re.compile(rf'"{re.escape(prefix)}(\d+)"')
     sharded: set[int] = set()
 
@@ -204,6 +205,15 @@ def sharded_operands(text: str, prefix: str, reads: Mapping[int, Reads]) -> set[
         module = _propagated(text, "inline,")
         module.operation.walk(visit)
     return sharded
+
+
+def _over_one_mesh(text: str) -> str:
+    """Constraints that name no axis, over a mesh of the program: Shardy does not propagate between
+    meshes, which XLA merges first."""
+    symbols = re.findall(r"sdy\.mesh @(\w+) = <\[", text)
+    if len(symbols) < 2:
+        return text
+    return re.sub(r"<@\w+, (\[(?:\{\??\}(?:, )?)*\])>", rf"<@{symbols[1]}, \1>", text)
 
 
 def _may_be_sharded(op: ir.Operation, number: int, dims: Sequence[int] | None) -> bool:
