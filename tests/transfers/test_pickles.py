@@ -224,6 +224,7 @@ def test_refs():
 def test_another_process_reads_them():
     late = [VALUES[name] for name in ("op", "pmap", "positional", "resources")]
     late += [sw.new_ref(jnp.ones(2)), sw.jit(jnp.sin)]
+    late += [kernels.Block((8,), None, kernels.VMEM), kernels.Squeezed()]
     pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
     code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"
     code += "; print(*late)"
