@@ -15,6 +15,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise import kernels
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.pickles import FORM, _readers, restored
 from shardwise._src.runtime.pytree import flatten
