@@ -153,11 +153,18 @@ def canonical_precision(precision: Any) -> Any:
         precision = default_matmul_precision.value
         if precision is None:
             return None
-    return _canonical_precision(tuple(precision) if isinstance(precision, list) else precision)
+    found = _canonical_precision(tuple(precision) if isinstance(precision, list) else precision)
+    if found is NotImplemented:
+        raise ValueError(
+            f"precision must be None, one of {', '.join(_PRECISIONS)}, a Precision, a pair of "
+            f"these, or a DotAlgorithmPreset or its name; got {precision!r}."
+        )
+    return found
 
 
 @cached(256)
 def _canonical_precision(precision: Any) -> Any:
+    """NotImplemented if it is not a precision."""
     if isinstance(precision, DotAlgorithm):
         return precision
     if isinstance(precision, DotAlgorithmPreset):
@@ -169,12 +176,8 @@ def _canonical_precision(precision: Any) -> Any:
     found = tuple(Precision.DEFAULT if p is None else p for p in found)
     # By name, so that an enum of another library with the same names is accepted.
     found = tuple(Precision.__members__.get(getattr(p, "name", ""), p) for p in found)
-    if len(found) == 2 and all(isinstance(p, Precision) for p in found):
-        return found
-    raise ValueError(
-        f"precision must be None, one of {', '.join(_PRECISIONS)}, a Precision, a pair of these, "
-        f"or a DotAlgorithmPreset or its name; got {precision!r}."
-    )
+    is_pair = len(found) == 2 and all(isinstance(p, Precision) for p in found)
+    return found if is_pair else NotImplemented
 
 
 def _precision_text(precision: Any, ins: Any) -> str:
