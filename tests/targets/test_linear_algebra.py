@@ -119,6 +119,16 @@ def test_complex_cholesky_over_several_tpus(spec):
     assert "f32[16,16]" in sw.jit(jnp.linalg.cholesky).lower(x).compile().as_text()
 
 
+@needs_tpu
+def test_complex_qr_over_several_tpus():
+    x = on(mesh_on("tpu-v5e:2x4", (8,), ("x",)), np.zeros((8, 8), np.complex64))
+    assert message(NotImplementedError, sw.jit(jnp.linalg.qr).lower, x) == (
+        "[geqrf] of complex matrices cannot be compiled for several devices of 'tpu': its compiler "
+        "ends the process. Compute it in a program for one device, or with operands on a CPU "
+        "device: `shardwise.device_put(x, shardwise.devices('cpu')[0])`."
+    )
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", everyday(DIFFERENTIABLE, 3))
 def test_derivatives(name, machine):

@@ -15,6 +15,7 @@ from typing import Any
 from shardwise._src.core.op import Op
 from shardwise._src.messages.formatting import joined
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_complex
 from shardwise._src.types.symbolic import Symbolic
 
 Rules = Mapping[str, Callable[..., Any]]
@@ -38,6 +39,12 @@ def by_platform(rules: Rules) -> Callable[..., Any]:
         )
 
     return lower
+
+
+def is_complex_over_devices(e: Any, t: ArrayType) -> bool:
+    """Whether a program over several devices has complex matrices: libtpu ends the process in
+    compiling their QR and Cholesky factors."""
+    return is_complex(t.dtype) and e.meshes is not None and len(e.meshes) > 1
 
 
 def check_fixed(op: Op, e: Any, t: ArrayType) -> None:

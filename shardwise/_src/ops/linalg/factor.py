@@ -15,6 +15,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.by_platform import is_complex_over_devices
 from shardwise._src.ops.linalg.lapack_kernels import (
     as_dtype,
     hermitian_part,
@@ -26,7 +27,7 @@ from shardwise._src.ops.linalg.triangular import INT32, product, triangle, trian
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.dtypes import is_complex, real_dtype
+from shardwise._src.types.dtypes import real_dtype
 
 
 def _by_lapack(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
@@ -45,10 +46,9 @@ def _checked(e: Any, ins: Any, x: str, call: Callable, name: str, config: dict[s
 
 
 def _by_libtpu(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str | None:
-    """Complex matrices of a program over several devices, as real ones of twice the size: libtpu
-    ends the process in compiling their factors."""
+    """Complex matrices of a program over several devices, as real ones of twice the size."""
     (t,) = ins
-    if not is_complex(t.dtype) or e.meshes is None or len(e.meshes) == 1:
+    if not is_complex_over_devices(e, t):
         return None
     n = 2 * t.shape[-1]
     wide = array_type((*t.shape[:-2], n, n), real_dtype(t.dtype))

@@ -18,6 +18,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.by_platform import is_complex_over_devices
 from shardwise._src.ops.linalg.elimination_steps import take_rows
 from shardwise._src.ops.linalg.householder_steps import pivoted_reflections_by_steps, upper_times
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, matrix_op, prefix, real
@@ -45,6 +46,16 @@ def _geqrf_by_cusolver(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]
     return e.cusolver("cusolver_geqrf_ffi", [x], ins, outs, batch=batch, aliases={0: 0})
 
 
+def _geqrf_by_libtpu(op: Op, e: Any, ins: Any, outs: Any, x: str) -> None:
+    if is_complex_over_devices(e, ins[0]):
+        raise NotImplementedError(
+            f"[{op.name}] of complex matrices cannot be compiled for several devices of "
+            f"'{e.platform}': its compiler ends the process. Compute it in a program for one "
+            "device, or with operands on a CPU device: `shardwise.device_put(x, "
+            "shardwise.devices('cpu')[0])`."
+        )
+
+
 def _geqrf_by_xla(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     """XLA's squares of elements overflow or vanish without a scale."""
     (t,), (a, taus) = ins, outs
@@ -60,7 +71,12 @@ geqrf = matrix_op(
     "geqrf",
     (2,),
     results=_reflections,
-    lower={"lapack": _geqrf_by_lapack, "cusolver": _geqrf_by_cusolver, "xla": _geqrf_by_xla},
+    lower={
+        "lapack": _geqrf_by_lapack,
+        "cusolver": _geqrf_by_cusolver,
+        "libtpu": _geqrf_by_libtpu,
+        "xla": _geqrf_by_xla,
+    },
     sharding_rule="ab -> ab, -",
 )
 
