@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 from shardwise import kernels
 from shardwise import numpy as jnp
-from shardwise.kernels import SMEM, VMEM, Block, call, ds, load, store, swap
+from shardwise.kernels import SMEM, VMEM, Block, Element, call, ds, load, store, swap
 from tests.helpers.errors import message
 from tests.kernels.kernels import like
 
@@ -66,6 +66,16 @@ def test_integers_are_cast_and_results_keep_their_dtype():
 
     found = run(body, like(8, dtype=np.int8))
     assert found.dtype == np.int8 and found.tolist() == [1, *[3] * 7]
+
+
+def test_results_and_the_arguments_that_they_alias_may_have_other_blocks():
+    def add(x, y, out):
+        out[...] += x[...]
+
+    ragged, whole = Block((3,), lambda i: (i,)), Block()
+    for of_y in (ragged, whole, Block((5,))):
+        f = call(add, like(8), grid=3, in_specs=(ragged, of_y), out_specs=ragged, aliases={1: 0})
+        np.testing.assert_array_equal(f(X, 10 * X), 11 * X)
 
 
 def add_outside(array):
@@ -213,6 +223,33 @@ MISTAKES = [
         TypeError,
         "load: expected a ref of a kernel; got Ref([0., 1., 2., 3., 4., 5., 6., 7.], "
         "dtype=float32) of type Ref. Other refs are read and written by `ref[index]`.",
+    ),
+    (
+        lambda: run(copy, in_specs=[Block((Element(0),))]),
+        ValueError,
+        "kernel copy: the block of argument x has Element(block_size=0, padding=(0, 0)) of type "
+        "Element along dimension 0; expected a positive integer, None or Element(size).",
+    ),
+    (
+        lambda: run(copy, in_specs=[Block((Element(8, (-1, 0)),))]),
+        ValueError,
+        "kernel copy: the block of argument x has negative padding: "
+        "Element(block_size=8, padding=(-1, 0)).",
+    ),
+    (
+        lambda: call(copy, like(8), grid=(("i", 1), ("i", 2))),
+        ValueError,
+        "kernel copy: two axes of the grid have the name 'i'.",
+    ),
+    (
+        lambda: call(copy, like(8), aliases={0: 0, 1: 0})(X, X),
+        ValueError,
+        "kernel copy: result 0 is aliased with two arguments.",
+    ),
+    (
+        lambda: call(copy, like(8), prefetch=-1),
+        ValueError,
+        "kernel copy: prefetch is a number of arguments; got -1 of type int.",
     ),
     (
         lambda: call(copy, like(8), prefetch=2)(X),

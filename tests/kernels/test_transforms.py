@@ -6,8 +6,9 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.kernels import Block, call, program_id
 from shardwise.sharding import PartitionSpec as P
-from tests.kernels.kernels import CASES, INTEGERS
+from tests.kernels.kernels import CASES, INTEGERS, like
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -99,6 +100,19 @@ def test_inside_of_control_flow(name):
     close(sw.value_and_grad(run(f))(1.5), sw.value_and_grad(run(case.wanted))(1.5), rtol=1e-3)
 
 
+def test_derivatives_with_respect_to_prefetched_arrays():
+    def scale(factors, x, out):
+        out[...] = x[...] * factors[program_id(0)]
+
+    rows = Block((4,), lambda i, factors: (i,))
+    f = call(scale, like(8), grid=2, in_specs=rows, out_specs=rows, prefetch=1)
+    factors, x = np.float32([3, 5]), np.arange(8, dtype=np.float32)
+    wanted = lambda factors, x: x * jnp.repeat(factors, 4)  # noqa: E731
+    close(sw.grad(total(f), (0, 1))(factors, x), sw.grad(total(wanted), (0, 1))(factors, x))
+    moved = [sw.jvp(g, (factors, x), (np.cos(factors), np.cos(x)))[1] for g in (f, wanted)]
+    close(*moved)
+
+
 def test_inside_of_maps_over_devices():
     case = CASES["softmax"]
     f, mesh = case.launch(), sw.make_mesh((4,), ("i",), devices=sw.devices()[:4])
@@ -117,9 +131,6 @@ def test_inside_of_maps_over_devices():
 
 
 def test_dynamic_grids():
-    from shardwise.kernels import Block, call
-    from tests.kernels.kernels import like
-
     def double(x, y, out):
         out[...] = 2 * x[...]
 

@@ -122,9 +122,7 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     sizes, kept, element, padding = [], [], [], []
     for d, (entry, n) in enumerate(zip(entries, t.shape, strict=True)):
         size, keep, is_element, pads = _entry(who, what, d, entry)
-        if is_element:
-            pads = (pads[0], max(pads[1], 0))
-        else:
+        if not is_element:
             pads = (0, -n % size)
         sizes.append(size)
         kept.append(keep)
@@ -134,16 +132,17 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
 
 
 def _entry(who: str, what: str, d: int, entry: Any) -> tuple[int, bool, bool, tuple[int, int]]:
-    if entry is None or isinstance(entry, Squeezed) or entry is Squeezed:
+    if entry is None or isinstance(entry, Squeezed):
         return 1, False, False, (0, 0)
     if isinstance(entry, Blocked):
         entry = entry.block_size
-    if isinstance(entry, Element):
-        low, high = entry.padding
-        return entry.block_size, True, True, (int(low), int(high))
-    if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or entry < 1:
+    is_element = isinstance(entry, Element)
+    size, pads = (entry.block_size, entry.padding) if is_element else (entry, (0, 0))
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
             "positive integer, None or Element(size)."
         )
-    return int(entry), True, False, (0, 0)
+    if min(pads) < 0:
+        raise ValueError(f"{who}: the block of {what} has negative padding: {entry!r}.")
+    return int(size), True, is_element, (int(pads[0]), int(pads[1]))

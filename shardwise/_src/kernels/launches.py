@@ -21,7 +21,7 @@ from shardwise._src.control.call import batch_as_call, call, partial_eval_call
 from shardwise._src.control.entering_rules import enter_call
 from shardwise._src.control.programs import Extension
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, Programs
+from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
@@ -84,7 +84,11 @@ def _jvp_body(
 def _jvp(
     op: Op, primals: Any, tangents: Any, *, body: Program, maps: tuple, launch: Launch
 ) -> tuple[list[Any], list[Any]]:
-    _, _, ts = launch.parts(tangents)
+    _, prefetched, ts = launch.parts(tangents)
+    if any(t is not None for t in prefetched):  # they have no blocks, which tangents would share
+        types = tuple(map(type_of, primals))
+        program = loop_program(body, types, maps, launch)
+        return call.jvp(call, primals, tangents, program=program)  # type: ignore[misc]
     aliased = dict(launch.aliases)
     values = launch.parts(primals)[2]
     ts = [
@@ -132,8 +136,7 @@ def _batch(
     element along the new dimension. Mapped sizes and prefetched arrays need a loop instead."""
     sizes, prefetched, in_dims = launch.parts(dims)
     if any(d is not None for d in (*sizes, *prefetched)):
-        types = tuple(unmapped_types(args, dims))
-        program = _cpu_program(types, body, maps, launch)
+        program = loop_program(body, tuple(unmapped_types(args, dims)), maps, launch)
         return batch_as_call(op, mapped, args, dims, program=program)
     grown = [d is not None for d in in_dims] + [True] * len(launch.outs)
     tiles = [
@@ -150,8 +153,8 @@ def _batch(
     )
     found = op(
         *[x if d is None else move_axis(x, d, 0) for x, d in zip(args, dims, strict=True)],
-        body=_with_index(body, False),
-        maps=tuple([_with_index(m, g) for m, g in zip(maps, grown, strict=True)]),
+        body=_with_index(body, returned=False),
+        maps=tuple([_with_index(m, returned=g) for m, g in zip(maps, grown, strict=True)]),
         launch=new,
     )
     return found, [0] * len(found)
@@ -169,10 +172,10 @@ def _grown(tile: Tile, size: int) -> Tile:
 
 
 @derived
-def _with_index(program: Program, is_result: bool) -> Program:
+def _with_index(program: Program, returned: bool) -> Program:
     """The program with another index first, which it ignores, or also returns first."""
     index = Var(INT)
-    outs = [index, *program.outvars] if is_result else program.outvars
+    outs = [index, *program.outvars] if returned else program.outvars
     inputs = [*program.constvars, index, *program.invars]
     return program.replace(inputs=inputs, outvars=outs)
 
@@ -180,12 +183,9 @@ def _with_index(program: Program, is_result: bool) -> Program:
 # -- programs --
 
 
-def _cpu_program(types: tuple, body: Program, maps: tuple, launch: Launch) -> Program:
-    return loop_program(body, types, maps, launch)
-
-
-def _of(args: Sequence[Any], p: dict[str, Any]) -> Program:
-    return _cpu_program(tuple(map(type_of, args)), **p)
+def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
+    """What CPUs run, for operands of these types."""
+    return loop_program(p["body"], tuple(types), p["maps"], p["launch"])
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
@@ -195,25 +195,25 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
             "CPU only. Use operands on a CPU device, or write the function without a kernel for "
             "other platforms: `lax.platform_dependent`."
         )
-    return _cpu_program(tuple(types), **p)
+    return _loop(types, p)
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
-    types = tuple([type_of(a) for a in args])
-    return partial_eval_call(call, interpreter, args, {"program": _cpu_program(types, **params)})
+    program = _loop([type_of(a) for a in args], params)
+    return partial_eval_call(call, interpreter, args, {"program": program})
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
-    types = tuple([getattr(a, "aval", None) or type_of(a) for a in args])
-    return call.transpose(call, cts, *args, program=_cpu_program(types, **p))  # type: ignore[misc]
+    types = [a.aval if is_linear(a) else type_of(a) for a in args]
+    return call.transpose(call, cts, *args, program=_loop(types, p))  # type: ignore[misc]
 
 
 def _enter(op: Op, inside: Any, state: list[Any], args: list[Any], **p: Any) -> Any:
-    return enter_call(call, inside, state, args, program=_of(args, p))
+    return enter_call(call, inside, state, args, program=_loop([type_of(a) for a in args], p))
 
 
 def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
-    return run(_of(args, p), args)
+    return run(_loop([type_of(a) for a in args], p), args)
 
 
 kernel_call = Op(

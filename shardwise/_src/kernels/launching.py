@@ -58,12 +58,12 @@ def call(
     Args:
       body: the kernel: takes refs of prefetched arrays, of blocks of the arguments, of blocks of
         the results, and of scratch memory; returns None.
-      out: the types of the results: a pytree of objects with a shape and a dtype.
+      out: the types of the results: a pytree of objects with a shape and a dtype, of which other
+        attributes are not used.
       grid: the sizes of the grid: integers, or traced int32 scalars; or pairs of a name and a size.
         The last axis is the fastest.
       in_specs: a pytree of `Block`s, a prefix of the arguments after the prefetched ones. None:
-        each
-        program sees the whole arrays.
+        each program sees the whole arrays.
       out_specs: a pytree of `Block`s, a prefix of `out`.
       scratch: a pytree of scratch memory, such as `VMEM((8, 128), "float32")`, which keeps its
         values from one program to the next. A dict passes refs by name.
@@ -74,9 +74,8 @@ def call(
         pytrees) that starts with its values and uses its memory.
       name: of the kernel, for messages and reports.
       check: whether to check each launch: that blocks are inside of their arrays, that each block
-        of
-        a result is written, by programs that may not conflict, and that the results depend neither
-        on memory that was not written nor on the order of parallel programs.
+        of a result is written, by programs that do not conflict, and that the results depend
+        neither on memory that was not written nor on the order of parallel programs.
 
     Returns:
       A function of the arguments, which returns arrays like `out`.
@@ -89,6 +88,10 @@ def call(
     if not callable(body):
         raise TypeError(f"kernels.call: the body is a function; got {short_repr(body)}.")
     title = name or name_of(body)
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
+        raise ValueError(
+            f"kernel {title}: prefetch is a number of arguments; got {short_repr(prefetch)}."
+        )
     sizes, names = _grid(title, grid)
     out_leaves, out_tree = flatten(out)
     outs = [_out_type(title, x) for x in out_leaves]
@@ -181,6 +184,8 @@ def _grid(who: str, grid: Any) -> tuple[list[Any], tuple[Any, ...]]:
             sizes.append(int(entry))
         else:
             sizes.append(_traced_size(who, entry))
+        if name is not None and name in names:
+            raise ValueError(f"kernel {who}: two axes of the grid have the name {name!r}.")
         names.append(name)
     return sizes, tuple(names)
 
@@ -285,7 +290,7 @@ def _parallel(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
 def _aliases(
     who: str, aliases: Mapping[int, int] | None, ins: Sequence[Tile], outs: Sequence[Tile]
 ) -> tuple[tuple[int, int], ...]:
-    found = []
+    found: list[tuple[int, int]] = []
     for i, j in (aliases or {}).items():
         if not (0 <= i < len(ins) and 0 <= j < len(outs)):
             raise ValueError(
@@ -298,6 +303,8 @@ def _aliases(
                 f"kernel {who}: argument {i}, {a.str_short(True)}, and result {j}, "
                 f"{b.str_short(True)}, cannot share memory: they must have one shape and dtype."
             )
+        if j in [out for _, out in found]:
+            raise ValueError(f"kernel {who}: result {j} is aliased with two arguments.")
         found.append((i, j))
     return tuple(found)
 

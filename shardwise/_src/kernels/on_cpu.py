@@ -56,10 +56,10 @@ def _run(
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
-    aliased = dict((out, i) for i, out in launch.aliases)
+    aliased = {out: i for i, out in launch.aliases}
     held = [_padded(x, tile, fill) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
-        held[aliased[j]] if j in aliased else _padded(_filled(tile.type, fill), tile, fill)
+        _padded(inputs[aliased[j]] if j in aliased else _filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
     ]
     scratch = [_filled(s.type, fill) for s in launch.scratch]

@@ -114,7 +114,9 @@ def pallas_call(
       these.
     input_output_aliases: pairs of an argument, counted with those that are prefetched, and a
       result.
-    interpret: has no effect: on CPU kernels are compiled.
+    compiler_params: its `dimension_semantics` say which axes of the grid are parallel.
+    interpret, debug, cost_estimate, metadata, and other fields of compiler_params: accepted, and
+      without effect on CPU, where kernels are compiled like other programs.
     """
     if grid_spec is not None:
         if grid not in ((), None) or in_specs is not None or out_specs is not None:

@@ -69,8 +69,9 @@ read_by("kernels.Space", Space)
 
 
 def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
-    """Calls a function with refs of new memory, inside of a kernel: `run_scoped(f, VMEM((8,),
-    "f"))`.
+    """Calls a function with refs of new memory, inside of a kernel.
+
+        run_scoped(f, VMEM((8, 128), "float32"))
 
     The memory is not initialized, and ends with the function. Returns the function's result.
     """
@@ -85,4 +86,4 @@ def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     return f(*given, **keywords)
 
 
-ANY, VMEM, SMEM, HBM, GMEM = (Space(name) for name in ("any", "vmem", "smem", "hbm", "gmem"))
+ANY, VMEM, SMEM, HBM = (Space(name) for name in ("any", "vmem", "smem", "hbm"))
