@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
+    from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.launching import call as call
     from shardwise._src.kernels.program_frames import cdiv as cdiv
     from shardwise._src.kernels.program_frames import num_programs as num_programs

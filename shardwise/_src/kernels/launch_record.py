@@ -16,12 +16,46 @@ INT = array_type((), np.dtype("int32"))  # of indices
 
 
 @dataclass(frozen=True)
+class CompilerParams:
+    """What compilers of GPUs and TPUs are told about a kernel. On CPU it has no effect.
+
+    num_warps, num_stages: of GPUs: warps of a program, stages of the pipelines of its loops.
+    vmem_limit_bytes: of TPUs: how much VMEM the kernel may use.
+    dimension_semantics: for each axis of the grid "parallel" or "arbitrary"; JAX's name for the
+      argument `parallel` of `kernels.call`, and used by `pallas_call`.
+    has_side_effects: whether the kernel is kept if its results are not used.
+    collective_id: a number for kernels of TPUs that communicate, equal on all devices.
+    allow_input_fusion, disable_bounds_checks, skip_device_barrier: of TPUs.
+    """
+
+    dimension_semantics: Sequence[Any] | None = None
+    vmem_limit_bytes: int | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
+    has_side_effects: Any = False
+    collective_id: int | None = None
+    allow_input_fusion: Any = None
+    disable_bounds_checks: bool = False
+    skip_device_barrier: bool = False
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What a kernel costs: operations, transcendental functions, bytes of memory traffic."""
+
+    flops: int
+    transcendentals: int
+    bytes_accessed: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """Everything about a launch but its programs.
 
     grid:     the sizes; None for those that are operands. names, parallel: of its axes.
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
+    params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
     """
 
     name: str
@@ -33,6 +67,8 @@ class Launch:
     outs: tuple[Tile, ...]
     scratch: tuple[Scratch, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
+    params: CompilerParams = CompilerParams()
+    cost: CostEstimate | None = None
 
     @property
     def dynamic(self) -> int:

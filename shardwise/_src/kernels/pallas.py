@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.kernels.blocks import Block, Squeezed
+from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
@@ -66,31 +67,6 @@ class PrefetchScalarGridSpec:
     scratch_shapes: Any = ()
 
 
-@dataclass(frozen=True)
-class CompilerParams:
-    """Parameters of a platform's compiler. On CPU only `dimension_semantics` is used: which axes of
-    the grid are "parallel"."""
-
-    dimension_semantics: Sequence[Any] | None = None
-    vmem_limit_bytes: int | None = None
-    num_warps: int | None = None
-    num_stages: int | None = None
-    has_side_effects: Any = False
-    collective_id: int | None = None
-    allow_input_fusion: Any = None
-    disable_bounds_checks: bool = False
-    skip_device_barrier: bool = False
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """What a kernel costs: operations, transcendental functions, bytes of memory traffic."""
-
-    flops: int
-    transcendentals: int
-    bytes_accessed: int
-
-
 def pallas_call(
     kernel: Callable[..., None],
     out_shape: Any,
@@ -104,7 +80,7 @@ def pallas_call(
     debug: bool = False,
     interpret: Any = False,
     name: str | None = None,
-    compiler_params: Any = None,
+    compiler_params: CompilerParams | None = None,
     cost_estimate: CostEstimate | None = None,
     metadata: Any = None,
 ) -> Callable[..., Any]:
@@ -114,9 +90,11 @@ def pallas_call(
       these.
     input_output_aliases: pairs of an argument, counted with those that are prefetched, and a
       result.
-    compiler_params: its `dimension_semantics` say which axes of the grid are parallel.
-    interpret, debug, cost_estimate, metadata, and other fields of compiler_params: accepted, and
-      without effect on CPU, where kernels are compiled like other programs.
+    compiler_params: its `dimension_semantics` say which axes of the grid are parallel; the other
+      fields are for GPUs and TPUs.
+    cost_estimate: what the kernel costs, for reports.
+    interpret, debug, metadata: accepted, and without effect: on CPU kernels are compiled like
+      other programs.
     """
     if grid_spec is not None:
         if grid not in ((), None) or in_specs is not None or out_specs is not None:
@@ -127,7 +105,8 @@ def pallas_call(
         grid, in_specs, out_specs = grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs
         scratch_shapes = grid_spec.scratch_shapes
     prefetch = 0 if grid_spec is None else grid_spec.num_scalar_prefetch
-    semantics = getattr(compiler_params, "dimension_semantics", None) or ()
+    params = CompilerParams() if compiler_params is None else compiler_params
+    semantics = params.dimension_semantics or ()
     return call(
         kernel,
         out_shape,
@@ -139,6 +118,8 @@ def pallas_call(
         parallel=[i for i, s in enumerate(semantics) if "parallel" in str(s).lower()],
         aliases={i - prefetch: j for i, j in (input_output_aliases or {}).items()},
         name=name,
+        params=replace(params, dimension_semantics=None),
+        cost=cost_estimate,
     )
 
 

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
+    from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas import BlockSpec as BlockSpec
-    from shardwise._src.kernels.pallas import CompilerParams as CompilerParams
-    from shardwise._src.kernels.pallas import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas import GridSpec as GridSpec
     from shardwise._src.kernels.pallas import align_to as align_to
     from shardwise._src.kernels.pallas import multiple_of as multiple_of

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.kernels.pallas import CompilerParams as CompilerParams
+    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.ref_access import atomic_add as atomic_add
     from shardwise._src.kernels.ref_access import atomic_and as atomic_and
     from shardwise._src.kernels.ref_access import atomic_max as atomic_max

@@ -1,0 +1,157 @@
+"""The arguments of a launch: checked, and in the form that records have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
+from shardwise._src.kernels.blocks import Block, Tile
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize, is_integer
+from shardwise._src.values.convert import cast
+
+
+def grid_of(who: str, grid: Any) -> tuple[list[Any], tuple[Any, ...]]:
+    entries = grid if isinstance(grid, tuple | list) else (grid,)
+    sizes, names = [], []
+    for entry in entries:
+        name = None
+        if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            name, entry = entry
+        if isinstance(entry, int | np.integer) and not isinstance(entry, bool):
+            if entry < 0:
+                raise ValueError(f"kernel {who}: the grid has a negative size: {short_repr(grid)}.")
+            sizes.append(int(entry))
+        else:
+            sizes.append(_traced_size(who, entry))
+        if name is not None and name in names:
+            raise ValueError(f"kernel {who}: two axes of the grid have the name {name!r}.")
+        names.append(name)
+    return sizes, tuple(names)
+
+
+def _traced_size(who: str, entry: Any) -> Any:
+    try:
+        x = as_arraylike(entry)
+        if not (type_of(x).shape or not is_integer(type_of(x).dtype)):
+            return x
+    except TypeError:
+        pass
+    raise TypeError(
+        f"kernel {who}: the sizes of a grid are integers, or traced scalars; got "
+        f"{short_repr(entry)}."
+    )
+
+
+def out_type(who: str, x: Any) -> ArrayType:
+    try:
+        return array_type(tuple(x.shape), canonicalize(x.dtype))
+    except AttributeError:
+        raise TypeError(
+            f"kernel {who}: out has objects with a shape and a dtype, such as ShapeDtypeStruct; "
+            f"got {short_repr(x)}."
+        ) from None
+
+
+def value_of_argument(who: str, x: Any) -> Any:
+    try:
+        x = as_arraylike(x)
+    except TypeError as error:
+        raise TypeError(f"kernel {who}: {error}") from None
+    value = x if is_array(x) else eval_trace().new_array(x)
+    t = type_of(value)
+    return cast(value, t.dtype, False) if t.weak_type else value
+
+
+def parameters_of(body: Callable[..., Any]) -> list[str]:
+    """The names of a kernel's positional parameters, as far as they are known."""
+    try:
+        found = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def named_paths(names: Sequence[str], arguments: tuple[Any, ...]) -> list[str]:
+    """The path of each leaf, which begins with the name of the kernel's parameter."""
+    found = []
+    for i, argument in enumerate(arguments):
+        name = names[i] if i < len(names) else f"[{i}]"
+        found += [f"{name}{path}" for path in leaf_paths(argument)]
+    return found
+
+
+def paths_of(root: str, tree: Any) -> list[str]:
+    return [f"{root}{p}" for p in leaf_paths(tree)]
+
+
+def blocks_of(who: str, what: str, specs: Any, tree: Any, paths: Sequence[str]) -> list[Block]:
+    """A block for each leaf, from a prefix."""
+    if specs is None:
+        return [Block()] * len(paths)
+    if isinstance(specs, Block):
+        return [specs] * len(paths)
+    if isinstance(specs, list):
+        specs = tuple(specs)
+    whole = tree.unflatten(range(len(paths)))
+    found: list[Block] = []
+
+    def walk(spec: Any, part: Any) -> None:
+        if spec is None or isinstance(spec, Block):
+            found.extend([spec or Block()] * len(flatten(part)[0]))
+            return
+        children = flatten(spec, lambda x: x is not spec)
+        below = flatten(part, lambda x: x is not part)
+        if len(children[0]) != len(below[0]) or not children[0]:
+            raise ValueError(
+                f"kernel {who}: {what} must be a prefix of the pytree of {len(paths)} arrays, "
+                f"with a Block at each leaf; got {short_repr(specs)}."
+            )
+        for a, b in zip(children[0], below[0], strict=True):
+            walk(a, b)
+
+    walk(specs, whole)
+    return found
+
+
+def parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
+    marks = [False] * len(names)
+    for axis in axes:
+        at = names.index(axis) if axis in names and axis is not None else axis
+        if not isinstance(at, int) or not 0 <= at < len(names):
+            raise ValueError(
+                f"kernel {who}: parallel has axis {short_repr(axis)}, which the grid of "
+                f"{len(names)} axes does not have."
+            )
+        marks[at] = True
+    return tuple(marks)
+
+
+def alias_pairs(
+    who: str, aliases: Mapping[int, int] | None, ins: Sequence[Tile], outs: Sequence[Tile]
+) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for i, j in (aliases or {}).items():
+        if not (0 <= i < len(ins) and 0 <= j < len(outs)):
+            raise ValueError(
+                f"kernel {who}: aliases has {i}: {j}; there are {len(ins)} arguments and "
+                f"{len(outs)} results."
+            )
+        a, b = ins[i].type, outs[j].type
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise ValueError(
+                f"kernel {who}: argument {i}, {a.str_short(True)}, and result {j}, "
+                f"{b.str_short(True)}, cannot share memory: they must have one shape and dtype."
+            )
+        if j in [out for _, out in found]:
+            raise ValueError(f"kernel {who}: result {j} is aliased with two arguments.")
+        found.append((i, j))
+    return tuple(found)

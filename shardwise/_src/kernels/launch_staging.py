@@ -1,0 +1,129 @@
+"""The programs of a launch: that of its body, and those of the indices of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.core.program import Program
+from shardwise._src.kernels.blocks import Block, Tile
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.spaces import SMEM, Space
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.refs.refs import Ref, value_of
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_integer
+from shardwise._src.values.convert import cast
+
+
+def staged_body(
+    title: str,
+    body: Callable[..., None],
+    launch: Launch,
+    prefetched: Sequence[ArrayType],
+    trees: tuple[Any, Any, Any],
+) -> Program:
+    tree, out_tree, scratch_tree = trees
+    axes = len(launch.grid)
+    types = [
+        *[INT] * (axes + launch.dynamic),
+        *prefetched,
+        *[t.ref_type for t in launch.ins],
+        *[t.ref_type for t in launch.outs],
+        *[s.type for s in launch.scratch],
+    ]
+
+    def flat(*values: Any) -> list[Any]:
+        rest = iter(values)
+
+        def take(count: int) -> list[Any]:
+            return [next(rest) for _ in range(count)]
+
+        def refs(spaces: Sequence[Space]) -> list[Ref]:
+            return [
+                Ref(value, space) for value, space in zip(take(len(spaces)), spaces, strict=True)
+            ]
+
+        ids, sizes = take(axes), iter(take(launch.dynamic))
+        grid = [next(sizes) if n is None else n for n in launch.grid]
+        first = refs([SMEM.readonly] * launch.prefetch)
+        ins = refs([t.space.readonly for t in launch.ins])
+        outs = refs([t.space for t in launch.outs])
+        scratch = refs([s.space for s in launch.scratch])
+        token = FRAME.set(Frame(title, ids, grid, launch.names))
+        try:
+            more = scratch_tree.unflatten(scratch)
+            named = more if isinstance(more, dict) else {}
+            listed = () if named else more if isinstance(more, tuple | list) else (more,)
+            result = body(
+                *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
+            )
+        finally:
+            FRAME.reset(token)
+        if result is not None:
+            raise TypeError(
+                f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
+                "refs, and returns None."
+            )
+        return [value_of(r) for r in (*outs, *scratch)]
+
+    program, captured = stage(flat, types, transform="kernels.call", name=title)
+    _reject_captured(title, program, captured)
+    return program
+
+
+def _listed(out: Any) -> Sequence[Any]:
+    """The results as arguments: a tuple or list is several."""
+    return out if isinstance(out, tuple | list) else (out,)
+
+
+def _reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
+    found = [*captured, *[x for x in program.consts if np.ndim(x)]]
+    if found:
+        types = ", ".join(type_of(x).str_short(True) for x in found)
+        raise ValueError(
+            f"kernel {title} uses arrays from outside: {types}. Pass them as arguments, with "
+            "blocks of their own."
+        )
+
+
+def staged_index(
+    title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
+) -> Program:
+    rank = len(tile.sizes)
+
+    def flat(*values: Any) -> list[Any]:
+        if block.index is None:
+            return [np.int32(0)] * rank
+        refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
+        found = block.index(*values[:axes], *refs)
+        found = found if isinstance(found, tuple | list) else (found,)
+        if len(found) != rank:
+            raise ValueError(
+                f"kernel {title}: the index of the block of {what} has {len(found)} entries; "
+                f"expected {rank}, one for each dimension of {tile.type.str_short(True)}."
+            )
+        entries = [as_arraylike(x) for x in found]
+        for x in entries:
+            t = type_of(x)
+            if t.shape or not is_integer(t.dtype):
+                raise TypeError(
+                    f"kernel {title}: the index of the block of {what} has an entry of type "
+                    f"{t.str_short(True)}; expected integers."
+                )
+        return [cast(x, INT.dtype, False) for x in entries]
+
+    program, captured = stage(
+        flat, [INT] * axes + list(prefetched), transform="kernels.call", name="index"
+    )
+    if captured or any(np.ndim(x) for x in program.consts):
+        raise ValueError(
+            f"kernel {title}: the index of the block of {what} uses arrays from outside. Pass "
+            "them as the first arguments, and their number as `prefetch`."
+        )
+    return program
