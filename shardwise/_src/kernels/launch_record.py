@@ -38,6 +38,12 @@ class CompilerParams:
     disable_bounds_checks: bool = False
     skip_device_barrier: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("dimension_semantics", "allow_input_fusion"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # parameters of ops are hashable
+                object.__setattr__(self, name, tuple(value))
+
 
 @dataclass(frozen=True)
 class CostEstimate:
