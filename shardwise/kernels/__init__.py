@@ -31,5 +31,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import SMEM as SMEM
     from shardwise._src.kernels.spaces import VMEM as VMEM
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise.kernels import library as library
 
 lazy_names(__name__)
