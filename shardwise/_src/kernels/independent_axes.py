@@ -21,6 +21,7 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.grid_blocks import block_indices, programs_of
+from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.launch_record import Launch
 
 MOST_PROGRAMS = 2**18  # for which blocks are computed
@@ -30,8 +31,9 @@ def independent_axes(launch: Launch, body: Program, maps: tuple[Program, ...]) -
     """For each axis of the grid, whether its programs may run in any order.
 
     Declared axes are independent. Others are if this is proven: the launch has no scratch memory,
-    sizes of the grid are known, the body has no effects, and blocks of results that it writes are
-    those of programs with one index along the axis. Nothing runs on the launch's devices.
+    sizes of the grid are known, the body has no effects and sends nothing to other devices, and
+    blocks of results that it writes are those of programs with one index along the axis. Nothing
+    runs on the launch's devices.
     """
     return _independent(body, launch, maps)
 
@@ -42,7 +44,7 @@ def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tu
         return launch.parallel
     sizes = [n for n in launch.grid if n is not None]
     is_known = len(sizes) == len(launch.grid) and math.prod(sizes) <= MOST_PROGRAMS
-    if launch.scratch or body.effects or not is_known:
+    if launch.scratch or body.effects or communicates(body) or not is_known:
         return launch.parallel
     ids = programs_of(sizes)
     found = np.ones(len(sizes), bool)
