@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ class CompilerParams:
     allow_input_fusion: Any = None
     disable_bounds_checks: bool = False
     skip_device_barrier: bool = False
+
+    def __repr__(self) -> str:
+        rows = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        return f"CompilerParams({', '.join(f'{n}={x!r}' for n, x, y in rows if x != y)})"
 
 
 @dataclass(frozen=True)

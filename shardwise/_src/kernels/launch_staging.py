@@ -96,7 +96,7 @@ def _staged_varying(
         return [value_of(r) for r in (*outs, *scratch)]
 
     program, captured = stage(flat, types, transform="kernels.call", name=title)
-    _reject_captured(title, program, captured)
+    reject_captured(title, program, captured)
     return program
 
 
@@ -105,7 +105,7 @@ def _listed(out: Any) -> Sequence[Any]:
     return out if isinstance(out, tuple | list) else (out,)
 
 
-def _reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
+def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
     found = [*captured, *[x for x in program.consts if np.ndim(x)]]
     if found:
         types = ", ".join(type_of(x).str_short(True) for x in found)

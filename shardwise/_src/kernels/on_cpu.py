@@ -159,13 +159,13 @@ def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
 
 
 def _cut(x: Any, tile: Tile, at: Sequence[Any]) -> Any:
-    if tile.is_whole or not tile.sizes:
+    if not tile.sizes:
         return x
-    block = dynamic_slice(x, *_starts(tile, at), slice_sizes=tile.sizes)
+    block = x if tile.is_whole else dynamic_slice(x, *_starts(tile, at), slice_sizes=tile.sizes)
     return reshape(block, shape=tile.shape)
 
 
 def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
     if tile.is_whole or not tile.sizes:
-        return block
+        return reshape(block, shape=tile.sizes)
     return dynamic_update_slice(x, reshape(block, shape=tile.sizes), *_starts(tile, at))
