@@ -42,6 +42,12 @@ class CompilerParams:
         rows = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
         return f"CompilerParams({', '.join(f'{n}={x!r}' for n, x, y in rows if x != y)})"
 
+    def __post_init__(self) -> None:
+        for name in ("dimension_semantics", "allow_input_fusion"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # parameters of ops are hashable
+                object.__setattr__(self, name, tuple(value))
+
 
 @dataclass(frozen=True)
 class CostEstimate:
