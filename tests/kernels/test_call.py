@@ -157,6 +157,12 @@ MISTAKES = [
         "leaf; got (Block(shape=None, index=None, space=None), Block(shape=N... of type tuple.",
     ),
     (
+        lambda: run(copy, in_specs=[8]),
+        ValueError,
+        "kernel copy: in_specs must be a prefix of the pytree of 1 arrays, with a Block at each "
+        "leaf; got (8,) of type tuple.",
+    ),
+    (
         lambda: run(copy, like(4), grid=2, in_specs=[Block((4,), lambda i: (i, 0))]),
         ValueError,
         "kernel copy: the index of the block of argument x has 2 entries; expected 1, one for "

@@ -62,6 +62,8 @@ def _run(
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
     aliased = {out: i for i, out in launch.aliases}
+    own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
+    inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
     held = [_padded(x, tile, fill) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
         _padded(inputs[aliased[j]] if j in aliased else _filled(tile.type, fill), tile, fill)
