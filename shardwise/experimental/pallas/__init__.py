@@ -28,5 +28,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
     from shardwise._src.refs.run_state import run_state as run_state
+    from shardwise.experimental.pallas import tpu as tpu
+    from shardwise.experimental.pallas import triton as triton
 
 lazy_names(__name__)
