@@ -35,8 +35,11 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 
 
-def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
-    return tuple([tile.type for tile in launch.outs])
+def _type(
+    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
+) -> tuple[ArrayType, ...]:
+    pairs = zip(launch.outs, body.outvars, strict=False)
+    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
 
 
 # -- forward mode --
