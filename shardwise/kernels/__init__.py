@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.ref_access import atomic_min as atomic_min
     from shardwise._src.kernels.ref_access import atomic_or as atomic_or
     from shardwise._src.kernels.ref_access import atomic_xor as atomic_xor
-    from shardwise._src.kernels.ref_access import ds as ds
     from shardwise._src.kernels.ref_access import load as load
     from shardwise._src.kernels.ref_access import store as store
     from shardwise._src.kernels.ref_access import swap as swap
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import VMEM as VMEM
     from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise._src.values.dslice import ds as ds
     from shardwise.kernels import library as library
 
 lazy_names(__name__)
