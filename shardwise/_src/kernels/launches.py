@@ -29,6 +29,7 @@ from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -206,11 +207,13 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
-    if not platform.is_xla_cpu:
+    if platform.triton_library and 0 not in p["launch"].grid:
+        return gpu_program(p["body"], p["maps"], p["launch"], types)
+    if not platform.is_xla_cpu and not platform.triton_library:
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPU only. Use operands on a CPU device, or write the function without a kernel for "
-            "other platforms: `lax.platform_dependent`."
+            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
+            "for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p)
 
