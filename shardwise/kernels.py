@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.launches.launch_data import OperandReport as OperandReport
+    from shardwise._src.explain.launches.launch_report import LaunchReport as LaunchReport
+    from shardwise._src.explain.launches.launch_report import LaunchReports as LaunchReports
+    from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
+    from shardwise._src.explain.launches.launch_report import report as report
     from shardwise._src.kernels.blocks import Block as Block
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element

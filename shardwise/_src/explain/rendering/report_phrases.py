@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardwise._src.explain.device_axes import SubAxis, over_text
+from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.report_data import Communication, Computation, ReportData
 from shardwise._src.messages.formatting import in_bytes, join, joined, pluralize
 
@@ -188,6 +190,7 @@ def sections(report: ReportData, most: int, most_buffers: int) -> Iterator[Secti
     if report.buffers:
         yield _buffers(report, most_buffers)
     yield _computation(report.computation)
+    yield from map(launch_section, report.launches)
 
 
 def _time(report: ReportData) -> Section:
@@ -272,3 +275,37 @@ def _computation(c: Computation) -> Section:
         notes.append(f"not counted: the FFI calls {join(sorted(c.uncounted))}")
     rows = [*map(Row, amounts.items())]
     return Section("computation", "computation per device", rows=rows, notes=notes, sides="<>")
+
+
+def launch_section(launch: LaunchData) -> Section:
+    """A launch of a kernel: its blocks, and what bounds it."""
+    programs = math.prod(launch.grid.values())
+    axes = ", ".join([f"{name}={size}" for name, size in launch.grid.items()])
+    often = f", {launch.count:,} times" if launch.count > 1 else ""
+    bounds = {"programs": "the number of programs", "compute": "computation", "memory": "memory"}
+    title = (
+        f"kernel {launch.name}: {pluralize(programs, 'program')}{f' ({axes})' if axes else ''}{often}, "
+        f"at least {seconds_text(launch.seconds)} on {launch.machine.name!r}, bound by "
+        f"{bounds[launch.bound]}"
+    )
+    heads = ("", "array", "block", "space", "moved", "reused", "bytes")
+    rows = [
+        Row(
+            (o.what, o.type, o.block, o.space, f"{o.moved:,}", f"{o.reused:,}", in_bytes(o.bytes)),
+            (o.moved, o.reused, o.bytes),
+        )
+        for o in launch.operands
+    ]
+    amounts = [f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in launch.flops.items()]
+    amounts.append(f"{amount_text(launch.elementwise, 'flop')} in other arithmetic")
+    amounts.append(f"{launch.transcendentals:,} transcendental functions")
+    notes = [
+        joined(amounts),
+        f"{in_bytes(launch.bytes)} moved, {launch.intensity:.2g} flop per byte",
+        f"fast memory of a program: {in_bytes(launch.on_chip)}"
+        + (f" of {in_bytes(launch.limit)}" if launch.limit else ""),
+        *launch.notes,
+    ]
+    if launch.advice:
+        notes.append(f"advice: {launch.advice}")
+    return Section("kernel", title, rows=rows, notes=notes, heads=heads, sides="<<<<>>>")
