@@ -140,8 +140,8 @@ MISTAKES = [
     (
         lambda: run(copy, scratch=[3]),
         TypeError,
-        "kernel copy: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'); "
-        "got 3 of type int.",
+        "kernel copy: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'), "
+        "or is a `SemaphoreType`; got 3 of type int.",
     ),
     (
         lambda: run(copy, grid=(("i", 1),), parallel=["j"]),

@@ -94,9 +94,7 @@ def _unknown(i: Instruction) -> None:
     return None
 
 
-def work_of(
-    module: Module, dtype_of: DtypeOf = _made, call_of: CallOf = _unknown
-) -> Computation:
+def work_of(module: Module, dtype_of: DtypeOf = _made, call_of: CallOf = _unknown) -> Computation:
     """The work of one execution on one device.
 
     dtype_of: returns the dtype in which an instruction computes a product; by default the result's.

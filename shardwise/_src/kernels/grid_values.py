@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import call
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
@@ -34,7 +35,8 @@ def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any]) -> np.nd
       operands are the prefetched arrays.
     """
     many = _over_grid(program, ids.shape[0], ids.shape[1], tuple(map(type_of, others)))
-    (found,) = call(*ids, *others, program=many)
+    with eval_context():
+        (found,) = call(*ids, *others, program=many)
     return np.asarray(found)
 
 

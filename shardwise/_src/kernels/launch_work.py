@@ -13,28 +13,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.control.programs import ScanParams
-from shardwise._src.control.scan import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import INT, CostEstimate, Launch
-from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.program_work import (
-    CountedWork,
-    Origin,
-    Work,
-    program_work,
-    times,
-)
+from shardwise._src.kernels.program_work import CountedWork, Origin, Work, times
 from shardwise._src.kernels.spaces import ANY, HBM, Space
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
@@ -227,50 +218,3 @@ def _counting(
     program = program_of(counts, [*[INT] * axes, *types], "counts")
     counted.parts = [(w, n if isinstance(n, int) else None) for w, n in counted.parts]  # no tracers
     return counted, program
-
-
-# -- programs with launches --
-
-
-def launches_in(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
-    """The launches of a program, and how often each runs: in a scan as often as its length."""
-    for eqn in program.eqns:
-        if eqn.op is kernel_call:
-            yield eqn, count
-            continue
-        often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
-        for held in eqn.programs():
-            yield from launches_in(held, often)
-
-
-def work_of_launch(eqn: Equation, operands: Sequence[Any] | None = None) -> LaunchWork:
-    """The work of an equation that launches a kernel. operands: their values, if known."""
-    given = [a.aval for a in eqn.invars] if operands is None else operands
-    return launch_work(eqn.params["body"], eqn.params["maps"], eqn.params["launch"], given)
-
-
-def cost_of_launches(program: Program) -> CostEstimate:
-    """The cost of all launches of a program, as far as it is known without arguments."""
-    total: Counter[str] = Counter()
-    for eqn, count in launches_in(program):
-        total.update(times(Counter(vars(work_of_launch(eqn).cost)), count))
-    return CostEstimate(*[total[name] for name in CostEstimate.__dataclass_fields__])
-
-
-def program_cost(program: Program) -> CostEstimate:
-    """The cost of a program: operations without reductions, as JAX counts them, and the bytes of
-    arguments and results; of launches all that they move."""
-
-    def launched(eqn: Equation, ins: Sequence[Any]) -> Work:
-        cost = work_of_launch(eqn).cost
-        return Counter(
-            elementwise=cost.flops, transcendentals=cost.transcendentals, bytes=cost.bytes_accessed
-        )
-
-    work = program_work(program, rules={kernel_call: launched})
-    products = sum([n for name, n in work.items() if name[0] == "product"])
-    types = [*[v.aval for v in program.invars], *[a.aval for a in program.outvars]]
-    moved = sum([math.prod(t.shape) * t.dtype.itemsize for t in types])
-    return CostEstimate(
-        products + work["elementwise"], work["transcendentals"], moved + work["bytes"]
-    )

@@ -27,6 +27,7 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launch_work import launch_work
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.ops.basis import move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
@@ -35,8 +36,11 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 
 
-def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
-    return tuple([tile.type for tile in launch.outs])
+def _type(
+    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
+) -> tuple[ArrayType, ...]:
+    pairs = zip(launch.outs, body.outvars, strict=False)
+    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
 
 
 # -- forward mode --
@@ -216,6 +220,11 @@ def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
     return run(_loop([type_of(a) for a in args], p), args)
 
 
+def _cost(op: Op, types: Any, p: dict[str, Any]) -> tuple[int, int, int]:
+    found = launch_work(operands=types, **p).cost
+    return found.flops, found.transcendentals, found.bytes_accessed
+
+
 kernel_call = Op(
     "kernel_call",
     type_rule=_type,
@@ -225,6 +234,7 @@ kernel_call = Op(
     partial_eval=_split,
     enter=_enter,
     expand=_expand,
+    cost=_cost,
     multiple=True,
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,

@@ -24,7 +24,7 @@ from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_body, staged_index
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.spaces import VMEM, Scratch
+from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -104,13 +104,9 @@ def call(
     out_paths = paths_of("out", out)
     out_blocks = blocks_of(title, "out_specs", out_specs, out_tree, out_paths)
     scratch_leaves, scratch_tree = flatten(scratch)
-    for s in scratch_leaves:
-        if not isinstance(s, Scratch):
-            raise TypeError(
-                f"kernel {title}: scratch memory is made by a memory space, such as "
-                f"VMEM((8, 128), 'float32'); got {short_repr(s)}."
-            )
-
+    memory = [as_scratch(f"kernel {title}", s) for s in scratch_leaves]
+    if params is not None and params.collective_id is not None:
+        memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = parameters_of(body)
 
     @functools.wraps(body)
@@ -138,7 +134,7 @@ def call(
             prefetch=prefetch,
             ins=tuple(ins),
             outs=tuple(results),
-            scratch=tuple(scratch_leaves),
+            scratch=tuple(memory),
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,

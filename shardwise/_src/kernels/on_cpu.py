@@ -22,6 +22,7 @@ from shardwise._src.ops.families import BOOL
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
 from shardwise._src.ops.shape import pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
@@ -63,6 +64,8 @@ def _run(
         for j, tile in enumerate(launch.outs)
     ]
     scratch = [_filled(s.type, fill) for s in launch.scratch]
+    first = [pvary(x, v.aval.varying) for x, v in zip((*outs, *scratch), body.outvars, strict=True)]
+    outs, scratch = first[: len(outs)], first[len(outs) :]
     count = len(launch.ins)
 
     def turn(t: Any, state: Any) -> Any:

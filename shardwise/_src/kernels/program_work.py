@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +26,11 @@ from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.control.while_loop import while_loop as while_op
-from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import pruned
-from shardwise._src.kernels.accesses import kernel_load, kernel_store
+from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.launch_record import CostEstimate
 from shardwise._src.ops import cumulative, reduce
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
@@ -101,23 +102,18 @@ def times(work: Work, count: int) -> Work:
     return Counter({name: count * n for name, n in work.items()})
 
 
-Rule = Callable[[Equation, Sequence[Any]], Work]
-
-
 class CountedWork:
     """The work of a program, in parts that run equally often.
 
     parts:    pairs of work, and how often it runs: an integer, or a traced one.
     largest:  the most bytes that one access reads or writes, by the number of the ref.
     is_exact: whether it is known how often all of them run.
-    rules:    the work of ops that it does not know, from the equation and its known operands.
     """
 
-    def __init__(self, rules: Mapping[Op, Rule] | None = None):
+    def __init__(self) -> None:
         self.parts: list[tuple[Work, Any]] = []
         self.largest: Counter[int] = Counter()
         self.is_exact = True
-        self.rules = {} if rules is None else rules
 
     def add(self, program: Program, args: Sequence[Any], count: Any = 1) -> list[Any]:
         """Adds a program that runs `count` times; returns what is known of its results.
@@ -135,8 +131,10 @@ class CountedWork:
 
     def _equation(self, eqn: Equation, ins: list[Any], work: Work, count: Any) -> Sequence[Any]:
         unknown = [None] * len(eqn.outvars)
-        if eqn.op in self.rules:
-            work.update(self.rules[eqn.op](eqn, ins))
+        if eqn.op.cost is not None:
+            names = "elementwise", "transcendentals", "bytes"
+            costs = eqn.op.cost(eqn.op, [a.aval for a in eqn.invars], eqn.params)
+            work.update(dict(zip(names, costs, strict=True)))
         elif eqn.op is cond:
             return self._branches(eqn, ins, count)
         elif eqn.op is scan:
@@ -188,7 +186,9 @@ class CountedWork:
             often = count
             if known:
                 last = number == len(branches) - 1 and number > 1
-                runs = ew.ge(which, _like(number, eqn)) if last else ew.eq(which, _like(number, eqn))
+                runs = (
+                    ew.ge(which, _like(number, eqn)) if last else ew.eq(which, _like(number, eqn))
+                )
                 often = _product(count, convert_element_type(runs, dtype=INT32, weak=False))
             found.append(self.add(branch, args, often))
         same = zip(*[map(_origin, outs) for outs in found], strict=True)
@@ -201,9 +201,6 @@ class CountedWork:
         often = count if turns is None else _product(count, turns)
         self.add(own.body, [*consts, *map(_origin, carry)], often)
         return [*map(_origin, carry)]
-
-
-INT32 = np.dtype("int32")
 
 
 def _like(number: int, eqn: Equation) -> Any:
@@ -265,13 +262,21 @@ def _used(program: Program) -> set[Atom]:
     return {*program.outvars, *[a for eqn in program.eqns for a in eqn.invars]}
 
 
-def program_work(
-    program: Program, args: Sequence[Any] = (), rules: Mapping[Op, Rule] | None = None
-) -> Work:
-    """The work of a program that runs once. args: the operands that are known; None otherwise."""
-    counted = CountedWork(rules)
-    counted.add(program, [*args, *[None] * (len(program.invars) - len(args))])
+def program_work(program: Program) -> Work:
+    """The work of a program that runs once, for any arguments."""
+    counted = CountedWork()
+    counted.add(program, [None] * len(program.invars))
     total: Work = Counter()
     for work, count in counted.parts:
         total.update(times(work, int(np.asarray(count))))
     return total
+
+
+def program_cost(program: Program) -> CostEstimate:
+    """The cost of a program: operations without reductions, as JAX counts them, and the bytes of
+    arguments and results; of launches of kernels all that they move."""
+    work = program_work(program)
+    products = sum([n for name, n in work.items() if name[0] == "product"])
+    types = [*[v.aval for v in program.invars], *[a.aval for a in program.outvars]]
+    moved = sum(map(_bytes, types)) + work["bytes"]
+    return CostEstimate(products + work["elementwise"], work["transcendentals"], moved)

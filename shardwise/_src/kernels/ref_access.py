@@ -1,8 +1,8 @@
 """How kernels read and write refs: `ref[index]`, and the functions with masks.
 
 An index of integers, slices and `ds` is a place, which ops access (kernels/accesses.py). An index
-of
-arrays gathers from the value of the ref, or scatters to it.
+of arrays gathers from the value of the ref, or scatters to it. `ref.at[index]` is a view of a
+place, which is used like a ref.
 """
 
 from __future__ import annotations
@@ -59,9 +59,86 @@ class Place(NamedTuple):
     def static(self) -> dict[str, Any]:
         return {"sizes": self.sizes, "strides": self.strides, "kept": self.kept}
 
+    def within(self, inner: Place) -> Place:
+        """A place in the elements of this one, as a place in the ref."""
+        rows = iter(zip(*inner, strict=True))
+        found = []
+        for start, size, stride, keep in zip(*self, strict=True):
+            if keep:
+                at, size, step, keep = next(rows)
+                start, stride = _moved(start, at, stride), stride * step
+            found.append((start, size, stride, keep))
+        return Place(*zip(*found, strict=True)) if found else self
 
-def place_of(ref: Ref, index: Any) -> Place | None:
-    """The elements that an index of numbers and slices selects; None if it has arrays."""
+
+def _moved(start: Any, by: Any, stride: int) -> Any:
+    if isinstance(start, int) and isinstance(by, int):
+        return start + by * stride
+    start, by = scalars((start, by))
+    return ew.add(start, by if stride == 1 else ew.mul(by, np.int32(stride)))
+
+
+class RefView(RefPart):
+    """A part of a kernel's ref, which is read and written like a ref: `ref.at[ds(i, 8)]`."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, ref: Ref, place: Place):
+        super().__init__(ref, ...)
+        self.place = place
+
+    shape = property(lambda self: self.place.shape)
+    dtype = property(lambda self: self.ref.dtype)
+    ndim = property(lambda self: len(self.place.shape))
+    size = property(lambda self: self.type.size)
+    space = property(lambda self: self.ref.space)
+    type = property(lambda self: self.ref.type.update(shape=self.place.shape))
+
+    @property
+    def short(self) -> str:
+        return f"Ref{{{self.type.str_short(True)}}}"
+
+    def __repr__(self) -> str:
+        return self.short
+
+    def get(self, idx: Any = ...) -> Any:
+        return loaded(self, idx)
+
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        self.space.check_writable(self.ref)
+        written(self, method, idx, value)
+
+    def part(self, index: Any) -> RefPart:
+        return part_of(self, index)
+
+
+AnyRef = Ref | RefView
+
+
+def part_of(ref: AnyRef, index: Any) -> RefPart:
+    """`ref.at[index]`: a view, unless the index has arrays."""
+    place = place_of(ref, index)
+    if place is not None:
+        return RefView(whole_ref(ref), place)
+    if isinstance(ref, RefView):
+        raise IndexError(f"{ref.short}: a view is indexed by integers, slices and `ds`.")
+    return RefPart(ref, index)
+
+
+def whole_ref(ref: AnyRef) -> Ref:
+    return ref.ref if isinstance(ref, RefView) else ref
+
+
+def place_of(ref: AnyRef, index: Any) -> Place | None:
+    """The elements of the whole ref that an index of numbers and slices selects; None if it has
+    arrays."""
+    inner = _place_in(ref, index)
+    if inner is None or not isinstance(ref, RefView):
+        return inner
+    return ref.place.within(inner)
+
+
+def _place_in(ref: AnyRef, index: Any) -> Place | None:
     parts = index if index.__class__ is tuple else (index,)
     if index is None or index is ...:
         parts = ()
@@ -85,7 +162,7 @@ def place_of(ref: Ref, index: Any) -> Place | None:
     return Place(*columns)
 
 
-def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
+def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
     """(start, size, stride, whether the dimension stays) along dimension `d` of size `n`."""
     if isinstance(part, slice):
         if all(
@@ -120,7 +197,7 @@ def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | No
     return None if t.shape else (part, 1, 1, False)
 
 
-def _check_inside(ref: Ref, d: int, start: Any, size: int, stride: int, n: int) -> None:
+def _check_inside(ref: AnyRef, d: int, start: Any, size: int, stride: int, n: int) -> None:
     known = isinstance(start, int | np.integer)
     last = (int(start) if known else 0) + (size - 1) * stride
     if (known and start < 0) or (size > 0 and last >= n):
@@ -130,17 +207,21 @@ def _check_inside(ref: Ref, d: int, start: Any, size: int, stride: int, n: int) 
         )
 
 
-def loaded(ref: Ref, index: Any, mask: Any = None, other: Any = None) -> Any:
+def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
     """The elements at an index. mask: which are read; the others are `other`, 0 by default."""
-    version, place = value_of(ref), place_of(ref, index)
+    version, place = value_of(whole_ref(ref)), place_of(ref, index)
     if place is None:
-        return _masked(getitem(version, index), mask, other)
-    starts = _scalars(place.starts)
+        return _masked(getitem(_value(ref), index), mask, other)
+    starts = scalars(place.starts)
     if mask is None:
         return kernel_load(version, *starts, **place.static, masked=False)
     given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
+
+
+def _value(ref: AnyRef) -> Any:
+    return loaded(ref, ...) if isinstance(ref, RefView) else value_of(ref)
 
 
 def _masked(value: Any, mask: Any, other: Any) -> Any:
@@ -149,26 +230,31 @@ def _masked(value: Any, mask: Any, other: Any) -> Any:
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
-def written(ref: Ref, mode: str, index: Any, value: Any, mask: Any = None) -> None:
+def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) -> None:
     """Writes to the elements at an index, or combines them with a value."""
-    version, place = value_of(ref), place_of(ref, index)
+    whole, place = whole_ref(ref), place_of(ref, index)
+    version = value_of(whole)
     value = cast(as_arraylike(value), ref.dtype, False)
     if place is None:
-        old = getitem(version, index)
-        value = value if mask is None else ew.where(mask, value, old)
-        put(ref, write(mode, version, index, value))
+        version = _value(ref)
+        value = value if mask is None else ew.where(mask, value, getitem(version, index))
+        found = write(mode, version, index, value)
+        if isinstance(ref, RefView):
+            written(ref, "set", ..., found)
+        else:
+            put(ref, found)
         return
     _check_shape(ref, type_of(value), place)
     more = [broadcast_to(value, place.shape)]
     tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
-    starts = _scalars(place.starts)
+    starts = scalars(place.starts)
     put(
-        ref,
+        whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),
     )
 
 
-def _as_mask(ref: Ref, mask: Any) -> Any:
+def _as_mask(ref: AnyRef, mask: Any) -> Any:
     mask = as_arraylike(mask)
     if type_of(mask).dtype != BOOL:
         raise TypeError(
@@ -177,14 +263,14 @@ def _as_mask(ref: Ref, mask: Any) -> Any:
     return mask
 
 
-def _scalars(starts: Sequence[Any]) -> list[Any]:
+def scalars(starts: Sequence[Any]) -> list[Any]:
     return [
         np.int32(s) if isinstance(s, int | np.integer) else cast(as_arraylike(s), INT32)
         for s in starts
     ]
 
 
-def _check_shape(ref: Ref, t: ArrayType, place: Place) -> None:
+def _check_shape(ref: AnyRef, t: ArrayType, place: Place) -> None:
     pairs = zip(reversed(t.shape), reversed(place.shape), strict=False)
     if t.ndim > len(place.shape) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(
@@ -205,7 +291,7 @@ def load(ref: Any, index: Any = ..., *, mask: Any = None, other: Any = None) -> 
 def store(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> None:
     """Writes a value to the elements at an index, or to those of them for which `mask` is True."""
     whole, index = _whole("store", ref, index)
-    whole.space.check_writable(whole)
+    whole.space.check_writable(whole_ref(whole))
     written(whole, "set", index, value, mask)
 
 
@@ -219,7 +305,7 @@ def swap(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
 def _atomic(mode: str) -> Any:
     def update(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
         whole, index = _whole(f"atomic_{mode}", ref, index)
-        whole.space.check_writable(whole)
+        whole.space.check_writable(whole_ref(whole))
         old = loaded(whole, index)
         written(whole, mode, index, value, mask)
         return old
@@ -236,8 +322,10 @@ atomic_add, atomic_max, atomic_min = _atomic("add"), _atomic("max"), _atomic("mi
 atomic_and, atomic_or, atomic_xor = _atomic("and"), _atomic("or"), _atomic("xor")
 
 
-def _whole(who: str, ref: Any, index: Any) -> tuple[Ref, Any]:
+def _whole(who: str, ref: Any, index: Any) -> tuple[AnyRef, Any]:
     """The ref, and the index in it, if only a part was passed: `ref.at[i]`."""
+    if isinstance(ref, RefView):
+        return ref, index
     if isinstance(ref, RefPart) and (index is ... or index is None):
         ref, index = ref.ref, ref.index
     if not isinstance(ref, Ref) or ref.space is None:

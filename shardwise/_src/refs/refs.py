@@ -115,6 +115,9 @@ class Ref(_Access):
         """`ref.at[idx]`: a part of the ref, with the methods `get`, `set`, `swap`, `addupdate`."""
         return RefAt(self)
 
+    def part(self, index: Any) -> RefPart:
+        return RefPart(self, index) if self.space is None else self.space.part(self, index)
+
     def get(self, idx: Any = ...) -> Any:
         """The value, or a part of it."""
         if self.space is not None:
@@ -171,11 +174,11 @@ class RefAt:
 
     __slots__ = ("ref",)
 
-    def __init__(self, ref: Ref):
+    def __init__(self, ref: Ref | RefPart):
         self.ref = ref
 
     def __getitem__(self, index: Any) -> RefPart:
-        return RefPart(self.ref, index)
+        return self.ref.part(index)
 
 
 class RefPart(_Access):
@@ -189,6 +192,16 @@ class RefPart(_Access):
 
     def __repr__(self) -> str:
         return f"RefPart({self.ref!r}, {self.index!r})"
+
+    @property
+    def at(self) -> RefAt:
+        """`part.at[idx]`: a part of this part."""
+        return RefAt(self)
+
+    def part(self, index: Any) -> RefPart:
+        raise IndexError(
+            f"{self.ref.short}: a part of a part of a ref is written as one index: `ref.at[i, j]`."
+        )
 
     def get(self, idx: Any = ...) -> Any:
         """The part, or a part of it."""

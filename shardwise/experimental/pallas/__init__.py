@@ -6,6 +6,10 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
+    from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
+    from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
+    from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
+    from shardwise._src.kernels.async_copies import semaphore_wait as semaphore_wait
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call
+from shardwise._src.control.programs import ScanParams
+from shardwise._src.control.scan import scan
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import inlined, pruned
 from shardwise._src.explain.dtype_emulation import hlo_name
@@ -28,13 +30,9 @@ from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
 from shardwise._src.kernels.launch_record import CostEstimate
-from shardwise._src.kernels.launch_work import (
-    LaunchWork,
-    OperandWork,
-    launches_in,
-    program_cost,
-    work_of_launch,
-)
+from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
+from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.program_work import program_cost
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -112,15 +110,28 @@ def reports_of(
         values = [v.aval for v in program.invars]
     program = inlined(program, lambda eqn: eqn.called)
     rows = []
-    for eqn, count in launches_in(program):
-        work = work_of_launch(eqn, _known_operands(program, eqn, values))
+    for eqn, count in _launches(program):
+        work = launch_work(operands=_known_operands(program, eqn, values), **eqn.params)
         rows.append(_report(eqn, work, machine, count))
     return LaunchReports(rows)
 
 
+def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
+    """The launches of a program, and how often each runs: in a scan as often as its length."""
+    for eqn in program.eqns:
+        if eqn.op is kernel_call:
+            yield eqn, count
+            continue
+        often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
+        for held in eqn.programs():
+            yield from _launches(held, often)
+
+
 def call_work(eqn: Equation, machine: Machine) -> CallWork:
     """The work of a launch, for the report of a program whose compiler does not know it."""
-    found = _report(eqn, work_of_launch(eqn), machine, 1)
+    found = _report(
+        eqn, launch_work(operands=[a.aval for a in eqn.invars], **eqn.params), machine, 1
+    )
     return CallWork(found.flops, found.elementwise, found.bytes)
 
 
@@ -219,7 +230,9 @@ def _bytes(o: OperandWork, chip: _Chip) -> int:
 
 
 def _operand(o: OperandWork, chip: _Chip) -> OperandReport:
-    entries = [str(n) if keep else "None" for n, keep in zip(o.tile.sizes, o.tile.kept, strict=True)]
+    entries = [
+        str(n) if keep else "None" for n, keep in zip(o.tile.sizes, o.tile.kept, strict=True)
+    ]
     block = "all" if o.tile.is_whole else ", ".join(entries)
     return OperandReport(
         o.what, o.tile.type.str_short(True), block, repr(o.tile.space),
@@ -247,12 +260,12 @@ def _padded(shape: Sequence[int], dtype: Any, chip: _Chip) -> int:
     columns, column = TILE
     *more, rows, last = (1, *shape)
     each = max(column // dtype.itemsize, 1)
-    return math.prod(more) * -(-rows // each) * each * -(-last // columns) * columns * dtype.itemsize
+    return (
+        math.prod(more) * -(-rows // each) * each * -(-last // columns) * columns * dtype.itemsize
+    )
 
 
-def _advice(
-    work: LaunchWork, chip: _Chip, on_chip: int, limit: int, bound: str, name: str
-) -> str:
+def _advice(work: LaunchWork, chip: _Chip, on_chip: int, limit: int, bound: str, name: str) -> str:
     """What is plainly wrong, the gravest first."""
     if limit and on_chip > limit:
         buffers = "" if chip.is_gpu else ", with two buffers for each block"
@@ -279,5 +292,3 @@ def _advice(
             "axes of the grid that it does not depend on, or make these the last axes."
         )
     return ""
-
-

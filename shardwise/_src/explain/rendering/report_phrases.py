@@ -296,7 +296,9 @@ def launch_section(launch: LaunchData) -> Section:
         )
         for o in launch.operands
     ]
-    amounts = [f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in launch.flops.items()]
+    amounts = [
+        f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in launch.flops.items()
+    ]
     amounts.append(f"{amount_text(launch.elementwise, 'flop')} in other arithmetic")
     amounts.append(f"{launch.transcendentals:,} transcendental functions")
     notes = [

@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from shardwise._src.explain.launches.launch_report import LaunchReports as LaunchReports
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.explain.launches.launch_report import report as report
+    from shardwise._src.kernels.async_copies import AsyncCopy as AsyncCopy
+    from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
+    from shardwise._src.kernels.async_copies import async_copy as async_copy
+    from shardwise._src.kernels.async_copies import async_remote_copy as async_remote_copy
+    from shardwise._src.kernels.async_copies import get_barrier_semaphore as get_barrier_semaphore
+    from shardwise._src.kernels.async_copies import make_async_copy as make_async_copy
+    from shardwise._src.kernels.async_copies import make_async_remote_copy as make_async_remote_copy
+    from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
+    from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
+    from shardwise._src.kernels.async_copies import semaphore_wait as semaphore_wait
+    from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.blocks import Block as Block
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM
     from shardwise._src.kernels.spaces import VMEM as VMEM
+    from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise.kernels import library as library
 
 lazy_names(__name__)
