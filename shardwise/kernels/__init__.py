@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.explain.launches.launch_data import OperandReport as OperandReport
     from shardwise._src.explain.launches.launch_report import LaunchReport as LaunchReport
     from shardwise._src.explain.launches.launch_report import LaunchReports as LaunchReports
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
+    from shardwise._src.kernels.launch_work import OperandWork as OperandWork
     from shardwise._src.kernels.launching import call as call
     from shardwise._src.kernels.program_frames import cdiv as cdiv
     from shardwise._src.kernels.program_frames import num_programs as num_programs

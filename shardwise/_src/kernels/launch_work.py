@@ -4,21 +4,21 @@
     work.operands[0].moved, work.operands[0].bytes, work.flops
 
 A block is moved for a program if the program before, in the order of the grid, has another one; for
-a result, it is written then. Memory that is not moved in blocks (ANY, HBM) is counted by the loads
-and stores of the body. Index functions are evaluated for the first 2^20 programs at most; a larger
-grid is counted in proportion to them.
+a result, it is written then. Of arrays that are not moved in blocks (ANY, HBM) the loads and stores
+of the body count. The first 2^20 programs are evaluated; a larger grid counts in proportion.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
@@ -26,31 +26,41 @@ from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import INT, CostEstimate, Launch
 from shardwise._src.kernels.program_work import CountedWork, Origin, Work, times
-from shardwise._src.kernels.spaces import ANY, HBM, Space
+from shardwise._src.kernels.spaces import ANY, HBM
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import short_name
 
 MOST_PROGRAMS = 2**20
+UNKNOWN = (
+    "at most: the grid, or which blocks are read and which branches run, depends on values that "
+    "are not known"
+)
 
 
+@public("shardwise.kernels")
 @dataclass(frozen=True)
 class OperandWork:
     """An operand or result of a launch.
 
-    moved:    how often a block is read or written; reused: for how many programs it is the block
-              of the program before. distinct: how many blocks there are.
+    what:     "argument 0", or "result 0". type: of the array; itemsize: bytes of an element.
+    block:    the sizes of its blocks, None for one element without its dimension. space: of memory.
+    moved:    how often a block is moved from memory or to it; reused: for how many programs of the
+              grid it is the block of the program before. blocks: how many different ones there are.
     bytes:    that are moved, without those beyond the end of the array.
-    accessed: bytes that the body loads and stores; largest: the most of one access.
-    outside:  the share of the elements of its blocks that are beyond the end of the array.
+    accessed: bytes that the kernel loads and stores; largest: the most of one access.
+    outside:  the share of the elements of its blocks that is beyond the end of the array.
     """
 
     what: str
-    tile: Tile
-    is_result: bool
+    type: str
+    itemsize: int
+    block: tuple[int | None, ...]
+    space: str
     moved: int
     reused: int
-    distinct: int
+    blocks: int
     bytes: int
     accessed: int
     largest: int
@@ -58,55 +68,36 @@ class OperandWork:
 
     @property
     def is_moved(self) -> bool:
-        """Whether blocks are moved, and not what the body accesses."""
-        return not is_outside(self.tile.space)
-
-    @property
-    def block_bytes(self) -> int:
-        return math.prod(self.tile.sizes) * self.tile.type.dtype.itemsize
+        """Whether blocks are moved; otherwise what the kernel accesses."""
+        return self.space not in (ANY.name, HBM.name)
 
 
 @dataclass(frozen=True)
 class LaunchWork:
     """The work of a launch.
 
-    grid:      with the sizes that were operands; None for those that are not known.
-    operands:  and results. flops: by dtype, of products; elementwise: other arithmetic.
-    is_exact:  whether nothing depends on values that are not known, so that it is an upper limit.
-    evaluated: how many programs of the grid were evaluated.
+    name:  of the kernel. grid: the sizes of its axes, by name or number; 1 if not known.
+    flops: of matrix products, by dtype; elementwise: other arithmetic operations.
+    bytes: read from and written to memory.
+    notes: what the numbers do not contain.
     """
 
-    launch: Launch
-    grid: tuple[int | None, ...]
+    name: str
+    grid: Mapping[str, int]
     operands: tuple[OperandWork, ...]
-    flops: dict[Any, int]
+    flops: Mapping[str, int]
     elementwise: int
     transcendentals: int
-    is_exact: bool
-    evaluated: int
+    bytes: int
+    notes: tuple[str, ...]
 
     @property
     def programs(self) -> int:
-        return math.prod([n or 1 for n in self.grid])
+        return math.prod(self.grid.values())
 
     @property
-    def bytes(self) -> int:
-        """The memory traffic; as the user states it, if so."""
-        if self.launch.cost is not None:
-            return self.launch.cost.bytes_accessed
-        return sum([o.bytes if o.is_moved else o.accessed for o in self.operands])
-
-    @property
-    def cost(self) -> CostEstimate:
-        if self.launch.cost is not None:
-            return self.launch.cost
-        flops = sum(self.flops.values()) + self.elementwise
-        return CostEstimate(flops, self.transcendentals, self.bytes)
-
-
-def is_outside(space: Space) -> bool:
-    """Whether the memory space is that of whole arrays, of which no blocks are moved."""
-    return space.name in (ANY.name, HBM.name)
+    def total_flops(self) -> int:
+        return sum(self.flops.values()) + self.elementwise
 
 
 def launch_work(
@@ -114,57 +105,63 @@ def launch_work(
 ) -> LaunchWork:
     """operands: values, or types where values are not known."""
     dynamic, prefetched, _ = launch.parts(operands)
-    sizes, known = iter(dynamic), [*map(_is_known, (*dynamic, *prefetched))]
-    values = [x if k else None for x, k in zip((*dynamic, *prefetched), known, strict=True)]
-    own = [next(sizes) if n is None else n for n in launch.grid]
-    grid = tuple([int(np.asarray(n)) if _is_known(n) else None for n in own])
-    ids = programs_of([1 if n is None else n for n in grid], MOST_PROGRAMS)
-    scale = math.prod([n or 1 for n in grid]) / max(ids.shape[1], 1)
+    values = [None if isinstance(x, ArrayType | Tracer) else x for x in (*dynamic, *prefetched)]
+    sizes = iter(values)
+    grid = [next(sizes) if n is None else n for n in launch.grid]
+    known = [1 if n is None else int(np.asarray(n)) for n in grid]
+    ids = programs_of(known, MOST_PROGRAMS)
+    count = ids.shape[1]
+    scale = math.prod(known) / max(count, 1)
     total, largest, is_exact = _body_work(body, launch, ids, values)
-    scaled = {name: round(n * scale) for name, n in total.items()}
-    given = [x for x in values[launch.dynamic :] if x is not None]
-    with_all = len(given) == launch.prefetch
-    rows = []
+    work = Counter({name: round(n * scale) for name, n in total.items()})
+    given, rows = values[launch.dynamic :], []
+    has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
         result = number - len(launch.ins)
-        at = over_grid(index, ids, given) if with_all and tile.sizes else None
-        at = np.zeros((ids.shape[1], 0), np.int64) if not tile.sizes else at
+        at = over_grid(index, ids, given) if has_all and tile.sizes else None
         rows.append(
             OperandWork(
-                what=f"result {result}" if result >= 0 else f"argument {number}",
-                tile=tile,
-                is_result=result >= 0,
-                accessed=scaled.get(("read", number), 0) + scaled.get(("written", number), 0),
-                largest=largest[number],
-                **_moved(tile, at, ids.shape[1], scale),
+                f"result {result}" if result >= 0 else f"argument {number}",
+                tile.type.str_short(True), tile.type.dtype.itemsize,
+                tuple([n if keep else None for n, keep in zip(tile.sizes, tile.kept, strict=True)]),
+                tile.space.name, **_moved(tile, at, count, scale),
+                accessed=work["read", number] + work["written", number], largest=largest[number],
             )
-        )
-    return LaunchWork(
-        launch, grid, tuple(rows),
-        flops={name[1]: n for name, n in scaled.items() if name[0] == "product"},
-        elementwise=scaled.get("elementwise", 0) + scaled.get("reductions", 0),
-        transcendentals=scaled.get("transcendentals", 0),
-        is_exact=is_exact and with_all and None not in grid,
-        evaluated=ids.shape[1],
+        )  # fmt: skip
+    notes = [] if is_exact and has_all and None not in grid else [UNKNOWN]
+    if scale > 1:
+        notes.append(f"in proportion to the first {count:,} programs of the grid")
+    names = [str(axis if name is None else name) for axis, name in enumerate(launch.names)]
+    flops = {short_name(name[1]): n for name, n in work.items() if name[0] == "product"}
+    found = LaunchWork(
+        launch.name, dict(zip(names, known, strict=True)), tuple(rows), flops,
+        work["elementwise"] + work["reductions"], work["transcendentals"],
+        sum([o.bytes if o.is_moved else o.accessed for o in rows]), tuple(notes),
     )  # fmt: skip
+    return found if launch.cost is None else _stated(found, launch.cost)
 
 
-def _is_known(x: Any) -> bool:
-    return not isinstance(x, ArrayType | Tracer)
+def _stated(work: LaunchWork, cost: CostEstimate) -> LaunchWork:
+    """The work as the user of a kernel states it, with operations of one dtype."""
+    dtypes = [*work.flops, *[o.type.partition("[")[0] for o in work.operands]]
+    return replace(
+        work, flops={dtypes[0]: cost.flops}, elementwise=0, bytes=cost.bytes_accessed,
+        transcendentals=cost.transcendentals,
+        notes=(*work.notes, "operations and bytes are those of `cost`"),
+    )  # fmt: skip
 
 
 def _moved(tile: Tile, at: np.ndarray | None, programs: int, scale: float) -> dict[str, Any]:
     """Counts blocks. at: their indices, int[programs, dimensions]; None if they are not known: then
     each program counts as having another one."""
-    sizes, size = np.array(tile.sizes, np.int64), tile.type.dtype.itemsize
+    size = tile.type.dtype.itemsize
     if at is None:
-        moved = round(programs * scale)
-        each = math.prod(tile.sizes) * size
-        return {"moved": moved, "reused": 0, "distinct": moved, "bytes": moved * each,
-                "outside": 0.0}  # fmt: skip
+        moved = round(programs * scale) if tile.sizes else 1
+        moved_bytes = moved * math.prod(tile.sizes) * size
+        return {"moved": moved, "reused": 0, "blocks": moved, "bytes": moved_bytes, "outside": 0.0}
     changed = np.ones(programs, bool)
     changed[1:] = (at[1:] != at[:-1]).any(1)
-    at = at[changed]
+    at, sizes = at[changed], np.array(tile.sizes, np.int64)
     starts = np.where(tile.element, at, at * sizes)
     ends = np.minimum(starts + sizes, np.array(tile.type.shape, np.int64))
     inside = int(np.maximum(ends - np.maximum(starts, 0), 0).prod(1).sum())
@@ -172,13 +169,10 @@ def _moved(tile: Tile, at: np.ndarray | None, programs: int, scale: float) -> di
     return {
         "moved": round(len(at) * scale),
         "reused": round((programs - len(at)) * scale),
-        "distinct": len({*map(tuple, at.tolist())}),
+        "blocks": len({*map(tuple, at.tolist())}),
         "bytes": round(inside * size * scale),
         "outside": 1 - inside / elements if elements else 0.0,
     }
-
-
-# -- the body --
 
 
 def _body_work(

@@ -221,8 +221,8 @@ def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
 
 
 def _cost(op: Op, types: Any, p: dict[str, Any]) -> tuple[int, int, int]:
-    found = launch_work(operands=types, **p).cost
-    return found.flops, found.transcendentals, found.bytes_accessed
+    found = launch_work(operands=types, **p)
+    return found.total_flops, found.transcendentals, found.bytes
 
 
 kernel_call = Op(

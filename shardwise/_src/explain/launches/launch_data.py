@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise._src.base.lazy import public
 from shardwise._src.explain.machines import Machine
-
-
-@public("shardwise.kernels")
-@dataclass(frozen=True)
-class OperandReport:
-    """An operand or result of a launch.
-
-    what:   "argument 0", or "result 0". type: of the array; block: the shape of its blocks, "all"
-            for whole arrays. space: the memory space of its refs.
-    moved:  how often a block is moved from memory or to it; reused: for how many programs of the
-            grid it is the block of the program before, so that it is not moved.
-    blocks: how many different ones are moved.
-    bytes:  that are moved, without those beyond the end of the array; for arrays in the spaces ANY
-            and HBM those that the kernel loads and stores.
-    """
-
-    what: str
-    type: str
-    block: str
-    space: str
-    moved: int
-    reused: int
-    blocks: int
-    bytes: int
+from shardwise._src.kernels.launch_work import LaunchWork
 
 
 @dataclass(frozen=True)
-class LaunchData:
-    """The fields of a `LaunchReport`.
+class LaunchData(LaunchWork):
+    """The work of a launch on a machine.
 
-    name:     of the kernel. grid: the sizes of its axes, by name or number; 1 if not known.
-    count:    how often the launch runs in one execution of the function; numbers are of one.
-    flops:    of matrix products, by dtype; elementwise: other arithmetic operations.
-    bytes:    read from and written to memory.
+    count:    how often it runs in one execution of the function; numbers are those of one run.
     on_chip:  bytes of fast memory that one program needs: for TPUs VMEM, with two buffers for each
-              block that changes; for GPUs an estimate of registers and shared memory. limit: how
-              much there is; 0 if not known, as for CPUs.
+              block; for GPUs an estimate of registers and shared memory. limit: how much there is;
+              0 if not known, as for CPUs.
     cores:    of the machine, which run programs at the same time.
     compute, memory: the minimum seconds of each.
     bound:    which of them takes longest: "compute", "memory", or "programs" if there are fewer
               programs than cores.
     advice:   a sentence on what is plainly wrong; "" if nothing is.
-    notes:    what the numbers do not contain. line: `file:line` of the user code.
+    line:     `file:line` of the user code.
     """
 
-    name: str
-    grid: Mapping[str, int]
-    count: int
     machine: Machine
-    operands: tuple[OperandReport, ...]
-    flops: Mapping[str, int]
-    elementwise: int
-    transcendentals: int
-    bytes: int
+    count: int
     on_chip: int
     limit: int
     cores: int
@@ -69,12 +34,7 @@ class LaunchData:
     memory: float
     bound: str
     advice: str
-    notes: tuple[str, ...]
     line: str
-
-    @property
-    def total_flops(self) -> int:
-        return sum(self.flops.values()) + self.elementwise
 
     @property
     def intensity(self) -> float:
@@ -88,5 +48,6 @@ class LaunchData:
 
     def as_data(self, found: dict[str, Any]) -> dict[str, Any]:
         """The fields as JSON-serializable data. found: those by `asdict`."""
-        plain = {name: list(found[name]) for name in ("operands", "notes")}
-        return found | plain | {"intensity": self.intensity, "seconds": self.seconds}
+        rows = [row | {"block": list(row["block"])} for row in found["operands"]]
+        lists = {"operands": rows, "notes": list(found["notes"])}
+        return found | lists | {"intensity": self.intensity, "seconds": self.seconds}

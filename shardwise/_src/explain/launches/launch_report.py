@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
@@ -21,8 +21,8 @@ from shardwise._src.control.programs import ScanParams
 from shardwise._src.control.scan import scan
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import inlined, pruned
-from shardwise._src.explain.dtype_emulation import hlo_name
-from shardwise._src.explain.launches.launch_data import LaunchData, OperandReport
+from shardwise._src.explain.dtype_emulation import hlo_text
+from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.rendering.report_phrases import launch_section
 from shardwise._src.explain.rendering.report_text import section_text
@@ -33,6 +33,7 @@ from shardwise._src.kernels.launch_record import CostEstimate
 from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
 from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.kernels.program_work import program_cost
+from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -70,7 +71,8 @@ def report(
 
     Args:
       f: a function that launches kernels, such as a result of `kernels.call`.
-      machine: the name of one of `explain.machines`, or a `Machine`; by default that of the devices.
+      machine: the name of one of `explain.machines`, or a `Machine`; by default that of the
+        default device.
 
     Returns:
       `(*args, **kwargs) → LaunchReports`: a tuple of `LaunchReport`s. The arguments are arrays, or
@@ -187,91 +189,55 @@ def _chip(machine: Machine) -> _Chip:
 
 
 def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> LaunchReport:
-    chip, launch = _chip(machine), work.launch
-    limit = chip.limit
+    chip, launch = _chip(machine), eqn.params["launch"]
+    if chip.is_gpu and launch.cost is None:  # its programs read what they access
+        operands = tuple([replace(o, bytes=o.accessed) for o in work.operands])
+        work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
     if launch.params.vmem_limit_bytes and not chip.is_gpu:
-        limit = launch.params.vmem_limit_bytes
-    flops = {hlo_name(dtype): n for dtype, n in work.flops.items()}
-    elementwise, notes = work.elementwise, []
-    if launch.cost is not None:
-        dtype = next(iter(flops), hlo_name((*launch.ins, *launch.outs)[0].type.dtype))
-        flops, elementwise = {dtype: launch.cost.flops}, 0
-        notes.append("operations and bytes as stated by `cost`")
-    moved = work.bytes if launch.cost is not None else sum(_bytes(o, chip) for o in work.operands)
-    if not work.is_exact:
-        notes.append(
-            "at most: the grid, or which blocks are read and which branches run, depends on values "
-            "that are not known"
-        )
-    if work.evaluated < work.programs:
-        notes.append(f"in proportion to the first {work.evaluated:,} programs of the grid")
+        chip = chip._replace(limit=launch.params.vmem_limit_bytes)
     share = min(work.programs / chip.cores, 1.0) or 1.0
-    compute = sum(n / machine.flop_rate(dtype) for dtype, n in flops.items()) / share
-    memory = moved / machine.memory_bandwidth / share
+    rates = [(machine.flop_rate(hlo_text(dtype)), n) for dtype, n in work.flops.items()]
+    compute = sum([n / rate for rate, n in rates]) / share
+    memory = work.bytes / machine.memory_bandwidth / share
     bound = "programs" if share < 1 else "compute" if compute > memory else "memory"
-    on_chip = _on_chip(work, chip)
+    scratch = [s.type for s in launch.scratch]
+    on_chip = sum([_padded(t.shape, t.dtype.itemsize, chip) for t in scratch])
+    on_chip += sum([_on_chip(o, work.programs, chip) for o in work.operands])
     return LaunchReport(
-        name=launch.name,
-        grid={str(name or d): n or 1 for d, (name, n) in
-              enumerate(zip(launch.names, work.grid, strict=True))},
-        count=count, machine=machine,
-        operands=tuple([_operand(o, chip) for o in work.operands]),
-        flops=flops, elementwise=elementwise, transcendentals=work.cost.transcendentals,
-        bytes=moved, on_chip=on_chip, limit=limit, cores=chip.cores,
-        compute=compute, memory=memory, bound=bound,
-        advice=_advice(work, chip, on_chip, limit, bound, machine.name), notes=tuple(notes),
+        **vars(work), machine=machine, count=count, on_chip=on_chip, limit=chip.limit,
+        cores=chip.cores, compute=compute, memory=memory, bound=bound,
+        advice=_advice(work, chip, on_chip, bound, machine.name),
         line="" if eqn.site is None else "{}:{}".format(*line_of(eqn.site)),
     )  # fmt: skip
 
 
-def _bytes(o: OperandWork, chip: _Chip) -> int:
-    """The memory traffic: GPUs and memory of whole arrays by accesses, others by blocks."""
-    return o.bytes if o.is_moved and not chip.is_gpu else o.accessed
-
-
-def _operand(o: OperandWork, chip: _Chip) -> OperandReport:
-    entries = [
-        str(n) if keep else "None" for n, keep in zip(o.tile.sizes, o.tile.kept, strict=True)
-    ]
-    block = "all" if o.tile.is_whole else ", ".join(entries)
-    return OperandReport(
-        o.what, o.tile.type.str_short(True), block, repr(o.tile.space),
-        o.moved, o.reused, o.distinct, _bytes(o, chip),
-    )  # fmt: skip
-
-
-def _on_chip(work: LaunchWork, chip: _Chip) -> int:
-    """Bytes of fast memory: of blocks and scratch on TPUs, of the largest accesses on GPUs."""
-    scratch = sum([_padded(s.type.shape, s.type.dtype, chip) for s in work.launch.scratch])
+def _on_chip(o: OperandWork, programs: int, chip: _Chip) -> int:
+    """Bytes of fast memory: of blocks on TPUs, of the largest accesses on GPUs."""
     if chip.is_gpu:
-        return scratch + sum([o.largest for o in work.operands])
-    blocks = [
-        _padded(o.tile.shape, o.tile.type.dtype, chip) * (2 if work.programs > 1 else 1)
-        for o in work.operands
-        if o.is_moved and o.tile.space.name != "smem"
-    ]
-    return scratch + sum(blocks)
+        return o.largest
+    if not o.is_moved or o.space == SMEM.name:
+        return 0
+    shape = [n for n in o.block if n is not None]
+    return _padded(shape, o.itemsize, chip) * (2 if programs > 1 else 1)
 
 
-def _padded(shape: Sequence[int], dtype: Any, chip: _Chip) -> int:
+def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
     """The bytes of an array; on TPUs the last two dimensions are multiples of a tile's."""
     if chip.is_gpu or not chip.limit or not shape:
-        return math.prod(shape) * dtype.itemsize
+        return math.prod(shape) * itemsize
     columns, column = TILE
     *more, rows, last = (1, *shape)
-    each = max(column // dtype.itemsize, 1)
-    return (
-        math.prod(more) * -(-rows // each) * each * -(-last // columns) * columns * dtype.itemsize
-    )
+    each = max(column // itemsize, 1)
+    return math.prod(more) * -(-rows // each) * -(-last // columns) * each * columns * itemsize
 
 
-def _advice(work: LaunchWork, chip: _Chip, on_chip: int, limit: int, bound: str, name: str) -> str:
+def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) -> str:
     """What is plainly wrong, the gravest first."""
-    if limit and on_chip > limit:
+    if 0 < chip.limit < on_chip:
         buffers = "" if chip.is_gpu else ", with two buffers for each block"
         return (
             f"A program needs {in_bytes(on_chip)} of {chip.memory}{buffers}; {name!r} has "
-            f"{in_bytes(limit)}. Use smaller blocks."
+            f"{in_bytes(chip.limit)}. Use smaller blocks."
         )
     if bound == "programs":
         return (
@@ -282,11 +248,11 @@ def _advice(work: LaunchWork, chip: _Chip, on_chip: int, limit: int, bound: str,
     if worst is not None and worst.outside >= 0.25:
         return (
             f"{worst.outside:.0%} of the elements in the blocks of {worst.what} are beyond the end "
-            f"of {worst.tile.type.str_short(True)}. Use blocks whose sizes divide its own."
+            f"of {worst.type}. Use blocks whose sizes divide its own."
         )
     most = max(work.operands, key=lambda o: o.bytes, default=None)
-    if bound == "memory" and most is not None and most.moved >= REREAD * max(most.distinct, 1):
-        times = most.moved / most.distinct
+    if bound == "memory" and most is not None and most.moved >= REREAD * max(most.blocks, 1):
+        times = most.moved / most.blocks
         return (
             f"Each block of {most.what} is moved {times:.3g} times. Use larger blocks along the "
             "axes of the grid that it does not depend on, or make these the last axes."

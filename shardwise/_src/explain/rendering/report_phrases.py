@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -279,35 +278,30 @@ def _computation(c: Computation) -> Section:
 
 def launch_section(launch: LaunchData) -> Section:
     """A launch of a kernel: its blocks, and what bounds it."""
-    programs = math.prod(launch.grid.values())
     axes = ", ".join([f"{name}={size}" for name, size in launch.grid.items()])
+    grid = pluralize(launch.programs, "program") + (f" ({axes})" if axes else "")
     often = f", {launch.count:,} times" if launch.count > 1 else ""
-    bounds = {"programs": "the number of programs", "compute": "computation", "memory": "memory"}
+    bound = {"programs": "the number of programs", "compute": "computation"}.get(launch.bound)
     title = (
-        f"kernel {launch.name}: {pluralize(programs, 'program')}{f' ({axes})' if axes else ''}{often}, "
-        f"at least {seconds_text(launch.seconds)} on {launch.machine.name!r}, bound by "
-        f"{bounds[launch.bound]}"
+        f"kernel {launch.name}: {grid}{often}, at least {seconds_text(launch.seconds)} on "
+        f"{launch.machine.name!r}, bound by {bound or launch.bound}"
     )
-    heads = ("", "array", "block", "space", "moved", "reused", "bytes")
-    rows = [
-        Row(
-            (o.what, o.type, o.block, o.space, f"{o.moved:,}", f"{o.reused:,}", in_bytes(o.bytes)),
-            (o.moved, o.reused, o.bytes),
-        )
-        for o in launch.operands
-    ]
-    amounts = [
-        f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in launch.flops.items()
-    ]
+    rows = []
+    for o in launch.operands:
+        block, counts = ", ".join(map(str, o.block)) or "()", (o.moved, o.reused, o.bytes)
+        cells = f"{o.moved:,}", f"{o.reused:,}", in_bytes(o.bytes)
+        rows.append(Row((o.what, o.type, block, o.space, *cells), counts))
+    flops = launch.flops.items()
+    amounts = [f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in flops]
     amounts.append(f"{amount_text(launch.elementwise, 'flop')} in other arithmetic")
     amounts.append(f"{launch.transcendentals:,} transcendental functions")
+    limit = f" of {in_bytes(launch.limit)}" if launch.limit else ""
     notes = [
         joined(amounts),
         f"{in_bytes(launch.bytes)} moved, {launch.intensity:.2g} flop per byte",
-        f"fast memory of a program: {in_bytes(launch.on_chip)}"
-        + (f" of {in_bytes(launch.limit)}" if launch.limit else ""),
+        f"fast memory of a program: {in_bytes(launch.on_chip)}{limit}",
         *launch.notes,
+        *[f"advice: {launch.advice}"] * bool(launch.advice),
     ]
-    if launch.advice:
-        notes.append(f"advice: {launch.advice}")
+    heads = ("", "array", "block", "space", "moved", "reused", "bytes")
     return Section("kernel", title, rows=rows, notes=notes, heads=heads, sides="<<<<>>>")
