@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from shardwise._src.explain.launches.launch_report import LaunchReports as LaunchReports
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.explain.launches.launch_report import report as report
+    from shardwise._src.explain.launches.tuning import Candidate as Candidate
+    from shardwise._src.explain.launches.tuning import Tuned as Tuned
+    from shardwise._src.explain.launches.tuning import Tuning as Tuning
+    from shardwise._src.explain.launches.tuning import rank as rank
+    from shardwise._src.explain.launches.tuning import tune as tune
     from shardwise._src.kernels.async_copies import AsyncCopy as AsyncCopy
     from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
     from shardwise._src.kernels.async_copies import async_copy as async_copy
