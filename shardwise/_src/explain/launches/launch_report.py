@@ -234,7 +234,7 @@ def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
 def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) -> str:
     """What is plainly wrong, the gravest first."""
     if 0 < chip.limit < on_chip:
-        buffers = "" if chip.is_gpu else ", with two buffers for each block"
+        buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
         return (
             f"A program needs {in_bytes(on_chip)} of {chip.memory}{buffers}; {name!r} has "
             f"{in_bytes(chip.limit)}. Use smaller blocks."
