@@ -15,6 +15,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
@@ -67,9 +68,11 @@ def _run(
     first = [pvary(x, v.aval.varying) for x, v in zip((*outs, *scratch), body.outvars, strict=True)]
     outs, scratch = first[: len(outs)], first[len(outs) :]
     count = len(launch.ins)
+    in_step = communicates(body)
+    names = first and type_of(first[0]).varying
 
     def turn(t: Any, state: Any) -> Any:
-        outs, scratch = state
+        outs, scratch, missed = state
         ids = _ids(t, sizes)
         if backwards:
             rows = zip(ids, sizes, launch.parallel, strict=True)
@@ -77,11 +80,15 @@ def _run(
         at = [m(*ids, *prefetched) for m in maps]
         blocks = [_cut(x, tile, i) for x, tile, i in zip(held, launch.ins, at, strict=False)]
         places = list(zip(outs, launch.outs, at[count:], strict=True))
-        found = body(*ids, *dynamic, *prefetched, *blocks, *[_cut(*p) for p in places], *scratch)
+        args = *ids, *dynamic, *prefetched, *blocks, *[_cut(*p) for p in places], *scratch
+        if in_step:
+            found, missed = run_in_step(body, args, missed)
+        else:
+            found = body(*args)
         new = [_put(*place, block) for place, block in zip(places, found, strict=False)]
-        return new, list(found[len(places) :])
+        return new, list(found[len(places) :]), missed
 
-    state = outs, scratch
+    state = outs, scratch, pvary(np.int32(0), names) if in_step else ()
     if all(isinstance(n, int) for n in sizes) and math.prod(sizes) == 1:
         state = turn(np.int32(0), state)
     elif 0 not in [n for n in sizes if isinstance(n, int)]:
@@ -89,6 +96,8 @@ def _run(
         for n in dynamic:
             total = ew.mul(cast(n, INT32), np.int32(total) if isinstance(total, int) else total)
         state = fori_loop(0, total, turn, state)
+    if in_step:
+        report_missed(launch.name, state[2])
     return [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
 
 
