@@ -28,6 +28,7 @@ from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.ops.basis import move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -189,6 +190,8 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
+    if platform.kernel_compiler == "mosaic":
+        return tpu_program(types, p, platform)
     if not platform.is_xla_cpu:
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "

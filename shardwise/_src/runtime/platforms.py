@@ -73,6 +73,7 @@ class Platform:
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
       linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
         and "xla": XLA's own expansions, and programs, which need no library.
+      kernel_compiler: the compiler of `shardwise.kernels`: "mosaic"; "": XLA's for CPUs, or none.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Platform:
     dims_without_windows: int = 0
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
+    kernel_compiler: str = ""
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -204,6 +206,7 @@ TPU = Platform(
     dims_without_windows=2,
     typical_machine="tpu-v5e",
     linalg=("libtpu", "xla"),
+    kernel_compiler="mosaic",
 )
 
 _lock = threading.RLock()
