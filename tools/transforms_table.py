@@ -86,7 +86,7 @@ REASONS: dict[tuple[str, str], str] = {
         (HOST, DERIVATIVE, "ffi_call effectful_ffi_call buffer_callback effectful_buffer_callback"),
         (DEBUGGING, DERIVATIVE, "debug_callback ordered_debug_callback inspect_sharding"),
         (DEBUGGING, DERIVATIVE, "check dce_sink"),
-        (MODULE, f"{DERIVATIVE} batch explicit", "mosaic_call"),
+        (MODULE, f"{DERIVATIVE} batch explicit uneven", "mosaic_call"),
         (KERNEL, DERIVATIVE, "fused_attention fused_attention_gradients"),
     )
     for column in columns.split()
