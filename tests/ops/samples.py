@@ -58,6 +58,19 @@ UNSAMPLED: dict[str, str] = {
             "pdot",
         )
     },
+    **{
+        name: "accesses refs of kernels; tests/kernels"
+        for name in (
+            "kernel_call",
+            "kernel_load",
+            "kernel_store",
+            "kernel_memory",
+            "kernel_copy",
+            "kernel_wait_copy",
+            "kernel_signal",
+            "kernel_wait",
+        )
+    },
     "axes": "only where words are checked; tests/named/test_check.py",
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/custom",

@@ -17,12 +17,18 @@ I = TypeVar("I", int, Array)  # noqa: E741
 
 @dataclass(frozen=True)
 class Frame:
-    """A kernel that is being traced. ids, sizes: along each axis of its grid; names: of these."""
+    """A kernel that is being traced.
+
+    ids, sizes: along each axis of its grid; names: of these. barrier: the semaphore of all devices.
+    varying: the mesh axes along which values of its refs differ.
+    """
 
     name: str
     ids: Sequence[Any]
     sizes: Sequence[Any]
     names: Sequence[Any]
+    barrier: Any = None
+    varying: frozenset[Any] = frozenset()
 
 
 FRAME: ContextVar[Frame | None] = ContextVar("kernel", default=None)

@@ -26,7 +26,7 @@ from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
-from shardwise._src.running.program_out_of_memory import check_kernels, program_exhausted
+from shardwise._src.running.program_out_of_memory import check_excess, program_exhausted
 from shardwise._src.running.program_placement import (
     Places,
     check_committed,
@@ -245,7 +245,7 @@ def plan_module(
     if is_expandable(program):
         found = places_for(program, *where, hoisted_constants(program))
         program = expanded(program, platform_for(found, target))
-        check_kernels(program, target or target_of(found.devices[0]))
+        check_excess(program, target or target_of(found.devices[0]))
     if ORDERED in program.effects:
         program = sequenced(program)
     constants = hoisted_constants(program)

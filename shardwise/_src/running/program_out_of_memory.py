@@ -10,13 +10,10 @@ from shardwise._src.arrays.out_of_memory import MOST, nbytes, out_of_memory, typ
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.on_tpu.mosaic_call import mosaic_call
-from shardwise._src.kernels.on_tpu.mosaic_limits import too_large
 from shardwise._src.messages.formatting import in_bytes, joined
 from shardwise._src.messages.source import describe, note_line
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.target_machines import Target, target_of
-from shardwise._src.targets.tpus import Tpu
 
 _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -50,15 +47,12 @@ def program_exhausted(
     return out_of_memory(f"{what}{rows}", error, devices)
 
 
-def check_kernels(program: Program, target: Target | None) -> None:
-    """Raises ProgramTooLarge if a kernel needs more memory of a core than a machine has."""
-    if target is None or not isinstance(target.kind, Tpu):
-        return
-    for eqn in walk(program):
-        if eqn.op is mosaic_call:
-            launch = eqn.params["kernel"].launch
-            _, prefetched, _ = launch.parts([a.aval for a in eqn.invars])
-            if reason := too_large(launch, prefetched, target.kind, target.name):
+def check_excess(program: Program, target: Target | None) -> None:
+    """Raises ProgramTooLarge if an op needs more memory of a core than a machine has."""
+    for eqn in walk(program) if target is not None else ():
+        if eqn.op.excess is not None:
+            types = [a.aval for a in eqn.invars]
+            if reason := eqn.op.excess(eqn.op, types, eqn.params, target):
                 failure = ProgramTooLarge(f"RESOURCE_EXHAUSTED: {reason}")
                 note_line(failure, eqn.site)
                 raise failure

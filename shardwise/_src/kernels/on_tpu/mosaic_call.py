@@ -18,13 +18,15 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits
+from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
 from shardwise._src.kernels.on_tpu.mosaic_module import module_text, sizes_in_memory
 from shardwise._src.kernels.on_tpu.mosaic_text import escaped, stored
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.mosaic import InvalidKernel, serialized
 from shardwise._src.runtime.platforms import Platform
+from shardwise._src.runtime.target_machines import Target
+from shardwise._src.targets.tpus import Tpu
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.values.convert import cast
@@ -44,12 +46,13 @@ class MosaicKernel:
         return self.launch.name
 
 
-def tpu_program(types: Sequence[ArrayType], p: dict[str, Any], platform: Platform) -> Program:
+def tpu_program(
+    body: Program, maps: Any, launch: Launch, types: Sequence[ArrayType], platform: Platform
+) -> Program:
     """The program of a launch on TPUs, for operands of these types.
 
     Raises NotImplementedError if the kernel cannot be compiled for TPUs.
     """
-    body, maps, launch = p["body"], p["maps"], p["launch"]
     check_limits(launch, types)
     text = module_text(body, maps, launch, platform)
     spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
@@ -109,6 +112,13 @@ def _lower(
     )
 
 
+def _excess(op: Op, types: Sequence[ArrayType], p: dict[str, Any], target: Target) -> str:
+    if not isinstance(target.kind, Tpu):
+        return ""
+    launch = p["kernel"].launch
+    return too_large(launch, launch.parts(types)[1], target.kind, target.name)
+
+
 def config_text(body: bytes, launch: Launch) -> str:
     """The configuration of the custom call, as JSON."""
     params, cost = launch.params, launch.cost
@@ -138,4 +148,6 @@ def config_text(body: bytes, launch: Launch) -> str:
     return json.dumps(whole)
 
 
-mosaic_call = Op("mosaic_call", type_rule=_type, lower=_lower, multiple=True, is_expensive=True)
+mosaic_call = Op(
+    "mosaic_call", type_rule=_type, lower=_lower, excess=_excess, multiple=True, is_expensive=True
+)
