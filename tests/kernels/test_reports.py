@@ -180,6 +180,11 @@ def test_costs_that_users_state_replace_those_of_the_program():
 # -- texts --
 
 
+@pytest.fixture(autouse=True)
+def width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def test_the_text_of_a_product_on_a_tpu():
     assert str(kernels.report(matmul_in_blocks(), machine="tpu-v5e")(*CASES["matmul"].args)) == (
         """\

@@ -233,6 +233,8 @@ def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
 
 def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) -> str:
     """What is plainly wrong, the gravest first."""
+    if not work.programs:
+        return "The grid has no programs, so that results are not written. Use smaller blocks."
     if 0 < chip.limit < on_chip:
         buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
         return (
