@@ -16,7 +16,19 @@ from shardwise._src.jit.costs import with_stated_costs
 from shardwise._src.kernels import launch_work
 from shardwise._src.runtime.platforms import CPU, CUDA
 from shardwise.experimental import pallas
-from shardwise.kernels import ANY, VMEM, Block, CostEstimate, Element, call, ds, program_id, when
+from shardwise.kernels import (
+    ANY,
+    VMEM,
+    Block,
+    CostEstimate,
+    Element,
+    SemaphoreType,
+    call,
+    ds,
+    make_async_copy,
+    program_id,
+    when,
+)
 from tests.helpers.errors import message
 from tests.kernels.kernels import CASES, gather_rows, like, matmul, matmul_in_blocks
 
@@ -117,7 +129,8 @@ def test_large_grids_are_counted_by_their_beginning(monkeypatch):
     monkeypatch.setattr(launch_work, "MOST_PROGRAMS", 6)
     found = case("matmul")
     assert found.notes == ("in proportion to the first 6 programs of the grid",)
-    assert found.flops == {"f32": 2 * 16 * 32 * 24} and found.operands[0].moved == 24
+    assert found.flops == {"f32": 2 * 16 * 32 * 24}
+    assert [(o.moved, o.blocks) for o in found.operands[:2]] == [(24, 8), (24, 12)]
 
 
 # -- operations --
@@ -168,6 +181,26 @@ def test_memory_that_is_not_moved_in_blocks_counts_by_accesses():
     f = call(body, like(8), grid=4, in_specs=Block(space=ANY), out_specs=rows)
     found = of(f, np.ones(8, np.float32))
     assert found.bytes == 4 * (2 + 1) * F32 + 8 * F32
+
+
+def test_copies_count_for_what_they_move():
+    def body(x, out, buffer, semaphore):
+        copy = make_async_copy(x.at[ds(program_id(0) * 2, 2)], buffer, semaphore)
+        copy.start()
+        copy.wait()
+        out[...] = 2 * buffer[...]
+
+    f = call(
+        body,
+        like(8),
+        grid=4,
+        in_specs=Block(space=ANY),
+        out_specs=Block((2,), lambda i: (i,)),
+        scratch=[VMEM((2,), np.float32), SemaphoreType.DMA],
+    )
+    found = of(f, np.ones(8, np.float32))
+    assert found.bytes == 2 * 8 * F32 and found.elementwise == 8
+    assert "argument 0  f32[8]  8      any        -       -   32 B" in str(found)
 
 
 def test_costs_that_users_state_replace_those_of_the_program():
