@@ -30,6 +30,7 @@ from shardwise.kernels import (
     when,
 )
 from tests.helpers.errors import message
+from tests.helpers.targets import needs_cuda, on
 from tests.kernels.kernels import CASES, gather_rows, like, matmul, matmul_in_blocks
 
 F32 = 4  # bytes
@@ -235,15 +236,15 @@ kernel matmul: 24 programs (i=2, j=3, k=4), at least 0.017 µs on 'tpu-v5e', bou
 def test_the_text_of_a_launch_with_few_programs_on_a_gpu():
     assert str(case("ragged", "h100")) == (
         """\
-kernel ragged: 15 programs (0=5, 1=3), at least 0.001 µs on 'h100', bound by the number of programs
+kernel ragged: 15 programs (0=5, 1=3), at least 0.019 µs on 'h100', bound by the number of programs
               array      block    space  moved  reused  bytes
   argument 0  f32[5,10]  None, 4  vmem      15       0  240 B
   result 0    f32[5,10]  None, 4  vmem      15       0  240 B
   180 flop in other arithmetic and 0 transcendental functions
   480 B moved, 0.38 flop per byte
   fast memory of a program: 32 B of 483.0 KiB
-  advice: 15 programs for 132 cores: the others are idle. Use smaller blocks, or more axes of the
-    grid."""
+  advice: 1 program along parallel axes of the grid for 132 cores: the others are idle. Use smaller
+    blocks, or declare more axes as `parallel`."""
     )
 
 
@@ -346,6 +347,45 @@ def test_cost_analysis_adds_the_work_of_custom_calls():
         "bytes accessed": 13824.0,
         "other": 1.0,
     }
+
+
+def gpu_product(size):
+    """A product of f32[64,64] in square blocks."""
+    n = 64 // size
+    return call(
+        matmul,
+        like(64, 64),
+        grid=(("i", n), ("j", n), ("k", n)),
+        in_specs=[
+            Block((size, size), lambda i, j, k: (i, k)),
+            Block((size, size), lambda i, j, k: (k, j)),
+        ],
+        out_specs=Block((size, size), lambda i, j, k: (i, j)),
+        scratch=[VMEM((size, size), np.float32)],
+        parallel=("i", "j"),
+    )
+
+
+@needs_cuda
+def test_programs_for_gpus_count_their_kernels():
+    x = on("h100", like(64, 64))
+    lowered = sw.jit(gpu_product(32)).lower(x, x)
+    for cost in (lowered.cost_analysis(), lowered.compile().cost_analysis()):
+        assert cost["flops"] == 2 * 64**3 + 2 * 64**2
+        assert cost["bytes accessed"] == (2 * 2 + 1) * 64**2 * F32
+    found = explain(gpu_product(32), machine="h100:1")(x, x)
+    assert found.computation.flops == {"f32": 2 * 64**3}
+    assert found.computation.bytes == found.launches[0].bytes == (2 * 2 + 1) * 64**2 * F32
+    assert found.computation.uncounted == ()
+    assert found.launches[0].bound == "programs"
+
+
+@needs_cuda
+def test_variants_are_ranked_by_the_compiler_of_a_machine():
+    f = kernels.rank(gpu_product, {"size": [8, 16, 32]}, machine="h100:1")
+    found = f(like(64, 64), like(64, 64))
+    assert [c.choice["size"] for c in found.candidates] == [32, 16, 8]
+    assert not any(c.rejected for c in found.candidates)
 
 
 def test_launches_can_be_reported_while_a_function_is_traced():
