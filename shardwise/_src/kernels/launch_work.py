@@ -24,7 +24,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_blocks import block_indices, programs_of
+from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import INT, CostEstimate, Launch
 from shardwise._src.kernels.program_work import CountedWork, Origin, Work, times
 from shardwise._src.kernels.spaces import ANY, HBM
@@ -125,7 +125,7 @@ def launch_work(
     has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
         result, t = number - len(launch.ins), array_type(tile.type.shape, tile.type.dtype)
-        at = block_indices(index, ids, given) if has_all and tile.sizes else None
+        at = over_grid(index, ids, given) if has_all and tile.sizes else None
         rows.append(
             OperandWork(
                 f"result {result}" if result >= 0 else f"argument {number}",
@@ -201,7 +201,7 @@ def _body_work(
     marks = tuple([x is not None for x in values])
     counted, program = _counting(body, launch, tuple(map(type_of, given)), marks)
     programs, total = ids.shape[1], Counter[Any]()
-    counts = block_indices(program, ids, given).sum(0, dtype=np.int64) if program.outvars else ()
+    counts = over_grid(program, ids, given).sum(0, dtype=np.int64) if program.outvars else ()
     dynamic = iter(counts)
     for work, count in counted.parts:
         runs = programs * count if isinstance(count, int) else int(next(dynamic))

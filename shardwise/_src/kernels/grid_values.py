@@ -1,8 +1,7 @@
-"""The blocks of all programs of a grid, as NumPy arrays: for checks and proofs about launches."""
+"""Values of all programs of a grid, computed in one call: indices of blocks, counts of loops."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,38 +20,38 @@ from shardwise._src.transforms.stage import program_of
 
 
 def programs_of(grid: Sequence[int], most: int | None = None) -> np.ndarray:
-    """The indices of all programs, or of the first ones, in the order in which they run:
-    int32[axes, programs]."""
-    count = math.prod(grid)
+    """The indices of the programs of a grid in their order, at most the first `most`: int32[axes,
+    programs]."""
+    count = int(np.prod(grid, dtype=np.int64))
     numbers = np.arange(count if most is None else min(count, most))
     found = np.unravel_index(numbers, grid) if grid else ()
     return np.asarray(found, np.int32).reshape(len(grid), len(numbers))
 
 
-def block_indices(index: Program, ids: np.ndarray, prefetched: Sequence[Any] = ()) -> np.ndarray:
-    """The indices of the blocks of programs: int32[programs, dimensions]. Or the results of another
-    program from the indices of a program of the grid, and further operands.
+def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any] = ()) -> np.ndarray:
+    """The results of a program for each program of a grid: int32[programs, results].
 
-    They are computed on the host: if the index program has ops, by the CPU's compiler.
+    program: (indices…, others…) → int32 scalars, such as the map of a block's indices, whose other
+      operands are the prefetched arrays. It is computed on the host.
     """
     axes, count = ids.shape
-    if not index.eqns:
-        rows = dict(zip(index.inputs, (*index.consts, *ids), strict=False))
-        columns = [a.value if isinstance(a, Literal) else rows[a] for a in index.outvars]
+    if not program.eqns:
+        rows = dict(zip(program.inputs, (*program.consts, *ids), strict=False))
+        columns = [a.value if isinstance(a, Literal) else rows[a] for a in program.outvars]
         columns = [np.broadcast_to(np.asarray(c, np.int32), (count,)) for c in columns]
         return np.stack(columns, 1) if columns else np.zeros((count, 0), np.int32)
-    values = [np.asarray(x) for x in prefetched]
-    program = _over_grid(index, axes, count, tuple(map(type_of, values)))
+    values = [np.asarray(x) for x in others]
+    many = _over_grid(program, axes, count, tuple(map(type_of, values)))
     with host_context().entered():
-        (found,) = call(*ids, *values, program=program)
+        (found,) = call(*ids, *values, program=many)
         return np.asarray(found)
 
 
 @derived
-def _over_grid(index: Program, axes: int, count: int, prefetched: tuple) -> Program:
-    marks = (*[True] * axes, *[False] * len(prefetched))
-    many, _ = batch_program(index, Axis(count), marks, (True,) * len(index.outvars))
-    types = [*[INT.update(shape=(count,))] * axes, *prefetched]
+def _over_grid(program: Program, axes: int, count: int, others: tuple) -> Program:
+    marks = (*[True] * axes, *[False] * len(others))
+    many, _ = batch_program(program, Axis(count), marks, (True,) * len(program.outvars))
+    types = [*[INT.update(shape=(count,))] * axes, *others]
 
     def joined(*xs: Any) -> list[Any]:
         columns = [reshape(x, shape=(count, 1)) for x in many(*xs)]
