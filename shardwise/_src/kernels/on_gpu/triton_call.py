@@ -8,6 +8,7 @@ from typing import Any
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.triton_modules import serialized
@@ -81,6 +82,7 @@ triton_call = Op(
     "triton_call",
     type_rule=_type,
     lower=_lower,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps")),
     is_expensive=True,
