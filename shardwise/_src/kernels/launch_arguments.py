@@ -110,7 +110,7 @@ def blocks_of(who: str, what: str, specs: Any, tree: Any, paths: Sequence[str]) 
             return
         children = flatten(spec, lambda x: x is not spec)
         below = flatten(part, lambda x: x is not part)
-        if len(children[0]) != len(below[0]) or not children[0]:
+        if len(children[0]) != len(below[0]) or children[0] == [spec]:
             raise ValueError(
                 f"kernel {who}: {what} must be a prefix of the pytree of {len(paths)} arrays, "
                 f"with a Block at each leaf; got {short_repr(specs)}."
