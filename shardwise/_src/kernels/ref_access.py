@@ -132,7 +132,7 @@ def _place_in(ref: AnyRef, index: Any) -> Place | None:
     filled: list[Any] = []
     for part in parts:
         filled += [slice(None)] * rest if part is ... else [part]
-    if ... not in parts:
+    if not any(part is ... for part in parts):
         filled += [slice(None)] * rest
     rows = []
     for d, (part, n) in enumerate(zip(filled, ref.shape, strict=True)):

@@ -138,36 +138,38 @@ def check_region(what: str, x: Any, starts: Rows, sizes: Rows, strides: Rows) ->
 # -- the grid --
 
 
-def _recorded(recorder: Callable[..., Any]) -> Callable[..., None]:
-    def record(*ids: Any) -> None:
-        recorder(None, tuple([np.int32(i) for i in ids]), np.int32(0))
+def record(ids: Rows, launch: Any) -> None:
+    recorder = launch.simulation.recorder
+    if recorder is not None:
 
-    return record
+        def recorded(*ids: Any) -> None:
+            recorder(None, tuple([np.int32(i) for i in ids]), np.int32(0))
 
-
-def simulated_order(ids: list[Any], sizes: Rows, launch: Any) -> list[Any]:
-    """The indices of a program, in another order along parallel axes; they are recorded."""
-    simulation = launch.simulation
-    if simulation.seed is not None:
-        order = np.random.default_rng(simulation.seed)
-        rows = zip(ids, sizes, launch.parallel, strict=True)
-        ids = [
-            getitem(order.permutation(n).astype(INT32), i) if p and isinstance(n, int) else i
-            for i, n, p in rows
-        ]
-    if simulation.recorder is not None:
-        debug_function(_recorded(simulation.recorder), *ids, ordered=True)
-    return ids
+        debug_function(recorded, *ids, ordered=True)
 
 
-def check_inside(at: Sequence[Rows], launch: Any) -> None:
-    """Raises, when the program runs, for blocks outside of their arrays."""
+def simulated_order(ids: list[Any], sizes: Rows, parallel: Rows, launch: Any) -> list[Any]:
+    """Indices of a program along some axes, in another order along those that are parallel."""
+    if launch.simulation.seed is None:
+        return ids
+    order = np.random.default_rng(launch.simulation.seed)
+    return [
+        getitem(order.permutation(n).astype(INT32), i) if p and isinstance(n, int) else i
+        for i, n, p in zip(ids, sizes, parallel, strict=True)
+    ]
+
+
+def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
+    """Raises, when the program runs, for blocks outside of their arrays.
+
+    at: their indices; None for those that are not known yet.
+    """
     outside = launch.simulation.outside
     if outside == "moved":
         return
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), at, strict=True)):
         is_in = number < len(launch.ins)
-        if not tile.sizes or (is_in and outside == "filled"):
+        if index is None or not tile.sizes or (is_in and outside == "filled"):
             continue
         failed: Any = np.bool_(False)
         for low, high, i in zip(*tile.bounds, index, strict=True):

@@ -18,6 +18,7 @@ them cannot store their tracers, which would outlive them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -44,6 +45,9 @@ from shardwise._src.values.convert import broadcast_to, cast
 from shardwise._src.values.index_pattern import parse
 from shardwise._src.values.indexing import getitem
 
+# The memory space of refs from outside, in a function that runs on the cores of a device.
+DEFAULT_SPACE: ContextVar[Any] = ContextVar("default memory space of refs", default=None)
+
 
 class Ref(Access):
     """A mutable array. Made by `new_ref`.
@@ -56,11 +60,11 @@ class Ref(Access):
     are broadcast, cast if that is lossless, and moved.
     """
 
-    __slots__ = ("type", "space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+    __slots__ = ("type", "_space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
 
     def __init__(self, value: Any, space: Any = None):
         self.type = type_of(value)
-        self.space = space  # of a ref in a kernel, which reads and writes it
+        self._space = space
         self._value = value
         self._owner: Any = current().interpreter
         self._ended = ""
@@ -72,6 +76,11 @@ class Ref(Access):
     ndim = property(lambda self: self.type.ndim)
     size = property(lambda self: self.type.size)
     sharding = property(lambda self: value_of(self).sharding)
+
+    @property
+    def space(self) -> Any:
+        """The memory space of a ref in a kernel, which reads and writes it; None elsewhere."""
+        return self._space or DEFAULT_SPACE.get()
 
     @property
     def short(self) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas import BlockSpec as BlockSpec

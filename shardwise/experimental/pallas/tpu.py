@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_tpu import (
         with_memory_space_constraint as with_memory_space_constraint,
     )
+    from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM
