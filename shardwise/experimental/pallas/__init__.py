@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
-    from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas import BlockSpec as BlockSpec
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas import no_block_spec as no_block_spec
     from shardwise._src.kernels.pallas import pallas_call as pallas_call
     from shardwise._src.kernels.pallas import squeezed as squeezed
+    from shardwise._src.kernels.pallas_cores import core_map as core_map
+    from shardwise._src.kernels.pallas_cores import kernel as kernel
     from shardwise._src.kernels.pallas_helpers import align_to as align_to
     from shardwise._src.kernels.pallas_helpers import debug_print as debug_print
     from shardwise._src.kernels.pallas_helpers import loop as loop

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import make_async_copy as make_async_copy
     from shardwise._src.kernels.async_copies import make_async_remote_copy as make_async_remote_copy
     from shardwise._src.kernels.async_copies import sync_copy as sync_copy
+    from shardwise._src.kernels.core_maps import CoreMesh as TensorCoreMesh
     from shardwise._src.kernels.interpret_params import InterpretParams as InterpretParams
     from shardwise._src.kernels.interpret_params import (
         force_tpu_interpret_mode as force_tpu_interpret_mode,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     )
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.pallas import PrefetchScalarGridSpec as PrefetchScalarGridSpec
+    from shardwise._src.kernels.pallas_cores import create_tensorcore_mesh as create_tensorcore_mesh
+    from shardwise._src.kernels.pallas_cores import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.pallas_tpu import ARBITRARY as ARBITRARY
     from shardwise._src.kernels.pallas_tpu import CORE_PARALLEL as CORE_PARALLEL
     from shardwise._src.kernels.pallas_tpu import PARALLEL as PARALLEL
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_tpu import (
         with_memory_space_constraint as with_memory_space_constraint,
     )
-    from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM
