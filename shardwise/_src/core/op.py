@@ -37,7 +37,7 @@ their rules. They are called as follows (`**p` are the op's parameters):
     cost(op, types, p)                    → flops, transcendentals and bytes of one run, for ops
                                             that compilers do not see into (jit/costs.py).
     excess(op, types, p, target)          → why the op needs more memory than a core of a machine
-                                            (`runtime.target_machines.Target`) has; "" if it may fit.
+                                            (a `target_machines.Target`) has; "" if it may fit.
     prune(op, eqn, used)                  → the equation without what only unused results need; or
                                             None.
 
