@@ -43,6 +43,11 @@ class Gpu:
         return int(self._number("device_memory_size"))
 
     @property
+    def shared_memory(self) -> int:
+        """Bytes of shared memory that a block of threads can use."""
+        return int(self._number("shared_memory_per_block_optin"))
+
+    @property
     def memory_bandwidth(self) -> float:
         """Bytes per second."""
         return self._number("memory_bandwidth")

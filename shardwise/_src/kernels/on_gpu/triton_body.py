@@ -7,6 +7,7 @@ a grid share, are tensors: a store replaces elements of a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     Value,
     element,
     is_element,
+    padded,
     type_text,
 )
 from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
@@ -36,6 +38,7 @@ from shardwise._src.ops.contract import Precision
 from shardwise._src.types.dtypes import is_bool, is_float
 
 _PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
+MOST_ELEMENTS = 1 << 20  # of a tensor
 _ADVICE = {
     "sort": "Sort outside of the kernel",
     "debug_callback": "Write the values to a result, and print that",
@@ -53,10 +56,12 @@ class Body(TritonText):
     title:   the name of the kernel. library: of functions of floats: "libdevice" or "ocml".
     """
 
-    def __init__(self, title: str, library: str):
+    def __init__(self, title: str, library: str, stages: int = 1):
         super().__init__()
         self.title = title
-        self._library = library
+        self.shared = 0  # the least bytes of shared memory that its products need
+        self._library, self._stages = library, stages
+        self._loaded: set[str] = set()
 
     # -- what rules use --
 
@@ -106,6 +111,13 @@ class Body(TritonText):
             )
         return f", inputPrecision = {_PRECISIONS[precision]}"
 
+    def note_product(self, *operands: Value) -> None:
+        """Operands that are loaded are in shared memory, in loops several of them at a time."""
+        copies = max(self._stages - 1, 1) if self.in_loop else 1
+        loaded = [x for x in operands if x.name in self._loaded]
+        size = sum(math.prod(x.sizes) * x.dtype.itemsize for x in loaded)
+        self.shared = max(self.shared, copies * size)
+
     # -- programs --
 
     def program(self, program: Program, values: Sequence[Any]) -> list[Any]:
@@ -148,14 +160,24 @@ class Body(TritonText):
                 "has no form in Triton kernels. Convert to another dtype outside of the kernel",
             )
 
+    def _check_size(self, t: Any, eqn: Equation) -> None:
+        """Of values; refs in memory may have any size."""
+        if 0 in t.shape:
+            raise self.unsupported(
+                f"the op {eqn.op.name}", f"has a result without elements, {t.str_short(True)}"
+            )
+        if math.prod(padded(t.shape)) > MOST_ELEMENTS and eqn.op is kernel_load:
+            raise ValueError(
+                f"kernel {self.title}: it loads {t.str_short(True)} at once, and Triton's tensors "
+                f"have at most {MOST_ELEMENTS:,} elements, with sizes rounded up to powers of two. "
+                "Use smaller blocks, or load slices in a loop: `ref[ds(i * n, n)]`."
+            )
+
     def _equation(self, eqn: Equation, ins: list[Any]) -> list[Any]:
         op, name = eqn.op, eqn.op.name
         for v in eqn.outvars:
             self._check_dtype(v.aval)
-            if 0 in v.aval.shape:
-                raise self.unsupported(
-                    name, f"has a result without elements, {v.aval.str_short(True)}"
-                )
+            self._check_size(v.aval, eqn)
         if op is kernel_load:
             return [self._load(eqn, *ins)]
         if op is kernel_store:
@@ -199,7 +221,9 @@ class Body(TritonText):
         region = self._region(ref, rest[:n], p)
         mask, other = rest[n:] if p["masked"] else (None, None)
         if isinstance(ref, Memory):
-            return gpu_refs.load(self, ref, region, mask, other)
+            found = gpu_refs.load(self, ref, region, mask, other)
+            self._loaded.add(found.name)
+            return found
         found = ref
         for d in range(n):
             found = part(self, found, d, region.starts[d], region.sizes[d], region.strides[d])

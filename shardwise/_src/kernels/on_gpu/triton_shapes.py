@@ -370,6 +370,7 @@ def _dot(
     ]
     plain = len(x_free) == len(y_free) == len(xc) == 1
     if plain and min(m, n, k) >= 16:
+        e.note_product(x, y)
         x, y = transposed(e, x, (*x_free, *xc)), transposed(e, y, (*yc, *y_free))
         return _matrix_product(e, x, y, out, precision)
     if m * n * k > SMALL:
