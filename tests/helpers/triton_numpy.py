@@ -55,8 +55,8 @@ def triton_values(f: Callable[..., Any], *args: Any) -> list[np.ndarray]:
     def bind(eqn: Any, values: list[Any]) -> Sequence[Any]:
         if eqn.op is kernel_call:
             return launched(values, **eqn.params)
-        if eqn.called is not None:
-            return eval_program(eqn.called, values, bind)
+        if eqn.op.programs == ("program",):  # calls
+            return eval_program(eqn.params["program"], values, bind)
         found = eqn.op(*values, **eqn.params)
         return found if eqn.op.multiple else [found]
 

@@ -42,6 +42,10 @@ MOST_ELEMENTS = 1 << 20  # of a tensor
 _ADVICE = {
     "sort": "Sort outside of the kernel",
     "debug_callback": "Write the values to a result, and print that",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_max", "scatter_min"),
+        "Write slices, `ref[ds(i, n)] = values`, or elements in a loop",
+    ),
     "pure_callback": "Call the host outside of the kernel",
     **dict.fromkeys(
         ("kernel_copy", "kernel_wait_copy", "kernel_signal", "kernel_wait"),

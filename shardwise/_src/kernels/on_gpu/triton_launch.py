@@ -29,6 +29,7 @@ from shardwise._src.targets.gpus import GPUS
 from shardwise._src.types.array_type import ArrayType
 
 NUM_WARPS, NUM_STAGES = 4, 3
+REGISTERS = 1 << 18  # bytes, of a GPU's core
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
@@ -330,23 +331,21 @@ def triton_kernel(
     grid = triton_grid(launch, parallel)
     text = Body(launch.name, platform.triton_library, stages)
     own = Launching(body, maps, launch, parallel, types, names, text)
-    _check_registers(own, launch, warps)
+    _check_registers(own, launch)
     module = own.written(grid)
     _check_shared_memory(text, launch, stages, platform)
     return TritonKernel(symbol_of(launch.name), module, grid, warps, stages)
 
 
-def _check_registers(own: Launching, launch: Launch, warps: int) -> None:
-    """Values that loops carry stay in registers, of which a thread has 255 of 4 bytes."""
-    held = [s for s in own.slots if s.held]
+def _check_registers(own: Launching, launch: Launch) -> None:
+    """Values that loops carry stay in registers."""
+    held = [s for s in own.slots if s.held and own.loops]
     needed = sum(math.prod(padded(s.type.shape)) * s.type.dtype.itemsize for s in held)
-    room = warps * 32 * 255 * 4
-    if needed > room and own.loops:
+    if needed > REGISTERS:
         raise ValueError(
             f"kernel {launch.name}: its scratch memory, and the blocks of results that it adds "
-            f"to, are {in_bytes(needed)} in registers, and a program of {warps} warps has "
-            f"{in_bytes(room)}. Use smaller blocks, or more warps: "
-            "`params=CompilerParams(num_warps=8)`."
+            f"to, are {in_bytes(needed)} in registers, and a GPU's core has {in_bytes(REGISTERS)}. "
+            "Use smaller blocks."
         )
 
 

@@ -207,6 +207,27 @@ def _clamped(e: Any, start: Value, last: int) -> Value:
     return e.binary("arith.minsi", low, e.integer(last))
 
 
+@rule("gather")
+def _gather(
+    e: Any, x: Value, at: Value, *, out: Any, dimension_numbers: Any, slice_sizes: Any, **p: Any
+) -> Value:
+    dims = dimension_numbers
+    one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
+    rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
+    whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
+    if not one or not whole or dims.collapsed_slice_dims != dims.start_index_map:
+        raise e.unsupported(
+            "indices that are arrays",
+            "are supported along one dimension, as a vector. Read slices in a loop, "
+            "`ref[ds(i, n)]`, or index outside of the kernel",
+        )
+    (axis,) = dims.start_index_map
+    found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
+    (place,) = [d for d in range(len(out.shape)) if d not in dims.offset_dims]
+    order = [d for d in range(len(x.shape)) if d != axis]
+    return transposed(e, found, [*order[:place], axis, *order[place:]])
+
+
 @rule("rev")
 def _rev(e: Any, x: Value, *, out: Any, dimensions: Sequence[int], **p: Any) -> Value:
     for d in dimensions:
