@@ -18,7 +18,7 @@ from shardwise._src.kernels.async_copies import make_async_copy
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.launch_arguments import grid_of
 from shardwise._src.kernels.program_frames import FRAME, Frame, when
-from shardwise._src.kernels.ref_access import AnyRef, RefView, ds
+from shardwise._src.kernels.ref_access import AnyRef, RefView
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -26,6 +26,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.values.convert import cast
+from shardwise._src.values.dslice import ds
 
 
 def emit_pipeline(
