@@ -170,11 +170,12 @@ class Body(TritonText):
             raise self.unsupported(
                 f"the op {eqn.op.name}", f"has a result without elements, {t.str_short(True)}"
             )
-        if math.prod(padded(t.shape)) > MOST_ELEMENTS and eqn.op is kernel_load:
+        is_value = eqn.op is not kernel_store and not eqn.op.programs
+        if is_value and math.prod(padded(t.shape)) > MOST_ELEMENTS:
             raise ValueError(
-                f"kernel {self.title}: it loads {t.str_short(True)} at once, and Triton's tensors "
+                f"kernel {self.title}: a value has type {t.str_short(True)}, and Triton's tensors "
                 f"have at most {MOST_ELEMENTS:,} elements, with sizes rounded up to powers of two. "
-                "Use smaller blocks, or load slices in a loop: `ref[ds(i * n, n)]`."
+                "Use smaller blocks, or slices in a loop: `ref[ds(i * n, n)]`."
             )
 
     def _equation(self, eqn: Equation, ins: list[Any]) -> list[Any]:
@@ -192,8 +193,8 @@ class Body(TritonText):
         if op.programs == ("program",) and op.contains.binds is None and name not in _ADVICE:
             return self.program(eqn.params["program"], ins)
         ins = [self._all_of(x) if isinstance(x, Memory) else x for x in ins]
-        out = eqn.outvars[0].aval
-        if name in ELEMENTWISE:
+        out = eqn.outvars[0].aval if eqn.outvars else None
+        if name in ELEMENTWISE and out is not None:
             ins = [self.broadcast(x, out.shape) for x in ins]
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
