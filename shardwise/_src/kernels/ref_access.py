@@ -8,38 +8,27 @@ place, which is used like a ref.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import check_region, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.refs.refs import Ref, RefPart, put, value_of
+from shardwise._src.refs.ref_parts import RefPart
+from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
+from shardwise._src.values.dslice import Slice
 from shardwise._src.values.indexing import getitem
-
-
-@dataclass(frozen=True)
-class ds:
-    """A slice of `size` elements from `start`, which may be traced: `ref[ds(i * 8, 8)]`.
-
-    stride: the distance between elements.
-    """
-
-    start: Any
-    size: int
-    stride: int = 1
-
-
-dslice = ds  # another of JAX's names
 
 
 class Place(NamedTuple):
@@ -54,6 +43,10 @@ class Place(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    @property
+    def is_known(self) -> bool:
+        return all(isinstance(s, int | np.integer) for s in self.starts)
 
     @property
     def static(self) -> dict[str, Any]:
@@ -87,16 +80,7 @@ class RefView(RefPart):
         super().__init__(ref, ...)
         self.place = place
 
-    shape = property(lambda self: self.place.shape)
-    dtype = property(lambda self: self.ref.dtype)
-    ndim = property(lambda self: len(self.place.shape))
-    size = property(lambda self: self.type.size)
-    space = property(lambda self: self.ref.space)
     type = property(lambda self: self.ref.type.update(shape=self.place.shape))
-
-    @property
-    def short(self) -> str:
-        return f"Ref{{{self.type.str_short(True)}}}"
 
     def __repr__(self) -> str:
         return self.short
@@ -120,8 +104,6 @@ def part_of(ref: AnyRef, index: Any) -> RefPart:
     place = place_of(ref, index)
     if place is not None:
         return RefView(whole_ref(ref), place)
-    if isinstance(ref, RefView):
-        raise IndexError(f"{ref.short}: a view is indexed by integers, slices and `ds`.")
     return RefPart(ref, index)
 
 
@@ -150,7 +132,7 @@ def _place_in(ref: AnyRef, index: Any) -> Place | None:
     filled: list[Any] = []
     for part in parts:
         filled += [slice(None)] * rest if part is ... else [part]
-    if ... not in parts:
+    if not any(part is ... for part in parts):
         filled += [slice(None)] * rest
     rows = []
     for d, (part, n) in enumerate(zip(filled, ref.shape, strict=True)):
@@ -176,7 +158,12 @@ def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] |
             f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
             "`ds(start, size)`."
         )
-    if isinstance(part, ds):
+    if isinstance(part, Slice):
+        if part.is_dynamic_size or part.stride < 1:
+            raise IndexError(
+                f"{ref.short}: the size of a slice is an integer, and its stride at least 1; got "
+                f"{part}. Mask the elements beyond a traced size."
+            )
         _check_inside(ref, d, part.start, part.size, part.stride, n)
         return part.start, part.size, part.stride, True
     if isinstance(part, bool | np.bool_) or part is None:
@@ -214,10 +201,24 @@ def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
         return _masked(getitem(_value(ref), index), mask, other)
     starts = scalars(place.starts)
     if mask is None:
-        return kernel_load(version, *starts, **place.static, masked=False)
+        return load_elements(version, starts, place.static, place.is_known)
     given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
+
+
+def load_elements(
+    version: Any, starts: Sequence[Any], static: dict[str, Any], is_known: bool = False
+) -> Any:
+    """A `kernel_load`, of which the kernel's simulation checks what is outside.
+
+    is_known: whether the starts are integers, which have been checked.
+    """
+    if is_known or simulation().outside == "moved":
+        return kernel_load(version, *starts, **static, masked=False)
+    found = read(version, starts, static["sizes"], static["strides"], simulation())
+    kept = [n for n, keep in zip(static["sizes"], static["kept"], strict=True) if keep]
+    return reshape(found, shape=tuple(kept))
 
 
 def _value(ref: AnyRef) -> Any:
@@ -248,6 +249,8 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     more = [broadcast_to(value, place.shape)]
     tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
     starts = scalars(place.starts)
+    if mask is None and not place.is_known and simulation().outside != "moved":
+        check_region("write", version, starts, place.sizes, place.strides)
     put(
         whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),

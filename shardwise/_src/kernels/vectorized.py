@@ -33,6 +33,7 @@ from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.independent_axes import independent_axes, is_written
 from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.transforms.batch import batch, to_dim
@@ -51,7 +52,7 @@ def vectorized(
     """The body and launch with larger programs, if the option `kernels_cpu_form` is one of these
     forms. The maps stay as they are."""
     form, grid, new = kernels_cpu_form.value, launch.grid, (body, launch)
-    if form not in forms or body.effects or communicates(body):
+    if form not in forms or launch.simulation != PLAIN or body.effects or communicates(body):
         return new
     if form == "auto" and not all(map(_keeps_bits, walk(body))):
         return new
