@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.checking.checked_functions import checked as checked
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.launching import call as call

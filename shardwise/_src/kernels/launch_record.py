@@ -56,6 +56,7 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
+    labels:   the names of prefetched arrays, inputs, results and scratch, if no transform has added others.
     """
 
     name: str
@@ -69,6 +70,16 @@ class Launch:
     aliases: tuple[tuple[int, int], ...] = ()
     params: CompilerParams = CompilerParams()
     cost: CostEstimate | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def ref_names(self) -> tuple[str, ...]:
+        """The names of prefetched arrays, inputs, results and scratch, for messages."""
+        counts = self.prefetch, len(self.ins), len(self.outs), len(self.scratch)
+        if len(self.labels) == sum(counts):
+            return self.labels
+        kinds = zip(("prefetched", "argument", "result", "scratch"), counts, strict=True)
+        return tuple([f"{kind} {i}" for kind, count in kinds for i in range(count)])
 
     @property
     def dynamic(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import tile_of
+from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_arguments import (
     alias_pairs,
     blocks_of,
@@ -28,6 +29,7 @@ from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
@@ -45,7 +47,7 @@ def call(
     parallel: Sequence[Any] = (),
     aliases: Mapping[int, int] | None = None,
     name: str | None = None,
-    check: bool = False,
+    check: bool | str = False,
     params: CompilerParams | None = None,
     cost: CostEstimate | None = None,
 ) -> Callable[..., Any]:
@@ -98,6 +100,10 @@ def call(
         raise ValueError(
             f"kernel {title}: prefetch is a number of arguments; got {short_repr(prefetch)}."
         )
+    if check not in (False, True, "memory"):
+        raise ValueError(
+            f"kernel {title}: check is True, False or 'memory'; got {short_repr(check)}."
+        )
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
     outs = [out_type(title, x) for x in out_leaves]
@@ -138,6 +144,12 @@ def call(
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
+            labels=(
+                *[f"argument {path}" for path in named_paths(parameters, first)],
+                *paths,
+                *out_paths,
+                *_scratch_names(memory, scratch, parameters),
+            ),
         )
         dynamic = [cast(n, INT.dtype) for n in sizes if not isinstance(n, int)]
         types = tuple(map(type_of, prefetched))
@@ -153,7 +165,7 @@ def call(
         )
         operands = *dynamic, *prefetched, *inputs
         if check:
-            found = _checked(program, maps, launch, operands, (*paths, *out_paths))
+            found = _checked(check, program, maps, launch, operands)
         else:
             found = kernel_call(*operands, body=program, maps=maps, launch=launch)
         return out_tree.unflatten(found)
@@ -161,12 +173,27 @@ def call(
     return launched
 
 
+def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str]) -> list[str]:
+    """The names of scratch memory: keys, or those of the kernel's last parameters."""
+    leaves = leaf_paths(scratch)
+    if isinstance(scratch, dict):
+        names = [path.strip("[]'\"") for path in leaves]
+    else:
+        known = len(leaves) == len(scratch) and len(parameters) >= len(leaves)
+        names = parameters[len(parameters) - len(leaves) :] if known else []
+        names = names or [f"scratch{path}" for path in leaves]
+    return [*names, *["the barrier"] * (len(memory) - len(names))]
+
+
 def _checked(
-    body: Program, maps: Any, launch: Launch, operands: Sequence[Any], names: Sequence[str]
+    level: Any, body: Program, maps: Any, launch: Launch, operands: Sequence[Any]
 ) -> list[Any]:
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
-            f"kernel {launch.name}: check=True runs the kernel several times and compares the "
+            f"kernel {launch.name}: check={level!r} runs the kernel several times and compares the "
             "results, so that it cannot be traced. Check it outside of `jit` and other transforms."
         )
+    if level == "memory":
+        return check_memory(body, maps, launch, [operands])[0]
+    names = launch.ref_names[launch.prefetch :]
     return checked_results(body, maps, launch, operands, names)

@@ -120,10 +120,10 @@ def _int(n: Any) -> Any:
 
 
 def _filled(t: ArrayType, fill: float) -> Any:
-    return broadcast_in_dim(_value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
+    return broadcast_in_dim(fill_value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
 
 
-def _value(fill: float, t: ArrayType) -> Any:
+def fill_value(fill: float, t: ArrayType) -> Any:
     """The fill as a scalar of a dtype: of small integers, the lower bits."""
     if t.dtype == BOOL:
         return np.bool_(fill < 0)
@@ -137,7 +137,7 @@ def _padded(x: Any, tile: Tile, fill: float) -> Any:
         return x
     return pad(
         x,
-        _value(fill, type_of(x)),
+        fill_value(fill, type_of(x)),
         padding_config=tuple([(low, high, 0) for low, high in tile.padding]),
     )
 
