@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.checking.checked_functions import checked as checked
+    from shardwise._src.kernels.core_maps import CoreMesh as CoreMesh
+    from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.launching import call as call
+    from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.program_frames import cdiv as cdiv
     from shardwise._src.kernels.program_frames import num_programs as num_programs
     from shardwise._src.kernels.program_frames import program_id as program_id
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.ref_access import atomic_min as atomic_min
     from shardwise._src.kernels.ref_access import atomic_or as atomic_or
     from shardwise._src.kernels.ref_access import atomic_xor as atomic_xor
-    from shardwise._src.kernels.ref_access import ds as ds
     from shardwise._src.kernels.ref_access import load as load
     from shardwise._src.kernels.ref_access import store as store
     from shardwise._src.kernels.ref_access import swap as swap
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import VMEM as VMEM
     from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise._src.values.dslice import ds as ds
     from shardwise.kernels import library as library
 
 lazy_names(__name__)

@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.kernels.library.flash_kernels import flash_attention as flash_attention
+    from shardwise._src.kernels.library.grouped_matmul_kernel import (
+        grouped_matmul as grouped_matmul,
+    )
+    from shardwise._src.kernels.library.paged_attention_kernel import (
+        paged_attention as paged_attention,
+    )
     from shardwise._src.kernels.library.softmax_kernel import log_softmax as log_softmax
     from shardwise._src.kernels.library.softmax_kernel import softmax as softmax
 

@@ -255,7 +255,7 @@ def _amount(who: str, x: Any) -> Any:
 
 
 def _axes_in_scope(who: str) -> tuple[NamedAxis, ...]:
-    axes = tuple([axis for axis in current().axes if not axis.is_loop])
+    axes = tuple([axis for axis in current().axes if not axis.is_loop and axis.serial is None])
     if not axes:
         raise ValueError(
             f"{who}: there are no other devices outside of `shard_map`. Call the kernel in a "

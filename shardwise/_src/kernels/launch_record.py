@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,16 @@ class CompilerParams:
     disable_bounds_checks: bool = False
     skip_device_barrier: bool = False
 
+    def __repr__(self) -> str:
+        rows = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        return f"CompilerParams({', '.join(f'{n}={x!r}' for n, x, y in rows if x != y)})"
+
+    def __post_init__(self) -> None:
+        for name in ("dimension_semantics", "allow_input_fusion"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # parameters of ops are hashable
+                object.__setattr__(self, name, tuple(value))
+
 
 @dataclass(frozen=True)
 class CostEstimate:
@@ -56,7 +66,7 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
-    labels:   the names of prefetched arrays, inputs, results and scratch, if no transform has added others.
+    labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     """
 
     name: str

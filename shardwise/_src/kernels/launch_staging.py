@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
+from shardwise._src.control.bodies import cached_body
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
+from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import FRAME, Frame
@@ -21,6 +24,33 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+
+
+def staged_programs(
+    body: Callable[..., None],
+    launch: Launch,
+    prefetched: tuple[ArrayType, ...],
+    trees: tuple[Any, Any, Any],
+    blocks: Sequence[Block],
+    names: Sequence[str],
+) -> tuple[Program, tuple[Program, ...]]:
+    """The programs of the body and of the indices of blocks, cached by the functions.
+
+    names: of the inputs and results, for messages.
+    """
+
+    def stage_all() -> tuple[Any, bool]:
+        program = staged_body(launch.name, body, launch, prefetched, trees)
+        rows = zip(names, blocks, (*launch.ins, *launch.outs), strict=True)
+        axes = len(launch.grid)
+        maps = [staged_index(launch.name, name, b, t, axes, prefetched) for name, b, t in rows]
+        return (shared(program), tuple(map(shared, maps))), True
+
+    functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
+    order = [*functions]
+    uses = tuple([None if b.index is None else order.index(id(b.index)) for b in blocks])
+    key = ("kernel", current().key, launch, prefetched, trees, uses)
+    return cached_body([*functions.values()], key, stage_all)
 
 
 def staged_body(
@@ -96,7 +126,7 @@ def _staged_varying(
         return [value_of(r) for r in (*outs, *scratch)]
 
     program, captured = stage(flat, types, transform="kernels.call", name=title)
-    _reject_captured(title, program, captured)
+    reject_captured(title, program, captured)
     return program
 
 
@@ -105,7 +135,7 @@ def _listed(out: Any) -> Sequence[Any]:
     return out if isinstance(out, tuple | list) else (out,)
 
 
-def _reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
+def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
     found = [*captured, *[x for x in program.consts if np.ndim(x)]]
     if found:
         types = ", ".join(type_of(x).str_short(True) for x in found)

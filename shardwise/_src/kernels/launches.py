@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardwise._src.base.marks import given, spread
@@ -28,7 +29,8 @@ from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.on_cpu import loop_program
-from shardwise._src.ops.basis import move_axis, zeros
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.types.array_type import ArrayType
@@ -141,7 +143,12 @@ def _batch(
     if any(d is not None for d in (*sizes, *prefetched)):
         program = loop_program(body, tuple(unmapped_types(args, dims)), maps, launch)
         return batch_as_call(op, mapped, args, dims, program=program)
-    grown = [d is not None for d in in_dims] + [True] * len(launch.outs)
+    aliased = dict(launch.aliases)
+    shared = [d is None and i in aliased for i, d in enumerate(in_dims)]
+    first = len(args) - len(in_dims)
+    given = [*args[:first], *map(partial(_repeated, mapped.size), args[first:], in_dims, shared)]
+    grown = [d is not None or s for d, s in zip(in_dims, shared, strict=True)]
+    grown += [True] * len(launch.outs)
     tiles = [
         _grown(t, mapped.size) if g else t
         for t, g in zip((*launch.ins, *launch.outs), grown, strict=True)
@@ -155,12 +162,20 @@ def _batch(
         outs=tuple(tiles[len(launch.ins) :]),
     )
     found = op(
-        *[x if d is None else move_axis(x, d, 0) for x, d in zip(args, dims, strict=True)],
+        *given,
         body=_with_index(body, returned=False),
         maps=tuple([_with_index(m, returned=g) for m, g in zip(maps, grown, strict=True)]),
         launch=new,
     )
     return found, [0] * len(found)
+
+
+def _repeated(size: int, x: Any, dim: int | None, shared: bool) -> Any:
+    """An operand with its mapped dimension first; a result that begins with it needs one, too."""
+    if shared:
+        shape = type_of(x).shape
+        return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
+    return x if dim is None else move_axis(x, dim, 0)
 
 
 def _grown(tile: Tile, size: int) -> Tile:
@@ -192,11 +207,13 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
-    if not platform.is_xla_cpu:
+    if platform.triton_library and 0 not in p["launch"].grid:
+        return gpu_program(p["body"], p["maps"], p["launch"], types)
+    if not platform.is_xla_cpu and not platform.triton_library:
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPU only. Use operands on a CPU device, or write the function without a kernel for "
-            "other platforms: `lax.platform_dependent`."
+            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
+            "for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.base.caches import make_room, register
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Program
+from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import tile_of
 from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_arguments import (
@@ -23,7 +27,7 @@ from shardwise._src.kernels.launch_arguments import (
 )
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
-from shardwise._src.kernels.launch_staging import staged_body, staged_index
+from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
@@ -33,6 +37,17 @@ from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
+
+SIGNATURES = 256  # of arguments, for which one launch is staged
+_launches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def _clear() -> None:
+    for known in [*_launches.values()]:
+        known.clear()
+
+
+register(__name__, "launches", lambda: sum(map(len, [*_launches.values()])), _clear)
 
 
 def call(
@@ -114,17 +129,9 @@ def call(
     if params is not None and params.collective_id is not None:
         memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = parameters_of(body)
+    dynamic = [n for n in sizes if not isinstance(n, int)]
 
-    @functools.wraps(body)
-    @hides_frames
-    def launched(*args: Any) -> Any:
-        if len(args) < prefetch:
-            raise TypeError(
-                f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
-            )
-        first, rest = args[:prefetch], args[prefetch:]
-        leaves, tree = flatten(rest)
-        values = [value_of_argument(title, x) for x in (*first, *leaves)]
+    def ready(values: Sequence[Any], rest: Any, tree: Any) -> _Ready:
         prefetched, inputs = values[:prefetch], values[prefetch:]
         paths = [f"argument {path}" for path in named_paths(parameters[prefetch:], rest)]
         blocks = blocks_of(title, "in_specs", in_specs, tree, paths)
@@ -145,31 +152,47 @@ def call(
             params=params or CompilerParams(),
             cost=cost,
             labels=(
-                *[f"argument {path}" for path in named_paths(parameters, first)],
+                *[f"argument {path}" for path in named_paths(parameters, tuple(prefetched))],
                 *paths,
                 *out_paths,
                 *_scratch_names(memory, scratch, parameters),
             ),
         )
-        dynamic = [cast(n, INT.dtype) for n in sizes if not isinstance(n, int)]
         types = tuple(map(type_of, prefetched))
-        trees = tree, out_tree, scratch_tree
-        program = staged_body(title, body, launch, types, trees)
-        maps = tuple(
-            [
-                staged_index(title, what, b, tile, len(sizes), types)
-                for what, b, tile in zip(
-                    (*paths, *out_paths), (*blocks, *out_blocks), (*ins, *results), strict=True
-                )
-            ]
+        programs = staged_programs(
+            body,
+            launch,
+            types,
+            (tree, out_tree, scratch_tree),
+            (*blocks, *out_blocks),
+            (*paths, *out_paths),
         )
-        operands = *dynamic, *prefetched, *inputs
-        if check:
-            found = _checked(check, program, maps, launch, operands)
-        else:
-            found = kernel_call(*operands, body=program, maps=maps, launch=launch)
-        return out_tree.unflatten(found)
+        op = BoundOp(kernel_call, {"body": programs[0], "maps": programs[1], "launch": launch})
+        return _Ready(op, (*paths, *out_paths))
 
+    known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
+
+    @functools.wraps(body)
+    @hides_frames
+    def launched(*args: Any) -> Any:
+        if len(args) < prefetch:
+            raise TypeError(
+                f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
+            )
+        first, rest = args[:prefetch], args[prefetch:]
+        leaves, tree = flatten(rest)
+        values = [value_of_argument(title, x) for x in (*first, *leaves)]
+        key = (current().key, tree, *map(type_of, values))
+        found = known.get(key)
+        if found is None:
+            found = ready(values, rest, tree)
+            make_room(known, SIGNATURES)
+            known[key] = found
+        operands = *[cast(n, INT.dtype) for n in dynamic], *values
+        results = _checked(check, found, operands) if check else found.op(*operands)
+        return out_tree.unflatten(results)
+
+    _launches[launched] = known
     return launched
 
 
@@ -185,9 +208,16 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 
-def _checked(
-    level: Any, body: Program, maps: Any, launch: Launch, operands: Sequence[Any]
-) -> list[Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """A launch for arguments of some types. names: of the inputs and results, for messages."""
+
+    op: BoundOp
+    names: Sequence[str]
+
+
+def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
+    body, maps, launch = ready.op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
             f"kernel {launch.name}: check={level!r} runs the kernel several times and compares the "
@@ -195,5 +225,4 @@ def _checked(
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    names = launch.ref_names[launch.prefetch :]
-    return checked_results(body, maps, launch, operands, names)
+    return checked_results(body, maps, launch, operands, ready.names)

@@ -8,7 +8,6 @@ place, which is used like a ref.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,28 +17,15 @@ from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.refs.refs import Ref, RefPart, put, value_of
+from shardwise._src.refs.ref_parts import RefPart
+from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
+from shardwise._src.values.dslice import Slice
 from shardwise._src.values.indexing import getitem
-
-
-@dataclass(frozen=True)
-class ds:
-    """A slice of `size` elements from `start`, which may be traced: `ref[ds(i * 8, 8)]`.
-
-    stride: the distance between elements.
-    """
-
-    start: Any
-    size: int
-    stride: int = 1
-
-
-dslice = ds  # another of JAX's names
 
 
 class Place(NamedTuple):
@@ -87,16 +73,7 @@ class RefView(RefPart):
         super().__init__(ref, ...)
         self.place = place
 
-    shape = property(lambda self: self.place.shape)
-    dtype = property(lambda self: self.ref.dtype)
-    ndim = property(lambda self: len(self.place.shape))
-    size = property(lambda self: self.type.size)
-    space = property(lambda self: self.ref.space)
     type = property(lambda self: self.ref.type.update(shape=self.place.shape))
-
-    @property
-    def short(self) -> str:
-        return f"Ref{{{self.type.str_short(True)}}}"
 
     def __repr__(self) -> str:
         return self.short
@@ -120,8 +97,6 @@ def part_of(ref: AnyRef, index: Any) -> RefPart:
     place = place_of(ref, index)
     if place is not None:
         return RefView(whole_ref(ref), place)
-    if isinstance(ref, RefView):
-        raise IndexError(f"{ref.short}: a view is indexed by integers, slices and `ds`.")
     return RefPart(ref, index)
 
 
@@ -150,7 +125,7 @@ def _place_in(ref: AnyRef, index: Any) -> Place | None:
     filled: list[Any] = []
     for part in parts:
         filled += [slice(None)] * rest if part is ... else [part]
-    if ... not in parts:
+    if not any(part is ... for part in parts):
         filled += [slice(None)] * rest
     rows = []
     for d, (part, n) in enumerate(zip(filled, ref.shape, strict=True)):
@@ -176,7 +151,12 @@ def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] |
             f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
             "`ds(start, size)`."
         )
-    if isinstance(part, ds):
+    if isinstance(part, Slice):
+        if part.is_dynamic_size or part.stride < 1:
+            raise IndexError(
+                f"{ref.short}: the size of a slice is an integer, and its stride at least 1; got "
+                f"{part}. Mask the elements beyond a traced size."
+            )
         _check_inside(ref, d, part.start, part.size, part.stride, n)
         return part.start, part.size, part.stride, True
     if isinstance(part, bool | np.bool_) or part is None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas import BlockSpec as BlockSpec
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.program_frames import num_programs as num_programs
     from shardwise._src.kernels.program_frames import program_id as program_id
     from shardwise._src.kernels.program_frames import when as when
-    from shardwise._src.kernels.ref_access import ds as ds
-    from shardwise._src.kernels.ref_access import dslice as dslice
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
     from shardwise._src.refs.run_state import run_state as run_state
+    from shardwise._src.values.dslice import Slice as Slice
+    from shardwise._src.values.dslice import ds as ds
+    from shardwise._src.values.dslice import dslice as dslice
+    from shardwise.experimental.pallas import tpu as tpu
+    from shardwise.experimental.pallas import triton as triton
 
 lazy_names(__name__)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.pallas import PrefetchScalarGridSpec as PrefetchScalarGridSpec
+    from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM
     from shardwise._src.kernels.spaces import VMEM as VMEM

@@ -48,7 +48,7 @@ def row_block(m: int, n: int, columns: int = 4096) -> tuple[int, int]:
 
 
 def sizes_of(who: str, names: Sequence[str], given: Any, default: Sequence[int]) -> tuple[int, ...]:
-    """A checked `block` argument. names: of the sizes."""
+    """A checked `blocks` argument. names: of the sizes."""
     if given is None:
         return tuple(default)
     sizes = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -56,8 +56,8 @@ def sizes_of(who: str, names: Sequence[str], given: Any, default: Sequence[int])
     if len(sizes) != len(names) or not all(right):
         count = "a positive integer" if len(names) == 1 else f"{len(names)} positive integers"
         raise ValueError(
-            f"{who}: block is {count}, ({', '.join(names)}); got {short_repr(given)}. Compilers of "
-            "GPUs take powers of two; those of TPUs multiples of 8 and 128."
+            f"{who}: blocks is {count}, ({', '.join(names)}); got {short_repr(given)}. Compilers "
+            "of GPUs take powers of two; those of TPUs multiples of 8 and 128."
         )
     return sizes
 

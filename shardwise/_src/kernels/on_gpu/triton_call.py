@@ -1,0 +1,114 @@
+"""The op `triton_call`: a launch that XLA compiles for a GPU, from a module in Triton's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.op import Op, Programs
+from shardwise._src.core.program import Program
+from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
+from shardwise._src.ops.sharded.sharding_ops import drop_sharding
+from shardwise._src.runtime.compiler.triton_modules import serialized
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType
+
+TARGET = "__gpu$xla.gpu.triton"
+
+
+def _type(
+    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
+) -> tuple[ArrayType, ...]:
+    pairs = zip(launch.outs, body.outvars, strict=False)
+    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
+
+
+def _lower(
+    op: Op,
+    e: Any,
+    ins: Sequence[ArrayType],
+    outs: Sequence[ArrayType],
+    *xs: str,
+    body: Program,
+    maps: Any,
+    launch: Launch,
+    parallel: tuple[bool, ...],
+    aliases: tuple[tuple[int, int], ...],
+) -> list[str]:
+    count = launch.prefetch + len(launch.ins)
+    kernel = kernel_of(body, maps, launch, parallel, ins[:count], e.platform.triton_library)
+    return e.custom_call(
+        TARGET,
+        xs,
+        ins,
+        outs,
+        config='""',
+        version=1,
+        aliases=dict(aliases),
+        extra={"mhlo.backend_config": _config(kernel)},
+        effect=bool(launch.params.has_side_effects),
+    )
+
+
+def kernel_of(
+    body: Program,
+    maps: Any,
+    launch: Launch,
+    parallel: tuple[bool, ...],
+    types: Sequence[ArrayType],
+    library: str,
+) -> TritonKernel:
+    """The kernel of a launch, whose operands have these types."""
+    names = [f"prefetched argument {i}" for i in range(launch.prefetch)]
+    names += [f"argument {i}" for i in range(len(launch.ins))]
+    names += [f"result {i}" for i in range(len(launch.outs))]
+    every = [*types, *[tile.type for tile in launch.outs]]
+    return triton_kernel(body, maps, launch, parallel, every, names, library)
+
+
+def _config(kernel: TritonKernel) -> str:
+    code = "".join([f"\\{byte:02X}" for byte in serialized(kernel.text)])
+    x, y, z = kernel.grid
+    return (
+        f'{{name = "{kernel.name}", ir = "{code}", num_stages = {kernel.num_stages} : i32, '
+        f"num_warps = {kernel.num_warps} : i32, grid_x = {x} : i32, grid_y = {y} : i32, "
+        f"grid_z = {z} : i32, debug = false}}"
+    )
+
+
+triton_call = Op(
+    "triton_call",
+    type_rule=_type,
+    lower=_lower,
+    multiple=True,
+    contains=Programs(("body", "maps")),
+    is_expensive=True,
+)
+
+
+def gpu_program(body: Program, maps: Any, launch: Launch, types: Sequence[ArrayType]) -> Program:
+    """The program of a launch on GPUs.
+
+    Raises:
+      NotImplementedError: if the grid has sizes that are operands.
+    """
+    if launch.dynamic:
+        raise NotImplementedError(
+            f"kernel {launch.name}: its grid has a size that is traced. GPUs are launched with "
+            "fixed sizes: launch the largest grid, pass the size as a prefetched argument, and "
+            "skip the programs beyond it with `when`."
+        )
+    aliases = [(launch.prefetch + i, j) for i, j in launch.aliases]
+
+    def run(*operands: Any) -> list[Any]:
+        return triton_call(
+            *map(drop_sharding, operands),
+            body=body,
+            maps=maps,
+            launch=launch,
+            parallel=launch.parallel,
+            aliases=tuple(aliases),
+        )
+
+    return program_of(run, tuple(types), launch.name)
