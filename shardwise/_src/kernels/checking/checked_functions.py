@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,8 +99,8 @@ class _Checking(Interpreter):
     def launch(self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch) -> Any:
         if any(isinstance(x, Tracer) for x in operands):
             raise ValueError(
-                f"kernel {launch.name}: `kernels.checked` cannot be called inside of `jit` and other "
-                "transforms. Call it outside of them: `checked(jit(f))`."
+                f"kernel {launch.name}: `kernels.checked` cannot be called inside of `jit` and "
+                "other transforms. Call it outside of them: `checked(jit(f))`."
             )
         names = launch.ref_names[launch.prefetch :]
 
@@ -164,9 +164,7 @@ class _Rows:
         return [np.stack([*map(np.asarray, rows)]) for rows in zip(*xs, strict=True)]
 
 
-def walked(
-    op: Op, params: Mapping[str, Any], args: Sequence[Any], run: Run, values: Any
-) -> list[Any]:
+def walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run, values: Any) -> list[Any]:
     """The results of an operation that contains programs, by running these."""
     if op is cond:
         branches = params["branches"]
@@ -183,8 +181,8 @@ def walked(
     programs = [*held_in(op, params)]
     if len(programs) != 1:
         raise NotImplementedError(
-            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check the "
-            "function inside of it."
+            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
+            "the function inside of it."
         )
     return run(programs[0], args)
 
@@ -246,7 +244,8 @@ class _OverMesh:
         counts = [
             math.prod([self.axes.get(a, 1) for a in names]) for names in spec.dims(len(shape))
         ]
-        out = np.zeros([n * m for n, m in zip(shape, counts, strict=True)], np.asarray(rows[0]).dtype)
+        shape = [n * m for n, m in zip(shape, counts, strict=True)]
+        out = np.zeros(shape, np.asarray(rows[0]).dtype)
         for row, device in zip(rows, self.devices, strict=True):
             out[self._shard(out.shape, spec, device)] = row
         return eval_trace().place(out, self.own.place.with_spec(spec))

@@ -6,8 +6,6 @@ from typing import Any
 
 from shardwise._src.base.errors import KernelError
 from shardwise._src.kernels.checking.shadow_memory import (
-    COPY_READ,
-    COPY_WRITE,
     ENTRY,
     READ,
     Buffer,
@@ -25,10 +23,12 @@ NOT_ENTERED = (
 
 
 class Faults:
-    """in_mesh: whether several devices run the kernel."""
+    """in_mesh: whether several devices run the kernel. unclear: copies and signals of which a wait
+    did not tell whether they have ended."""
 
     def __init__(self, launch: Launch, in_mesh: bool):
         self.launch, self.in_mesh = launch, in_mesh
+        self.unclear: set[Event] = set()
 
     def error(self, text: str) -> KernelError:
         return KernelError(f"kernel {self.launch.name}: {text}")
@@ -61,7 +61,30 @@ class Faults:
         place = buffer.text(element)
         return self.error(
             f"a race on {place}{self._of(buffer)}: {self._does(first)}, and {self._does(second)}, "
-            f"and neither waits for the other. {_advice(first, second)}"
+            f"and neither waits for the other. {self._advice(first, second)}"
+        )
+
+    def _advice(self, first: Event, second: Event) -> str:
+        copies = [e for e in (first, second) if e.is_copy]
+        if not self.unclear.isdisjoint(copies):
+            return (
+                "A wait for the semaphore of the copy may have ended because of another one that "
+                "signals it: give each its own."
+            )
+        if first.device != second.device:
+            return (
+                "Let the one device signal a semaphore of the other, which waits for it "
+                "(`semaphore_signal`, `semaphore_wait`)."
+            )
+        if len(copies) == 2:
+            return "Wait for the first copy before the second one starts."
+        if copies:
+            return "Call the copy's `wait` first."
+        both = "write" if READ not in (first.kind, second.kind) else "use"
+        return (
+            "The programs differ along a parallel axis of the grid, so that they may run at the "
+            f"same time, and both {both} the element. Use `atomic_add` and its kind, or an axis "
+            "that is not parallel."
         )
 
     def outside(
@@ -87,7 +110,9 @@ class Faults:
             "kernel."
         )
 
-    def outside_array(self, version: Any, index: Any, device: Any, site: Site | None) -> KernelError:
+    def outside_array(
+        self, version: Any, index: Any, device: Any, site: Site | None
+    ) -> KernelError:
         return self.error(
             f"{version.buffer.name}: the index {as_text(index)} of an array of indices is outside "
             f"of the ref of {as_text(version.ids.shape)} elements, and what is written there is "
@@ -103,8 +128,8 @@ class Faults:
         """Of an element of a result that is not defined at the end."""
         place = f"{buffer.text(element)}{self._of(buffer)}"
         if event.kind == ENTRY:
-            return self.error(f"{place}, is not written by any program.")
-        return self.error(f"{self._does(event, place)}, {_depends(event.origin)}")
+            return self.error(f"no program writes {place}.")
+        return self.error(f"{self._does(event, place)}, and the value {_depends(event.origin)}")
 
     def no_device(self, number: int, count: int, device: Any, site: Site | None) -> KernelError:
         return self.error(
@@ -127,8 +152,8 @@ class Faults:
         place = buffer.place(element)
         name = f"{buffer.name}{'[' + ', '.join(map(str, place)) + ']' if place else ''}"
         return self.error(
-            f"the semaphore {name}{self._of(buffer)} is {semaphore.count} {moment}, and must be 0. "
-            f"Its last signal is from {self.who(last.device, last.program)}, at "
+            f"the semaphore {name}{self._of(buffer)} has {semaphore.count}{buffer.unit} {moment}, "
+            f"and must have 0. Its last signal is from {self.who(last.device, last.program)}, at "
             f"{describe(last.site)}."
         )
 
@@ -140,8 +165,8 @@ class Faults:
             buffer, semaphore, amount, site = device.waits
             who = self.who(device.number, device.program)
             rows.append(
-                f"{who} waits for {amount} of the semaphore {buffer.name}, which is {semaphore.count}, at "
-                f"{describe(site)}"
+                f"{who} waits for {amount}{buffer.unit} of the semaphore {buffer.name}, which has "
+                f"{semaphore.count}, at {describe(site)}"
             )
         return self.error(
             f"a deadlock: {'; '.join(rows)}. No copy or signal is left that could end the wait."
@@ -152,28 +177,5 @@ def _depends(origin: Origin | None) -> str:
     assert origin is not None  # of an undefined value
     where = describe(origin.site)
     if origin.is_outside:
-        return (
-            f"depends on what is beyond the end of {origin.element}, read at {where}. Mask it."
-        )
+        return f"depends on {origin.element}, outside of the array, read at {where}. Mask it."
     return f"depends on {origin.element}, which was not written before it is read at {where}."
-
-
-def _advice(first: Event, second: Event) -> str:
-    copies = [e for e in (first, second) if e.is_copy]
-    if first.device != second.device:
-        return (
-            "Let the one device signal a semaphore of the other, which waits for it "
-            "(`semaphore_signal`, `semaphore_wait`)."
-        )
-    if len(copies) == 2:
-        return "Wait for the first copy before the second one starts."
-    if copies and copies[0].kind == COPY_WRITE:
-        return "Call the copy's `wait` first."
-    if copies and copies[0].kind == COPY_READ:
-        return "Call the copy's `wait` first, or `wait_send`."
-    both = "write" if READ not in (first.kind, second.kind) else "use"
-    return (
-        f"The programs differ along a parallel axis of the grid, so that they may run at the same "
-        f"time, and both {both} the element. Use `atomic_add` and its kind, or an axis that is not "
-        "parallel."
-    )

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.checking.memory_interpreter import run_devices
 from shardwise._src.kernels.checking.memory_machine import Machine
-from shardwise._src.kernels.checking.shadow_memory import differ
+from shardwise._src.kernels.checking.shadow_memory import Buffer, differ
 from shardwise._src.kernels.launch_checks import check_blocks
 from shardwise._src.kernels.launch_record import Launch
 
@@ -39,22 +39,20 @@ def check_memory(
       what is beyond the end of an array; likewise conditions, indices and amounts;
     - races: two accesses of one element, of copies, devices or programs that differ along a
       parallel axis, of which one writes and neither waits for the other;
-    - copies that nobody waits for; semaphores that are not 0 at their end; deadlocks.
+    - copies that no device waits for; semaphores that are not 0 at their end; deadlocks.
     """
     names = launch.ref_names
     if axes is None:
         check_blocks(maps, launch, operands[0], names[launch.prefetch :], by_element=True)
-    for seed in (None, SEED) if len(operands) > 1 else (None,):
-        machine = Machine(launch, names, axes, seed)
-        run_devices(machine, body, maps, operands)
-        _check_ends(machine)
-    return [
-        [_cropped(buffer.a.reshape(buffer.shape), buffer) for buffer in device.results]
-        for device in machine.devices
-    ]
+    machine = Machine(launch, names, axes)
+    _run(machine, body, maps, operands)
+    if len(operands) > 1:
+        _run(Machine(launch, names, axes, SEED), body, maps, operands)
+    return [[*map(_cropped, device.results)] for device in machine.devices]
 
 
-def _check_ends(machine: Machine) -> None:
+def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Any) -> None:
+    run_devices(machine, body, maps, operands)
     for device in machine.devices:
         buffers = [*device.arguments, *device.buffers.values()]
         machine.check_end(buffers, device.end, "at the end of the kernel")
@@ -66,6 +64,5 @@ def _check_ends(machine: Machine) -> None:
                 raise machine.faults.result(buffer, int(bad[0]), event)
 
 
-def _cropped(x: np.ndarray, buffer: Any) -> np.ndarray:
-    rows = zip(buffer.low, buffer.type.shape, strict=True)
-    return x[tuple([slice(low, low + n) for low, n in rows])]
+def _cropped(buffer: Buffer) -> np.ndarray:
+    return buffer.a[buffer.inside].reshape(buffer.type.shape)

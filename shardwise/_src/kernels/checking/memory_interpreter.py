@@ -16,6 +16,7 @@ from shardwise._src.control.cond import cond
 from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.core.program_tools import derived, walk
@@ -26,6 +27,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
     READ,
     WRITE,
     Buffer,
+    Origin,
     Value,
     defined,
     differ,
@@ -40,7 +42,8 @@ from shardwise._src.kernels.copies import (
     kernel_wait_copy,
 )
 from shardwise._src.kernels.in_step import CHANGES
-from shardwise._src.ops.indexing.gather_scatter import SCATTERS, dynamic_update_slice
+from shardwise._src.ops.indexing.gather_rules import window_sizes
+from shardwise._src.ops.indexing.gather_scatter import SCATTERS
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.ops.sharded.varying import pcast
 
@@ -166,10 +169,9 @@ class _Run:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
             elif eqn.op is kernel_load:
-                outs = [self._load(eqn, values, i in idle)]
-                if outs[0] is None:
+                if values[0].buffer.is_semaphore:
                     yield True
-                    outs = [self._read_semaphore(eqn, values)]
+                outs = [self._load(eqn, values, i in idle)]
             elif eqn.op is kernel_store:
                 outs = [self._store(eqn, values)]
             elif eqn.op in _COPIES:
@@ -194,7 +196,7 @@ class _Run:
         if not op.programs or not (versions or not all(map(is_plain, eqn.programs()))):
             return self._on_versions(eqn, values) if versions else self._applied(eqn, values)
         if op is cond:
-            which = self._scalar(values[0], "the condition", eqn)
+            which = self._known(values[0], "the condition", eqn)
             branches = eqn.params["branches"]
             branch = branches[min(max(int(which), 0), len(branches) - 1)]
             return (yield from self.program(branch, values[1:]))
@@ -205,7 +207,7 @@ class _Run:
             tests, bodies, carry = own.parts(values)
             while True:
                 (test,) = yield from self.program(own.test, [*tests, *carry])
-                if not self._scalar(test, "the condition", eqn):
+                if not self._known(test, "the condition", eqn):
                     return list(carry)
                 carry = yield from self.program(own.body, [*bodies, *carry])
         return (yield from self.program(next(iter(eqn.programs())), values))
@@ -235,7 +237,7 @@ class _Run:
             stacked.append(paired(a, b, origin))
         return [*carry, *stacked]
 
-    def _scalar(self, value: Value, what: str, eqn: Equation) -> Any:
+    def _known(self, value: Value, what: str, eqn: Equation) -> Any:
         if not value.is_defined:
             raise self.faults.undefined(what, value.origin, self.device, eqn.site)
         return np.asarray(value.a)
@@ -277,76 +279,60 @@ class _Run:
         region = Region(p["sizes"], p["strides"], p["kept"])
         return self.machine.region(version, region, starts, self.device, eqn.site)
 
-    def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value | None:
-        """The elements; None for a semaphore."""
+    def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value:
         version, *rest = values
-        n = len(eqn.params["sizes"])
-        if version.buffer.is_semaphore:
-            return None
+        n, buffer = len(eqn.params["sizes"]), version.buffer
         ids = self._ids(eqn, version, rest[:n])
+        if buffer.is_semaphore:
+            return defined(np.int32(self.machine.semaphore(version, ids).count))
         if not eqn.params["masked"]:
-            return self._read(version.buffer, ids, eqn, is_idle)
+            return self._read(buffer, ids, eqn, is_idle)
         mask, other = rest[n:]
-        taken = np.asarray(mask.a) | np.asarray(mask.b)
-        value = self._read(version.buffer, ids, eqn, is_idle, taken)
-        a, b = [
-            np.where(np.asarray(mask[k]), value[k], np.asarray(other[k])) for k in (0, 1)
-        ]
-        origins = [v.origin for v in (value, mask, other) if v.origin is not None]
-        return paired(a, b, origins[0] if origins else None)
+        taken = [np.asarray(m) for m in (mask.a, mask.b)]
+        self._read(buffer, ids[taken[0] | taken[1]], eqn, is_idle)
+        value = buffer.value(ids, eqn.site)
+        a = np.where(taken[0], value.a, np.asarray(other.a))
+        b = np.where(taken[1], value.b, np.asarray(other.b))
+        return paired(a, b, value.origin or mask.origin or other.origin)
 
-    def _read(
-        self, buffer: Buffer, ids: np.ndarray, eqn: Equation, is_idle: bool = False, taken: Any = None
-    ) -> Value:
+    def _read(self, buffer: Buffer, ids: np.ndarray, eqn: Equation, is_idle: bool = False) -> Value:
+        """The elements. is_idle: whether this is not an access."""
         if not (is_idle or buffer.is_readonly):
             number = self.machine.event(self.device, READ, eqn.site)
-            used = ids if taken is None else ids[taken]
-            used = used[used >= 0]
-            buffer.read(used, number, self.device.core.clock, self.faults.race)
-        if taken is not None:
-            masked = ids[taken]
-            found = buffer.value(masked, eqn.site)
-            a = buffer.a[ids]
-            b = a.copy()
-            a[taken], b[taken] = found.a, found.b
-            return Value(a, a if found.is_defined else b, found.origin)
+            buffer.read(ids[ids >= 0], number, self.device.core.clock, self.faults.race)
         return buffer.value(ids, eqn.site)
-
-    def _read_semaphore(self, eqn: Equation, values: list[Any]) -> Value:
-        version, *starts = values
-        ids = self._ids(eqn, version, starts)
-        count = self.machine.semaphore(version, ids).count
-        return defined(np.int32(count))
 
     def _store(self, eqn: Equation, values: list[Any]) -> Version:
         version, value, *rest = values
         n, mode = len(eqn.params["sizes"]), eqn.params["mode"]
-        ids = self._ids(eqn, version, rest[:n])
-        mask = rest[n] if eqn.params["masked"] else None
-        new = Value(*[np.broadcast_to(np.asarray(x), ids.shape) for x in value[:2]], value.origin)
-        self._write(version.buffer, ids, new, eqn, mode, mask)
+        ids, buffer = self._ids(eqn, version, rest[:n]), version.buffer
+        held = buffer.value(ids, eqn.site)
+        a, b = [np.broadcast_to(np.asarray(x), ids.shape) for x in (value.a, value.b)]
+        if mode != "set":
+            a, b = [np.asarray(MODES[mode](x, y)) for x, y in ((held.a, a), (held.b, b))]
+        origin = value.origin or held.origin
+        if not eqn.params["masked"]:
+            self._write(buffer, ids, a, b, origin, eqn, mode != "set")
+            return version
+        mask = rest[n]
+        rows = [np.broadcast_to(np.asarray(m), ids.shape) for m in (mask.a, mask.b)]
+        a, b = np.where(rows[0], a, held.a), np.where(rows[1], b, held.b)
+        t = rows[0] | rows[1]
+        self._write(buffer, ids[t], a[t], b[t], mask.origin or origin, eqn, mode != "set")
         return version
 
     def _write(
-        self, buffer: Buffer, ids: Any, value: Value, eqn: Equation, mode: str, mask: Any
+        self,
+        buffer: Buffer,
+        ids: np.ndarray,
+        a: np.ndarray,
+        b: np.ndarray,
+        origin: Origin | None,
+        eqn: Equation,
+        is_atomic: bool = False,
     ) -> None:
-        a, b, origin = value
-        if mode != "set":
-            old = buffer.value(ids, eqn.site)
-            a, b = [np.asarray(MODES[mode](x, y)) for x, y in ((old.a, a), (old.b, b))]
-            origin = origin or old.origin
-        if mask is not None:
-            rows = [np.broadcast_to(np.asarray(m), ids.shape) for m in mask[:2]]
-            a, b = [
-                np.where(m, x, held[ids])
-                for m, x, held in zip(rows, (a, b), (buffer.a, buffer.b), strict=True)
-            ]
-            origin = origin or mask.origin
-            taken = rows[0] | rows[1]
-            ids, a, b = ids[taken], a[taken], b[taken]
-        fields = {"is_atomic": mode != "set"}
-        if differ(np.asarray(a), np.asarray(b)).any():
-            fields["origin"] = origin
+        cause = origin if differ(a, b).any() else None
+        fields = {"is_atomic": is_atomic, "origin": cause}
         number = self.machine.event(self.device, WRITE, eqn.site, **fields)
         buffer.write(ids, number, self.device.core.clock, self.faults.race)
         buffer.put(ids, a, b)
@@ -354,56 +340,43 @@ class _Run:
     def _on_versions(self, eqn: Equation, values: list[Any]) -> list[Any]:
         """An operation that reads from versions, or writes to one, with an index of arrays."""
         op, (version, *rest) = eqn.op, values
-        if op in _WRITERS and isinstance(version, Version):
-            return [self._scattered(eqn, version, rest)]
+        if isinstance(version, Version) and op in SCATTERS.values():
+            return [self._scattered(eqn, version, *rest)]
         if isinstance(version, Version) and op.elements is Elements.MOVED:
             params = eqn.params
             if "fill_value" in params:
                 params = params | {"mode": "fill", "fill_value": -1}
-            starts = [self._scalar(v, "an array of indices", eqn) for v in rest]
+            starts = [self._known(v, "an array of indices", eqn) for v in rest]
             ids = np.asarray(op(version.ids, *starts, **params))
             return [self._read(version.buffer, ids, eqn)]
         read = [self._read(v.buffer, v.ids, eqn) if isinstance(v, Version) else v for v in values]
         return self._applied(eqn, read)
 
-    def _scattered(self, eqn: Equation, version: Version, rest: list[Any]) -> Version:
+    def _scattered(
+        self, eqn: Equation, version: Version, indices: Value, updates: Value
+    ) -> Version:
         op, buffer = eqn.op, version.buffer
-        if op is dynamic_update_slice:
-            value, *starts = rest
-            shape = np.asarray(value.a).shape
-            region = Region(shape, (1,) * len(shape), (True,) * len(shape))
-            ids = self.machine.region(version, region, starts, self.device, eqn.site)
-            self._write(buffer, ids, Value(*map(np.asarray, value[:2]), value.origin), eqn, "set", None)
-            return version
-        indices, updates = rest
-        places = self._scalar(indices, "an array of indices", eqn)
+        places = self._known(indices, "an array of indices", eqn)
         self._check_places(eqn, version, places, updates)
         old = buffer.value(version.ids, eqn.site)
         (new,) = self._applied(eqn, [old, indices, updates])
-        ones = np.ones(np.asarray(updates.a).shape, np.int32)
         marks = np.zeros(version.ids.shape, np.int32)
-        touched = np.asarray(SCATTERS["set"](marks, places, ones, **eqn.params)) != 0
-        a, b = [np.asarray(x)[touched] for x in new[:2]]
-        is_atomic = op is not SCATTERS["set"]
-        origin = next((v.origin for v in (updates, old) if not v.is_defined), None)
-        fields = {"is_atomic": is_atomic, "origin": origin if differ(a, b).any() else None}
-        number = self.machine.event(self.device, WRITE, eqn.site, **fields)
-        ids = version.ids[touched]
-        buffer.write(ids, number, self.device.core.clock, self.faults.race)
-        buffer.put(ids, a, b)
+        ones = np.ones(np.shape(updates.a), np.int32)
+        at = np.asarray(SCATTERS["set"](marks, places, ones, **eqn.params)) != 0
+        a, b = np.asarray(new.a)[at], np.asarray(new.b)[at]
+        origin = updates.origin or old.origin
+        self._write(buffer, version.ids[at], a, b, origin, eqn, op is not SCATTERS["set"])
         return version
 
     def _check_places(self, eqn: Equation, version: Version, places: Any, updates: Value) -> None:
-        """Raises if a defined value is written outside of a ref."""
-        assert eqn.op.windows is not None
-        shape, dims = version.ids.shape, eqn.params["dimension_numbers"]
-        _, _, along, sizes = eqn.op.windows(eqn.op, (version.ids, places, updates.a), **eqn.params)
-        last = np.array([shape[d] - sizes[d] for d in along])
+        """Raises if a defined value is written outside of a ref. (Where an index is masked, what
+        is written is what was read there, which is not defined.)"""
+        shape, numbers = version.ids.shape, eqn.params["dimension_numbers"]
+        sizes = window_sizes(type_of(version.ids), type_of(updates.a), numbers)
+        last = np.array([shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims])
         bad = ((places < 0) | (places > last)).any(-1)
-        window = tuple(dims.update_window_dims)
-        if not updates.is_defined:
-            undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
-            bad &= ~undefined.any(axis=window)
+        undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
+        bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))
         if bad.any():
             raise self.faults.outside_array(version, places[bad][0], self.device, eqn.site)
 
@@ -432,13 +405,11 @@ class _Run:
         else:
             held = form.regions[0]
             amount = int(np.prod(held.sizes)) * versions[0].buffer.type.dtype.itemsize
-        semaphore = machine.semaphore(version, machine.region(version, region, at, device, eqn.site))
+        ids = machine.region(version, region, at, device, eqn.site)
+        semaphore = machine.semaphore(version, ids)
         while semaphore.count < amount:
             device.waits = version.buffer, semaphore, amount, eqn.site
             yield False
         device.waits = None
-        semaphore.take(amount, device.core.clock)
+        self.faults.unclear.update(semaphore.take(amount, device.core.clock))
         return []
-
-
-_WRITERS = (*SCATTERS.values(), dynamic_update_slice)

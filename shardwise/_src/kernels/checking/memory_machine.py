@@ -1,8 +1,8 @@
 """The devices that run a kernel, for its check: their memory, copies and semaphores.
 
 A copy reads and writes at unknown times after its start. The machine moves the data when it starts,
-and records both accesses as events that nobody knows of, until someone waits for the copy. So what
-is found does not depend on when the data moves.
+and records both accesses as events that no other thread knows of, until one waits for the copy. So
+what is found does not depend on when the data moves.
 
 A wait for a semaphore learns from those signals and copies without which it could not have ended:
 if two copies signal one semaphore, and a kernel waits for the amount of one, neither has certainly
@@ -34,8 +34,8 @@ from shardwise._src.kernels.checking.shadow_memory import (
     join,
 )
 from shardwise._src.kernels.copies import Region
-from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launch_checks import FILLS
+from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import fill_value
 from shardwise._src.messages.source import Site
 from shardwise._src.types.array_type import ArrayType
@@ -67,9 +67,11 @@ class Semaphore:
     def count(self) -> int:
         return sum([s.amount for s in self.signals]) - self.taken
 
-    def take(self, amount: int, clock: Clock) -> None:
-        """Subtracts an amount, and adds to the clock what this tells."""
+    def take(self, amount: int, clock: Clock) -> list[Event]:
+        """Subtracts an amount, and adds to the clock what this tells. Returns the events of which
+        it does not tell whether they have ended."""
         self.taken += amount
+        unclear = []
         for signal in self.signals:
             others = [
                 s.amount
@@ -78,8 +80,11 @@ class Semaphore:
             ]
             if sum(others) < self.taken:
                 join(clock, signal.clock)
+            else:
+                unclear.append(signal.event)
         if not self.count:
             self.signals, self.taken = [], 0
+        return unclear
 
 
 @dataclass(eq=False)
@@ -195,7 +200,9 @@ class Machine:
 
     # -- regions, and devices --
 
-    def region(self, version: Version, region: Region, starts: Any, device: Device, site: Any) -> Any:
+    def region(
+        self, version: Version, region: Region, starts: Any, device: Device, site: Any
+    ) -> Any:
         """The ids of accessed elements. Raises if they are outside of the ref."""
         index: list[Any] = []
         rows = zip(starts, *region, version.ids.shape, strict=True)

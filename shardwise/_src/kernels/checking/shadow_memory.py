@@ -5,7 +5,7 @@ which reads and writes at any time after its start. Clocks say which events have
 before others: `clock[thread]` is the time of a thread that is known. Two accesses of one element of
 which neither is known to the other, and of which one writes, are a race.
 
-Values are pairs: `a`, and `b`, which is another array where they depend on memory that nobody wrote
+Values are pairs: `a`, and `b`, which is another array if they depend on memory that was not written
 (such memory has different values in the two). So masks and selections need no rules of their own.
 """
 
@@ -32,7 +32,7 @@ class Event:
     """What a thread does at a time.
 
     site: the user's line. device, program: which of them does it.
-    origin: of a written value that depends on memory that nobody wrote: where that was read.
+    origin: of a written value that depends on memory that was not written: where that was read.
     """
 
     thread: Hashable
@@ -53,7 +53,7 @@ class Event:
 
 
 class Origin(NamedTuple):
-    """A read of elements that nobody wrote: the first of them, as text, and the user's line."""
+    """A read of elements that was not written: the first of them, as text, and the user's line."""
 
     element: str
     is_outside: bool
@@ -100,7 +100,7 @@ class Buffer:
     """An array, a result, scratch memory or semaphores, of one device.
 
     type:    of the array. shape: with its padding, of which `low` are before the array.
-    a, b:    the elements, flat. fills: their values where nobody wrote.
+    a, b:    the elements, flat. fills: their values where they were not written.
     inside:  which of them the array has.
     writer:  for each element the number of the event that wrote it, in `events`.
     readers: for each thread that has read since, the same.
@@ -119,6 +119,7 @@ class Buffer:
     is_readonly: bool = False
     is_semaphore: bool = False
     is_barrier: bool = False
+    unit: str = ""
     semaphores: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,7 @@ class Buffer:
 
     def set_space(self, name: str) -> None:
         self.is_semaphore, self.is_barrier = name in SEMAPHORES, name == "barrier_semaphore"
+        self.unit = " bytes" if name == "dma_semaphore" else ""
 
     def place(self, element: int) -> tuple[int, ...]:
         """The index of an element in the array."""
@@ -151,7 +153,7 @@ class Buffer:
             return Value(a, a)
         first = int(ids[different].ravel()[0])
         if first < 0:
-            return Value(a, b, Origin(self.name, True, site))
+            return Value(a, b, Origin(f"an element of {self.name}", True, site))
         event = self.events[self.writer[first]]
         if event.origin is not None:
             return Value(a, b, event.origin)
@@ -159,7 +161,7 @@ class Buffer:
 
     def text(self, element: int) -> str:
         place = self.place(element)
-        return f"{self.name}, element {as_text(place)}" if place else self.name
+        return f"element {as_text(place)} of {self.name}" if place else self.name
 
     def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
         self.a[ids] = a
