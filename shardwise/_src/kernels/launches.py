@@ -28,6 +28,7 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launch_work import launch_work
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
@@ -236,6 +237,11 @@ def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
     return run(_loop([type_of(a) for a in args], p), args)
 
 
+def _cost(op: Op, types: Any, p: dict[str, Any]) -> tuple[int, int, int]:
+    found = launch_work(operands=types, **p)
+    return found.total_flops, found.transcendentals, found.bytes
+
+
 kernel_call = Op(
     "kernel_call",
     type_rule=_type,
@@ -245,6 +251,7 @@ kernel_call = Op(
     partial_eval=_split,
     enter=_enter,
     expand=_expand,
+    cost=_cost,
     multiple=True,
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
     from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
     from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
