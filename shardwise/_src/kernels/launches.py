@@ -32,7 +32,7 @@ from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
-from shardwise._src.kernels.vectorized import vectorized
+from shardwise._src.kernels.vectorized import in_form
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -204,10 +204,9 @@ def _with_index(program: Program, returned: bool) -> Program:
 # -- programs --
 
 
-def _loop(types: Sequence[ArrayType], p: dict[str, Any], form: str | None = None) -> Program:
-    """What CPUs run, for operands of these types. form: another in which programs may be joined:
-    derivatives of joined programs have sums over them."""
-    body, launch = vectorized(p["body"], p["launch"], p["maps"], (form, "vectorized"))
+def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
+    """What CPUs run, for operands of these types."""
+    body, launch = in_form(p["body"], p["launch"], p["maps"])
     return loop_program(body, tuple(types), p["maps"], launch)
 
 
@@ -222,7 +221,7 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
             "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
             "for other platforms: `lax.platform_dependent`."
         )
-    return _loop(types, p, "auto")
+    return _loop(types, p)
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
