@@ -35,6 +35,8 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.contract import Precision
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_bool, is_float
 
 _PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
@@ -76,6 +78,11 @@ class Body(TritonText):
 
     def unary(self, op: str, x: Value) -> Value:
         return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
+
+    def composed(self, f: Any, *xs: Value, **p: Any) -> Value:
+        """A function of ops."""
+        types = tuple([array_type(x.shape, x.dtype) for x in xs])
+        return self.program(program_of(lambda *ys: [f(*ys, **p)], types, f.__name__), xs)[0]
 
     def scalar_of(self, x: Value) -> Value:
         """The element of a tensor of one."""
