@@ -224,9 +224,7 @@ class Body(TritonText):
 
     def _all_of(self, ref: Memory) -> Value:
         """All elements of a ref, for ops that are not accesses."""
-        n = len(ref.shape)
-        zeros = tuple([self.integer(0)] * n)
-        return gpu_refs.load(self, ref, Region(zeros, ref.shape, (1,) * n, (True,) * n))
+        return gpu_refs.load(self, ref, gpu_refs.everything(self, ref.shape))
 
     def _load(self, eqn: Equation, ref: Any, *rest: Value) -> Value:
         p, n = eqn.params, len(eqn.params["sizes"])

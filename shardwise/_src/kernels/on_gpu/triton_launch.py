@@ -18,7 +18,7 @@ from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.accesses import kernel_load
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
-from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region, block_of
+from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything, row_major
 from shardwise._src.kernels.on_gpu.triton_body import Body
 from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
 from shardwise._src.kernels.on_gpu.turns import split_turns
@@ -129,9 +129,8 @@ class Launching:
         found = []
         for buffer in self.buffers[: self.launch.prefetch]:
             shape = buffer.type.shape
-            strides = tuple(gpu_refs.row_major(shape))
             bounds = (None,) * len(shape)
-            found.append(Memory(buffer, buffer.pointer, shape, strides, bounds))
+            found.append(Memory(buffer, buffer.pointer, shape, row_major(shape), bounds))
         return found
 
     # -- the function --
@@ -142,8 +141,7 @@ class Launching:
         self._nest(0, {})
         self.text.line("tt.return")
         arguments = ", ".join(
-            f"{b.pointer}: !tt.ptr<{b.element}> {{tt.divisibility = 16 : i32}}"
-            for b in self.buffers
+            f"{b.pointer}: {b.kind} {{tt.divisibility = 16 : i32}}" for b in self.buffers
         )
         head = f"  tt.func public @{symbol_of(self.launch.name)}({arguments})"
         lines = "\n".join(self.text.body())
@@ -184,14 +182,15 @@ class Launching:
         for slot in opened:
             if slot.held and slot.buffer is not None:
                 ref = memories[slot.input]
-                gpu_refs.store(text, ref, _everything(text, ref), refs[slot.input], None, slot)
+                region = everything(text, ref.shape)
+                gpu_refs.store(text, ref, region, refs[slot.input], None, slot)
         return refs
 
     def _begun(self, slot: Slot, memory: Memory | None) -> Any:
         if not slot.held:
             return memory
         if slot.read and memory is not None:
-            return gpu_refs.load(self.text, memory, _everything(self.text, memory))
+            return gpu_refs.load(self.text, memory, everything(self.text, memory.shape))
         return self.text.constant(0, slot.type.shape, slot.type.dtype)
 
     def _loop(self, depth: int, refs: dict[int, Any]) -> dict[int, Any]:
@@ -256,12 +255,6 @@ class Launching:
                     "or with a mask",
                 )
         return refs | dict(zip(ends, found, strict=True))
-
-
-def _everything(text: Body, ref: Memory) -> Region:
-    n = len(ref.shape)
-    zeros = tuple([text.integer(0)] * n)
-    return Region(zeros, ref.shape, (1,) * n, (True,) * n)
 
 
 def _is_whole(eqn: Any) -> bool:
