@@ -182,7 +182,7 @@ def _within(text: TritonText, bound: Bound, start: Value, steps: Value | None) -
     return found
 
 
-def _ordered(text: TritonText, buffer: Buffer, kind: str, by: Any = None) -> None:
+def ordered(text: TritonText, buffer: Buffer, kind: str, by: Any = None) -> None:
     """A barrier, if another thread may have written the elements that are accessed. An equation
     that writes the same elements again does so by the same threads."""
     again = by is not None and buffer.by is by
@@ -203,7 +203,7 @@ def load(
 ) -> Value:
     """The elements of a region; `other` where the mask is False or the array ends."""
     buffer, shape = ref.buffer, region.shape
-    _ordered(text, buffer, "load")
+    ordered(text, buffer, "load")
     where, kind, inside = pointers(text, ref, region)
     mask, more = text.both(mask, inside, shape), ""
     if mask is not None:
@@ -222,7 +222,7 @@ def store(
 ) -> None:
     """Writes a region, where the mask is True. by: the equation that does so."""
     static = all(s.known is not None for s in region.starts)
-    _ordered(text, ref.buffer, "store", by if static else None)
+    ordered(text, ref.buffer, "store", by if static else None)
     where, kind, inside = pointers(text, ref, region)
     mask = text.both(mask, inside, region.shape)
     value = text.broadcast(text.extended(value, ref.buffer.stored), region.shape)
@@ -235,7 +235,7 @@ def atomic(
 ) -> Value:
     """Combines a value with the elements of a region; returns the elements from before."""
     dtype, shape = ref.buffer.type.dtype, region.shape
-    _ordered(text, ref.buffer, "atomic")
+    ordered(text, ref.buffer, "atomic")
     where, kind, inside = pointers(text, ref, region)
     mask = text.both(mask, inside, shape) or text.constant(True, shape, BOOL)
     if mode == "add" and is_inexact(dtype):
