@@ -23,7 +23,8 @@ import shardwise as sw
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_program
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.on_gpu.triton_call import gpu_program, kernel_of
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program
+from shardwise._src.kernels.on_gpu.triton_launch import triton_kernel
 from shardwise._src.runtime.compiler.triton_modules import parsed_triton
 from shardwise._src.runtime.platforms import CUDA
 
@@ -78,7 +79,7 @@ def _bind_call(eqn: Any, values: list[Any]) -> Any:
     launch = p["launch"]
     arrays = [np.array(x) for x in values]
     types = [type_of(x) for x in values]
-    kernel = kernel_of(p["body"], p["maps"], launch, p["parallel"], types, CUDA)
+    kernel = triton_kernel(p["body"], p["maps"], launch, p["parallel"], types, CUDA)
     outs = [_poisoned(tile.type) for tile in launch.outs]
     for i, j in p["aliases"]:
         outs[j] = arrays[i]

@@ -20,7 +20,7 @@ from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
 from shardwise._src.kernels.on_gpu import gpu_refs
-from shardwise._src.kernels.on_gpu.gpu_refs import Memory, Region
+from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
 from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced
 from shardwise._src.kernels.on_gpu.triton_text import (
@@ -386,16 +386,16 @@ class Body(TritonText):
         """Before a loop: its stores are before the accesses of the next turn."""
         for v, x in zip(body.invars, operands, strict=False):
             if isinstance(x, Memory):
-                self.enter_loop(body, v, x)
+                self.enter_loop(body, v, x.buffer)
 
-    def enter_loop(self, body: Program, first: Var, ref: Memory) -> None:
+    def enter_loop(self, body: Program, first: Var, buffer: Buffer) -> None:
         """Notes the stores to a ref in the body of a loop."""
         found, _ = accesses(body, first)
         stores = [eqn for eqn in found if eqn.op is kernel_store]
         if stores:
-            plain = [eqn for eqn in stores if eqn.params["mode"] == "set"]
-            ref.buffer.written = "store" if plain or ref.buffer.written == "store" else "atomic"
-            ref.buffer.by = stores[0] if len(found) == 1 else None
+            sets = any(eqn.params["mode"] == "set" for eqn in stores)
+            buffer.written = "store" if sets or buffer.written == "store" else "atomic"
+            buffer.by = stores[0] if len(found) == 1 else None
 
 
 def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
