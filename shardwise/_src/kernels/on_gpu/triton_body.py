@@ -424,7 +424,7 @@ def _counter(own: WhileParams) -> int | None:
     if len(test.eqns) != 1 or test.eqns[0].op.name != "lt" or test.consts:
         return None
     i, bound = test.eqns[0].invars
-    places = {v: k - consts for k, v in enumerate(test.invars)}
+    places: dict[Any, int] = {v: k - consts for k, v in enumerate(test.invars)}
     at, limit = places.get(i, -1), places.get(bound, -1)
     carried, outs = own.body.invars[own.num_body :], own.body.outvars
     if at < 0 or i.aval.dtype != INT32 or (limit >= 0 and outs[limit] is not carried[limit]):

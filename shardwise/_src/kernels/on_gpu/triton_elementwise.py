@@ -152,6 +152,9 @@ def _division(op: str, of_zero: Callable[..., Value], of_overflow: Callable[...,
         if is_float(x.dtype):
             return in_wide(e, lambda a, b: e.binary(f"arith.{op}f", a, b), x, y)
 
+        if y.known is not None and y.known > 0:
+            return e.binary(f"arith.{op}{'si' if is_signed(x.dtype) else 'ui'}", x, y)
+
         def is_(v: Value, n: int) -> Value:
             return e.compare("eq", v, e.constant(n, v.shape, v.dtype))
 
@@ -258,7 +261,7 @@ def convert(e: Any, x: Value, dtype: Any) -> Value:
     if old == dtype:
         return x
     if x.known is not None:
-        return e.constant(np.asarray(x.known).astype(dtype), (), dtype)
+        return e.constant(np.asarray(x.known).astype(dtype), x.shape, dtype)
     if is_bool(dtype):
         return ELEMENTWISE["ne"](e, x, e.constant(0, x.shape, old))
     floats, wider = is_float(old) and is_float(dtype), dtype.itemsize > old.itemsize

@@ -136,13 +136,14 @@ class Launching:
             if slot.buffer is not None and slot.map is not None:
                 at = text.program(slot.map, [*self.ids, *self.prefetched])
                 ref = block_of(text, slot.buffer, slot.tile, at)
+            value = ref
             if slot.held and ref is not None:
                 opened.append((slot, ref))
-            if slot.read:
-                ref = gpu_refs.load(text, ref, everything(text, ref.shape))
+            if slot.read and ref is not None:
+                value = gpu_refs.load(text, ref, everything(text, ref.shape))
             elif slot.held:
-                ref = text.constant(0, slot.type.shape, slot.type.dtype)
-            refs = refs | {slot.input: ref}
+                value = text.constant(0, slot.type.shape, slot.type.dtype)
+            refs = refs | {slot.input: value}
         if depth < len(self.loops):
             refs = self._loop(depth, refs)
         else:

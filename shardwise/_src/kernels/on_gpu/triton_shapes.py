@@ -396,7 +396,7 @@ def _without_ones(
     kept = [d for d, n in enumerate(x.shape) if n != 1 or d in contracted]
     x = e.reshaped(x, [x.shape[d] for d in kept])
     summed = [kept.index(d) for d in contracted]
-    return x, free_dims(len(kept), summed, ()), summed
+    return x, free_dims(len(kept), tuple(summed), ()), summed
 
 
 def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Value:

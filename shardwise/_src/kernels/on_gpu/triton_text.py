@@ -63,7 +63,7 @@ def type_text(shape: Sequence[int], of: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """A scalar or tensor. known: its value, of a constant scalar."""
+    """A scalar or tensor. known: of a constant, the number that it consists of."""
 
     name: str
     shape: tuple[int, ...]
@@ -148,7 +148,7 @@ class TritonText:
     def constant(self, value: Any, shape: Sequence[int], dtype: Any) -> Value:
         """A value of one number, which is defined at the start of the function."""
         text, kind = literal(value, dtype), type_text(shape, element(dtype))
-        known = None if shape else np.asarray(value).astype(dtype)[()]
+        known = np.asarray(value).astype(dtype)[()]
         if shape:
             line = f"arith.constant dense<{text}> : {kind}"
         else:
