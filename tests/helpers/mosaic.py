@@ -18,4 +18,4 @@ def kernels_in(f, *args):
 def text_of(f, *args):
     """The module of a function's only kernel, without source lines."""
     (kernel,) = kernels_in(f, *args)
-    return re.sub(r' loc\("[^"]*":\d+:\d+\)', "", kernel.text)
+    return re.sub(r' loc\("[^"]*":\d+:\d+\)', "", kernel.module.text)

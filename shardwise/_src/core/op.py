@@ -34,8 +34,8 @@ their rules. They are called as follows (`**p` are the op's parameters):
     host(op, **p)                         → the host function that the compiled op calls.
     expand(op, types, p, platform)        → the program equivalent to the op on a platform, which is
                                             lowered instead of it (control/expand.py); or None.
-    excess(op, types, p, target)          → why the op needs more memory than a core of a machine has
-                                            (a `runtime.target_machines.Target`); "" if it may fit.
+    excess(op, types, p, target)          → why the op needs more memory than a core of a target has
+                                            (runtime/target_machines.py); "" if it may fit.
     prune(op, eqn, used)                  → the equation without what only unused results need; or
                                             None.
 
