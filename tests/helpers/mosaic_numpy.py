@@ -1,6 +1,6 @@
 """Runs a module of Mosaic with NumPy: the operations that kernels use, over the grid with windows.
 
-    results = run(kernel, *operands)
+    results = run(launch, module, *operands)
 
 Values that are not specified are NaN, or a large integer: what is beyond the end of an array, and
 what blocks of results hold before they are written. Copies end at once; semaphores count.
@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir
 
-from shardwise._src.kernels.on_tpu.mosaic_call import MosaicKernel
-from shardwise._src.kernels.on_tpu.mosaic_module import has_windows, is_remote
+from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.on_tpu.mosaic_module import Module, has_windows, is_remote
 from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
 from shardwise._src.runtime.compiler.mosaic import _context
 
@@ -143,7 +143,7 @@ def _places(op: Any, memory: Any, at: Sequence[Any], shape: Sequence[int]) -> An
     index = []
     for a, n, step, size in rows:
         last = int(a) + (n - 1) * step
-        assert 0 <= a and last < size, f"{op.name}: {a} to {last} of {size}"
+        assert a >= 0 and last < size, f"{op.name}: {a} to {last} of {size}"
         index.append(slice(int(a), last + 1, step))
     return tuple(index)
 
@@ -293,11 +293,10 @@ class _Run:
         return [found]
 
 
-def run(kernel: MosaicKernel, *operands: Any) -> list[np.ndarray]:
+def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
     """The results of a kernel for its operands, in the form in which its module has them."""
-    launch = kernel.launch
     with _context(), ir.Location.unknown():
-        module = ir.Module.parse(kernel.module.text)
+        module = ir.Module.parse(written.text)
         sizes, first, arrays = launch.parts([*map(np.asarray, operands)])
         given = iter(sizes)
         bounds = [int(next(given)) if n is None else n for n in launch.grid]
@@ -318,13 +317,13 @@ def run(kernel: MosaicKernel, *operands: Any) -> list[np.ndarray]:
             np.zeros(s.shape, np.int32)
             if s.space.is_semaphore
             else garbage(sizes_in_memory(s.shape, s.space.name), np.dtype(stored(s.dtype)))
-            for s in (*launch.scratch, *kernel.module.scoped)
+            for s in (*launch.scratch, *written.scoped)
         ]
         if not has_windows(launch):
             runs.call("main", *scalars, *arrays, *results, *held)
         else:
-            _over_grid(runs, kernel, scalars, [*arrays, *results], held)
-        for memory, s in zip(held, (*launch.scratch, *kernel.module.scoped), strict=True):
+            _over_grid(runs, launch, scalars, [*arrays, *results], held)
+        for memory, s in zip(held, (*launch.scratch, *written.scoped), strict=True):
             assert not s.space.is_semaphore or not memory.any(), "a semaphore does not end at 0"
         return results
 
@@ -334,10 +333,9 @@ def _in_memory(x: np.ndarray, space: str) -> np.ndarray:
 
 
 def _over_grid(
-    runs: _Run, kernel: MosaicKernel, scalars: list[Any], arrays: list[Any], held: list[Any]
+    runs: _Run, launch: Launch, scalars: list[Any], arrays: list[Any], held: list[Any]
 ) -> None:
     """Runs the body for each program. Blocks are moved when their indices change."""
-    launch = kernel.launch
     tiles, count = [*launch.ins, *launch.outs], len(launch.ins)
     windows: list[Any] = [None] * len(tiles)
     before: list[Any] = [None] * len(tiles)

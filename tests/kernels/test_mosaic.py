@@ -80,7 +80,7 @@ def test_configuration():
     )  # fmt: skip
     f = rows_of(softmax, params=params, cost=CostEstimate(1, 2, 3))
     (kernel,) = kernels_in(f, X)
-    found = json.loads(config_text(b"body", kernel))
+    found = json.loads(config_text(b"body", kernel.launch, kernel.kernel))
     assert found == {
         "custom_call_config": {
             "body": "Ym9keQ==",
@@ -196,7 +196,7 @@ def test_a_ring_of_devices():
     assert "scalar_prefetch = 1 : i64" in text  # the position of the device
     assert text.count("tpu.enqueue_dma") == 2 and text.count("device_id(") == 3
     (kernel,) = kernels_in(f, x)
-    config = json.loads(config_text(b"", kernel))["custom_call_config"]
+    config = json.loads(config_text(b"", kernel.launch, kernel.kernel))["custom_call_config"]
     assert config["has_communication"] and config["collective_id"] == 0
 
 

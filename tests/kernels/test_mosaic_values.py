@@ -17,7 +17,7 @@ def evaluated(program, args):
 
     def bind(eqn, values):
         if eqn.op is mosaic_call:
-            return run(eqn.params["kernel"], *values)
+            return run(eqn.params["launch"], eqn.params["kernel"].module, *values)
         if eqn.called is not None:
             return evaluated(eqn.called, values)
         result = eqn.op(*values, **eqn.params)

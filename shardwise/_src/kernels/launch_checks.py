@@ -18,7 +18,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_blocks import block_indices, programs_of
+from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
 
@@ -56,7 +56,7 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=True)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = block_indices(index, ids, prefetched)
+        at = over_grid(index, ids, prefetched)
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins):
@@ -73,11 +73,7 @@ def _text(values: Any) -> str:
 
 
 def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None:
-    low, high = [], []
-    rows = zip(tile.type.shape, tile.sizes, tile.element, tile.padding, _counts(tile), strict=True)
-    for n, size, is_element, (before, after), count in rows:
-        low.append(-before if is_element else 0)
-        high.append(n + after - size if is_element else count - 1)
+    low, high = tile.bounds
     bad = ((at < low) | (at > high)).any(axis=1)
     if not bad.any():
         return

@@ -28,6 +28,7 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
@@ -215,8 +216,8 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
-            "for other platforms: `lax.platform_dependent`."
+            "CPUs, GPUs and TPUs. Use operands on such a device, or write the function without a "
+            "kernel for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p)
 
@@ -248,6 +249,7 @@ kernel_call = Op(
     partial_eval=_split,
     enter=_enter,
     expand=_expand,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,

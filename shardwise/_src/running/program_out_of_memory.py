@@ -16,6 +16,7 @@ from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.target_machines import Target, target_of
 
 _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
+_SHARED = re.compile(r"Shared memory size limit exceeded: requested (\d+), available: (\d+)")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -60,6 +61,13 @@ def check_excess(program: Program, target: Target | None) -> None:
 
 def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:
     """The error for a program that its compiler rejects, as a device has too little memory."""
+    if found := _SHARED.search(str(error)):
+        sizes = [in_bytes(int(n)) for n in found.groups()]
+        return ProgramTooLarge(
+            f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel needs "
+            f"{sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, or "
+            "fewer stages: `params=CompilerParams(num_stages=2)`."
+        )
     sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
     needed, available = sizes if len(sizes) == 2 else (0, 0)
     reason = f"{str(error).splitlines()[0].rstrip('.')}."

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 SMEM_BYTES = 1 << 20  # the scalar memory of a core, of every generation
 
 
+MIB = 2**20
+
+
 @dataclass(frozen=True)
 class Tpu:
     """A TPU generation.
@@ -23,8 +26,8 @@ class Tpu:
     axes: int
     chips: int
     devices: int = 1
-    vmem: int = 128 << 20
-    scoped_vmem: int = 16 << 20
+    vmem: int = 128 * MIB
+    scoped_vmem: int = 16 * MIB
 
     def grid(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The grid of chips for a shape or a number of chips; None if it cannot have it."""
@@ -57,8 +60,8 @@ TPUS = {
     tpu.name: tpu
     for tpu in (
         Tpu("tpu-v5e", "v5e", 2, 256),
-        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 << 20),
-        Tpu("tpu-v6e", "v6e", 2, 256, scoped_vmem=32 << 20),
-        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 << 20, scoped_vmem=45 << 20),
+        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 * MIB),
+        Tpu("tpu-v6e", "v6e", 2, 256, scoped_vmem=32 * MIB),
+        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 * MIB, scoped_vmem=45 * MIB),
     )
 }

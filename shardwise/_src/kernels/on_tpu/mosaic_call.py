@@ -20,6 +20,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
 from shardwise._src.kernels.on_tpu.mosaic_module import Module, module_of
 from shardwise._src.kernels.on_tpu.mosaic_text import escaped, sizes_in_memory, stored
@@ -39,16 +40,15 @@ TARGET = "tpu_custom_call"
 
 @dataclass(frozen=True)
 class MosaicKernel:
-    """A kernel: its launch, its module, the types of its results, and the mesh axes, in order, that
-    the numbers of devices are along to which it copies."""
+    """A kernel: its module, the types of its results, and the mesh axes, in order, that the numbers
+    of devices are along to which it copies."""
 
-    launch: Launch
     module: Module
     outs: tuple[ArrayType, ...]
     axes: tuple[Any, ...]
 
     def __repr__(self) -> str:
-        return self.launch.name
+        return "MosaicKernel(…)"
 
 
 def tpu_program(
@@ -63,7 +63,9 @@ def tpu_program(
     forms = [eqn.params["form"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)]
     spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
     wide = tuple([_in_memory(t.type, t.space.name) for t in launch.outs])
-    kernel = MosaicKernel(launch, module, wide, max([f.axes for f in forms], default=(), key=len))
+    axes = max([form.axes for form in forms], default=(), key=len)
+    static = {"body": body, "maps": tuple(maps), "launch": launch}
+    static["kernel"] = MosaicKernel(module, wide, axes)
 
     def run(*operands: Any) -> list[Any]:
         sizes, rest = operands[: launch.dynamic], operands[launch.dynamic :]
@@ -76,7 +78,7 @@ def tpu_program(
             for names, sizes in module.axes
         ]
         first, others = given[: launch.prefetch], given[launch.prefetch :]
-        found = mosaic_call(*sizes, *first, *places, *others, kernel=kernel)
+        found = mosaic_call(*sizes, *first, *places, *others, **static)
         return [_as(x, tile.type) for x, tile in zip(found, launch.outs, strict=True)]
 
     return program_of(run, tuple(types), launch.name)
@@ -94,15 +96,15 @@ def _as(x: Any, t: ArrayType) -> Any:
     return x if type_of(x).shape == t.shape else reshape(x, shape=t.shape)
 
 
-def _type(op: Op, *types: ArrayType, kernel: MosaicKernel) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, kernel: MosaicKernel, **p: Any) -> tuple[ArrayType, ...]:
     return kernel.outs
 
 
 def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, kernel: MosaicKernel
-) -> list[str]:
-    launch = kernel.launch
-    _check_devices(e, kernel)
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, kernel: MosaicKernel,
+    launch: Launch, **p: Any,
+) -> list[str]:  # fmt: skip
+    _check_devices(e, launch.name, kernel.axes)
     try:
         body = serialized(kernel.module.text)
     except InvalidKernel as error:
@@ -116,7 +118,7 @@ def _lower(
         xs,
         ins,
         outs,
-        config=f'"{escaped(config_text(body, kernel))}"',
+        config=f'"{escaped(config_text(body, launch, kernel))}"',
         version=1,
         aliases={before + i: j for i, j in launch.aliases},
         effect=bool(launch.params.has_side_effects or kernel.axes),
@@ -124,18 +126,18 @@ def _lower(
     )
 
 
-def _check_devices(e: Any, kernel: MosaicKernel) -> None:
+def _check_devices(e: Any, name: str, axes: tuple[Any, ...]) -> None:
     """Rejects copies between devices whose numbers in the program are not those in the mesh."""
     own = e.manual
-    if not kernel.axes or (
+    if not axes or (
         own is not None
-        and tuple(own.names) == kernel.axes
+        and tuple(own.names) == axes
         and own.manual >= {*own.names}
         and own.grid.ravel().tolist() == [*range(own.grid.size)]
     ):
         return
     raise NotImplementedError(
-        f"kernel {kernel.launch.name} copies to other devices along the mesh axes {kernel.axes}. "
+        f"kernel {name} copies to other devices along the mesh axes {axes}. "
         "On TPUs these must be all axes of the mesh, in order, and the mesh must have the order of "
         "the program's devices: use `shard_map` over all axes of a mesh of all devices."
     )
@@ -144,13 +146,18 @@ def _check_devices(e: Any, kernel: MosaicKernel) -> None:
 def _excess(op: Op, types: Sequence[ArrayType], p: dict[str, Any], target: Target) -> str:
     if not isinstance(target.kind, Tpu):
         return ""
-    launch, scoped = p["kernel"].launch, p["kernel"].module.scoped
+    launch, scoped = p["launch"], p["kernel"].module.scoped
     return too_large(launch, scoped, launch.parts(types)[1], target.kind, target.name)
 
 
-def config_text(body: bytes, kernel: MosaicKernel) -> str:
+def _cost(op: Op, types: Sequence[ArrayType], p: dict[str, Any]) -> tuple[int, int, int]:
+    """What its program says; what the user says is in the estimate of the compiler already."""
+    return launch_cost(op, types, p) if p["launch"].cost is None else (0, 0, 0)
+
+
+def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
     """The configuration of the custom call, as JSON."""
-    params, cost = kernel.launch.params, kernel.launch.cost
+    params, cost = launch.params, launch.cost
     config: dict[str, Any] = {
         "body": base64.b64encode(body).decode(),
         "serialization_format": 1,
@@ -180,5 +187,11 @@ def config_text(body: bytes, kernel: MosaicKernel) -> str:
 
 
 mosaic_call = Op(
-    "mosaic_call", type_rule=_type, lower=_lower, excess=_excess, multiple=True, is_expensive=True
+    "mosaic_call",
+    type_rule=_type,
+    lower=_lower,
+    cost=_cost,
+    excess=_excess,
+    multiple=True,
+    is_expensive=True,
 )
