@@ -45,7 +45,7 @@ def test_modules_are_verified(name):
         assert serialized(kernel.module.text).startswith(b"ML\xefR")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 8, "on cpu"))
 def test_values_on_cpu(name):
     """That cases are the functions that they are said to be."""
     case = CASES[name]
