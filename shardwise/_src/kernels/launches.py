@@ -219,8 +219,8 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
-            "for other platforms: `lax.platform_dependent`."
+            "CPUs, GPUs and TPUs. Use operands on such a device, or write the function without a "
+            "kernel for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p, "auto")
 

@@ -29,8 +29,8 @@ from shardwise._src.explain.rendering.report_text import section_text
 from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
-from shardwise._src.kernels.launch_record import CostEstimate
-from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_cost, launch_work
+from shardwise._src.kernels.launch_record import CostEstimate, Launch
+from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
 from shardwise._src.kernels.program_work import program_cost
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
@@ -129,7 +129,7 @@ def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]
 
 
 def is_launch(eqn: Equation) -> bool:
-    return eqn.op.cost is launch_cost
+    return eqn.op.cost is not None and isinstance(eqn.params.get("launch"), Launch)
 
 
 def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
