@@ -58,8 +58,8 @@ def grouped_matmul(
       x: floats (m, k): the rows of group 0, then those of group 1, and so on.
       w: (g, k, n), of the same dtype.
       group_sizes: integers (g,): the number of rows of each group. Rows beyond their sum give 0.
-      blocks: (rows, inner, columns) of a block, along m, k and n; 128 by default, or the power of
-        two above a smaller size.
+      blocks: (rows, inner, columns) of a block, along m, k and n; 128 by default, less for smaller
+        arrays if GPUs and TPUs can do so.
       check, params: as those of `kernels.call`.
 
     Returns:
@@ -78,7 +78,7 @@ def grouped_matmul(
     (m, k), (groups, _, n) = x.shape, w.shape
     if 0 in (m, k, n, groups):
         return zeros((m, n), x.dtype)
-    default = [min(128, power_above(size, 16)) for size in (m, k, n)]
+    default = [min(128, power_above(m, 16)), *[x if x in (16, 32, 64) else 128 for x in (k, n)]]
     sizes = sizes_of("grouped_matmul", ("rows", "inner", "columns"), blocks, default)
     plan = Plan(m, k, n, groups, sizes, Options(sizes, check, params))
     return multiplied(plan, "products", x, w, visits_of(counts, plan=plan))
