@@ -50,9 +50,9 @@ def attention(run, is_ragged, has_ids):
 
 
 def products(kind, *shapes):
-    plan = Products(70, 40, 24, 3, (32, 32, 16), Options((32, 32, 16)))
-    visits = np.asarray(visits_of(np.array([30, 0, 25], np.int32), plan=plan))
-    return lambda x, y: KINDS[kind](plan, x, y, visits), [normal(*shape) for shape in shapes]
+    plan = Products(70, 40, 24, 3, (32, 16, 32), Options((32, 16, 32)))
+    visits = [np.asarray(x) for x in visits_of(np.array([30, 0, 25], np.int32), plan=plan)]
+    return lambda x, y: KINDS[kind](plan, x, y, *visits), [normal(*shape) for shape in shapes]
 
 
 LAUNCHES = {
