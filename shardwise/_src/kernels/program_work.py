@@ -183,12 +183,10 @@ class CountedWork:
         self.is_exact = self.is_exact and known
         found = []
         for number, branch in enumerate(branches):
-            often = count
-            if known:
-                last = number == len(branches) - 1 and number > 1
-                runs = (
-                    ew.ge(which, _like(number, eqn)) if last else ew.eq(which, _like(number, eqn))
-                )
+            often, is_last = count, number == len(branches) - 1
+            if known:  # the last branch is also that of larger indices
+                compared = ew.ge if is_last and number > 1 else ew.eq
+                runs = compared(which, eqn.invars[0].aval.dtype.type(number))
                 often = _product(count, convert_element_type(runs, dtype=INT32, weak=False))
             found.append(self.add(branch, args, often))
         same = zip(*[map(_origin, outs) for outs in found], strict=True)
@@ -196,15 +194,11 @@ class CountedWork:
 
     def _loop(self, own: WhileParams, ins: list[Any], count: Any) -> Sequence[Any]:
         _, consts, carry = own.parts(ins)
-        turns = _turns(own, ins)
+        turns = _turns(own, ins, count)
         self.is_exact = self.is_exact and turns is not None
         often = count if turns is None else _product(count, turns)
         self.add(own.body, [*consts, *map(_origin, carry)], often)
         return [*map(_origin, carry)]
-
-
-def _like(number: int, eqn: Equation) -> Any:
-    return eqn.invars[0].aval.dtype.type(number)
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -221,8 +215,9 @@ def _read(env: dict[Var, Any], a: Atom) -> Any:
     return a.value if isinstance(a, Literal) else env[a]
 
 
-def _turns(own: WhileParams, ins: Sequence[Any]) -> Any:
-    """How often a loop runs, from the values that decide it; None if some are not known."""
+def _turns(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
+    """How often a loop runs, from the values that decide it; None if some are not known. It does
+    not run where `count` is 0: there it may have no end."""
     test_consts, body_consts, carry = own.parts(ins)
     test, body = own.test, own.body
     inputs, tests = body.invars[own.num_body :], test.invars[own.num_test :]
@@ -250,8 +245,12 @@ def _turns(own: WhileParams, ins: Sequence[Any]) -> Any:
         inputs = [*program.constvars, *[program.invars[i] for i in kept]]
         return program.replace(inputs=inputs)(*[full[i] for i in kept])
 
+    def goes_on(state: Any) -> Any:
+        more = run(test, test_consts, state[1:])[0]
+        return more if isinstance(count, int) else ew.bitwise_and(more, ew.gt(count, np.int32(0)))
+
     turns, *_ = while_loop(
-        lambda state: run(test, test_consts, state[1:])[0],
+        goes_on,
         lambda state: (ew.add(state[0], np.int32(1)), *run(part, body_consts, state[1:])),
         (np.int32(0), *[carry[d] for d in order]),
     )
