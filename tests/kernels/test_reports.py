@@ -430,6 +430,18 @@ def test_launches_can_be_reported_while_a_function_is_traced():
     assert found[0].bytes == 13824
 
 
+def test_arguments_may_be_traced():
+    found, x = [], np.zeros((3, 8), np.float32)
+
+    def f(rows):
+        found.append(of(lambda x: gather_rows()(np.array([1, 1, 1, 1]), x), x))
+        found.append(of(lambda rows: gather_rows()(2 - rows, x), rows))
+        return rows
+
+    sw.jit(f)(np.zeros(4, np.int32))
+    assert [(r.operands[0].moved, bool(r.notes)) for r in found] == [(1, False), (4, True)]
+
+
 # -- estimate_cost --
 
 
