@@ -183,7 +183,7 @@ def _chip(machine: Machine) -> _Chip:
         gpu = GPUS[name]
         return _Chip(gpu.cores, gpu.kernel_memory, "registers and shared memory", True)
     if name in TPUS:
-        return _Chip(1, TPUS[name].kernel_memory, "VMEM")
+        return _Chip(1, TPUS[name].scoped_vmem, "VMEM")
     return _Chip(1, 0, "fast memory")
 
 
