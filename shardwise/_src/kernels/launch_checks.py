@@ -56,7 +56,7 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=True)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = block_indices(index, ids, prefetched)
+        at = block_indices(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins):

@@ -19,7 +19,6 @@ from typing import Any
 
 from shardwise._src.base.marks import given, spread
 from shardwise._src.control.call import batch_as_call, call, partial_eval_call
-from shardwise._src.control.entering_rules import enter_call
 from shardwise._src.control.programs import Extension
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
@@ -28,7 +27,7 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.kernels.on_cpu import loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
@@ -186,6 +185,7 @@ def _grown(tile: Tile, size: int) -> Tile:
         kept=(False, *tile.kept),
         element=(False, *tile.element),
         padding=((0, 0), *tile.padding),
+        ragged=tuple([d + 1 for d in tile.ragged]),
     )
 
 
@@ -228,8 +228,19 @@ def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
     return call.transpose(call, cts, *args, program=_loop(types, p))  # type: ignore[misc]
 
 
-def _enter(op: Op, inside: Any, state: list[Any], args: list[Any], **p: Any) -> Any:
-    return enter_call(call, inside, state, args, program=_loop([type_of(a) for a in args], p))
+def _enter(
+    op: Op,
+    inside: Any,
+    state: list[Any],
+    args: list[Any],
+    *,
+    body: Program,
+    maps: tuple,
+    launch: Launch,
+) -> Any:
+    """The state is more scratch memory."""
+    new = inside.program(body, len(body.invars), len(body.outvars))
+    return run_loop(new, maps, launch, launch.simulation.fill, False, args, state)
 
 
 def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:

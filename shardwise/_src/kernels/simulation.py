@@ -172,7 +172,7 @@ def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
         if index is None or not tile.sizes or (is_in and outside == "filled"):
             continue
         failed: Any = np.bool_(False)
-        for low, high, i in zip(*tile.bounds, index, strict=True):
+        for low, high, i in zip(*tile.bounds, index, strict=False):
             failed = ew.bitwise_or(failed, ew.lt(i, np.int32(low)))
             failed = ew.bitwise_or(failed, ew.gt(i, np.int32(high)))
         name = f"input {number}" if is_in else f"output {number - len(launch.ins)}"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
     from shardwise._src.kernels.async_copies import semaphore_wait as semaphore_wait
     from shardwise._src.kernels.blocks import Blocked as Blocked
+    from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams

@@ -313,6 +313,11 @@ def triton_kernel(
                 f"kernel {launch.name} cannot be compiled for GPUs: {what} is {t.str_short(True)}, "
                 "and Triton has no values of its dtype. Convert it outside of the kernel."
             )
+    if any(tile.ragged for tile in (*launch.ins, *launch.outs)):
+        raise NotImplementedError(
+            f"kernel {launch.name} cannot be compiled for GPUs: a block is a BoundedSlice. Use "
+            "blocks of one size, and mask what is beyond the end: `kernels.load(…, mask=…)`."
+        )
     grid = triton_grid(launch, parallel)
     own = Launching(body, maps, launch, parallel, types, names, library)
     warps, stages = launch.params.num_warps, launch.params.num_stages
