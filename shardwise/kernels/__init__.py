@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.launches.launch_report import LaunchReport as LaunchReport
+    from shardwise._src.explain.launches.launch_report import LaunchReports as LaunchReports
+    from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
+    from shardwise._src.explain.launches.launch_report import report as report
+    from shardwise._src.explain.launches.tuning import Candidate as Candidate
+    from shardwise._src.explain.launches.tuning import Tuned as Tuned
+    from shardwise._src.explain.launches.tuning import Tuning as Tuning
+    from shardwise._src.explain.launches.tuning import rank as rank
+    from shardwise._src.explain.launches.tuning import tune as tune
     from shardwise._src.kernels.async_copies import AsyncCopy as AsyncCopy
     from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
     from shardwise._src.kernels.async_copies import async_copy as async_copy
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
+    from shardwise._src.kernels.launch_work import OperandWork as OperandWork
     from shardwise._src.kernels.launching import call as call
     from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.program_frames import cdiv as cdiv

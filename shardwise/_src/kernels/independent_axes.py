@@ -20,7 +20,7 @@ import numpy as np
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_blocks import block_indices, programs_of
+from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.launch_record import Launch
 
@@ -82,9 +82,7 @@ def _labels(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
     if index.effects or _uses(index, index.invars[len(ids) :]):
         return None
     found = []
-    for first, size in zip(
-        first_elements(tile, block_indices(index, ids)), tile.sizes, strict=True
-    ):
+    for first, size in zip(first_elements(tile, over_grid(index, ids)), tile.sizes, strict=True):
         places, number = np.unique(first, return_inverse=True)
         found.append(np.cumsum(np.diff(places, prepend=places[:1]) >= size)[number])
     return np.stack(found)
@@ -119,7 +117,7 @@ def _reads_own_blocks(
     own, other = maps[i], maps[len(launch.ins) + j]
     if own.effects or _uses(own, own.invars[len(ids) :]):
         return False
-    return np.array_equal(block_indices(own, ids), block_indices(other, ids))
+    return np.array_equal(over_grid(own, ids), over_grid(other, ids))
 
 
 def _uses(program: Program, variables: tuple[Var, ...]) -> bool:

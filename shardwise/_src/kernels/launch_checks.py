@@ -18,7 +18,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_blocks import block_indices, programs_of
+from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
 
@@ -56,7 +56,7 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=True)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = block_indices(index, ids, prefetched)[:, : len(tile.sizes)]
+        at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins):

@@ -6,6 +6,7 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.debug.checkify import debug_check as debug_check
+    from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.export.kernel_text import lower_as_mlir as lower_as_mlir
     from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
     from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
