@@ -18,6 +18,7 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.spaces import Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.symbolic import Symbolic
 
 
 class Squeezed:
@@ -146,7 +147,7 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     for d, (entry, n) in enumerate(zip(entries, t.shape, strict=True)):
         size, keep, is_element, pads = _entry(who, what, d, entry)
         if not is_element:
-            pads = (0, -n % size)
+            pads = (0, size - 1 if isinstance(n, Symbolic) else -n % size)
         if isinstance(entry, BoundedSlice):
             pads = (0, size)  # so that no slice is moved
             ragged.append(d)

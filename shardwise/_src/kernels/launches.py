@@ -37,6 +37,7 @@ from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.symbolic import Symbolic
 
 
 def _type(
@@ -213,11 +214,8 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     launch = p["launch"]
     if launch.simulation != PLAIN:
         return _loop(types, p)
-    if not platform.is_xla_cpu and any(tile.ragged for tile in (*launch.ins, *launch.outs)):
-        raise NotImplementedError(
-            f"kernel {launch.name} cannot be compiled for '{platform}': a block is a BoundedSlice. "
-            "Use blocks of one size, and mask what is beyond the end: `kernels.load(…, mask=…)`."
-        )
+    if not platform.is_xla_cpu:
+        _check_sizes(launch, types, platform)
     if platform.triton_library and 0 not in p["launch"].grid:
         return gpu_program(p["body"], p["maps"], p["launch"], types)
     if platform.has_mosaic and 0 not in p["launch"].grid:
@@ -229,6 +227,21 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
             "for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p)
+
+
+def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform) -> None:
+    who = f"kernel {launch.name} cannot be compiled for '{platform}'"
+    if any(tile.ragged for tile in (*launch.ins, *launch.outs)):
+        raise NotImplementedError(
+            f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
+            "the end: `kernels.load(…, mask=…)`."
+        )
+    found = next((t for t in types if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    if found is not None:
+        raise NotImplementedError(
+            f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "
+            "each size, or for CPUs."
+        )
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What CPUs do where the behaviour of a kernel is not specified: `Simulation`.
+"""What CPUs do where the behavior of a kernel is not specified: `Simulation`.
 
 Memory that was not written has a value that is unlikely to go unnoticed; reads and blocks outside
 of arrays are errors, or give that value; parallel programs run in another order. For tests of

@@ -14,7 +14,7 @@ from shardwise._src.kernels.program_frames import cdiv
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.unary import reciprocal as inverse
-from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.annotations import Array, ArrayLike, T
 
 
 def loop(
@@ -45,12 +45,14 @@ def loop(
     return decorate
 
 
-def with_scoped(*types: Any, collective_axes: Any = (), **named: Any) -> Any:
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **named: Any
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator: the function's last arguments are refs of new memory, as of `run_scoped`."""
 
-    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(f: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(f)
-        def wrapped(*args: Any) -> Any:
+        def wrapped(*args: Any) -> T:
             given = functools.partial(f, *args)
             return run_scoped(given, *types, collective_axes=collective_axes, **named)
 

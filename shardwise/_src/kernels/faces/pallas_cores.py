@@ -7,9 +7,9 @@ from typing import Any
 
 from shardwise._src.kernels import core_maps, pipelines
 from shardwise._src.kernels.core_maps import CoreMesh
-from shardwise._src.kernels.interpret_params import simulation_of
+from shardwise._src.kernels.faces.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.pallas import blocks_from
+from shardwise._src.kernels.faces.pallas import blocks_from
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.ops.basis import zeros
 from shardwise._src.refs.run_state import run_state
@@ -60,7 +60,7 @@ def kernel(
     debug: bool = False,
     name: str | None = None,
     metadata: Any = None,
-) -> Any:
+) -> Callable[..., Any]:
     """A function of arrays that runs a body on each core of a mesh; without a body, a decorator.
 
     The body gets refs of the arguments, of the results, which are like `out_type`, and of
