@@ -63,9 +63,7 @@ def cases() -> dict[str, Any]:
     rows = ((8, 1024), lambda i: (i, 0))
     q = ((None, 64, 64), lambda b, i: (b, i, 0))
     whole = ((None, 512, 64), lambda b, i: (b, 0, 0))
-    found: dict[str, Any] = {
-        "softmax": (softmax, (128,), "float32", [((1024, 1024), *rows)] * 2),
-    }
+    found: dict[str, Any] = {"softmax": (softmax, (128,), "float32", [((1024, 1024), *rows)] * 2)}
     for dtype in ("float32", "bfloat16"):
         left, right = ((64, 512), lambda i, j: (i, 0)), ((512, 64), lambda i, j: (0, j))
         out = ((64, 64), lambda i, j: (i, j))

@@ -233,6 +233,7 @@ def _value(ref: AnyRef) -> Any:
 def _masked(value: Any, mask: Any, other: Any) -> Any:
     if mask is None:
         return value
+    mask = broadcast_to(as_arraylike(mask), type_of(value).shape)
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
@@ -243,7 +244,12 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     value = cast(as_arraylike(value), ref.dtype, False)
     if place is None:
         version = _value(ref)
-        value = value if mask is None else ew.where(mask, value, getitem(version, index))
+        if mask is not None:
+            old = getitem(version, index)
+            mask, value = [
+                broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value)
+            ]
+            value = ew.where(mask, value, old)
         found = write(mode, version, index, value)
         if isinstance(ref, RefView):
             written(ref, "set", ..., found)

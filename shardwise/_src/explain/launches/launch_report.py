@@ -133,7 +133,8 @@ def is_launch(eqn: Equation) -> bool:
 
 
 def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
-    return launch_work(*[eqn.params[name] for name in ("body", "maps", "launch")], operands)
+    p = eqn.params
+    return launch_work(p["body"], p["maps"], p["launch"], operands)
 
 
 def call_work(eqn: Equation, machine: Machine) -> CallWork:

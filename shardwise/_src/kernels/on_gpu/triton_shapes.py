@@ -378,8 +378,8 @@ for _name, _op in {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin":
 def _dot(
     e: Any, x: Value, y: Value, *, out: Any, dimension_numbers: Any, precision: Any = None, **p: Any
 ) -> Value:
-    (xc, yc), (xb, yb) = dimension_numbers
-    if xb:
+    (xc, yc), (batch, _) = dimension_numbers
+    if batch:
         raise e.unsupported(
             "dot_general",
             "with batch dimensions. Make the batch an axis of the grid, with blocks of one element "
@@ -412,7 +412,7 @@ def _without_ones(
     kept = [d for d, n in enumerate(x.shape) if n != 1 or d in contracted]
     x = e.reshaped(x, [x.shape[d] for d in kept])
     summed = [kept.index(d) for d in contracted]
-    return x, free_dims(len(kept), summed, ()), summed
+    return x, free_dims(len(kept), tuple(summed), ()), summed
 
 
 def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Value:
