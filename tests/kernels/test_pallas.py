@@ -193,8 +193,8 @@ def test_reads_outside_are_errors_or_memory_that_was_not_written():
 
 
 OUTSIDE = [
-    (moved(1, 0), "kernel copied: Out-of-bounds block index (4, 0) for input 0, f32[16,8] in blocks of (4, 8)."),
-    (moved(0, -1), "kernel copied: Out-of-bounds block index (-1, 0) for output 0, f32[16,8] in blocks of (4, 8)."),
+    (moved(1, 0), "kernel copied: Out-of-bounds block index (4, 0) for input x, f32[16,8] in blocks of (4, 8)."),
+    (moved(0, -1), "kernel copied: Out-of-bounds block index (-1, 0) for output out, f32[16,8] in blocks of (4, 8)."),
     (rows_from(10), "Out-of-bounds read: elements [10:17, 0:8] of f32[16,8]."),
     (rows_from(10, True), "Out-of-bounds write: elements [10:17, 0:8] of f32[16,8]."),
 ]  # fmt: skip

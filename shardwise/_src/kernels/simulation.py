@@ -175,7 +175,8 @@ def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
         for low, high, i in zip(*tile.bounds, index, strict=False):
             failed = ew.bitwise_or(failed, ew.lt(i, np.int32(low)))
             failed = ew.bitwise_or(failed, ew.gt(i, np.int32(high)))
-        name = f"input {number}" if is_in else f"output {number - len(launch.ins)}"
+        label = launch.ref_names[launch.prefetch + number].removeprefix("argument ")
+        name = f"{'input' if is_in else 'output'} {label}"
 
         def message(*index: Any, name: str = name, tile: Any = tile) -> str:
             block = ", ".join(str(i) for i in index)

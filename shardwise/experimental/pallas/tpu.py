@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.faces.interpret_params import (
         set_tpu_interpret_mode as set_tpu_interpret_mode,
     )
-    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.faces.pallas import PrefetchScalarGridSpec as PrefetchScalarGridSpec
-    from shardwise._src.kernels.faces.pallas_cores import create_tensorcore_mesh as create_tensorcore_mesh
+    from shardwise._src.kernels.faces.pallas_cores import (
+        create_tensorcore_mesh as create_tensorcore_mesh,
+    )
     from shardwise._src.kernels.faces.pallas_cores import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.faces.pallas_tpu import ARBITRARY as ARBITRARY
     from shardwise._src.kernels.faces.pallas_tpu import CORE_PARALLEL as CORE_PARALLEL
     from shardwise._src.kernels.faces.pallas_tpu import PARALLEL as PARALLEL
     from shardwise._src.kernels.faces.pallas_tpu import SUBCORE_PARALLEL as SUBCORE_PARALLEL
-    from shardwise._src.kernels.faces.pallas_tpu import GridDimensionSemantics as GridDimensionSemantics
+    from shardwise._src.kernels.faces.pallas_tpu import (
+        GridDimensionSemantics as GridDimensionSemantics,
+    )
     from shardwise._src.kernels.faces.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.faces.pallas_tpu import SideEffectType as SideEffectType
     from shardwise._src.kernels.faces.pallas_tpu import bitcast as bitcast
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.faces.pallas_tpu import (
         with_memory_space_constraint as with_memory_space_constraint,
     )
+    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM
