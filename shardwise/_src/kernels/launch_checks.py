@@ -77,7 +77,7 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=False)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = over_grid(index, ids, prefetched)
+        at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins) and not (by_element and tile.is_whole):
