@@ -178,13 +178,19 @@ def walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run, values
         return list(carry)
     if op is scan:
         return _scanned(ScanParams(**params), args, run, values)
-    programs = [*held_in(op, params)]
-    if len(programs) != 1:
+    found: list[Any] = []
+
+    def last(program: Program, xs: Sequence[Any]) -> list[Any]:
+        found[:] = run(program, xs)
+        return found
+
+    if op.contains.eval is None:
         raise NotImplementedError(
             f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
             "the function inside of it."
         )
-    return run(programs[0], args)
+    op.contains.eval(op, last, list(args), **params)  # of an op that calls one program
+    return found
 
 
 def _scanned(own: ScanParams, args: Sequence[Any], run: Run, values: Any) -> list[Any]:
