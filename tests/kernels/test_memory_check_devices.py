@@ -348,3 +348,57 @@ def signaled_too_often(x, out, ready):
 def test_faults(body, text, options):
     checked = kernels.checked(mapped(body, **options))
     assert with_lines(message(KernelError, checked, X), __file__) == text
+
+
+# -- functions with launches --
+
+
+def double(x, out):
+    out[...] = 2 * x[...]
+
+
+def unwritten(x, out):
+    out[0] = x[0]
+
+
+def launches(f, *args, **options):
+    """The result of a checked function, and the names of its launches."""
+    names = []
+    found = kernels.checked(f, note=lambda launch, _: names.append(launch.name), **options)(*args)
+    return np.asarray(found), names
+
+
+doubled = call(double, like(2))
+
+
+def in_a_loop(x):
+    return lax.scan(lambda c, y: (doubled(c) + y, c), x, jnp.ones((3, 2)), reverse=True)[0]
+
+
+def in_a_while_loop(x):
+    return lax.while_loop(lambda x: x.sum() < 20, sw.jit(doubled), x)
+
+
+def in_a_branch(x):
+    return lax.cond(x[0] > 0, lambda x: doubled(doubled(x)), lambda x: x, x)
+
+
+@pytest.mark.parametrize(
+    "f, wanted, count",
+    [
+        (sw.jit(lambda x: doubled(x + 1) - 1), [3, 5], 1),
+        (in_a_loop, [15, 23], 3),
+        (in_a_while_loop, [8, 16], 3),
+        (in_a_branch, [4, 8], 1 + 1),
+        (sw.vmap(doubled, 0), [2, 4], 1),
+        (sw.checkpoint(doubled), [2, 4], 1),
+    ],
+    ids=["jit", "scan", "while", "cond", "vmap", "checkpoint"],
+)
+@pytest.mark.parametrize("level", ["memory", "blocks"])
+def test_functions(f, wanted, count, level):
+    x = np.array([1, 2], np.float32)
+    args = (x[:, None],) if count == 1 and wanted == [2, 4] and f is not None else (x,)
+    found, names = launches(f, *args, level=level)
+    np.testing.assert_array_equal(found.reshape(2), wanted)
+    assert names == ["double"] * count
