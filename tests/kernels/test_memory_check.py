@@ -349,9 +349,8 @@ def condition_not_written(x, out, held):
 
 
 @fault(
-    "kernel index_not_written: an index or amount of the kernel, at `out[held[0]] = x[0]`, "
-    "depends on element (0,) of held, which was not written before it is read at "
-    "`out[held[0]] = x[0]`.",
+    "kernel index_not_written: an index of the kernel, at `out[held[0]] = x[0]`, depends on "
+    "element (0,) of held, which was not written before it is read at `out[held[0]] = x[0]`.",
     scratch=[VMEM((1,), np.int32)],
 )
 def index_not_written(x, out, held):
