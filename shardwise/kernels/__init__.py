@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.ref_access import load as load
     from shardwise._src.kernels.ref_access import store as store
     from shardwise._src.kernels.ref_access import swap as swap
+    from shardwise._src.kernels.simulation import Simulation as Simulation
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM

@@ -25,6 +25,7 @@ from shardwise._src.core.program import eval_program
 from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program, kernel_of
 from shardwise._src.runtime.compiler.triton_modules import parsed_triton
+from shardwise._src.runtime.platforms import CUDA
 
 DTYPES = {
     "i1": bool,
@@ -54,8 +55,8 @@ def triton_values(f: Callable[..., Any], *args: Any) -> list[np.ndarray]:
     def bind(eqn: Any, values: list[Any]) -> Sequence[Any]:
         if eqn.op is kernel_call:
             return launched(values, **eqn.params)
-        if eqn.called is not None:
-            return eval_program(eqn.called, values, bind)
+        if eqn.op.programs == ("program",):  # calls
+            return eval_program(eqn.params["program"], values, bind)
         found = eqn.op(*values, **eqn.params)
         return found if eqn.op.multiple else [found]
 
@@ -76,13 +77,12 @@ def _bind_call(eqn: Any, values: list[Any]) -> Any:
     p = eqn.params
     launch = p["launch"]
     arrays = [np.array(x) for x in values]
-    count = launch.prefetch + len(launch.ins)
     types = [type_of(x) for x in values]
-    kernel = kernel_of(p["body"], p["maps"], launch, p["parallel"], types[:count], "libdevice")
+    kernel = kernel_of(p["body"], p["maps"], launch, p["parallel"], types, CUDA)
     outs = [_poisoned(tile.type) for tile in launch.outs]
     for i, j in p["aliases"]:
         outs[j] = arrays[i]
-    run(kernel.text, kernel.grid, [*arrays[:count], *outs])
+    run(kernel.text, kernel.grid, [*arrays, *outs])
     return outs
 
 

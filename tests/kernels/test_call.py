@@ -170,7 +170,7 @@ MISTAKES = [
     ),
     (
         lambda: run(copy, like(4), grid=2, in_specs=[Block((4,), lambda i: i * 0.5)]),
-        TypeError,
+        ValueError,
         "kernel copy: the index of the block of argument x has an entry of type ~f32[]; "
         "expected integers.",
     ),
@@ -198,7 +198,7 @@ MISTAKES = [
     ),
     (
         lambda: run(lambda x, out: x[...], name="f"),
-        TypeError,
+        ValueError,
         "kernel f returned a traced f32[8]. A kernel writes its results to refs, and returns None.",
     ),
     (

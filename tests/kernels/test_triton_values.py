@@ -17,6 +17,7 @@ from shardwise.kernels import (
     atomic_max,
     call,
     ds,
+    library,
     load,
     num_programs,
     program_id,
@@ -402,3 +403,49 @@ def test_arguments_that_results_alias():
     rows = Block((3,), lambda i: (i,))
     f = call(body, like(8), grid=3, in_specs=(rows, rows), out_specs=rows, aliases={1: 0})
     check(f, normal(8), normal(8))
+
+
+def grad_of(f):
+    return sw.grad(lambda x, *rest: (f(x, *rest) * jnp.cos(x)).sum())
+
+
+ROWS, SIZES = normal(24, 100), np.array([16, 16, 25, 7], np.int32)
+HEADS, WEIGHTS = normal(1, 48, 2, 24), normal(4, 32, 32)
+LIBRARY = {
+    "softmax": (library.softmax, (ROWS,)),
+    "derivative of softmax": (grad_of(library.log_softmax), (ROWS,)),
+    "attention": (lambda q: library.flash_attention(q, q, q, is_causal=True), (HEADS,)),
+    "derivative of attention": (grad_of(lambda q: library.flash_attention(q, q, q)), (HEADS,)),
+    "grouped products": (lambda x, n: library.grouped_matmul(x, WEIGHTS, n), (normal(64, 32), SIZES)),
+    "derivative of grouped products": (
+        grad_of(lambda x, n: library.grouped_matmul(x, WEIGHTS, n)),
+        (normal(64, 32), SIZES),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", everyday(LIBRARY, 3))
+def test_kernels_of_the_library(name):
+    f, args = LIBRARY[name]
+    check(f, *args, rtol=1e-3, atol=1e-4)
+
+
+def test_arguments_that_are_read_after_results_that_replace_them():
+    def body(x, out):
+        out[...] = x[...] * 2
+        out[...] += x[...]
+
+    rows = Block((4,), lambda i: (i,))
+    f = call(body, like(8), grid=2, in_specs=rows, out_specs=rows, aliases={0: 0})
+    check(f, normal(8))
+    shifted = Block((4,), lambda i: (1 - i,))
+    f = call(body, like(8), grid=2, in_specs=shifted, out_specs=rows, aliases={0: 0})
+    check(f, normal(8))
+
+
+def test_a_vector_of_indices():
+    def body(at, x, out):
+        out[...] = x[at[...]] + x[:, at[:4]][:8].sum(1, keepdims=True)
+
+    at = np.array([3, 1, 15, 0, 7, 7, 2, 9], np.int32)
+    check(call(body, like(8, 16)), at, normal(16, 16))

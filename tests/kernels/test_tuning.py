@@ -203,11 +203,8 @@ def test_nothing_is_measured_in_a_trace():
     assert first.choice == {"rows": 4} and first.seconds is None and first.device == "cpu"
     np.testing.assert_array_equal(sw.grad(lambda x: f(x).sum())(X), np.full((32, 8), 2))
     kernels.tune(double, ROWS, repeats=1, timer=Times((3.0, 2.0, 1.0))).best(X)
-    assert (
-        sw.make_jaxpr(kernels.tune(double, ROWS, timer=no_timer))(X)
-        .pretty_print()
-        .count("grid=(2,)")
-    )
+    program = sw.make_jaxpr(kernels.tune(double, ROWS, timer=no_timer))(X)
+    assert "grid=(2,)" in str(program)
 
 
 def test_functions_whose_further_arguments_are_the_choice():

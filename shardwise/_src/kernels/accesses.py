@@ -23,6 +23,7 @@ import numpy as np
 from shardwise._src.control.call import batch_as_call, described_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
+from shardwise._src.kernels.simulation import filled
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
@@ -215,11 +216,10 @@ kernel_store = Op(
 new_memory = described_call("kernel_memory")
 
 
-def kernel_memory(t: ArrayType, space: str) -> Any:
-    """The first version of memory that a kernel allocates: its values are not specified. They are
-    zeros on CPU.
+def kernel_memory(t: ArrayType, space: str, fill: Any = 0) -> Any:
+    """The first version of memory that a kernel allocates: its values are not specified.
 
-    space: the name of its memory space.
+    space: the name of its memory space. fill: its values on CPU (`Simulation.fill`).
     """
-    program = program_of(lambda: [zeros(t)], (), "kernel_memory")
+    program = program_of(lambda: [filled(t, fill)], (), "kernel_memory")
     return new_memory(program=program, space=space)[0]

@@ -24,7 +24,8 @@ from shardwise._src.control.call import described_call
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.accesses import INT32, kernel_store
+from shardwise._src.kernels.ref_access import load_elements
 from shardwise._src.lax.parallel import all_gather, axis_index
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -51,7 +52,7 @@ class Region(NamedTuple):
     kept: tuple[bool, ...]
 
     def load(self, version: Any, starts: Sequence[Any]) -> Any:
-        return kernel_load(version, *starts, **self._asdict(), masked=False)
+        return load_elements(version, starts, self._asdict())
 
     def store(
         self, version: Any, value: Any, starts: Sequence[Any], mode: str = "set", mask: Any = None

@@ -79,11 +79,7 @@ def _text(values: Any) -> str:
 
 
 def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None:
-    low, high = [], []
-    rows = zip(tile.type.shape, tile.sizes, tile.element, tile.padding, _counts(tile), strict=True)
-    for n, size, is_element, (before, after), count in rows:
-        low.append(-before if is_element else 0)
-        high.append(n + after - size if is_element else count - 1)
+    low, high = tile.bounds
     bad = ((at < low) | (at > high)).any(axis=1)
     if not bad.any():
         return

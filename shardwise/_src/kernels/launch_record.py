@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.types.array_type import array_type
 
@@ -66,6 +67,7 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
+    simulation: what CPUs do where its behaviour is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     """
 
@@ -80,6 +82,7 @@ class Launch:
     aliases: tuple[tuple[int, int], ...] = ()
     params: CompilerParams = CompilerParams()
     cost: CostEstimate | None = None
+    simulation: Simulation = PLAIN
     labels: tuple[str, ...] = ()
 
     @property

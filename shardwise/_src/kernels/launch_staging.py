@@ -108,7 +108,9 @@ def _staged_varying(
         scratch = refs([s.space for s in launch.scratch])
         has_barrier = launch.params.collective_id is not None
         barrier = scratch[-1] if has_barrier else None
-        token = FRAME.set(Frame(title, ids, grid, launch.names, barrier, varying))
+        token = FRAME.set(
+            Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        )
         try:
             more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
             named = more if isinstance(more, dict) else {}
@@ -119,7 +121,7 @@ def _staged_varying(
         finally:
             FRAME.reset(token)
         if result is not None:
-            raise TypeError(
+            raise ValueError(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
                 "refs, and returns None."
             )
@@ -165,7 +167,7 @@ def staged_index(
         for x in entries:
             t = type_of(x)
             if t.shape or not is_integer(t.dtype):
-                raise TypeError(
+                raise ValueError(
                     f"kernel {title}: the index of the block of {what} has an entry of type "
                     f"{t.str_short(True)}; expected integers."
                 )

@@ -28,9 +28,10 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.launch_work import launch_work
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
+from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -210,7 +211,9 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
     if platform.triton_library and 0 not in p["launch"].grid:
         return gpu_program(p["body"], p["maps"], p["launch"], types)
-    if not platform.is_xla_cpu and not platform.triton_library:
+    if platform.has_mosaic and 0 not in p["launch"].grid:
+        return tpu_program(p["body"], p["maps"], p["launch"], types, platform)
+    if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
             "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
@@ -237,11 +240,6 @@ def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
     return run(_loop([type_of(a) for a in args], p), args)
 
 
-def _cost(op: Op, types: Any, p: dict[str, Any]) -> tuple[int, int, int]:
-    found = launch_work(operands=types, **p)
-    return found.total_flops, found.transcendentals, found.bytes
-
-
 kernel_call = Op(
     "kernel_call",
     type_rule=_type,
@@ -251,7 +249,7 @@ kernel_call = Op(
     partial_eval=_split,
     enter=_enter,
     expand=_expand,
-    cost=_cost,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,

@@ -29,6 +29,7 @@ from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -65,6 +66,7 @@ def call(
     check: bool | str = False,
     params: CompilerParams | None = None,
     cost: CostEstimate | None = None,
+    simulation: Simulation | None = None,
 ) -> Callable[..., Any]:
     """A function that runs a kernel for each point of a grid, over blocks of arrays.
 
@@ -99,6 +101,8 @@ def call(
         neither on memory that was not written nor on the order of parallel programs.
       params: for the compilers of GPUs and TPUs, such as `CompilerParams(num_warps=8)`.
       cost: what the kernel costs, for reports; None: as its program says.
+      simulation: what CPUs do where the kernel's behaviour is not specified, for tests: see
+        `Simulation`.
 
     Returns:
       A function of the arguments, which returns arrays like `out`.
@@ -151,6 +155,7 @@ def call(
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
+            simulation=simulation or PLAIN,
             labels=(
                 *[f"argument {path}" for path in named_paths(parameters, tuple(prefetched))],
                 *paths,

@@ -14,8 +14,11 @@ import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import check_region, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.refs.ref_parts import RefPart
 from shardwise._src.refs.refs import Ref, put, value_of
@@ -40,6 +43,10 @@ class Place(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    @property
+    def is_known(self) -> bool:
+        return all(isinstance(s, int | np.integer) for s in self.starts)
 
     @property
     def static(self) -> dict[str, Any]:
@@ -194,10 +201,24 @@ def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
         return _masked(getitem(_value(ref), index), mask, other)
     starts = scalars(place.starts)
     if mask is None:
-        return kernel_load(version, *starts, **place.static, masked=False)
+        return load_elements(version, starts, place.static, place.is_known)
     given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
+
+
+def load_elements(
+    version: Any, starts: Sequence[Any], static: dict[str, Any], is_known: bool = False
+) -> Any:
+    """A `kernel_load`, of which the kernel's simulation checks what is outside.
+
+    is_known: whether the starts are integers, which have been checked.
+    """
+    if is_known or simulation().outside == "moved":
+        return kernel_load(version, *starts, **static, masked=False)
+    found = read(version, starts, static["sizes"], static["strides"], simulation())
+    kept = [n for n, keep in zip(static["sizes"], static["kept"], strict=True) if keep]
+    return reshape(found, shape=tuple(kept))
 
 
 def _value(ref: AnyRef) -> Any:
@@ -234,6 +255,8 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     more = [broadcast_to(value, place.shape)]
     tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
     starts = scalars(place.starts)
+    if mask is None and not place.is_known and simulation().outside != "moved":
+        check_region("write", version, starts, place.sizes, place.strides)
     put(
         whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),

@@ -53,10 +53,14 @@ class Gpu:
         return int(self._number("core_count"))
 
     @property
+    def shared_memory(self) -> int:
+        """Bytes of shared memory that a block of threads can use."""
+        return int(self._number("shared_memory_per_block_optin"))
+
+    @property
     def kernel_memory(self) -> int:
         """Bytes of shared memory and registers that one program can use at most."""
-        shared = self._number("shared_memory_per_block_optin")
-        return int(shared + 4 * self._number("registers_per_block_limit"))
+        return self.shared_memory + int(4 * self._number("registers_per_block_limit"))
 
     @property
     def capability(self) -> tuple[int, int]:

@@ -30,8 +30,7 @@ from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
 from shardwise._src.kernels.launch_record import CostEstimate
-from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
-from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_cost, launch_work
 from shardwise._src.kernels.program_work import program_cost
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
@@ -113,7 +112,7 @@ def reports_of(
     program = inlined(program, lambda eqn: eqn.called)
     rows = []
     for eqn, count in _launches(program):
-        work = launch_work(operands=_known_operands(program, eqn, values), **eqn.params)
+        work = _work_of(eqn, _known_operands(program, eqn, values))
         rows.append(_report(eqn, work, machine, count))
     return LaunchReports(rows)
 
@@ -121,7 +120,7 @@ def reports_of(
 def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
     """The launches of a program, and how often each runs: in a scan as often as its length."""
     for eqn in program.eqns:
-        if eqn.op is kernel_call:
+        if is_launch(eqn):
             yield eqn, count
             continue
         often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
@@ -129,11 +128,18 @@ def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]
             yield from _launches(held, often)
 
 
+def is_launch(eqn: Equation) -> bool:
+    return eqn.op.cost is launch_cost
+
+
+def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
+    p = eqn.params
+    return launch_work(p["body"], p["maps"], p["launch"], operands)
+
+
 def call_work(eqn: Equation, machine: Machine) -> CallWork:
     """The work of a launch, for the report of a program whose compiler does not know it."""
-    found = _report(
-        eqn, launch_work(operands=[a.aval for a in eqn.invars], **eqn.params), machine, 1
-    )
+    found = _report(eqn, _work_of(eqn, [a.aval for a in eqn.invars]), machine, 1)
     return CallWork(found.flops, found.elementwise, found.bytes)
 
 
@@ -184,7 +190,7 @@ def _chip(machine: Machine) -> _Chip:
         gpu = GPUS[name]
         return _Chip(gpu.cores, gpu.kernel_memory, "registers and shared memory", True)
     if name in TPUS:
-        return _Chip(1, TPUS[name].kernel_memory, "VMEM")
+        return _Chip(1, TPUS[name].scoped_vmem, "VMEM")
     return _Chip(1, 0, "fast memory")
 
 
@@ -195,7 +201,8 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
         work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
     if launch.params.vmem_limit_bytes and not chip.is_gpu:
         chip = chip._replace(limit=launch.params.vmem_limit_bytes)
-    share = min(work.programs / chip.cores, 1.0) or 1.0
+    programs = _at_once(work, launch.parallel, chip)
+    share = min(programs / chip.cores, 1.0) or 1.0
     rates = [(machine.flop_rate(hlo_text(dtype)), n) for dtype, n in work.flops.items()]
     compute = sum([n / rate for rate, n in rates]) / share
     memory = work.bytes / machine.memory_bandwidth / share
@@ -206,9 +213,15 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
     return LaunchReport(
         **vars(work), machine=machine, count=count, on_chip=on_chip, limit=chip.limit,
         cores=chip.cores, compute=compute, memory=memory, bound=bound,
-        advice=_advice(work, chip, on_chip, bound, machine.name),
+        advice=_advice(work, programs, chip, on_chip, bound, machine.name),
         line="" if eqn.site is None else "{}:{}".format(*line_of(eqn.site)),
     )  # fmt: skip
+
+
+def _at_once(work: LaunchWork, parallel: Sequence[bool], chip: _Chip) -> int:
+    """How many programs may run at the same time: on GPUs, other axes are loops in each."""
+    sizes = zip(work.grid.values(), parallel, strict=True)
+    return math.prod([n for n, p in sizes if p or not chip.is_gpu or not n])
 
 
 def _on_chip(o: OperandWork, programs: int, chip: _Chip) -> int:
@@ -231,8 +244,12 @@ def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
     return math.prod(more) * -(-rows // each) * -(-last // columns) * each * columns * itemsize
 
 
-def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) -> str:
+def _advice(
+    work: LaunchWork, programs: int, chip: _Chip, on_chip: int, bound: str, name: str
+) -> str:
     """What is plainly wrong, the gravest first."""
+    if not work.programs:
+        return "The grid has no programs, so that results are not written. Use smaller blocks."
     if 0 < chip.limit < on_chip:
         buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
         return (
@@ -241,8 +258,8 @@ def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) 
         )
     if bound == "programs":
         return (
-            f"{pluralize(work.programs, 'program')} for {chip.cores} cores: the others are idle. "
-            "Use smaller blocks, or more axes of the grid."
+            f"{pluralize(programs, 'program')} along parallel axes of the grid for {chip.cores} "
+            "cores: the others are idle. Use smaller blocks, or declare more axes as `parallel`."
         )
     worst = max(work.operands, key=lambda o: o.outside, default=None)
     if worst is not None and worst.outside >= 0.25:

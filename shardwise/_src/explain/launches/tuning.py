@@ -321,7 +321,7 @@ def _ranked(
         except Exception as error:
             found.append((Candidate(choice, rejected=_reason(error)), ""))
             continue
-        advice = [r.advice for r in reports if 0 < r.limit < r.on_chip]
+        advice = [r.advice for r in reports if r.is_impossible]
         seconds = sum([r.count * r.seconds for r in reports])
         row = Candidate(choice, estimate=seconds, rejected=advice[0] if advice else "")
         found.append((row, str(program)))

@@ -35,7 +35,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
 from shardwise._src.kernels.copies import Region
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_cpu import fill_value
+from shardwise._src.kernels.simulation import value as fill_value
 from shardwise._src.messages.source import Site
 from shardwise._src.types.array_type import ArrayType
 

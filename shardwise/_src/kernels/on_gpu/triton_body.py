@@ -7,6 +7,7 @@ a grid share, are tensors: a store replaces elements of a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     Value,
     element,
     is_element,
+    padded,
     type_text,
 )
 from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
@@ -36,9 +38,14 @@ from shardwise._src.ops.contract import Precision
 from shardwise._src.types.dtypes import is_bool, is_float
 
 _PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
+MOST_ELEMENTS = 1 << 20  # of a tensor
 _ADVICE = {
     "sort": "Sort outside of the kernel",
     "debug_callback": "Write the values to a result, and print that",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_max", "scatter_min"),
+        "Write slices, `ref[ds(i, n)] = values`, or elements in a loop",
+    ),
     "pure_callback": "Call the host outside of the kernel",
     **dict.fromkeys(
         ("kernel_copy", "kernel_wait_copy", "kernel_signal", "kernel_wait"),
@@ -53,10 +60,12 @@ class Body(TritonText):
     title:   the name of the kernel. library: of functions of floats: "libdevice" or "ocml".
     """
 
-    def __init__(self, title: str, library: str):
+    def __init__(self, title: str, library: str, stages: int = 1):
         super().__init__()
         self.title = title
-        self._library = library
+        self.shared = 0  # the least bytes of shared memory that its products need
+        self._library, self._stages = library, stages
+        self._loaded: set[str] = set()
 
     # -- what rules use --
 
@@ -106,6 +115,13 @@ class Body(TritonText):
             )
         return f", inputPrecision = {_PRECISIONS[precision]}"
 
+    def note_product(self, *operands: Value) -> None:
+        """Operands that are loaded are in shared memory, in loops several of them at a time."""
+        copies = max(self._stages - 1, 1) if self.in_loop else 1
+        loaded = [x for x in operands if x.name in self._loaded]
+        size = sum(math.prod(x.sizes) * x.dtype.itemsize for x in loaded)
+        self.shared = max(self.shared, copies * size)
+
     # -- programs --
 
     def program(self, program: Program, values: Sequence[Any]) -> list[Any]:
@@ -148,14 +164,25 @@ class Body(TritonText):
                 "has no form in Triton kernels. Convert to another dtype outside of the kernel",
             )
 
+    def _check_size(self, t: Any, eqn: Equation) -> None:
+        """Of values; refs in memory may have any size."""
+        if 0 in t.shape:
+            raise self.unsupported(
+                f"the op {eqn.op.name}", f"has a result without elements, {t.str_short(True)}"
+            )
+        is_value = eqn.op is not kernel_store and not eqn.op.programs
+        if is_value and math.prod(padded(t.shape)) > MOST_ELEMENTS:
+            raise ValueError(
+                f"kernel {self.title}: a value has type {t.str_short(True)}, and Triton's tensors "
+                f"have at most {MOST_ELEMENTS:,} elements, with sizes rounded up to powers of two. "
+                "Use smaller blocks, or slices in a loop: `ref[ds(i * n, n)]`."
+            )
+
     def _equation(self, eqn: Equation, ins: list[Any]) -> list[Any]:
         op, name = eqn.op, eqn.op.name
         for v in eqn.outvars:
             self._check_dtype(v.aval)
-            if 0 in v.aval.shape:
-                raise self.unsupported(
-                    name, f"has a result without elements, {v.aval.str_short(True)}"
-                )
+            self._check_size(v.aval, eqn)
         if op is kernel_load:
             return [self._load(eqn, *ins)]
         if op is kernel_store:
@@ -166,8 +193,8 @@ class Body(TritonText):
         if op.programs == ("program",) and op.contains.binds is None and name not in _ADVICE:
             return self.program(eqn.params["program"], ins)
         ins = [self._all_of(x) if isinstance(x, Memory) else x for x in ins]
-        out = eqn.outvars[0].aval
-        if name in ELEMENTWISE:
+        out = eqn.outvars[0].aval if eqn.outvars else None
+        if name in ELEMENTWISE and out is not None:
             ins = [self.broadcast(x, out.shape) for x in ins]
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
@@ -199,7 +226,9 @@ class Body(TritonText):
         region = self._region(ref, rest[:n], p)
         mask, other = rest[n:] if p["masked"] else (None, None)
         if isinstance(ref, Memory):
-            return gpu_refs.load(self, ref, region, mask, other)
+            found = gpu_refs.load(self, ref, region, mask, other)
+            self._loaded.add(found.name)
+            return found
         found = ref
         for d in range(n):
             found = part(self, found, d, region.starts[d], region.sizes[d], region.strides[d])

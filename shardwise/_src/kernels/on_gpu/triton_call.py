@@ -7,10 +7,13 @@ from typing import Any
 
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
+from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.triton_modules import serialized
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 
@@ -36,8 +39,7 @@ def _lower(
     parallel: tuple[bool, ...],
     aliases: tuple[tuple[int, int], ...],
 ) -> list[str]:
-    count = launch.prefetch + len(launch.ins)
-    kernel = kernel_of(body, maps, launch, parallel, ins[:count], e.platform.triton_library)
+    kernel = kernel_of(body, maps, launch, parallel, ins, e.platform)
     return e.custom_call(
         TARGET,
         xs,
@@ -57,14 +59,16 @@ def kernel_of(
     launch: Launch,
     parallel: tuple[bool, ...],
     types: Sequence[ArrayType],
-    library: str,
+    platform: Platform,
 ) -> TritonKernel:
-    """The kernel of a launch, whose operands have these types."""
+    """The kernel of a launch, whose operands have these types: prefetched arrays, inputs, and the
+    values that results begin with."""
     names = [f"prefetched argument {i}" for i in range(launch.prefetch)]
     names += [f"argument {i}" for i in range(len(launch.ins))]
+    names += ["the values of a result"] * (len(types) - len(names))
     names += [f"result {i}" for i in range(len(launch.outs))]
     every = [*types, *[tile.type for tile in launch.outs]]
-    return triton_kernel(body, maps, launch, parallel, every, names, library)
+    return triton_kernel(body, maps, launch, parallel, every, names, platform)
 
 
 def _config(kernel: TritonKernel) -> str:
@@ -81,6 +85,7 @@ triton_call = Op(
     "triton_call",
     type_rule=_type,
     lower=_lower,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps")),
     is_expensive=True,
@@ -99,16 +104,30 @@ def gpu_program(body: Program, maps: Any, launch: Launch, types: Sequence[ArrayT
             "fixed sizes: launch the largest grid, pass the size as a prefetched argument, and "
             "skip the programs beyond it with `when`."
         )
-    aliases = [(launch.prefetch + i, j) for i, j in launch.aliases]
+    parallel = independent_axes(launch, body, maps)
+    copied, aliases = [], []
+    for i, j in launch.aliases:
+        own = launch.prefetch + i
+        if _is_read(body, launch, i):  # the values from before, which the result replaces
+            copied.append(own)
+            own = len(types) + len(copied) - 1
+        aliases.append((own, j))
 
     def run(*operands: Any) -> list[Any]:
+        values = [*map(drop_sharding, operands)]
         return triton_call(
-            *map(drop_sharding, operands),
+            *values,
+            *[values[i] for i in copied],
             body=body,
             maps=maps,
             launch=launch,
-            parallel=launch.parallel,
+            parallel=parallel,
             aliases=tuple(aliases),
         )
 
     return program_of(run, tuple(types), launch.name)
+
+
+def _is_read(body: Program, launch: Launch, i: int) -> bool:
+    v = body.invars[len(launch.grid) + launch.prefetch + i]
+    return any(v in eqn.invars for eqn in body.eqns)

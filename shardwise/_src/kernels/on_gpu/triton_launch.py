@@ -20,12 +20,16 @@ from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region, block_of
 from shardwise._src.kernels.on_gpu.triton_body import Body
-from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element
+from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
 from shardwise._src.kernels.on_gpu.turns import split_turns
 from shardwise._src.kernels.on_gpu.version_uses import accesses
+from shardwise._src.messages.formatting import in_bytes
+from shardwise._src.runtime.platforms import Platform
+from shardwise._src.targets.gpus import GPUS
 from shardwise._src.types.array_type import ArrayType
 
 NUM_WARPS, NUM_STAGES = 4, 3
+REGISTERS = 1 << 18  # bytes, of a GPU's core
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
@@ -72,10 +76,9 @@ class Launching:
         parallel: Sequence[bool],
         types: Sequence[ArrayType],
         names: Sequence[str],
-        library: str,
+        text: Body,
     ):
-        self.body, self.launch = body, launch
-        self.text = Body(launch.name, library)
+        self.body, self.launch, self.text = body, launch, text
         self.loops = [d for d, n in enumerate(launch.grid) if not parallel[d] and n != 1]
         self.ids: list[Value | None] = [None] * len(launch.grid)
         self.buffers = [
@@ -93,7 +96,7 @@ class Launching:
         aliased = {j for _, j in launch.aliases}
         found = []
         for i, (tile, m) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
-            buffer = self.buffers[launch.prefetch + i]
+            buffer = self.buffers[launch.prefetch + i if i < ins else i - ins - outs]
             used = _axes_of(m, axes)
             depth = max([k + 1 for k, d in enumerate(self.loops) if d in used], default=0)
             again = any(d not in used for d in self.loops[:depth])
@@ -301,12 +304,24 @@ def triton_kernel(
     parallel: Sequence[bool],
     types: Sequence[ArrayType],
     names: Sequence[str],
-    library: str,
+    platform: Platform,
 ) -> TritonKernel:
     """The kernel of a launch.
 
-    types, names: of prefetched arrays, inputs and results. library: of functions of floats.
+    types, names: of prefetched arrays, inputs, values that results begin with, and results.
+
+    Raises:
+      NotImplementedError: if something has no form in Triton's language.
+      ValueError: if blocks are larger than a GPU has room for, or a parameter is not valid.
     """
+    warps, stages = launch.params.num_warps, launch.params.num_stages
+    warps = NUM_WARPS if warps is None else warps
+    stages = NUM_STAGES if stages is None else stages
+    if warps not in (1, 2, 4, 8, 16, 32) or stages < 1:
+        raise ValueError(
+            f"kernel {launch.name}: num_warps must be a power of two up to 32, and num_stages at "
+            f"least 1; got {warps} and {stages}."
+        )
     for what, t in zip(names, types, strict=True):
         if not is_element(t.dtype):
             raise NotImplementedError(
@@ -314,12 +329,31 @@ def triton_kernel(
                 "and Triton has no values of its dtype. Convert it outside of the kernel."
             )
     grid = triton_grid(launch, parallel)
-    own = Launching(body, maps, launch, parallel, types, names, library)
-    warps, stages = launch.params.num_warps, launch.params.num_stages
-    return TritonKernel(
-        symbol_of(launch.name),
-        own.written(grid),
-        grid,
-        NUM_WARPS if warps is None else warps,
-        NUM_STAGES if stages is None else stages,
-    )
+    text = Body(launch.name, platform.triton_library, stages)
+    own = Launching(body, maps, launch, parallel, types, names, text)
+    _check_registers(own, launch)
+    module = own.written(grid)
+    _check_shared_memory(text, launch, stages, platform)
+    return TritonKernel(symbol_of(launch.name), module, grid, warps, stages)
+
+
+def _check_registers(own: Launching, launch: Launch) -> None:
+    """Values that loops carry stay in registers."""
+    held = [s for s in own.slots if s.held and own.loops]
+    needed = sum(math.prod(padded(s.type.shape)) * s.type.dtype.itemsize for s in held)
+    if needed > REGISTERS:
+        raise ValueError(
+            f"kernel {launch.name}: its scratch memory, and the blocks of results that it adds "
+            f"to, are {in_bytes(needed)} in registers, and a GPU's core has {in_bytes(REGISTERS)}. "
+            "Use smaller blocks."
+        )
+
+
+def _check_shared_memory(text: Body, launch: Launch, stages: int, platform: Platform) -> None:
+    room = max([g.shared_memory for g in GPUS.values() if g.platform is platform], default=0)
+    if text.shared > room > 0:
+        raise ValueError(
+            f"kernel {launch.name}: a product keeps {in_bytes(text.shared)} of its operands in "
+            f"shared memory, with num_stages={stages}, and no GPU has more than {in_bytes(room)}. "
+            "Use smaller blocks, or fewer stages: `params=CompilerParams(num_stages=2)`."
+        )

@@ -207,6 +207,27 @@ def _clamped(e: Any, start: Value, last: int) -> Value:
     return e.binary("arith.minsi", low, e.integer(last))
 
 
+@rule("gather")
+def _gather(
+    e: Any, x: Value, at: Value, *, out: Any, dimension_numbers: Any, slice_sizes: Any, **p: Any
+) -> Value:
+    dims = dimension_numbers
+    one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
+    rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
+    whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
+    if not one or not whole or dims.collapsed_slice_dims != dims.start_index_map:
+        raise e.unsupported(
+            "indices that are arrays",
+            "are supported along one dimension, as a vector. Read slices in a loop, "
+            "`ref[ds(i, n)]`, or index outside of the kernel",
+        )
+    (axis,) = dims.start_index_map
+    found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
+    (place,) = [d for d in range(len(out.shape)) if d not in dims.offset_dims]
+    order = [d for d in range(len(x.shape)) if d != axis]
+    return transposed(e, found, [*order[:place], axis, *order[place:]])
+
+
 @rule("rev")
 def _rev(e: Any, x: Value, *, out: Any, dimensions: Sequence[int], **p: Any) -> Value:
     for d in dimensions:
@@ -357,28 +378,41 @@ for _name, _op in {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin":
 def _dot(
     e: Any, x: Value, y: Value, *, out: Any, dimension_numbers: Any, precision: Any = None, **p: Any
 ) -> Value:
-    (xc, yc), (xb, yb) = dimension_numbers
-    if xb:
+    (xc, yc), (batch, _) = dimension_numbers
+    if batch:
         raise e.unsupported(
             "dot_general",
             "with batch dimensions. Make the batch an axis of the grid, with blocks of one element "
             "along it (`None`), or use `vmap` of the launch",
         )
-    x_free, y_free = free_dims(len(x.shape), xc, xb), free_dims(len(y.shape), yc, yb)
+    x, x_free, xc = _without_ones(e, x, xc)
+    y, y_free, yc = _without_ones(e, y, yc)
     m, n, k = [
         math.prod([v.shape[d] for d in dims]) for v, dims in ((x, x_free), (y, y_free), (x, xc))
     ]
-    plain = len(x_free) == len(y_free) == len(xc) == 1
-    if plain and min(m, n, k) >= 16:
+    if len(x_free) == len(y_free) == len(xc) == 1 and min(m, n, k) >= 16:
+        e.note_product(x, y)
         x, y = transposed(e, x, (*x_free, *xc)), transposed(e, y, (*yc, *y_free))
-        return _matrix_product(e, x, y, out, precision)
-    if m * n * k > SMALL:
+        found = _matrix_product(e, x, y, out, precision)
+    elif m * n * k > SMALL:
         raise e.unsupported(
             "dot_general",
             f"of [{m},{k}] and [{k},{n}]: tensor cores multiply matrices whose sizes are at least "
             f"16, and other products are for at most {SMALL} pairs of elements. Use larger blocks",
         )
-    return _small_product(e, x, y, out, (x_free, y_free, xc, yc))
+    else:
+        found = _small_product(e, x, y, out, (x_free, y_free, xc, yc))
+    return e.reshaped(found, out.shape)
+
+
+def _without_ones(
+    e: Any, x: Value, contracted: Sequence[int]
+) -> tuple[Value, Sequence[int], Sequence[int]]:
+    """Without free dimensions of size 1; its free dimensions, and those that are contracted."""
+    kept = [d for d, n in enumerate(x.shape) if n != 1 or d in contracted]
+    x = e.reshaped(x, [x.shape[d] for d in kept])
+    summed = [kept.index(d) for d in contracted]
+    return x, free_dims(len(kept), tuple(summed), ()), summed
 
 
 def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Value:

@@ -101,6 +101,7 @@ class TritonText:
         self.lines: list[str] = []
         self._depth = 1
         self._count = 0
+        self.in_loop = False
         self._constants: dict[str, str] = {}
 
     # -- lines --
@@ -293,8 +294,10 @@ class TritonText:
             pairs = ", ".join(f"{a.name} = {x.name}" for a, x in zip(inner, carried, strict=True))
             head += f" iter_args({pairs}) -> ({_types(carried)})"
         self.line(f"{_assigned(outer)}{head} : {low.type} {{")
+        outside, self.in_loop = self.in_loop, True
         with self.indented():
             self._yield(body(i, inner))
+        self.in_loop = outside
         self.line("}")
         return outer
 
