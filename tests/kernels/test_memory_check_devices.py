@@ -16,13 +16,16 @@ from shardwise.kernels import (
     call,
     ds,
     get_barrier_semaphore,
+    library,
     make_async_remote_copy,
     semaphore_signal,
     semaphore_wait,
     when,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.kernels.kernels import like
 from tests.kernels.test_memory_check import with_lines
 
@@ -498,3 +501,34 @@ def test_mistakes():
         "kernel shifted: level='blocks' does not check kernels inside of `shard_map`. Use "
         "level='memory'."
     )
+
+
+# -- kernels of the library --
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def gradient(f, count):
+    return sw.grad(lambda *xs: (f(*xs) ** 2).sum(), tuple(range(count)))
+
+
+attention = functools.partial(library.flash_attention, is_causal=True, blocks=(16, 16))
+QKV = normal(1, 20, 2, 8), normal(1, 20, 1, 8), normal(1, 20, 1, 8)
+POOL = normal(2, 2, 8), normal(1, 4, 16, 8), normal(1, 4, 16, 8)
+PAGES = np.array([17, 1]), np.array([[3, 1], [2, 9]])
+products = functools.partial(library.grouped_matmul, group_sizes=np.array([5, 0, 7]))
+LIBRARY = {
+    "softmax": (gradient(library.softmax, 1), (normal(5, 40),)),
+    "paged": (lambda *xs: library.paged_attention(*xs, *PAGES), POOL),
+    "flash": (gradient(attention, 3), QKV),
+    "grouped": (gradient(products, 2), (normal(12, 8), normal(3, 8, 8))),
+}
+
+
+@pytest.mark.parametrize("name", everyday(LIBRARY, 2))
+def test_kernels_of_the_library_are_silent(name):
+    f, args = LIBRARY[name]
+    found, wanted = kernels.checked(f)(*args), f(*args)
+    close(found, wanted, rtol=1e-4, atol=1e-5)
