@@ -80,7 +80,7 @@ def check_blocks(
         at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
-        if number >= len(launch.ins) and not (by_element and tile.is_whole):
+        if number >= len(launch.ins) and not (by_element and tile.is_shared):
             is_aliased = number - len(launch.ins) in dict(launch.aliases).values()
             _check_written(who, tile, launch, ids, at, is_aliased)
 
