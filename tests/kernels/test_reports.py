@@ -27,6 +27,7 @@ from shardwise.kernels import (
     ds,
     make_async_copy,
     program_id,
+    run_scoped,
     when,
 )
 from tests.helpers.errors import message
@@ -320,13 +321,25 @@ def test_the_limit_of_vmem_is_what_the_kernel_asks_for():
     assert found.limit == 2**26 and not found.advice
 
 
-def test_scratch_and_blocks_of_tpus_are_padded_to_tiles():
+def test_memory_of_tpus_is_in_tiles():
     def body(x, out, held):
-        pass
+        def inner(buffer):
+            out[...] = buffer[0, :1]
 
-    f = call(body, like(1), scratch=[VMEM((3, 5), "bfloat16")])
-    assert of(f, np.zeros((9, 130), np.float32), machine="tpu-v5p").on_chip == (
-        16 * 128 * 2 + 16 * 256 * 4 + 8 * 128 * 4
+        run_scoped(inner, VMEM((8, 128), np.float32))
+
+    f = call(body, like(1), scratch=[VMEM((8, 100), "bfloat16")], in_specs=Block((16, 130)))
+    found = of(f, np.zeros((16, 130), np.float32), machine="tpu-v5p")
+    assert found.on_chip == 8 * 128 * (2 + 4) + 16 * 256 * 4 + 128 * 4
+    assert of(f, np.zeros((16, 130), np.float32)).on_chip == 8 * 100 * 2 + 16 * 130 * 4 + 4
+
+
+def test_dtypes_that_tpus_lack_are_noted():
+    f = call(lambda x, out: None, like(1), in_specs=Block())
+    found = of(f, np.zeros(8, np.complex64), machine="tpu-v5p")
+    assert found.notes == (
+        "a value has the dtype c64, which kernels on TPUs cannot have. Convert it to float32 or "
+        "int32 outside of the kernel.",
     )
 
 
