@@ -101,7 +101,7 @@ class Tile:
 
     @property
     def is_whole(self) -> bool:
-        return self.sizes == self.type.shape and not any(self.element)
+        return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
 
 
 def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Tile:

@@ -108,14 +108,15 @@ def blocks_of(who: str, what: str, specs: Any, tree: Any, paths: Sequence[str]) 
         if spec is None or isinstance(spec, Block):
             found.extend([spec or Block()] * len(flatten(part)[0]))
             return
-        children = flatten(spec, lambda x: x is not spec)
-        below = flatten(part, lambda x: x is not part)
-        if len(children[0]) != len(below[0]) or not children[0]:
+        children = flatten(spec, lambda x: x is not spec)[0]
+        below = flatten(part, lambda x: x is not part)[0]
+        is_leaf = len(children) == 1 and children[0] is spec
+        if len(children) != len(below) or is_leaf:
             raise ValueError(
                 f"kernel {who}: {what} must be a prefix of the pytree of {len(paths)} arrays, "
                 f"with a Block at each leaf; got {short_repr(specs)}."
             )
-        for a, b in zip(children[0], below[0], strict=True):
+        for a, b in zip(children, below, strict=True):
             walk(a, b)
 
     walk(specs, whole)

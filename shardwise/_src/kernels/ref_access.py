@@ -154,8 +154,11 @@ def written(ref: Ref, mode: str, index: Any, value: Any, mask: Any = None) -> No
     version, place = value_of(ref), place_of(ref, index)
     value = cast(as_arraylike(value), ref.dtype, False)
     if place is None:
-        old = getitem(version, index)
-        value = value if mask is None else ew.where(mask, value, old)
+        if mask is not None:  # the others are combined with a value that changes nothing
+            old = getitem(version, index)
+            same = lit(0, version) if mode in ("add", "xor") else old
+            more = [broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value, same)]
+            value = ew.where(*more)
         put(ref, write(mode, version, index, value))
         return
     _check_shape(ref, type_of(value), place)

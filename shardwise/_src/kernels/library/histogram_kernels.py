@@ -1,0 +1,232 @@
+"""Sums by index, with atomics: histogram, and scatter_add of rows.
+
+    histogram:    out[indices[k]] += weights[k]
+    scatter_add:  out[indices[k], :] += updates[k, :]
+
+Programs that run at the same time must not write one block. In `histogram`, groups of programs are
+parallel: each has a histogram of its own, and these are added at the end. In `scatter_add`, each
+program has other columns, and reads one index at a time, so that it also runs where indices are
+scalars; the result has the memory of x, and starts with its values.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Unpack
+
+import numpy as np
+
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.control.while_api import fori_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.library.block_choices import (
+    Options,
+    Settings,
+    as_numbers,
+    options_of,
+    power_above,
+    wide,
+)
+from shardwise._src.kernels.program_frames import cdiv, program_id, when
+from shardwise._src.kernels.ref_access import atomic_add
+from shardwise._src.kernels.spaces import SMEM
+from shardwise._src.maps.ufuncs import minimum
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.numpy.creation import zeros
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.ranges import arange
+from shardwise._src.numpy.shapes import reshape
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_integer
+
+MOST_GROUPS = 64
+MOST_ELEMENTS = 2**19  # of the block of `scatter_add` that has all rows
+
+
+def histogram(
+    indices: ArrayLike,
+    length: int,
+    weights: ArrayLike | None = None,
+    *,
+    blocks: int | None = None,
+    **settings: Unpack[Settings],
+) -> Array:
+    """out[i] = sum(weights[indices == i]), for i below `length`.
+
+    Args:
+      indices: integers of any shape. Those that are negative, or not below `length`, are ignored.
+      weights: floats or integers, of the shape of indices; without them each index counts 1.
+      blocks: how many indices a block has; by default 1,024.
+      settings: the options `derivative`, `check` and `params` of all functions of the library.
+
+    Returns:
+      [length], of int32 or of the dtype of weights. Sums of small floats are computed in float32.
+
+    Raises:
+      TypeError: if indices are not integers, or weights neither floats nor integers.
+      ValueError: if weights have another shape, or length or an option is wrong.
+    """
+    indices = _indices("histogram", indices)
+    shape = type_of(indices).shape
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise ValueError(
+            f"histogram: length is the size of the result, an integer; got {short_repr(length)}."
+        )
+    usual = {"indices": min(1024, power_above(math.prod(shape), 128))}
+    options = options_of("histogram", usual, blocks, settings)
+    values = [] if weights is None else [as_numbers("histogram", "weights", weights)]
+    for w in values:
+        if type_of(w).shape != shape:
+            raise ValueError(
+                f"histogram: weights is {type_of(w).str_short(True)}; expected the shape of the "
+                f"indices, {list(shape)}."
+            )
+    run = options.pick(_histogram, _histogram_kernel)
+    return run(length, options, reshape(indices, (-1,)), [reshape(w, (-1,)) for w in values])
+
+
+def scatter_add(
+    x: ArrayLike,
+    indices: ArrayLike,
+    updates: ArrayLike,
+    *,
+    blocks: tuple[int, int] | None = None,
+    **settings: Unpack[Settings],
+) -> Array:
+    """x with updates[k] added to x[indices[k]], for all k: `x.at[indices].add(updates)`.
+
+    Args:
+      x: floats or integers, [n, ...].
+      indices: integers of any shape. Those that are negative, or not below n, are ignored.
+      updates: of the shape of indices, and then that of x without n; cast to the dtype of x.
+      blocks: the (updates, columns) of a block; by default 512, and 128 to 512. On TPUs all n rows
+        of a block of columns must fit VMEM.
+      settings: the options `derivative`, `check` and `params` of all functions of the library.
+
+    Returns:
+      An array like x.
+
+    Raises:
+      TypeError: if indices are not integers, or x or updates neither floats nor integers.
+      ValueError: if x has no dimension, updates have another shape, or an option is wrong.
+    """
+    indices, x = _indices("scatter_add", indices), as_numbers("scatter_add", "x", x)
+    added = as_numbers("scatter_add", "updates", updates)
+    t, shape = type_of(x), type_of(indices).shape
+    if not t.ndim:
+        raise ValueError(f"scatter_add: x is {t.str_short(True)}, which has no rows.")
+    if type_of(added).shape != shape + t.shape[1:]:
+        raise ValueError(
+            f"scatter_add: updates is {type_of(added).str_short(True)}; expected the shape "
+            f"{list(shape + t.shape[1:])}: that of indices, and that of a row of x, "
+            f"{t.str_short(True)}."
+        )
+    n, columns = t.shape[0], math.prod(t.shape[1:])
+    width = power_above(min(columns, 512, MOST_ELEMENTS // max(n, 1)), 128)
+    options = options_of("scatter_add", {"updates": 512, "columns": width}, blocks, settings)
+    rows = reshape(added.astype(t.dtype), (math.prod(shape), columns))
+    run = options.pick(_scatter_add, _scatter_add_kernel)
+    return reshape(run(options, reshape(x, (n, columns)), reshape(indices, (-1,)), rows), t.shape)
+
+
+def _indices(who: str, indices: Any) -> Any:
+    indices = as_numbers(who, "indices", indices)
+    if not is_integer(type_of(indices).dtype):
+        raise TypeError(f"{who}: indices is {type_of(indices).str_short(True)}; expected integers.")
+    return indices
+
+
+def _at(rows: Any, indices: Any) -> Any:
+    """Rows at indices, and zeros for those outside: the derivative of both functions."""
+    n = type_of(rows).shape[0]
+    return rows.at[where(indices < 0, n, indices)].get(mode="fill", fill_value=0)
+
+
+# -- histogram --
+
+
+def _histogram_kernel(length: int, options: Options, indices: Any, weights: list[Any]) -> Any:
+    (count,), (size,) = type_of(indices).shape, options.blocks
+    dtype = type_of(weights[0]).dtype if weights else np.dtype("int32")
+    if not count * length:
+        return zeros(length, dtype)
+    total = cdiv(count, size)
+    groups = max(1, min(MOST_GROUPS, total, count // (4 * length)))
+    each = cdiv(total, groups)
+    found = options.call(
+        partial(_histogram_body, count, each),
+        ShapeDtypeStruct((groups, 1, length), dtype if is_integer(dtype) else wide(dtype)),
+        grid=(("groups", groups), ("blocks", each)),
+        in_specs=Block((size,), lambda g, j: (minimum(g * each + j, total - 1),)),
+        out_specs=Block((None, 1, length), lambda g, j: (g, 0, 0)),
+        parallel=["groups"],
+        name="histogram",
+    )(indices, *weights)
+    return found.sum((0, 1)).astype(dtype)
+
+
+def _histogram_body(count: int, each: int, indices: Any, *refs: Any) -> None:
+    *weights, out = refs
+
+    @when(program_id("blocks") == 0)
+    def _() -> None:
+        out[...] = 0
+
+    (size,), at = indices.shape, indices[...]
+    place = (program_id("groups") * each + program_id("blocks")) * size + arange(size)
+    exists = (place < count) & (at >= 0) & (at < out.shape[1])
+    added = weights[0][...].astype(out.dtype) if weights else 1
+    atomic_add(out, (0, at), added, mask=exists)
+
+
+_histogram = custom_vjp(_histogram_kernel, nondiff_argnums=(0, 1))
+_histogram.defvjp(
+    lambda *args: (_histogram(*args), args[2:]),
+    lambda length, options, given, ct: (None, [_at(ct, given[0]) for _ in given[1]]),
+)
+
+
+# -- scatter_add --
+
+
+def _scatter_add_kernel(options: Options, x: Any, indices: Any, updates: Any) -> Any:
+    (n, columns), (count,), (size, width) = x.shape, indices.shape, options.blocks
+    if not count * n * columns:
+        return x
+    rows = Block((n, width), lambda j, k: (0, j))
+    of_indices, of_updates = (
+        Block((size,), lambda j, k: (k,), SMEM),
+        Block((size, width), lambda j, k: (k, j)),
+    )
+    return options.call(
+        partial(_scatter_add_body, count),
+        ShapeDtypeStruct((n, columns), x.dtype),
+        grid=(("columns", cdiv(columns, width)), ("updates", cdiv(count, size))),
+        in_specs=(of_indices, of_updates, rows),
+        out_specs=rows,
+        aliases={2: 0},
+        parallel=["columns"],
+        name="scatter_add",
+    )(indices, updates, x)
+
+
+def _scatter_add_body(count: int, indices: Any, updates: Any, x: Any, out: Any) -> None:
+    first, n = program_id("updates") * indices.shape[0], out.shape[0]
+
+    def add(i: Any, nothing: Any) -> Any:
+        at = indices[i]
+        exists = (first + i < count) & (at >= 0) & (at < n)
+        atomic_add(out, where(exists, at, 0), updates[i], mask=exists)
+        return nothing
+
+    fori_loop(0, indices.shape[0], add, ())
+
+
+_scatter_add = custom_vjp(_scatter_add_kernel, nondiff_argnums=(0,))
+_scatter_add.defvjp(
+    lambda options, x, indices, updates: (_scatter_add(options, x, indices, updates), indices),
+    lambda options, indices, ct: (ct, None, _at(ct, indices)),
+)
