@@ -24,7 +24,7 @@ from shardwise._src.ops.shape import pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.dtypes import finfo, is_integer
 from shardwise._src.values.convert import cast
 
 
@@ -112,12 +112,14 @@ def _filled(t: ArrayType, fill: float) -> Any:
 
 
 def _value(fill: float, t: ArrayType) -> Any:
-    """The fill as a scalar of a dtype: of small integers, the lower bits."""
+    """The fill as a scalar of a dtype: of small integers the lower bits, of small floats their
+    largest or smallest number."""
     if t.dtype == BOOL:
         return np.bool_(fill < 0)
     if is_integer(t.dtype):
         return np.asarray(int(fill)).astype(t.dtype)[()]
-    return np.asarray(fill, np.float32).astype(t.dtype)[()]
+    ends = finfo(t.dtype)
+    return np.asarray(min(max(fill, float(ends.min)), float(ends.max))).astype(t.dtype)[()]
 
 
 def _padded(x: Any, tile: Tile, fill: float) -> Any:

@@ -4,7 +4,7 @@
     scatter_add:  out[indices[k], :] += updates[k, :]
 
 Programs that run at the same time must not write one block. In `histogram`, groups of programs are
-parallel: each has a histogram of its own, and these are added at the end. In `scatter_add`, each
+parallel: each has a separate histogram, and these are added at the end. In `scatter_add`, each
 program has other columns, and reads one index at a time, so that it also runs where indices are
 scalars; the result has the memory of x, and starts with its values.
 """
