@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardwise.experimental import mesh_utils as mesh_utils
     from shardwise.experimental import multihost_utils as multihost_utils
     from shardwise.experimental import ode as ode
+    from shardwise.experimental import pallas as pallas
     from shardwise.experimental import pjit as pjit
     from shardwise.experimental import profiler as profiler
     from shardwise.experimental import random as random

@@ -151,7 +151,7 @@ def test_text_that_is_no_truth_value():
 
 def test_names_with_and_without_prefix():
     assert config.read("jax_enable_x64") is config.read("enable_x64") is False
-    assert config.jax_enable_x64 is config.enable_x64 is False
+    assert config.jax_enable_x64 is config.enable_x64 is config.x64_enabled is False
     assert {"enable_x64", "update", "read", "values"} <= set(dir(config))
     assert config.values["enable_x64"] is False and config.values.keys() == FLAGS.keys()
 

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 from shardwise import kernels
 from shardwise import numpy as jnp
-from shardwise.kernels import SMEM, VMEM, Block, Element, call, ds, load, store, swap
+from shardwise.kernels import SMEM, VMEM, Block, Element, call, ds, load, program_id, store, swap
 from tests.helpers.errors import message
 from tests.kernels.kernels import like
 
@@ -78,6 +78,37 @@ def test_results_and_the_arguments_that_they_alias_may_have_other_blocks():
         np.testing.assert_array_equal(f(X, 10 * X), 11 * X)
 
 
+def test_blocks_of_whole_arrays_without_a_dimension():
+    row = Block((None, 8), lambda i: (0, 0))
+
+    def body(x, out):
+        assert x.shape == out.shape == (8,)
+        out[...] = x[...] + program_id(0)
+
+    f = call(body, like(1, 8), grid=2, in_specs=row, out_specs=row)
+    np.testing.assert_array_equal(f(X[None]), X[None] + 1)
+
+
+def test_blocks_are_kept_along_axes_on_which_they_do_not_depend():
+    """The programs of one block follow each other, or others have it in between."""
+
+    def body(x, out):
+        out[...] = 2 * out[...] + x[...]
+
+    x = np.arange(6, dtype=np.float32)
+    taken = Block((1,), lambda i, j, k: (2 * i + k,))
+    for grid, index in (((3, 1, 2), lambda i, j, k: (i,)), ((3, 2, 2), lambda i, j, k: (k,))):
+        out = Block((1,), index)
+        options = {"in_specs": (taken, out), "out_specs": out, "aliases": {1: 0}}
+        f = call(lambda x, _, out: body(x, out), like(3), grid=grid, **options)
+        wanted = np.zeros(3, np.float32)
+        for i, j, k in np.ndindex(*grid):
+            wanted[index(i, j, k)] = 2 * wanted[index(i, j, k)] + x[2 * i + k]
+        np.testing.assert_array_equal(f(x, np.zeros(3, np.float32)), wanted)
+        if grid == (3, 1, 2):
+            assert f(x, np.zeros(3, np.float32)).tolist() == [1, 7, 13]
+
+
 def add_outside(array):
     def body(x, out):
         out[...] = x[...] + array
@@ -126,6 +157,12 @@ MISTAKES = [
         "leaf; got (Block(shape=None, index=None, space=None), Block(shape=N... of type tuple.",
     ),
     (
+        lambda: run(copy, in_specs=[8]),
+        ValueError,
+        "kernel copy: in_specs must be a prefix of the pytree of 1 arrays, with a Block at each "
+        "leaf; got (8,) of type tuple.",
+    ),
+    (
         lambda: run(copy, like(4), grid=2, in_specs=[Block((4,), lambda i: (i, 0))]),
         ValueError,
         "kernel copy: the index of the block of argument x has 2 entries; expected 1, one for "
@@ -133,15 +170,15 @@ MISTAKES = [
     ),
     (
         lambda: run(copy, like(4), grid=2, in_specs=[Block((4,), lambda i: i * 0.5)]),
-        TypeError,
+        ValueError,
         "kernel copy: the index of the block of argument x has an entry of type ~f32[]; "
         "expected integers.",
     ),
     (
         lambda: run(copy, scratch=[3]),
         TypeError,
-        "kernel copy: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'); "
-        "got 3 of type int.",
+        "kernel copy: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'), "
+        "or is a `SemaphoreType`; got 3 of type int.",
     ),
     (
         lambda: run(copy, grid=(("i", 1),), parallel=["j"]),
@@ -161,7 +198,7 @@ MISTAKES = [
     ),
     (
         lambda: run(lambda x, out: x[...], name="f"),
-        TypeError,
+        ValueError,
         "kernel f returned a traced f32[8]. A kernel writes its results to refs, and returns None.",
     ),
     (
@@ -275,7 +312,7 @@ def test_other_platforms_are_rejected():
 
     x = sw.device_put(X, bare_devices()[0])
     assert message(NotImplementedError, call(copy, like(8)), x).startswith(
-        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPU only."
+        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPUs and GPUs."
     )
 
 

@@ -448,6 +448,11 @@ class Config:
         """Like `config_with_absl`, and parses this program's command line now."""
         command_line.parse({**OLD_NAMES, **FLAGS}, self.update)
 
+    @property
+    def x64_enabled(self) -> bool:
+        """Whether 64-bit types are kept: the flag `enable_x64`."""
+        return enable_x64.value
+
     def __dir__(self) -> list[str]:
         return sorted({*FLAGS, *vars(Config)} - {"_note", "__getattr__"})
 

@@ -10,6 +10,7 @@ def unary(op, name, doc):
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,3 +23,13 @@ def named(fun: F, name: str, doc: str | None = None, owner: str = "") -> F:
     made.__doc__ = doc
     made.__code__ = made.__code__.replace(co_name=name)  # for tracebacks and messages
     return fun
+
+
+def alias(fun: F, name: str) -> F:
+    """A function under another name, which it then shows: `acos` for `arccos`."""
+    f: Any = fun
+    copy: Any = FunctionType(f.__code__, f.__globals__, name, f.__defaults__, f.__closure__)
+    copy.__module__, copy.__doc__ = f.__module__, f.__doc__
+    copy.__kwdefaults__, copy.__annotations__ = f.__kwdefaults__, f.__annotations__
+    copy.__dict__.update(f.__dict__)
+    return copy

@@ -23,6 +23,7 @@ from shardwise._src.base.caches import cached
 FORMAT = b"shardwise program 1\n"
 STALE = 3600  # seconds after which an unfinished file is abandoned
 _HEAD = len(FORMAT) + 32  # with a SHA-256
+AGAIN = "its program is compiled again"
 _PROGRAM, _UNFINISHED = ".program", ".program.tmp"
 _log = logging.getLogger("shardwise.cache")
 
@@ -51,8 +52,8 @@ class DiskCache:
         self._room = -1  # bytes to write before the next count of the files
         self._usable = True
 
-    def read(self, key: str) -> bytes | None:
-        """The content stored under the key, or None."""
+    def read(self, key: str, again: str = AGAIN) -> bytes | None:
+        """The content stored under the key, or None. again: what follows if it is damaged."""
         path = self.folder / (key + _PROGRAM)
         try:
             with path.open("rb") as file:
@@ -60,16 +61,16 @@ class DiskCache:
         except OSError:  # usually: it does not exist
             return None
         if head != _head(content):
-            self.drop(key, "is damaged")
+            self.drop(key, "is damaged", again)
             return None
         with suppress(OSError):  # it may belong to another user
             os.utime(path)
         return content
 
-    def drop(self, key: str, why: str) -> None:
+    def drop(self, key: str, why: str, again: str = AGAIN) -> None:
         """Deletes a useless file."""
         path = self.folder / (key + _PROGRAM)
-        _log.warning("%s %s; its program is compiled again.", path, why)
+        _log.warning("%s %s; %s.", path, why, again)
         with suppress(OSError):
             path.unlink()
 

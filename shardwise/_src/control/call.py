@@ -127,7 +127,11 @@ def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
     return applied
 
 
-batch_as_call, _transpose_as_call = _by_call(_batch), _by_call(_transpose)
+batch_as_call, _transpose_as_call, _jvp_as_call = map(_by_call, (_batch, _transpose, _jvp))
+
+
+def _partial_eval_as_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+    return partial_eval_call(call, interpreter, args, {"program": params["program"]})
 
 
 def _enter_beside(
@@ -154,6 +158,12 @@ def opaque_call(name: str, **rules: Any) -> Op:
         "contains": Programs(("program",), eval=eval_call),
     }
     return Op(name, **common | rules)
+
+
+def described_call(name: str) -> Op:
+    """An op that calls its parameter `program`, and whose other parameters say what this program
+    does: its derivatives are those of the program."""
+    return opaque_call(name, jvp=_jvp_as_call, partial_eval=_partial_eval_as_call)
 
 
 def enter_unless_lowered(

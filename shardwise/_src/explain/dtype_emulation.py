@@ -40,7 +40,12 @@ def product_dtype(dtype: str, equation: Equation, machine: Machine) -> str:
 
 def hlo_name(dtype: Any) -> str:
     """The HLO name of a dtype: `f8e4m3fn`, `s32`."""
-    name = short_name(dtype).replace("_", "")
+    return hlo_text(short_name(dtype))
+
+
+def hlo_text(name: str) -> str:
+    """The HLO name of a dtype, from its short one."""
+    name = name.replace("_", "")
     return f"s{name[1:]}" if name[:1] == "i" and name[1:].isdigit() else name
 
 

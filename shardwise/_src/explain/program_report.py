@@ -22,6 +22,7 @@ from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
+from shardwise._src.explain.launches.launch_report import call_work, is_launch, reports_of
 from shardwise._src.explain.live_values import live_values
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
@@ -29,7 +30,7 @@ from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import Buffer, Communication, Memory, Seconds, merged
 from shardwise._src.explain.scattered_sums import ScatteredSums
-from shardwise._src.explain.work import work_of
+from shardwise._src.explain.work import CallWork, work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
 from shardwise._src.lowering.emitter import NUMBERED
@@ -181,7 +182,7 @@ class _Compiled:
             )
             for c in collectives(self.hlo)
         ]
-        self.work = work_of(self.hlo, self.product_dtype)
+        self.work = work_of(self.hlo, self.product_dtype, self.work_of_call)
 
     def paths(self, c: Collective) -> list[list[int]]:
         """The equation paths of a collective: one, or one per array as far as known."""
@@ -237,6 +238,12 @@ class _Compiled:
         if not found:
             return dtype
         return product_dtype(dtype, self.eqns[self.known(found[0])], self.machine)
+
+    def work_of_call(self, i: Instruction) -> CallWork | None:
+        """The work of a custom call that runs a kernel; None for others."""
+        found = [self.eqns[n] for path in paths_of(i.op_name) for n in path]
+        launches = [e for e in found if is_launch(e)]
+        return call_work(launches[0], self.machine) if launches else None
 
     def seconds(self) -> Seconds:
         work, machine = self.work, self.machine
@@ -322,6 +329,7 @@ class _Making(_Compiled):
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
             compiler="" if target is None else target.compiler,
             target="" if target is None else target.name,
+            launches=tuple(reports_of(self.program, self.machine)),
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:

@@ -26,6 +26,7 @@ class Report(ReportData):
     `file:line`, for all locations in the report. program: as text, with lines. hlo: as compiled.
     compiler: the package of the machine's own compiler and its version, if that made the program;
     missing: why not, if it was asked for. Otherwise XLA's compiler for the devices here made it.
+    launches: of kernels, with what each moves and computes (`kernels.LaunchReport`).
     target:   the machine that `compiler` made the program for; `machine`, which has the rates and
     the memory, may be another. "" without `compiler`.
     Compilers of their own do not report buffers: those are values, by the schedule of the program.

@@ -12,6 +12,7 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
 from shardwise._src.explain.communication import KINDS
 from shardwise._src.explain.device_axes import Axis, SubAxis, as_text, is_part
+from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine
 from shardwise._src.messages.formatting import join
 
@@ -153,6 +154,7 @@ class ReportData:
     program: str = field(repr=False, default="")
     hlo: str = field(repr=False, default="")
     others: tuple[Mapping[Any, int], ...] = ()
+    launches: tuple[LaunchData, ...] = ()
     compiler: str = ""
     missing: str = ""
     target: str = ""
@@ -212,6 +214,8 @@ class ReportData:
             row["dtypes"] = list(row["dtypes"])
         for name in ("communication", "buffers"):
             found[name] = list(found[name])
+        rows = zip(self.launches, found["launches"], strict=True)
+        found["launches"] = [launch.as_data(row) for launch, row in rows]
         found["computation"]["uncounted"] = list(self.computation.uncounted)
         found["seconds"] |= {"total": self.seconds.total, "dominant": self.seconds.dominant}
         return {"format": FORMAT, **found}

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from shardwise._src.explain.hlo import Instruction, Module, integers
 from shardwise._src.explain.library_calls import products_of_call
@@ -74,16 +75,32 @@ _MOVES = {
 DtypeOf = Callable[[Instruction], str]
 
 
+class CallWork(NamedTuple):
+    """The work of a custom call: as in `Computation`."""
+
+    flops: Mapping[str, int]
+    elementwise: int
+    bytes: int
+
+
+CallOf = Callable[[Instruction], CallWork | None]
+
+
 def _made(i: Instruction) -> str:
     return i.arrays[0].dtype
 
 
-def work_of(module: Module, dtype_of: DtypeOf = _made) -> Computation:
+def _unknown(i: Instruction) -> None:
+    return None
+
+
+def work_of(module: Module, dtype_of: DtypeOf = _made, call_of: CallOf = _unknown) -> Computation:
     """The work of one execution on one device.
 
     dtype_of: returns the dtype in which an instruction computes a product; by default the result's.
+    call_of:  returns the work of a custom call; None if it is not known.
     """
-    counter = _Counter(module, dtype_of)
+    counter = _Counter(module, dtype_of, call_of)
     counter.visit(module.entry, 1, fused=False)
     return Computation(
         dict(counter.flops), counter.elementwise, counter.bytes,
@@ -92,8 +109,8 @@ def work_of(module: Module, dtype_of: DtypeOf = _made) -> Computation:
 
 
 class _Counter:
-    def __init__(self, module: Module, dtype_of: DtypeOf) -> None:
-        self.module, self.dtype_of = module, dtype_of
+    def __init__(self, module: Module, dtype_of: DtypeOf, call_of: CallOf) -> None:
+        self.module, self.dtype_of, self.call_of = module, dtype_of, call_of
         self.flops: dict[str, int] = defaultdict(int)
         self.elementwise = self.bytes = 0
         self.uncounted: set[str] = set()
@@ -119,6 +136,10 @@ class _Counter:
             found = re.search(r'custom_call_target="([^"]*)"', i.line)
             target = found[1] if found else "?"
             products = products_of_call(i, target, operands)
+            known = self.call_of(i) if products is None else None
+            if known is not None:
+                self._add(known, times)
+                return
             if products is None:
                 self.uncounted.add(target)
             else:
@@ -134,6 +155,12 @@ class _Counter:
             self.elementwise += times * sum([a.elements for a in i.arrays])
         if not fused:
             self.bytes += times * self._moved(i, operands)
+
+    def _add(self, work: CallWork, times: int) -> None:
+        for dtype, n in work.flops.items():
+            self.flops[dtype] += times * n
+        self.elementwise += times * work.elementwise
+        self.bytes += times * work.bytes
 
     def _moved(self, i: Instruction, operands: Sequence[Instruction]) -> int:
         if i.opcode == "fusion":

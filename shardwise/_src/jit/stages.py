@@ -23,6 +23,7 @@ from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.program_tools import derived
 from shardwise._src.jit.compilations import compilations
+from shardwise._src.jit.costs import with_stated_costs
 from shardwise._src.jit.options import compiler_overrides
 from shardwise._src.lowering.layouts_and_memory import bare, place_in
 from shardwise._src.messages.formatting import join
@@ -293,7 +294,8 @@ class Lowered(_OfTraced):
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the entire program, before it is partitioned and optimized."""
-        return estimated_cost(self.plan.places.devices[0].client, self.plan.text)
+        found = estimated_cost(self.plan.places.devices[0].client, self.plan.text)
+        return with_stated_costs(found, self.traced.program, self.plan.platform)
 
     def compile(
         self,
@@ -481,7 +483,9 @@ class Compiled(_OfTraced):
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate: flops, bytes accessed and so on, per device."""
-        return self.executable.module.cost()
+        module = self.executable.module
+        platform = platform_of(module.devices[0])
+        return with_stated_costs(module.cost(), self.executable.program, platform)
 
     def memory_analysis(self) -> Any:
         """Sizes in bytes per device: arguments, results, temporaries, aliased."""

@@ -2,6 +2,7 @@
 
     kernel_load(version, *starts, sizes=…)          → the elements
     kernel_store(version, value, *starts, sizes=…)  → the next version
+    kernel_memory()                                 → the first version of memory of its own
 
 A version is an array, so that loops, branches and derivatives treat kernel refs like all others
 (refs/refs.py). On CPU an access is a dynamic slice; compilers of kernels read the ops themselves.
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.control.call import batch_as_call
+from shardwise._src.control.call import batch_as_call, described_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
+from shardwise._src.kernels.simulation import filled
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
@@ -209,3 +211,15 @@ kernel_store = Op(
     transpose=_store_transpose,
     batch=_batch_slices(_stored),
 )
+
+
+new_memory = described_call("kernel_memory")
+
+
+def kernel_memory(t: ArrayType, space: str, fill: Any = 0) -> Any:
+    """The first version of memory that a kernel allocates: its values are not specified.
+
+    space: the name of its memory space. fill: its values on CPU (`Simulation.fill`).
+    """
+    program = program_of(lambda: [filled(t, fill)], (), "kernel_memory")
+    return new_memory(program=program, space=space)[0]

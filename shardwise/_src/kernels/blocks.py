@@ -100,6 +100,16 @@ class Tile:
         return self.type.update(shape=self.shape, spec=None, mesh=None).strong()
 
     @property
+    def bounds(self) -> tuple[list[int], list[int]]:
+        """The least and greatest indices of blocks that are inside, along each dimension."""
+        low, high = [], []
+        rows = zip(self.type.shape, self.sizes, self.element, self.padding, strict=True)
+        for n, size, is_element, (before, after) in rows:
+            low.append(-before if is_element else 0)
+            high.append(n + after - size if is_element else -(-n // size) - 1)
+        return low, high
+
+    @property
     def is_whole(self) -> bool:
         return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
 

@@ -17,14 +17,10 @@ from shardwise._src.base.errors import KernelError
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.grid_values import over_grid, programs_of
+from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
-from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.shape import concatenate
-from shardwise._src.transforms.batch import Axis, batch_program
-from shardwise._src.transforms.stage import program_of
 
 MOST_PROGRAMS = 2**22
 FILLS = 1.7e3, -2.9e5  # values of memory that was not written
@@ -55,37 +51,17 @@ def check_blocks(
             f"kernel {launch.name}: check evaluates the blocks of at most {MOST_PROGRAMS} "
             f"programs; the grid {tuple(grid)} has {math.prod(grid)}. Check a smaller problem."
         )
-    ids = np.indices(grid).reshape(len(grid), -1).astype(np.int32)
+    ids = programs_of(grid)
     tiles = (*launch.ins, *launch.outs)
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=True)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = _indices(index, ids, prefetched)
+        at = over_grid(index, ids, prefetched)
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins):
             is_aliased = number - len(launch.ins) in dict(launch.aliases).values()
             _check_written(who, tile, launch, ids, at, is_aliased)
-
-
-def _indices(index: Program, ids: np.ndarray, prefetched: Sequence[Any]) -> np.ndarray:
-    """The indices of the blocks of all programs: int32[programs, dimensions]."""
-    program = _over_grid(index, ids.shape[0], ids.shape[1], tuple(map(type_of, prefetched)))
-    (found,) = call(*ids, *prefetched, program=program)
-    return np.asarray(found)
-
-
-@derived
-def _over_grid(index: Program, axes: int, count: int, prefetched: tuple) -> Program:
-    marks = (*[True] * axes, *[False] * len(prefetched))
-    many, _ = batch_program(index, Axis(count), marks, (True,) * len(index.outvars))
-    types = [*[INT.update(shape=(count,))] * axes, *prefetched]
-
-    def joined(*xs: Any) -> list[Any]:
-        columns = [reshape(x, shape=(count, 1)) for x in many(*xs)]
-        return [concatenate(*columns, dimension=1)]
-
-    return program_of(joined, types, "index")
 
 
 def _counts(tile: Tile) -> list[int]:
@@ -97,11 +73,7 @@ def _text(values: Any) -> str:
 
 
 def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None:
-    low, high = [], []
-    rows = zip(tile.type.shape, tile.sizes, tile.element, tile.padding, _counts(tile), strict=True)
-    for n, size, is_element, (before, after), count in rows:
-        low.append(-before if is_element else 0)
-        high.append(n + after - size if is_element else count - 1)
+    low, high = tile.bounds
     bad = ((at < low) | (at > high)).any(axis=1)
     if not bad.any():
         return

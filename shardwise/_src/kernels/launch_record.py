@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.types.array_type import array_type
 
@@ -38,6 +39,16 @@ class CompilerParams:
     disable_bounds_checks: bool = False
     skip_device_barrier: bool = False
 
+    def __repr__(self) -> str:
+        rows = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        return f"CompilerParams({', '.join(f'{n}={x!r}' for n, x, y in rows if x != y)})"
+
+    def __post_init__(self) -> None:
+        for name in ("dimension_semantics", "allow_input_fusion"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # parameters of ops are hashable
+                object.__setattr__(self, name, tuple(value))
+
 
 @dataclass(frozen=True)
 class CostEstimate:
@@ -56,6 +67,7 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
+    simulation: what CPUs do where its behaviour is not specified.
     """
 
     name: str
@@ -69,6 +81,7 @@ class Launch:
     aliases: tuple[tuple[int, int], ...] = ()
     params: CompilerParams = CompilerParams()
     cost: CostEstimate | None = None
+    simulation: Simulation = PLAIN
 
     @property
     def dynamic(self) -> int:

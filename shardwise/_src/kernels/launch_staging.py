@@ -7,18 +7,50 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
+from shardwise._src.control.bodies import cached_body
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import walk
+from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import FRAME, Frame
 from shardwise._src.kernels.spaces import SMEM, Space
 from shardwise._src.messages.formatting import short_repr
+from shardwise._src.ops.sharded.varying import tracked_names
 from shardwise._src.refs.refs import Ref, value_of
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+
+
+def staged_programs(
+    body: Callable[..., None],
+    launch: Launch,
+    prefetched: tuple[ArrayType, ...],
+    trees: tuple[Any, Any, Any],
+    blocks: Sequence[Block],
+    names: Sequence[str],
+) -> tuple[Program, tuple[Program, ...]]:
+    """The programs of the body and of the indices of blocks, cached by the functions.
+
+    names: of the inputs and results, for messages.
+    """
+
+    def stage_all() -> tuple[Any, bool]:
+        program = staged_body(launch.name, body, launch, prefetched, trees)
+        rows = zip(names, blocks, (*launch.ins, *launch.outs), strict=True)
+        axes = len(launch.grid)
+        maps = [staged_index(launch.name, name, b, t, axes, prefetched) for name, b, t in rows]
+        return (shared(program), tuple(map(shared, maps))), True
+
+    functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
+    order = [*functions]
+    uses = tuple([None if b.index is None else order.index(id(b.index)) for b in blocks])
+    key = ("kernel", current().key, launch, prefetched, trees, uses)
+    return cached_body([*functions.values()], key, stage_all)
 
 
 def staged_body(
@@ -28,14 +60,33 @@ def staged_body(
     prefetched: Sequence[ArrayType],
     trees: tuple[Any, Any, Any],
 ) -> Program:
+    """The program of a body. Inside of `shard_map`, its refs hold values that differ along the axes
+    along which operands do, or along all of them if it depends on the device."""
+    varying = frozenset().union(*[t.varying for t in (*prefetched, *[t.type for t in launch.ins])])
+    program = _staged_varying(title, body, launch, prefetched, trees, tracked_names())
+    if tracked_names() == varying or any(e.op.named_axes is not None for e in walk(program)):
+        return program
+    return _staged_varying(title, body, launch, prefetched, trees, varying)
+
+
+def _staged_varying(
+    title: str,
+    body: Callable[..., None],
+    launch: Launch,
+    prefetched: Sequence[ArrayType],
+    trees: tuple[Any, Any, Any],
+    varying: frozenset[Any],
+) -> Program:
     tree, out_tree, scratch_tree = trees
     axes = len(launch.grid)
+    refs_of = [
+        *[t.ref_type for t in (*launch.ins, *launch.outs)],
+        *[s.type for s in launch.scratch],
+    ]
     types = [
         *[INT] * (axes + launch.dynamic),
         *prefetched,
-        *[t.ref_type for t in launch.ins],
-        *[t.ref_type for t in launch.outs],
-        *[s.type for s in launch.scratch],
+        *[t.update(varying=varying) for t in refs_of],
     ]
 
     def flat(*values: Any) -> list[Any]:
@@ -55,9 +106,13 @@ def staged_body(
         ins = refs([t.space.readonly for t in launch.ins])
         outs = refs([t.space for t in launch.outs])
         scratch = refs([s.space for s in launch.scratch])
-        token = FRAME.set(Frame(title, ids, grid, launch.names))
+        has_barrier = launch.params.collective_id is not None
+        barrier = scratch[-1] if has_barrier else None
+        token = FRAME.set(
+            Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        )
         try:
-            more = scratch_tree.unflatten(scratch)
+            more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
             named = more if isinstance(more, dict) else {}
             listed = () if named else more if isinstance(more, tuple | list) else (more,)
             result = body(
@@ -66,14 +121,14 @@ def staged_body(
         finally:
             FRAME.reset(token)
         if result is not None:
-            raise TypeError(
+            raise ValueError(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
                 "refs, and returns None."
             )
         return [value_of(r) for r in (*outs, *scratch)]
 
     program, captured = stage(flat, types, transform="kernels.call", name=title)
-    _reject_captured(title, program, captured)
+    reject_captured(title, program, captured)
     return program
 
 
@@ -82,7 +137,7 @@ def _listed(out: Any) -> Sequence[Any]:
     return out if isinstance(out, tuple | list) else (out,)
 
 
-def _reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
+def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
     found = [*captured, *[x for x in program.consts if np.ndim(x)]]
     if found:
         types = ", ".join(type_of(x).str_short(True) for x in found)
@@ -112,7 +167,7 @@ def staged_index(
         for x in entries:
             t = type_of(x)
             if t.shape or not is_integer(t.dtype):
-                raise TypeError(
+                raise ValueError(
                     f"kernel {title}: the index of the block of {what} has an entry of type "
                     f"{t.str_short(True)}; expected integers."
                 )

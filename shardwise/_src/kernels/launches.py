@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardwise._src.base.marks import given, spread
@@ -27,16 +28,22 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import loop_program
-from shardwise._src.ops.basis import move_axis, zeros
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program
+from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 
 
-def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
-    return tuple([tile.type for tile in launch.outs])
+def _type(
+    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
+) -> tuple[ArrayType, ...]:
+    pairs = zip(launch.outs, body.outvars, strict=False)
+    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
 
 
 # -- forward mode --
@@ -138,7 +145,12 @@ def _batch(
     if any(d is not None for d in (*sizes, *prefetched)):
         program = loop_program(body, tuple(unmapped_types(args, dims)), maps, launch)
         return batch_as_call(op, mapped, args, dims, program=program)
-    grown = [d is not None for d in in_dims] + [True] * len(launch.outs)
+    aliased = dict(launch.aliases)
+    shared = [d is None and i in aliased for i, d in enumerate(in_dims)]
+    first = len(args) - len(in_dims)
+    given = [*args[:first], *map(partial(_repeated, mapped.size), args[first:], in_dims, shared)]
+    grown = [d is not None or s for d, s in zip(in_dims, shared, strict=True)]
+    grown += [True] * len(launch.outs)
     tiles = [
         _grown(t, mapped.size) if g else t
         for t, g in zip((*launch.ins, *launch.outs), grown, strict=True)
@@ -152,12 +164,20 @@ def _batch(
         outs=tuple(tiles[len(launch.ins) :]),
     )
     found = op(
-        *[x if d is None else move_axis(x, d, 0) for x, d in zip(args, dims, strict=True)],
+        *given,
         body=_with_index(body, returned=False),
         maps=tuple([_with_index(m, returned=g) for m, g in zip(maps, grown, strict=True)]),
         launch=new,
     )
     return found, [0] * len(found)
+
+
+def _repeated(size: int, x: Any, dim: int | None, shared: bool) -> Any:
+    """An operand with its mapped dimension first; a result that begins with it needs one, too."""
+    if shared:
+        shape = type_of(x).shape
+        return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
+    return x if dim is None else move_axis(x, dim, 0)
 
 
 def _grown(tile: Tile, size: int) -> Tile:
@@ -189,11 +209,15 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
-    if not platform.is_xla_cpu:
+    if platform.triton_library and 0 not in p["launch"].grid:
+        return gpu_program(p["body"], p["maps"], p["launch"], types)
+    if platform.has_mosaic and 0 not in p["launch"].grid:
+        return tpu_program(p["body"], p["maps"], p["launch"], types, platform)
+    if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPU only. Use operands on a CPU device, or write the function without a kernel for "
-            "other platforms: `lax.platform_dependent`."
+            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
+            "for other platforms: `lax.platform_dependent`."
         )
     return _loop(types, p)
 
@@ -225,6 +249,7 @@ kernel_call = Op(
     partial_eval=_split,
     enter=_enter,
     expand=_expand,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.base.caches import make_room, register
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Program
+from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import tile_of
 from shardwise._src.kernels.launch_arguments import (
     alias_pairs,
@@ -22,15 +26,27 @@ from shardwise._src.kernels.launch_arguments import (
 )
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
-from shardwise._src.kernels.launch_staging import staged_body, staged_index
+from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.spaces import VMEM, Scratch
+from shardwise._src.kernels.simulation import PLAIN, Simulation
+from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
+
+SIGNATURES = 256  # of arguments, for which one launch is staged
+_launches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def _clear() -> None:
+    for known in [*_launches.values()]:
+        known.clear()
+
+
+register(__name__, "launches", lambda: sum(map(len, [*_launches.values()])), _clear)
 
 
 def call(
@@ -48,6 +64,7 @@ def call(
     check: bool = False,
     params: CompilerParams | None = None,
     cost: CostEstimate | None = None,
+    simulation: Simulation | None = None,
 ) -> Callable[..., Any]:
     """A function that runs a kernel for each point of a grid, over blocks of arrays.
 
@@ -82,6 +99,8 @@ def call(
         neither on memory that was not written nor on the order of parallel programs.
       params: for the compilers of GPUs and TPUs, such as `CompilerParams(num_warps=8)`.
       cost: what the kernel costs, for reports; None: as its program says.
+      simulation: what CPUs do where the kernel's behaviour is not specified, for tests: see
+        `Simulation`.
 
     Returns:
       A function of the arguments, which returns arrays like `out`.
@@ -104,25 +123,13 @@ def call(
     out_paths = paths_of("out", out)
     out_blocks = blocks_of(title, "out_specs", out_specs, out_tree, out_paths)
     scratch_leaves, scratch_tree = flatten(scratch)
-    for s in scratch_leaves:
-        if not isinstance(s, Scratch):
-            raise TypeError(
-                f"kernel {title}: scratch memory is made by a memory space, such as "
-                f"VMEM((8, 128), 'float32'); got {short_repr(s)}."
-            )
-
+    memory = [as_scratch(f"kernel {title}", s) for s in scratch_leaves]
+    if params is not None and params.collective_id is not None:
+        memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = parameters_of(body)
+    dynamic = [n for n in sizes if not isinstance(n, int)]
 
-    @functools.wraps(body)
-    @hides_frames
-    def launched(*args: Any) -> Any:
-        if len(args) < prefetch:
-            raise TypeError(
-                f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
-            )
-        first, rest = args[:prefetch], args[prefetch:]
-        leaves, tree = flatten(rest)
-        values = [value_of_argument(title, x) for x in (*first, *leaves)]
+    def ready(values: Sequence[Any], rest: Any, tree: Any) -> _Ready:
         prefetched, inputs = values[:prefetch], values[prefetch:]
         paths = [f"argument {path}" for path in named_paths(parameters[prefetch:], rest)]
         blocks = blocks_of(title, "in_specs", in_specs, tree, paths)
@@ -138,39 +145,63 @@ def call(
             prefetch=prefetch,
             ins=tuple(ins),
             outs=tuple(results),
-            scratch=tuple(scratch_leaves),
+            scratch=tuple(memory),
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
+            simulation=simulation or PLAIN,
         )
-        dynamic = [cast(n, INT.dtype) for n in sizes if not isinstance(n, int)]
         types = tuple(map(type_of, prefetched))
-        trees = tree, out_tree, scratch_tree
-        program = staged_body(title, body, launch, types, trees)
-        maps = tuple(
-            [
-                staged_index(title, what, b, tile, len(sizes), types)
-                for what, b, tile in zip(
-                    (*paths, *out_paths), (*blocks, *out_blocks), (*ins, *results), strict=True
-                )
-            ]
+        programs = staged_programs(
+            body,
+            launch,
+            types,
+            (tree, out_tree, scratch_tree),
+            (*blocks, *out_blocks),
+            (*paths, *out_paths),
         )
-        operands = *dynamic, *prefetched, *inputs
-        if check:
-            found = _checked(program, maps, launch, operands, (*paths, *out_paths))
-        else:
-            found = kernel_call(*operands, body=program, maps=maps, launch=launch)
-        return out_tree.unflatten(found)
+        op = BoundOp(kernel_call, {"body": programs[0], "maps": programs[1], "launch": launch})
+        return _Ready(op, (*paths, *out_paths))
 
+    known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
+
+    @functools.wraps(body)
+    @hides_frames
+    def launched(*args: Any) -> Any:
+        if len(args) < prefetch:
+            raise TypeError(
+                f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
+            )
+        first, rest = args[:prefetch], args[prefetch:]
+        leaves, tree = flatten(rest)
+        values = [value_of_argument(title, x) for x in (*first, *leaves)]
+        key = (current().key, tree, *map(type_of, values))
+        found = known.get(key)
+        if found is None:
+            found = ready(values, rest, tree)
+            make_room(known, SIGNATURES)
+            known[key] = found
+        operands = *[cast(n, INT.dtype) for n in dynamic], *values
+        results = _checked(found, operands) if check else found.op(*operands)
+        return out_tree.unflatten(results)
+
+    _launches[launched] = known
     return launched
 
 
-def _checked(
-    body: Program, maps: Any, launch: Launch, operands: Sequence[Any], names: Sequence[str]
-) -> list[Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """A launch for arguments of some types. names: of the inputs and results, for messages."""
+
+    op: BoundOp
+    names: Sequence[str]
+
+
+def _checked(ready: _Ready, operands: Sequence[Any]) -> list[Any]:
+    body, maps, launch = ready.op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
             f"kernel {launch.name}: check=True runs the kernel several times and compares the "
             "results, so that it cannot be traced. Check it outside of `jit` and other transforms."
         )
-    return checked_results(body, maps, launch, operands, names)
+    return checked_results(body, maps, launch, operands, ready.names)

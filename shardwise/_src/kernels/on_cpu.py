@@ -1,4 +1,7 @@
-"""The program of a launch on CPU: a loop over the grid, with blocks by slices."""
+"""The program of a launch on CPU: loops over the grid, with blocks by slices.
+
+A block is cut out, and written back, around the loops over axes on which it does not depend.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,25 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.simulation import (
+    Simulation,
+    check_inside,
+    filled,
+    read,
+    record,
+    simulated_order,
+    value,
+)
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
-from shardwise._src.ops.families import BOOL
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
 from shardwise._src.ops.shape import pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import finfo, is_integer
 from shardwise._src.values.convert import cast
 
 
@@ -34,13 +46,15 @@ def loop_program(
     types: tuple[ArrayType, ...],
     maps: tuple[Program, ...],
     launch: Launch,
-    fill: float = 0,
+    fill: Any = None,
     backwards: bool = False,
 ) -> Program:
     """The loop over a grid, for operands of these types.
 
-    fill: the value of memory that was not written. backwards: along the parallel axes.
+    fill: the value of memory that was not written; None: that of the launch. backwards: along the
+    parallel axes.
     """
+    fill = launch.simulation.fill if fill is None else fill
     run = partial(_run, body, maps, launch, fill, backwards)
     return program_of(lambda *xs: run(xs), types, launch.name)
 
@@ -49,7 +63,7 @@ def _run(
     body: Program,
     maps: Sequence[Program],
     launch: Launch,
-    fill: float,
+    fill: Any,
     backwards: bool,
     operands: Sequence[Any],
 ) -> list[Any]:
@@ -57,36 +71,86 @@ def _run(
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
     aliased = {out: i for i, out in launch.aliases}
+    own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
+    inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
     held = [_padded(x, tile, fill) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
-        _padded(inputs[aliased[j]] if j in aliased else _filled(tile.type, fill), tile, fill)
+        _padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
     ]
-    scratch = [_filled(s.type, fill) for s in launch.scratch]
-    count = len(launch.ins)
+    scratch = [filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
+    first = [pvary(x, v.aval.varying) for x, v in zip((*outs, *scratch), body.outvars, strict=True)]
+    outs, scratch = first[: len(outs)], first[len(outs) :]
+    in_step = communicates(body)
+    names = first and type_of(first[0]).varying
+    depths, axes, count = _depths(launch, maps), len(sizes), len(launch.ins)
+    stops = sorted({0, *depths, axes})
+    cut = partial(_cut, simulation=launch.simulation)
 
-    def turn(t: Any, state: Any) -> Any:
-        outs, scratch = state
-        ids = _ids(t, sizes)
-        if backwards:
-            rows = zip(ids, sizes, launch.parallel, strict=True)
-            ids = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
-        at = [m(*ids, *prefetched) for m in maps]
-        blocks = [_cut(x, tile, i) for x, tile, i in zip(held, launch.ins, at, strict=False)]
+    def visit(stop: int, ids: list[Any], blocks: list[Any], state: Any) -> Any:
+        """The state after the programs whose first `stop` indices are `ids`."""
+        rest = [np.int32(0)] * (axes - stop)  # the maps of this depth do not use them
+        at = [
+            m(*ids, *rest, *prefetched) if depth == stop else None
+            for m, depth in zip(maps, depths, strict=True)
+        ]
+        check_inside(at, launch)
+        rows = zip(blocks, launch.ins, at, strict=False)
+        blocks = [x if i is None else cut(x, tile, i) for x, tile, i in rows]
+        outs, scratch, missed = state
         places = list(zip(outs, launch.outs, at[count:], strict=True))
-        found = body(*ids, *dynamic, *prefetched, *blocks, *[_cut(*p) for p in places], *scratch)
-        new = [_put(*place, block) for place, block in zip(places, found, strict=False)]
-        return new, list(found[len(places) :])
+        own = [x if i is None else cut(x, tile, i) for x, tile, i in places]
+        if stop < axes:
+            own, scratch, missed = inner(stop, ids, blocks, (own, scratch, missed))
+        else:
+            record(ids, launch)
+            args = *ids, *dynamic, *prefetched, *blocks, *own, *scratch
+            if in_step:
+                found, missed = run_in_step(body, args, missed)
+            else:
+                found = body(*args)
+            own, scratch = found[: len(own)], list(found[len(own) :])
+        rows = zip(places, own, strict=True)
+        outs = [y if i is None else _put(x, tile, i, y) for (x, tile, i), y in rows]
+        return outs, scratch, missed
 
-    state = outs, scratch
-    if all(isinstance(n, int) for n in sizes) and math.prod(sizes) == 1:
-        state = turn(np.int32(0), state)
-    elif 0 not in [n for n in sizes if isinstance(n, int)]:
-        total: Any = math.prod([n for n in sizes if isinstance(n, int)])
-        for n in dynamic:
-            total = ew.mul(cast(n, INT32), np.int32(total) if isinstance(total, int) else total)
-        state = fori_loop(0, total, turn, state)
+    def inner(stop: int, ids: list[Any], blocks: list[Any], state: Any) -> Any:
+        """A loop over the next axes, up to those that further blocks depend on."""
+        end = stops[stops.index(stop) + 1]
+        part, marks = sizes[stop:end], launch.parallel[stop:end]
+
+        def turn(t: Any, state: Any) -> Any:
+            more = _ids(t, part)
+            if backwards:
+                rows = zip(more, part, marks, strict=True)
+                more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
+            more = simulated_order(more, part, marks, launch)
+            return visit(end, [*ids, *more], blocks, state)
+
+        total: Any = math.prod([n for n in part if isinstance(n, int)])
+        if total == 1 and all(isinstance(n, int) for n in part):
+            return turn(np.int32(0), state)
+        for n in part:
+            if not isinstance(n, int):
+                total = ew.mul(_int(total), _int(n))
+        return fori_loop(0, total, turn, state)
+
+    state = outs, scratch, pvary(np.int32(0), names) if in_step else ()
+    if 0 not in [n for n in sizes if isinstance(n, int)]:
+        state = visit(0, [], held, state)
+    if in_step:
+        report_missed(launch.name, state[2])
     return [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+
+
+def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
+    """For each block, of how many first indices of a program it depends."""
+    found = []
+    for tile, index in zip((*launch.ins, *launch.outs), maps, strict=True):
+        used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
+        axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in used]
+        found.append(0 if tile.is_whole else max(axes, default=0))
+    return found
 
 
 def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:
@@ -107,27 +171,12 @@ def _int(n: Any) -> Any:
     return np.int32(n) if isinstance(n, int) else cast(n, INT32)
 
 
-def _filled(t: ArrayType, fill: float) -> Any:
-    return broadcast_in_dim(_value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
-
-
-def _value(fill: float, t: ArrayType) -> Any:
-    """The fill as a scalar of a dtype: of small integers the lower bits, of small floats their
-    largest or smallest number."""
-    if t.dtype == BOOL:
-        return np.bool_(fill < 0)
-    if is_integer(t.dtype):
-        return np.asarray(int(fill)).astype(t.dtype)[()]
-    ends = finfo(t.dtype)
-    return np.asarray(min(max(fill, float(ends.min)), float(ends.max))).astype(t.dtype)[()]
-
-
-def _padded(x: Any, tile: Tile, fill: float) -> Any:
+def _padded(x: Any, tile: Tile, fill: Any) -> Any:
     if all(row == (0, 0) for row in tile.padding):
         return x
     return pad(
         x,
-        _value(fill, type_of(x)),
+        value(fill, type_of(x)),
         padding_config=tuple([(low, high, 0) for low, high in tile.padding]),
     )
 
@@ -148,14 +197,19 @@ def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _cut(x: Any, tile: Tile, at: Sequence[Any]) -> Any:
-    if tile.is_whole or not tile.sizes:
-        return x
-    block = dynamic_slice(x, *_starts(tile, at), slice_sizes=tile.sizes)
-    return reshape(block, shape=tile.shape)
+def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
+    if not (tile.is_whole or not tile.sizes):
+        starts = _starts(tile, at)
+        if simulation.outside == "filled":
+            x = read(x, starts, tile.sizes, (1,) * len(starts), simulation)
+        else:
+            x = dynamic_slice(x, *starts, slice_sizes=tile.sizes)
+    return x if type_of(x).shape == tile.shape else reshape(x, shape=tile.shape)
 
 
 def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
+    if tile.shape != tile.sizes:
+        block = reshape(block, shape=tile.sizes)
     if tile.is_whole or not tile.sizes:
         return block
-    return dynamic_update_slice(x, reshape(block, shape=tile.sizes), *_starts(tile, at))
+    return dynamic_update_slice(x, block, *_starts(tile, at))

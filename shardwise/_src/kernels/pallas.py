@@ -6,42 +6,55 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.kernels.blocks import Block, Squeezed
+from shardwise._src.kernels.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
 from shardwise._src.messages.formatting import short_repr
-from shardwise._src.types.annotations import Array
+from shardwise._src.runtime.pytree import flatten
 
 squeezed = Squeezed()
 
 
-class BlockSpec(Block):
+@dataclass(frozen=True)
+class Buffered:
+    """How many buffers a block has on hardware, so that copies overlap with programs. On CPU it has
+    no effect."""
+
+    buffer_count: int
+    use_lookahead: bool = False
+    revisit: Any = None
+
+
+@dataclass(frozen=True)
+class BlockSpec:
     """A `kernels.Block`, with JAX's names for its fields.
 
-    pipeline_mode: accepted, and ignored on CPU.
+    pipeline_mode: `Buffered(count)`: on CPU it has no effect.
     """
 
-    def __init__(
-        self,
-        block_shape: Sequence[Any] | None = None,
-        index_map: Callable[..., Any] | None = None,
-        *,
-        memory_space: Any = None,
-        pipeline_mode: Any = None,
-    ):
-        super().__init__(
-            None if block_shape is None else tuple(block_shape), index_map, memory_space
-        )
-        object.__setattr__(self, "pipeline_mode", pipeline_mode)
+    block_shape: Sequence[Any] | None = None
+    index_map: Callable[..., Any] | None = None
+    pipeline_mode: Buffered | None = None
+    memory_space: Any = None
 
-    block_shape = property(lambda self: self.shape)
-    index_map = property(lambda self: self.index)
-    memory_space = property(lambda self: self.space)
+    def replace(self, **changes: Any) -> BlockSpec:
+        """A copy with other values of some fields."""
+        return replace(self, **changes)
+
+    @property
+    def block(self) -> Block:
+        shape = None if self.block_shape is None else tuple(self.block_shape)
+        return Block(shape, self.index_map, self.memory_space)
 
 
-no_block_spec = Block()
+no_block_spec = BlockSpec()
+
+
+def blocks_from(specs: Any) -> Any:
+    """A pytree with a `Block` for each `BlockSpec`."""
+    leaves, tree = flatten(specs)
+    return tree.unflatten([x.block if isinstance(x, BlockSpec) else x for x in leaves])
 
 
 @dataclass
@@ -56,22 +69,26 @@ class GridSpec:
     num_scalar_prefetch = 0
 
 
-@dataclass
-class PrefetchScalarGridSpec:
+class PrefetchScalarGridSpec(GridSpec):
     """A `GridSpec` whose first arguments, of integers, are known before blocks are read."""
 
-    num_scalar_prefetch: int
-    grid: Any = ()
-    in_specs: Any = None
-    out_specs: Any = None
-    scratch_shapes: Any = ()
+    def __init__(
+        self,
+        num_scalar_prefetch: int,
+        grid: Any = (),
+        in_specs: Any = None,
+        out_specs: Any = None,
+        scratch_shapes: Any = (),
+    ):
+        super().__init__(grid, in_specs, out_specs, scratch_shapes)
+        self.num_scalar_prefetch = num_scalar_prefetch
 
 
 def pallas_call(
     kernel: Callable[..., None],
     out_shape: Any,
     *,
-    grid_spec: GridSpec | PrefetchScalarGridSpec | None = None,
+    grid_spec: GridSpec | None = None,
     grid: Any = (),
     in_specs: Any = None,
     out_specs: Any = None,
@@ -82,6 +99,7 @@ def pallas_call(
     name: str | None = None,
     compiler_params: CompilerParams | None = None,
     cost_estimate: CostEstimate | None = None,
+    backend: Any = None,
     metadata: Any = None,
 ) -> Callable[..., Any]:
     """`kernels.call` with JAX's names.
@@ -93,8 +111,9 @@ def pallas_call(
     compiler_params: its `dimension_semantics` say which axes of the grid are parallel; the other
       fields are for GPUs and TPUs.
     cost_estimate: what the kernel costs, for reports.
-    interpret, debug, metadata: accepted, and without effect: on CPU kernels are compiled like
-      other programs.
+    interpret: True: memory that was not written is NaN, and of integers the least;
+      `InterpretParams`: see there. On CPU kernels are compiled like other programs, whatever it is.
+    debug, backend, metadata: accepted, and without effect.
     """
     if grid_spec is not None:
         if grid not in ((), None) or in_specs is not None or out_specs is not None:
@@ -104,42 +123,36 @@ def pallas_call(
             )
         grid, in_specs, out_specs = grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs
         scratch_shapes = grid_spec.scratch_shapes
+    if not (in_specs is None or in_specs is no_block_spec or isinstance(in_specs, tuple | list)):
+        raise ValueError(
+            "pallas_call: in_specs is a tuple or list with a BlockSpec for each argument; got "
+            f"{short_repr(in_specs)}."
+        )
     prefetch = 0 if grid_spec is None else grid_spec.num_scalar_prefetch
     params = CompilerParams() if compiler_params is None else compiler_params
-    semantics = params.dimension_semantics or ()
     return call(
         kernel,
-        out_shape,
+        tuple(out_shape) if isinstance(out_shape, list) else out_shape,
         grid=() if grid is None else grid,
-        in_specs=in_specs,
-        out_specs=out_specs,
+        in_specs=blocks_from(in_specs),
+        out_specs=blocks_from(out_specs),
         scratch=scratch_shapes,
         prefetch=prefetch,
-        parallel=[i for i, s in enumerate(semantics) if "parallel" in str(s).lower()],
+        parallel=parallel_axes(grid, params.dimension_semantics),
         aliases={i - prefetch: j for i, j in (input_output_aliases or {}).items()},
         name=name,
         params=replace(params, dimension_semantics=None),
         cost=cost_estimate,
+        simulation=simulation_of(interpret),
     )
 
 
-def next_power_of_2(x: int) -> int:
-    """The smallest power of two that is not less than a non-negative integer."""
-    if x < 0:
-        raise ValueError(f"next_power_of_2: expected a non-negative integer; got {short_repr(x)}.")
-    return 1 << (x - 1).bit_length() if x else 1
-
-
-def align_to(x: int, multiple: int) -> int:
-    """The smallest multiple that is not less than x."""
-    return -(-x // multiple) * multiple
-
-
-def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The distances between neighbors along each dimension of an array in row-major order."""
-    return tuple([int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))])
-
-
-def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
-    """`x`, of which the user knows that it is a multiple of these: a hint for compilers."""
-    return x
+def parallel_axes(grid: Any, semantics: Sequence[Any] | None) -> list[int]:
+    """The axes of a grid whose programs may run in any order, from their semantics."""
+    count = len(grid) if isinstance(grid, tuple | list) else 1
+    if semantics is not None and len(semantics) != count:
+        raise ValueError(
+            f"pallas_call: dimension_semantics has {len(semantics)} entries, "
+            f"{short_repr(semantics)}; the grid has {count} axes."
+        )
+    return [i for i, s in enumerate(semantics or ()) if "parallel" in str(s).lower()]

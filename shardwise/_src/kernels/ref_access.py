@@ -1,45 +1,34 @@
 """How kernels read and write refs: `ref[index]`, and the functions with masks.
 
 An index of integers, slices and `ds` is a place, which ops access (kernels/accesses.py). An index
-of
-arrays gathers from the value of the ref, or scatters to it.
+of arrays gathers from the value of the ref, or scatters to it. `ref.at[index]` is a view of a
+place, which is used like a ref.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import check_region, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.refs.refs import Ref, RefPart, put, value_of
+from shardwise._src.refs.ref_parts import RefPart
+from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
+from shardwise._src.values.dslice import Slice
 from shardwise._src.values.indexing import getitem
-
-
-@dataclass(frozen=True)
-class ds:
-    """A slice of `size` elements from `start`, which may be traced: `ref[ds(i * 8, 8)]`.
-
-    stride: the distance between elements.
-    """
-
-    start: Any
-    size: int
-    stride: int = 1
-
-
-dslice = ds  # another of JAX's names
 
 
 class Place(NamedTuple):
@@ -56,12 +45,82 @@ class Place(NamedTuple):
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
 
     @property
+    def is_known(self) -> bool:
+        return all(isinstance(s, int | np.integer) for s in self.starts)
+
+    @property
     def static(self) -> dict[str, Any]:
         return {"sizes": self.sizes, "strides": self.strides, "kept": self.kept}
 
+    def within(self, inner: Place) -> Place:
+        """A place in the elements of this one, as a place in the ref."""
+        rows = iter(zip(*inner, strict=True))
+        found = []
+        for start, size, stride, keep in zip(*self, strict=True):
+            if keep:
+                at, size, step, keep = next(rows)
+                start, stride = _moved(start, at, stride), stride * step
+            found.append((start, size, stride, keep))
+        return Place(*zip(*found, strict=True)) if found else self
 
-def place_of(ref: Ref, index: Any) -> Place | None:
-    """The elements that an index of numbers and slices selects; None if it has arrays."""
+
+def _moved(start: Any, by: Any, stride: int) -> Any:
+    if isinstance(start, int) and isinstance(by, int):
+        return start + by * stride
+    start, by = scalars((start, by))
+    return ew.add(start, by if stride == 1 else ew.mul(by, np.int32(stride)))
+
+
+class RefView(RefPart):
+    """A part of a kernel's ref, which is read and written like a ref: `ref.at[ds(i, 8)]`."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, ref: Ref, place: Place):
+        super().__init__(ref, ...)
+        self.place = place
+
+    type = property(lambda self: self.ref.type.update(shape=self.place.shape))
+
+    def __repr__(self) -> str:
+        return self.short
+
+    def get(self, idx: Any = ...) -> Any:
+        return loaded(self, idx)
+
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        self.space.check_writable(self.ref)
+        written(self, method, idx, value)
+
+    def part(self, index: Any) -> RefPart:
+        return part_of(self, index)
+
+
+AnyRef = Ref | RefView
+
+
+def part_of(ref: AnyRef, index: Any) -> RefPart:
+    """`ref.at[index]`: a view, unless the index has arrays."""
+    place = place_of(ref, index)
+    if place is not None:
+        return RefView(whole_ref(ref), place)
+    return RefPart(ref, index)
+
+
+def whole_ref(ref: AnyRef) -> Ref:
+    return ref.ref if isinstance(ref, RefView) else ref
+
+
+def place_of(ref: AnyRef, index: Any) -> Place | None:
+    """The elements of the whole ref that an index of numbers and slices selects; None if it has
+    arrays."""
+    inner = _place_in(ref, index)
+    if inner is None or not isinstance(ref, RefView):
+        return inner
+    return ref.place.within(inner)
+
+
+def _place_in(ref: AnyRef, index: Any) -> Place | None:
     parts = index if index.__class__ is tuple else (index,)
     if index is None or index is ...:
         parts = ()
@@ -73,7 +132,7 @@ def place_of(ref: Ref, index: Any) -> Place | None:
     filled: list[Any] = []
     for part in parts:
         filled += [slice(None)] * rest if part is ... else [part]
-    if ... not in parts:
+    if not any(part is ... for part in parts):
         filled += [slice(None)] * rest
     rows = []
     for d, (part, n) in enumerate(zip(filled, ref.shape, strict=True)):
@@ -85,7 +144,7 @@ def place_of(ref: Ref, index: Any) -> Place | None:
     return Place(*columns)
 
 
-def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
+def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
     """(start, size, stride, whether the dimension stays) along dimension `d` of size `n`."""
     if isinstance(part, slice):
         if all(
@@ -99,7 +158,12 @@ def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | No
             f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
             "`ds(start, size)`."
         )
-    if isinstance(part, ds):
+    if isinstance(part, Slice):
+        if part.is_dynamic_size or part.stride < 1:
+            raise IndexError(
+                f"{ref.short}: the size of a slice is an integer, and its stride at least 1; got "
+                f"{part}. Mask the elements beyond a traced size."
+            )
         _check_inside(ref, d, part.start, part.size, part.stride, n)
         return part.start, part.size, part.stride, True
     if isinstance(part, bool | np.bool_) or part is None:
@@ -120,7 +184,7 @@ def _row(ref: Ref, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | No
     return None if t.shape else (part, 1, 1, False)
 
 
-def _check_inside(ref: Ref, d: int, start: Any, size: int, stride: int, n: int) -> None:
+def _check_inside(ref: AnyRef, d: int, start: Any, size: int, stride: int, n: int) -> None:
     known = isinstance(start, int | np.integer)
     last = (int(start) if known else 0) + (size - 1) * stride
     if (known and start < 0) or (size > 0 and last >= n):
@@ -130,17 +194,35 @@ def _check_inside(ref: Ref, d: int, start: Any, size: int, stride: int, n: int) 
         )
 
 
-def loaded(ref: Ref, index: Any, mask: Any = None, other: Any = None) -> Any:
+def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
     """The elements at an index. mask: which are read; the others are `other`, 0 by default."""
-    version, place = value_of(ref), place_of(ref, index)
+    version, place = value_of(whole_ref(ref)), place_of(ref, index)
     if place is None:
-        return _masked(getitem(version, index), mask, other)
-    starts = _scalars(place.starts)
+        return _masked(getitem(_value(ref), index), mask, other)
+    starts = scalars(place.starts)
     if mask is None:
-        return kernel_load(version, *starts, **place.static, masked=False)
+        return load_elements(version, starts, place.static, place.is_known)
     given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
+
+
+def load_elements(
+    version: Any, starts: Sequence[Any], static: dict[str, Any], is_known: bool = False
+) -> Any:
+    """A `kernel_load`, of which the kernel's simulation checks what is outside.
+
+    is_known: whether the starts are integers, which have been checked.
+    """
+    if is_known or simulation().outside == "moved":
+        return kernel_load(version, *starts, **static, masked=False)
+    found = read(version, starts, static["sizes"], static["strides"], simulation())
+    kept = [n for n, keep in zip(static["sizes"], static["kept"], strict=True) if keep]
+    return reshape(found, shape=tuple(kept))
+
+
+def _value(ref: AnyRef) -> Any:
+    return loaded(ref, ...) if isinstance(ref, RefView) else value_of(ref)
 
 
 def _masked(value: Any, mask: Any, other: Any) -> Any:
@@ -149,29 +231,37 @@ def _masked(value: Any, mask: Any, other: Any) -> Any:
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
-def written(ref: Ref, mode: str, index: Any, value: Any, mask: Any = None) -> None:
+def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) -> None:
     """Writes to the elements at an index, or combines them with a value."""
-    version, place = value_of(ref), place_of(ref, index)
+    whole, place = whole_ref(ref), place_of(ref, index)
+    version = value_of(whole)
     value = cast(as_arraylike(value), ref.dtype, False)
     if place is None:
+        version = _value(ref)
         if mask is not None:  # the others are combined with a value that changes nothing
             old = getitem(version, index)
             same = lit(0, version) if mode in ("add", "xor") else old
             more = [broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value, same)]
             value = ew.where(*more)
-        put(ref, write(mode, version, index, value))
+        found = write(mode, version, index, value)
+        if isinstance(ref, RefView):
+            written(ref, "set", ..., found)
+        else:
+            put(ref, found)
         return
     _check_shape(ref, type_of(value), place)
     more = [broadcast_to(value, place.shape)]
     tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
-    starts = _scalars(place.starts)
+    starts = scalars(place.starts)
+    if mask is None and not place.is_known and simulation().outside != "moved":
+        check_region("write", version, starts, place.sizes, place.strides)
     put(
-        ref,
+        whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),
     )
 
 
-def _as_mask(ref: Ref, mask: Any) -> Any:
+def _as_mask(ref: AnyRef, mask: Any) -> Any:
     mask = as_arraylike(mask)
     if type_of(mask).dtype != BOOL:
         raise TypeError(
@@ -180,14 +270,14 @@ def _as_mask(ref: Ref, mask: Any) -> Any:
     return mask
 
 
-def _scalars(starts: Sequence[Any]) -> list[Any]:
+def scalars(starts: Sequence[Any]) -> list[Any]:
     return [
         np.int32(s) if isinstance(s, int | np.integer) else cast(as_arraylike(s), INT32)
         for s in starts
     ]
 
 
-def _check_shape(ref: Ref, t: ArrayType, place: Place) -> None:
+def _check_shape(ref: AnyRef, t: ArrayType, place: Place) -> None:
     pairs = zip(reversed(t.shape), reversed(place.shape), strict=False)
     if t.ndim > len(place.shape) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(
@@ -208,7 +298,7 @@ def load(ref: Any, index: Any = ..., *, mask: Any = None, other: Any = None) -> 
 def store(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> None:
     """Writes a value to the elements at an index, or to those of them for which `mask` is True."""
     whole, index = _whole("store", ref, index)
-    whole.space.check_writable(whole)
+    whole.space.check_writable(whole_ref(whole))
     written(whole, "set", index, value, mask)
 
 
@@ -222,7 +312,7 @@ def swap(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
 def _atomic(mode: str) -> Any:
     def update(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
         whole, index = _whole(f"atomic_{mode}", ref, index)
-        whole.space.check_writable(whole)
+        whole.space.check_writable(whole_ref(whole))
         old = loaded(whole, index)
         written(whole, mode, index, value, mask)
         return old
@@ -239,8 +329,10 @@ atomic_add, atomic_max, atomic_min = _atomic("add"), _atomic("max"), _atomic("mi
 atomic_and, atomic_or, atomic_xor = _atomic("and"), _atomic("or"), _atomic("xor")
 
 
-def _whole(who: str, ref: Any, index: Any) -> tuple[Ref, Any]:
+def _whole(who: str, ref: Any, index: Any) -> tuple[AnyRef, Any]:
     """The ref, and the index in it, if only a part was passed: `ref.at[i]`."""
+    if isinstance(ref, RefView):
+        return ref, index
     if isinstance(ref, RefPart) and (index is ... or index is None):
         ref, index = ref.ref, ref.index
     if not isinstance(ref, Ref) or ref.space is None:

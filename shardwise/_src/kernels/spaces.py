@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.kernels.ref_access import loaded, written
+from shardwise._src.kernels.accesses import kernel_memory
+from shardwise._src.kernels.program_frames import FRAME, simulation
+from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
-from shardwise._src.ops.basis import zeros
-from shardwise._src.refs.refs import Ref
+from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.refs.refs import Ref, RefPart
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
@@ -40,14 +45,34 @@ class Space:
     def __call__(self, shape: Any, dtype: Any) -> Scratch:
         return Scratch(tuple(shape), canonicalize(dtype), self)
 
+    @property
+    def is_semaphore(self) -> bool:
+        return self.name in SEMAPHORES
+
+    def part(self, ref: Any, index: Any) -> RefPart:
+        return part_of(ref, index)
+
     def read(self, ref: Any, index: Any) -> Any:
+        if self.is_semaphore:
+            raise _not_memory(ref)
+        self.check_accessible(ref)
         return loaded(ref, index)
 
     def write(self, ref: Any, mode: str, index: Any, value: Any) -> None:
         self.check_writable(ref)
+        self.check_accessible(ref)
         written(ref, mode, index, value)
 
+    def check_accessible(self, ref: Any) -> None:
+        if self.name in LARGE and simulation().is_tpu:
+            raise ValueError(
+                f"{ref.short} is in {self}, from which TPUs only copy. Copy to and from VMEM: "
+                "`sync_copy` or `make_async_copy`."
+            )
+
     def check_writable(self, ref: Any) -> None:
+        if self.is_semaphore:
+            raise _not_memory(ref)
         if self.is_readonly:
             raise ValueError(
                 f"{ref.short} is an input of the kernel, which cannot be written to. Write to a "
@@ -67,23 +92,72 @@ class Space:
 
 read_by("kernels.Space", Space)
 
+LARGE = "any", "hbm"
+SEMAPHORES = "semaphore", "dma_semaphore", "barrier_semaphore"
 
-def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
+
+def _not_memory(ref: Any) -> TypeError:
+    return TypeError(
+        f"A semaphore{list(ref.shape) or ''} has no elements to read or write. Use "
+        "`semaphore_signal`, `semaphore_wait`, `semaphore_read`, or pass it to a copy."
+    )
+
+
+class SemaphoreType(enum.Enum):
+    """Semaphores as scratch memory: one, `SemaphoreType.DMA`, or several,
+    `SemaphoreType.DMA((2,))`.
+
+    REGULAR: counts what `semaphore_signal` adds, and `semaphore_wait` waits for.
+    DMA: counts the bytes that copies have moved.
+    BARRIER: like REGULAR; the one of all devices is `get_barrier_semaphore()`.
+    """
+
+    REGULAR = "semaphore"
+    DMA = "dma_semaphore"
+    BARRIER = "barrier_semaphore"
+
+    def __call__(self, shape: Any = ()) -> Scratch:
+        return Scratch(tuple(shape), np.dtype("int32"), Space(self.value))
+
+
+def as_scratch(who: str, x: Any) -> Scratch:
+    """What a user passed as scratch memory."""
+    if isinstance(x, SemaphoreType):
+        return x()
+    if not isinstance(x, Scratch):
+        raise TypeError(
+            f"{who}: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'), "
+            f"or is a `SemaphoreType`; got {short_repr(x)}."
+        )
+    return x
+
+
+def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **named: Any) -> T:
     """Calls a function with refs of new memory, inside of a kernel.
 
         run_scoped(f, VMEM((8, 128), "float32"))
 
     The memory is not initialized, and ends with the function. Returns the function's result.
+
+    collective_axes: axes of cores that share the memory; programs run on one core.
     """
     leaves, tree = flatten((types, named))
-    for x in leaves:
-        if not isinstance(x, Scratch):
-            raise TypeError(
-                "run_scoped: memory is made by a memory space, such as VMEM((8, 128), 'float32'); "
-                f"got {short_repr(x)}."
-            )
-    given, keywords = tree.unflatten([Ref(zeros(x.type), x.space) for x in leaves])
+    memory = [as_scratch("run_scoped", x) for x in leaves]
+    frame = FRAME.get()
+    names = frozenset() if frame is None else frame.varying
+    refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
+    given, keywords = tree.unflatten(refs)
     return f(*given, **keywords)
+
+
+def _allocated(x: Scratch) -> Any:
+    if simulation().is_tpu and not simulation().allocates and x.space.name in LARGE:
+        raise ValueError(
+            f"run_scoped: a kernel of TPUs cannot allocate memory in {x.space}. Pass it to the "
+            "kernel, as a result, or choose VMEM."
+        )
+    fill = 0 if x.space.is_semaphore else simulation().fill
+    return kernel_memory(x.type, x.space.name, fill)
 
 
 ANY, VMEM, SMEM, HBM = (Space(name) for name in ("any", "vmem", "smem", "hbm"))

@@ -83,7 +83,8 @@ def shard_map(
         that its spec does not, it is an error: `shardwise.reshard` reshards an argument.
       out_specs: how the results are assembled, likewise. Along an axis that a spec does not name,
         the results must be the same.
-      mesh: a Mesh or an AbstractMesh; by default the one in scope.
+      mesh: a Mesh or an AbstractMesh; by default the one in scope. A `kernels.CoreMesh` runs `f` on
+        the cores of each device, over refs.
       axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
         it sees global values, which the partitioner shards.
       check_vma: whether types in `f` record along which axes a value varies, as in `f32[4]{V:x}`,
@@ -109,6 +110,8 @@ def shard_map(
             check_vma=check_vma,
         )
     check_function("shard_map", f)
+    if hasattr(mesh, "shard_mapped"):  # the cores of a device
+        return mesh.shard_mapped(f)
     what = f"shard_map of {name_of(f)}"
 
     @functools.wraps(f)

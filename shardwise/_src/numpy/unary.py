@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.named import named
+from shardwise._src.base.named import alias, named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.numpy.creation import zeros_like
@@ -64,7 +64,7 @@ def absolute(x: ArrayLike, /) -> Array:
     return ew.copy(x) if is_bool(dtype) or is_unsigned(dtype) else ew.abs(x)
 
 
-abs = absolute
+abs = alias(absolute, "abs")
 
 
 @fused(arrays=1)
@@ -150,7 +150,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     return _round(a, decimals) if decimals else _round(a)
 
 
-around = round
+around = alias(round, "around")
 
 # -- exponentials and logarithms --
 
@@ -188,8 +188,11 @@ rad2deg = _unary(
     "rad2deg", lambda x: ew.mul(x, constant(180 / math.pi, x)), "Converts radians to degrees."
 )
 
-radians, degrees = deg2rad, rad2deg
-asin, acos, atan = arcsin, arccos, arctan
+radians = alias(deg2rad, "radians")
+degrees = alias(rad2deg, "degrees")
+asin = alias(arcsin, "asin")
+acos = alias(arccos, "acos")
+atan = alias(arctan, "atan")
 
 # -- hyperbolic functions --
 
@@ -201,7 +204,9 @@ arcsinh = _unary("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
 arccosh = _unary("arccosh", ew.acosh, "Inverse hyperbolic cosine; NaN below 1 for real numbers.")
 arctanh = _unary("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
 
-asinh, acosh, atanh = arcsinh, arccosh, arctanh
+asinh = alias(arcsinh, "asinh")
+acosh = alias(arccosh, "acosh")
+atanh = alias(arctanh, "atanh")
 
 
 @fused(arrays=1)
@@ -223,7 +228,7 @@ def conjugate(x: ArrayLike, /) -> Array:
     return ew.conj(x) if is_complex(type_of(x).dtype) else ew.copy(x)
 
 
-conj = conjugate
+conj = alias(conjugate, "conj")
 
 
 @fused(arrays=1)

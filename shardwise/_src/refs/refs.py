@@ -18,6 +18,7 @@ them cannot store their tracers, which would outlive them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,52 +33,23 @@ from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sharded.varying import everywhere
+from shardwise._src.refs.ref_parts import Access, check_kept
+from shardwise._src.refs.ref_parts import RefPart as RefPart
 from shardwise._src.transforms.stage import Stage
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.annotations import Array
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import canonicalize
-from shardwise._src.types.promotion import lattice_join
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
 from shardwise._src.values.index_pattern import parse
 from shardwise._src.values.indexing import getitem
 
-
-class _Access:
-    """The methods of `Ref` and `RefPart` to read and write elements."""
-
-    __slots__ = ()
-
-    def get(self, idx: Any = ...) -> Any:
-        """The value, or a part of it."""
-        raise NotImplementedError
-
-    def _write(self, method: str, idx: Any, value: Any) -> None:
-        raise NotImplementedError
-
-    def set(self, value: Any, idx: Any = ...) -> None:
-        """Writes to the elements `idx`."""
-        self._write("set", idx, value)
-
-    def swap(self, value: Any, idx: Any = ...) -> Any:
-        """Writes to the elements `idx`; returns their previous values."""
-        old = self.get(idx)
-        self.set(value, idx)
-        return old
-
-    def addupdate(self, value: Any, idx: Any = ...) -> None:
-        """Adds to the elements `idx`; repeated indices add repeatedly."""
-        self._write("add", idx, value)
-
-    def __getitem__(self, idx: Any) -> Any:
-        return self.get(idx)
-
-    def __setitem__(self, idx: Any, value: Any) -> None:
-        self.set(value, idx)
+# The memory space of refs from outside, in a function that runs on the cores of a device.
+DEFAULT_SPACE: ContextVar[Any] = ContextVar("default memory space of refs", default=None)
 
 
-class Ref(_Access):
+class Ref(Access):
     """A mutable array. Made by `new_ref`.
 
         ref[...]            # the value
@@ -88,11 +60,11 @@ class Ref(_Access):
     are broadcast, cast if that is lossless, and moved.
     """
 
-    __slots__ = ("type", "space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+    __slots__ = ("type", "_space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
 
     def __init__(self, value: Any, space: Any = None):
         self.type = type_of(value)
-        self.space = space  # of a ref in a kernel, which reads and writes it
+        self._space = space
         self._value = value
         self._owner: Any = current().interpreter
         self._ended = ""
@@ -106,14 +78,17 @@ class Ref(_Access):
     sharding = property(lambda self: value_of(self).sharding)
 
     @property
+    def space(self) -> Any:
+        """The memory space of a ref in a kernel, which reads and writes it; None elsewhere."""
+        return self._space or DEFAULT_SPACE.get()
+
+    @property
     def short(self) -> str:
         """`Ref{f32[4]}`, for messages."""
         return f"Ref{{{self.type.str_short(True)}}}"
 
-    @property
-    def at(self) -> RefAt:
-        """`ref.at[idx]`: a part of the ref, with the methods `get`, `set`, `swap`, `addupdate`."""
-        return RefAt(self)
+    def part(self, index: Any) -> RefPart:
+        return RefPart(self, index) if self.space is None else self.space.part(self, index)
 
     def get(self, idx: Any = ...) -> Any:
         """The value, or a part of it."""
@@ -125,7 +100,7 @@ class Ref(_Access):
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
         value = as_arraylike(value)
-        _check_kept(self, type_of(value))
+        check_kept(self, type_of(value))
         if self.space is not None:
             self.space.write(self, method, idx, value)
             return
@@ -164,42 +139,6 @@ class Ref(_Access):
         if self._ended or not self._owner.eager:
             return self.short
         return repr(self._value).replace("Array", "Ref", 1)
-
-
-class RefAt:
-    """The type of `ref.at`: index it to select a part."""
-
-    __slots__ = ("ref",)
-
-    def __init__(self, ref: Ref):
-        self.ref = ref
-
-    def __getitem__(self, index: Any) -> RefPart:
-        return RefPart(self.ref, index)
-
-
-class RefPart(_Access):
-    """A part of a ref that can be read and written: `ref.at[1:][0] = x` is `ref[1] = x`."""
-
-    __slots__ = ("ref", "index")
-
-    def __init__(self, ref: Ref, index: Any):
-        self.ref = ref
-        self.index = index
-
-    def __repr__(self) -> str:
-        return f"RefPart({self.ref!r}, {self.index!r})"
-
-    def get(self, idx: Any = ...) -> Any:
-        """The part, or a part of it."""
-        part = self.ref.get(self.index)
-        return part if idx is ... or idx is None else getitem(part, idx)
-
-    def _write(self, method: str, idx: Any, value: Any) -> None:
-        value = as_arraylike(value)
-        _check_kept(self.ref, type_of(value))
-        part = write(method, self.get(), ... if idx is None else idx, value)
-        self.ref.set(part, self.index)
 
 
 def new_ref(
@@ -389,15 +328,6 @@ def _stage_around(ref: Ref, stage: Stage) -> Stage | None:
 def keepable(refs: Sequence[Ref]) -> bool:
     """Whether programs that use these refs may be cached for later calls."""
     return all(ref._owner.eager for ref in refs)
-
-
-def _check_kept(ref: Ref, t: ArrayType) -> None:
-    """Raises if a ref cannot hold values of a type."""
-    if lattice_join((ref.dtype, False), (t.dtype, t.weak_type))[0] != ref.dtype:
-        raise TypeError(
-            f"{ref.short} cannot hold {t.str_short(True)}: its dtype cannot change. Cast the "
-            "value with `.astype(ref.dtype)`."
-        )
 
 
 def _check_index(ref: Ref, idx: Any) -> None:

@@ -73,6 +73,9 @@ class Platform:
       typical_machine: the machine whose rates estimates use for an unknown kind of device.
       linalg: the libraries for functions of matrices, by preference: "lapack", "cusolver", "libtpu"
         and "xla": XLA's own expansions, and programs, which need no library.
+      triton_library: if its compiler takes kernels in Triton's dialect, the library of their
+        functions: "libdevice" or "ocml".
+      has_mosaic: whether its compiler takes kernels in Mosaic's dialect.
     """
 
     name: str
@@ -100,6 +103,8 @@ class Platform:
     dims_without_windows: int = 0
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
+    triton_library: str = ""
+    has_mosaic: bool = False
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -179,6 +184,7 @@ CUDA = Platform(
     gaps=CUDA_GAPS,
     rows_of_bytes=True,
     linalg=("cusolver", "xla"),
+    triton_library="libdevice",
 )
 ROCM = Platform(
     name="rocm",
@@ -189,6 +195,7 @@ ROCM = Platform(
     loses_nan_in_extremes=True,
     is_ordered_by_id=True,
     memory_kinds=("device", "pinned_host", "unpinned_host"),
+    triton_library="ocml",
 )
 TPU = Platform(
     name="tpu",
@@ -204,6 +211,7 @@ TPU = Platform(
     dims_without_windows=2,
     typical_machine="tpu-v5e",
     linalg=("libtpu", "xla"),
+    has_mosaic=True,
 )
 
 _lock = threading.RLock()

@@ -48,6 +48,21 @@ class Gpu:
         return self._number("memory_bandwidth")
 
     @property
+    def cores(self) -> int:
+        """How many multiprocessors it has."""
+        return int(self._number("core_count"))
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes of shared memory that a block of threads can use."""
+        return int(self._number("shared_memory_per_block_optin"))
+
+    @property
+    def kernel_memory(self) -> int:
+        """Bytes of shared memory and registers that one program can use at most."""
+        return self.shared_memory + int(4 * self._number("registers_per_block_limit"))
+
+    @property
     def capability(self) -> tuple[int, int]:
         """CUDA's compute capability."""
         block = self.config.partition("cuda_compute_capability")[2].partition("}")[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.named import named
+from shardwise._src.base.named import alias, named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
@@ -53,7 +53,7 @@ subtract = _binary("subtract", ew.sub, "Element-wise difference.")
 multiply = _binary("multiply", ew.mul, "Element-wise product; for booleans, logical AND.")
 true_divide = _binary("true_divide", ew.div, "Element-wise quotient, as floats.", promote_inexact)
 
-divide = true_divide
+divide = alias(true_divide, "divide")
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -106,7 +106,7 @@ remainder = _binary(
     promote_numeric,
 )
 
-mod = remainder
+mod = alias(remainder, "mod")
 
 
 @fused(arrays=2)
@@ -135,7 +135,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return _power(x1, x2)
 
 
-pow = power
+pow = alias(power, "pow")
 
 
 @fused(arrays=1)
@@ -223,7 +223,7 @@ arctan2 = _binary(
     "arctan2", ew.atan2, "The angle of the point (x2, x1), in (-π, π].", promote_inexact
 )
 
-atan2 = arctan2
+atan2 = alias(arctan2, "atan2")
 
 
 @fused(arrays=2)
@@ -322,14 +322,14 @@ def bitwise_not(x: ArrayLike, /) -> Array:
     return ew.bitwise_not(x)
 
 
-invert = bitwise_not
-bitwise_invert = bitwise_not
+invert = alias(bitwise_not, "invert")
+bitwise_invert = alias(bitwise_not, "bitwise_invert")
 
 left_shift = _binary(
     "left_shift", ew.shift_left, "x1 with its bits shifted left by x2.", promote_numeric
 )
 
-bitwise_left_shift = left_shift
+bitwise_left_shift = alias(left_shift, "bitwise_left_shift")
 
 
 @fused(arrays=2)
@@ -340,7 +340,7 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return (ew.shift_right_logical if unsigned else ew.shift_right_arithmetic)(x, y)
 
 
-bitwise_right_shift = right_shift
+bitwise_right_shift = alias(right_shift, "bitwise_right_shift")
 
 
 @fused(arrays=1)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardwise._src.explain.device_axes import SubAxis, over_text
+from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.report_data import Communication, Computation, ReportData
 from shardwise._src.messages.formatting import in_bytes, join, joined, pluralize
 
@@ -188,6 +189,7 @@ def sections(report: ReportData, most: int, most_buffers: int) -> Iterator[Secti
     if report.buffers:
         yield _buffers(report, most_buffers)
     yield _computation(report.computation)
+    yield from map(launch_section, report.launches)
 
 
 def _time(report: ReportData) -> Section:
@@ -272,3 +274,34 @@ def _computation(c: Computation) -> Section:
         notes.append(f"not counted: the FFI calls {join(sorted(c.uncounted))}")
     rows = [*map(Row, amounts.items())]
     return Section("computation", "computation per device", rows=rows, notes=notes, sides="<>")
+
+
+def launch_section(launch: LaunchData) -> Section:
+    """A launch of a kernel: its blocks, and what bounds it."""
+    axes = ", ".join([f"{name}={size}" for name, size in launch.grid.items()])
+    grid = pluralize(launch.programs, "program") + (f" ({axes})" if axes else "")
+    often = f", {launch.count:,} times" if launch.count > 1 else ""
+    bound = {"programs": "the number of programs", "compute": "computation"}.get(launch.bound)
+    title = (
+        f"kernel {launch.name}: {grid}{often}, at least {seconds_text(launch.seconds)} on "
+        f"{launch.machine.name!r}, bound by {bound or launch.bound}"
+    )
+    rows = []
+    for o in launch.operands:
+        block, counts = ", ".join(map(str, o.block)) or "()", (o.moved, o.reused, o.bytes)
+        moved = (f"{o.moved:,}", f"{o.reused:,}") if o.is_moved else ("-", "-")
+        rows.append(Row((o.what, o.type, block, o.space, *moved, in_bytes(o.bytes)), counts))
+    flops = launch.flops.items()
+    amounts = [f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in flops]
+    amounts.append(f"{amount_text(launch.elementwise, 'flop')} in other arithmetic")
+    amounts.append(f"{amount_text(launch.transcendentals, '').strip()} transcendental functions")
+    limit = f" of {in_bytes(launch.limit)}" if launch.limit else ""
+    notes = [
+        joined(amounts),
+        f"{in_bytes(launch.bytes)} moved, {launch.intensity:.2g} flop per byte",
+        f"fast memory of a program: {in_bytes(launch.on_chip)}{limit}",
+        *launch.notes,
+        *[f"advice: {launch.advice}"] * bool(launch.advice),
+    ]
+    heads = ("", "array", "block", "space", "moved", "reused", "bytes")
+    return Section("kernel", title, rows=rows, notes=notes, heads=heads, sides="<<<<>>>")

@@ -64,18 +64,28 @@ def _lines(report: ReportData, width: int) -> Iterator[_Line]:
     yield from _folded(head(report), width, style="bold")
     for section in sections(report, ROWS, BUFFERS):
         yield _Line(())
-        yield from _folded(section.title, width, style="bold")
-        bars = [(b.name, b.value, _bar(b.start, b.length, width)) for b in section.bars]
-        yield from _grid(bars, "<><", width, styles=("", "", "cyan"))
-        if section.name == "communication":
-            yield from _communication(section, report.lines, width)
-        elif section.name == "buffers":
-            cells = [(*row.texts, *_value(row)) for row in section.lines]
-            yield from _grid(cells, section.sides, width, styles=("bold", "", "cyan", ""))
-        else:
-            yield from _grid([row.texts for row in section.rows], section.sides, width)
-        for note in section.notes:
-            yield from _folded(note, width, GAP, "dim")
+        yield from _section(section, report.lines, width)
+
+
+def section_text(section: Section) -> str:
+    """A section alone, as wide as a report."""
+    return "\n".join([line.text for line in _section(section, {}, _width())])
+
+
+def _section(section: Section, sources: Mapping[str, str], width: int) -> Iterator[_Line]:
+    yield from _folded(section.title, width, style="bold")
+    bars = [(b.name, b.value, _bar(b.start, b.length, width)) for b in section.bars]
+    yield from _grid(bars, "<><", width, styles=("", "", "cyan"))
+    if section.name == "communication":
+        yield from _communication(section, sources, width)
+    elif section.name == "buffers":
+        cells = [(*row.texts, *_value(row)) for row in section.lines]
+        yield from _grid(cells, section.sides, width, styles=("bold", "", "cyan", ""))
+    else:
+        heads = [section.heads] if section.heads else []
+        yield from _grid([*heads, *[row.texts for row in section.rows]], section.sides, width)
+    for note in section.notes:
+        yield from _folded(note, width, GAP, "dim")
 
 
 # ---- tables --------------------------------------------------------------------------------------

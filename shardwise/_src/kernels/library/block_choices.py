@@ -7,15 +7,14 @@ and keeps two copies of each block in VMEM. Blocks of about `ELEMENTS` elements 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
 from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import asarray
@@ -28,59 +27,32 @@ ELEMENTS = 2**14
 F32 = np.dtype("float32")
 
 
-class Settings(TypedDict, total=False):
-    """The options that all functions of the library have.
-
-    derivative: "kernel", the default: in reverse mode, another kernel runs; forward mode is an
-      error, but not forward mode over reverse mode. "automatic": derivatives of the kernel itself,
-      in both modes; reverse mode stores what a loop over the grid computes.
-    check, params: as those of `kernels.call`.
-    """
-
-    derivative: Literal["kernel", "automatic"]
-    check: bool
-    params: CompilerParams | None
-
-
 @dataclass(frozen=True)
 class Options:
-    """The checked sizes of blocks and settings of a call."""
+    """What kernels of the library pass on to `kernels.call`. blocks: their sizes."""
 
     blocks: tuple[int, ...]
-    derivative: str = "kernel"
     check: bool = False
     params: CompilerParams | None = None
 
-    def pick(self, by_kernel: Callable[..., Any], automatic: Callable[..., Any]) -> Any:
-        return by_kernel if self.derivative == "kernel" else automatic
-
-    def call(self, body: Callable[..., None], out: Any, **launch: Any) -> Callable[..., Any]:
-        return call(body, out, check=self.check, params=self.params, **launch)
+    @property
+    def of_call(self) -> dict[str, Any]:
+        return {"check": self.check, "params": self.params}
 
 
-def options_of(
-    who: str, sizes: Mapping[str, int], blocks: Any, settings: Mapping[str, Any]
-) -> Options:
-    """sizes: the names of the sizes of blocks, with their defaults."""
-    given = tuple(blocks) if isinstance(blocks, tuple | list) else (blocks,)
-    right = [isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in given]
-    if blocks is not None and (len(given) != len(sizes) or not all(right)):
-        count = "a positive integer" if len(sizes) == 1 else f"{len(sizes)} positive integers"
+def sizes_of(who: str, names: Sequence[str], given: Any, default: Sequence[int]) -> tuple[int, ...]:
+    """A checked `blocks` argument. names: of the sizes."""
+    if given is None:
+        return tuple(default)
+    sizes = tuple(given) if isinstance(given, tuple | list) else (given,)
+    right = [isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes]
+    if len(sizes) != len(names) or not all(right):
+        count = "a positive integer" if len(names) == 1 else f"{len(names)} positive integers"
         raise ValueError(
-            f"{who}: blocks is {count}, ({', '.join(sizes)}); got {short_repr(blocks)}. Compilers "
-            "of GPUs take powers of two, those of TPUs multiples of 8 and 128."
+            f"{who}: blocks is {count}, ({', '.join(names)}); got {short_repr(given)}. Compilers "
+            "of GPUs take powers of two; those of TPUs multiples of 8 and 128."
         )
-    if unknown := sorted(settings.keys() - Settings.__annotations__.keys()):
-        raise TypeError(
-            f"{who} has no argument {unknown[0]!r}; its options are derivative, check and params."
-        )
-    options = Options(given if blocks is not None else tuple(sizes.values()), **settings)
-    if options.derivative not in ("kernel", "automatic"):
-        raise ValueError(
-            f"{who}: derivative is 'kernel' (kernels in reverse mode) or 'automatic' (both modes); "
-            f"got {short_repr(options.derivative)}."
-        )
-    return options
+    return sizes
 
 
 def power_above(n: int, least: int = 1) -> int:
@@ -88,11 +60,11 @@ def power_above(n: int, least: int = 1) -> int:
     return 1 << max(n - 1, least - 1, 0).bit_length()
 
 
-def row_block(m: int, n: int, columns: int = 4096) -> dict[str, int]:
+def row_block(m: int, n: int, columns: int = 4096) -> tuple[int, int]:
     """The block of m rows of n elements: whole rows, if they have at most `columns` elements."""
     width = min(power_above(n, 128), columns)
     rows = m if m in (1, 2, 4) else min(max(ELEMENTS // width, 8), power_above(m, 8))
-    return {"rows": rows, "columns": width}
+    return rows, width
 
 
 def wide(dtype: Any) -> np.dtype:
@@ -132,6 +104,8 @@ def as_rows(who: str, x: Any, axis: int) -> tuple[Any, Callable[[Any], Any]]:
     if not t.ndim:
         raise ValueError(f"{who}: x is {t.str_short(True)}, which has no axis.")
     axis = canonical_axis(axis, t.ndim)
+    if axis == t.ndim - 1 and t.ndim == 2:
+        return x, lambda y: y
     moved = moveaxis(x, axis, -1)
     shape = type_of(moved).shape
     rows = reshape(moved, (math.prod(shape[:-1]), shape[-1]))

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.block_choices import (
     Options,
-    Settings,
     as_numbers,
-    options_of,
     power_above,
+    sizes_of,
     wide,
 )
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id, when
 from shardwise._src.kernels.ref_access import atomic_add
 from shardwise._src.kernels.spaces import SMEM
@@ -52,7 +53,8 @@ def histogram(
     weights: ArrayLike | None = None,
     *,
     blocks: int | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """out[i] = sum(weights[indices == i]), for i below `length`.
 
@@ -60,14 +62,14 @@ def histogram(
       indices: integers of any shape. Those that are negative, or not below `length`, are ignored.
       weights: floats or integers, of the shape of indices; without them each index counts 1.
       blocks: how many indices a block has; by default 1,024.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       [length], of int32 or of the dtype of weights. Sums of small floats are computed in float32.
 
     Raises:
       TypeError: if indices are not integers, or weights neither floats nor integers.
-      ValueError: if weights have another shape, or length or an option is wrong.
+      ValueError: if weights have another shape, or length or blocks is wrong.
     """
     indices = _indices("histogram", indices)
     shape = type_of(indices).shape
@@ -75,8 +77,8 @@ def histogram(
         raise ValueError(
             f"histogram: length is the size of the result, an integer; got {short_repr(length)}."
         )
-    usual = {"indices": min(1024, power_above(math.prod(shape), 128))}
-    options = options_of("histogram", usual, blocks, settings)
+    usual = min(1024, power_above(math.prod(shape), 128))
+    options = Options(sizes_of("histogram", ("indices",), blocks, (usual,)), check, params)
     values = [] if weights is None else [as_numbers("histogram", "weights", weights)]
     for w in values:
         if type_of(w).shape != shape:
@@ -84,8 +86,8 @@ def histogram(
                 f"histogram: weights is {type_of(w).str_short(True)}; expected the shape of the "
                 f"indices, {list(shape)}."
             )
-    run = options.pick(_histogram, _histogram_kernel)
-    return run(length, options, reshape(indices, (-1,)), [reshape(w, (-1,)) for w in values])
+    flat = [reshape(w, (-1,)) for w in values]
+    return _histogram((length, options), reshape(indices, (-1,)), flat)
 
 
 def scatter_add(
@@ -94,7 +96,8 @@ def scatter_add(
     updates: ArrayLike,
     *,
     blocks: tuple[int, int] | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """x with updates[k] added to x[indices[k]], for all k: `x.at[indices].add(updates)`.
 
@@ -104,14 +107,14 @@ def scatter_add(
       updates: of the shape of indices, and then that of x without n; cast to the dtype of x.
       blocks: the (updates, columns) of a block; by default 512, and 128 to 512. On TPUs all n rows
         of a block of columns must fit VMEM.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       An array like x.
 
     Raises:
       TypeError: if indices are not integers, or x or updates neither floats nor integers.
-      ValueError: if x has no dimension, updates have another shape, or an option is wrong.
+      ValueError: if x has no dimension, updates have another shape, or blocks is wrong.
     """
     indices, x = _indices("scatter_add", indices), as_numbers("scatter_add", "x", x)
     added = as_numbers("scatter_add", "updates", updates)
@@ -126,10 +129,10 @@ def scatter_add(
         )
     n, columns = t.shape[0], math.prod(t.shape[1:])
     width = power_above(min(columns, 512, MOST_ELEMENTS // max(n, 1)), 128)
-    options = options_of("scatter_add", {"updates": 512, "columns": width}, blocks, settings)
+    sizes = sizes_of("scatter_add", ("updates", "columns"), blocks, (512, width))
     rows = reshape(added.astype(t.dtype), (math.prod(shape), columns))
-    run = options.pick(_scatter_add, _scatter_add_kernel)
-    return reshape(run(options, reshape(x, (n, columns)), reshape(indices, (-1,)), rows), t.shape)
+    args = reshape(x, (n, columns)), reshape(indices, (-1,)), rows
+    return reshape(_scatter_add(Options(sizes, check, params), *args), t.shape)
 
 
 def _indices(who: str, indices: Any) -> Any:
@@ -148,15 +151,16 @@ def _at(rows: Any, indices: Any) -> Any:
 # -- histogram --
 
 
-def _histogram_kernel(length: int, options: Options, indices: Any, weights: list[Any]) -> Any:
-    (count,), (size,) = type_of(indices).shape, options.blocks
+def _histogram_kernel(how: tuple[int, Options], indices: Any, weights: list[Any]) -> Any:
+    (length, options), (count,) = how, indices.shape
+    (size,) = options.blocks
     dtype = type_of(weights[0]).dtype if weights else np.dtype("int32")
     if not count * length:
         return zeros(length, dtype)
     total = cdiv(count, size)
     groups = max(1, min(MOST_GROUPS, total, count // (4 * length)))
     each = cdiv(total, groups)
-    found = options.call(
+    found = call(
         partial(_histogram_body, count, each),
         ShapeDtypeStruct((groups, 1, length), dtype if is_integer(dtype) else wide(dtype)),
         grid=(("groups", groups), ("blocks", each)),
@@ -164,6 +168,7 @@ def _histogram_kernel(length: int, options: Options, indices: Any, weights: list
         out_specs=Block((None, 1, length), lambda g, j: (g, 0, 0)),
         parallel=["groups"],
         name="histogram",
+        **options.of_call,
     )(indices, *weights)
     return found.sum((0, 1)).astype(dtype)
 
@@ -182,10 +187,8 @@ def _histogram_body(count: int, each: int, indices: Any, *refs: Any) -> None:
     atomic_add(out, (0, at), added, mask=exists)
 
 
-_histogram = custom_vjp(_histogram_kernel, nondiff_argnums=(0, 1))
-_histogram.defvjp(
-    lambda *args: (_histogram(*args), args[2:]),
-    lambda length, options, given, ct: (None, [_at(ct, given[0]) for _ in given[1]]),
+_histogram = with_cotangents(
+    _histogram_kernel, lambda how, given, ct: (None, [_at(ct, given[0]) for _ in given[1]])
 )
 
 
@@ -201,7 +204,7 @@ def _scatter_add_kernel(options: Options, x: Any, indices: Any, updates: Any) ->
         Block((size,), lambda j, k: (k,), SMEM),
         Block((size, width), lambda j, k: (k, j)),
     )
-    return options.call(
+    return call(
         partial(_scatter_add_body, count),
         ShapeDtypeStruct((n, columns), x.dtype),
         grid=(("columns", cdiv(columns, width)), ("updates", cdiv(count, size))),
@@ -210,6 +213,7 @@ def _scatter_add_kernel(options: Options, x: Any, indices: Any, updates: Any) ->
         aliases={2: 0},
         parallel=["columns"],
         name="scatter_add",
+        **options.of_call,
     )(indices, updates, x)
 
 
@@ -225,8 +229,6 @@ def _scatter_add_body(count: int, indices: Any, updates: Any, x: Any, out: Any) 
     fori_loop(0, indices.shape[0], add, ())
 
 
-_scatter_add = custom_vjp(_scatter_add_kernel, nondiff_argnums=(0,))
-_scatter_add.defvjp(
-    lambda options, x, indices, updates: (_scatter_add(options, x, indices, updates), indices),
-    lambda options, indices, ct: (ct, None, _at(ct, indices)),
+_scatter_add = with_cotangents(
+    _scatter_add_kernel, lambda options, given, ct: (ct, None, _at(ct, given[1]))
 )

@@ -13,25 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.autodiff.grad import vjp
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.block_choices import (
     F32,
     Options,
-    Settings,
     as_numbers,
     elements,
-    options_of,
     power_above,
+    sizes_of,
     wide,
 )
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.contraction import dot
@@ -70,7 +71,8 @@ def matmul(
     out_dtype: DTypeLike | None = None,
     precision: PrecisionLike = None,
     blocks: tuple[int, int, int] | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """activation(x_scale * (x @ y) * y_scale + bias) + residual, by one kernel.
 
@@ -85,14 +87,14 @@ def matmul(
       precision: as that of `lax.dot`.
       blocks: the (rows, columns, inner) sizes of blocks; by default 128 each, and fewer rows if m
         is smaller.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       [m, n]
 
     Raises:
       TypeError: if x or y is neither of floats nor of integers.
-      ValueError: if shapes do not fit, or an option is wrong.
+      ValueError: if shapes do not fit, or blocks is wrong.
     """
     left, right = as_numbers("matmul", "x", x), as_numbers("matmul", "y", y)
     m, n = _sizes(type_of(left), type_of(right))
@@ -100,11 +102,11 @@ def matmul(
     extras = {
         name: _as_matrix(name, asarray(v), m, n) for name, v in given.items() if v is not None
     }
-    usual = {"rows": min(128, power_above(m, 32)), "columns": 128, "inner": 128}
-    options = options_of("matmul", usual, blocks, settings)
+    usual = min(128, power_above(m, 32)), 128, 128
+    sizes = sizes_of("matmul", ("rows", "columns", "inner"), blocks, usual)
     dtypes = _dtypes(left.dtype, right.dtype, extras, activation, out_dtype)
-    how = Product(*dtypes, activation, precision, options)
-    return options.pick(_with_rule, forward)(how, left, right, extras)
+    how = Product(*dtypes, activation, precision, Options(sizes, check, params))
+    return _product(how, left, right, extras)
 
 
 # -- arguments --
@@ -199,7 +201,7 @@ def forward(how: Product, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
     tile = Block((rows, columns), lambda i, j, k: (i, j))
     of_extras = {"x_scale": column, "y_scale": row, "bias": row, "residual": tile}
     steps = {"rows": cdiv(m, rows), "columns": cdiv(n, columns), "inner": cdiv(k, inner)}
-    return how.options.call(
+    return call(
         partial(_body, how, k),
         ShapeDtypeStruct((m, n), how.out),
         grid=tuple(steps.items()),
@@ -212,38 +214,36 @@ def forward(how: Product, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
         scratch=[VMEM((rows, columns), how.total)],
         parallel=["rows", "columns"],
         name="matmul",
+        **how.options.of_call,
     )(x, y, extras)
 
 
 # -- its derivative --
 
 
-def _backward(how: Product, given: Any, ct: Any) -> tuple[Any, Any, Any]:
+def backward(how: Product, given: Any, ct: Any) -> tuple[Any, Any, Any]:
     x, y, extras = given
     plain = how._replace(activation=None, inside=how.total, out=how.total)
     if how.activation is not None or "x_scale" in extras or "y_scale" in extras:
-        total = _with_rule(plain, x, y, {})
+        total = _product(plain, x, y, {})
     else:  # the derivative does not depend on it
         total = zeros(ct.shape, how.total)
     if not is_float(how.total):
-        _, pull = vjp(partial(epilogue, how, total), extras)
-        return None, None, *pull(ct)
-    _, pull = vjp(partial(epilogue, how), total, extras)
-    ct, of_extras = pull(ct)
+        return None, None, *vjp(partial(epilogue, how, total), extras)[1](ct)
+    ct, of_extras = vjp(partial(epilogue, how), total, extras)[1](ct)
     ct = ct.astype(F32 if how.factor.itemsize == 1 else how.factor)
     rows, columns, inner = how.options.blocks
-    of_x = _product(plain, ct, y.T, x, (rows, inner, columns))
-    return of_x, _product(plain, x.T, ct, y, (inner, columns, max(rows, 128))), of_extras
+    of_x = _product_like(x, plain, ct, y.T, (rows, inner, columns))
+    return of_x, _product_like(y, plain, x.T, ct, (inner, columns, max(rows, 128))), of_extras
 
 
-def _product(plain: Product, a: Any, b: Any, like: Any, blocks: tuple[int, int, int]) -> Any:
+def _product_like(like: Any, plain: Product, a: Any, b: Any, blocks: tuple[int, int, int]) -> Any:
     """A product of the dtype of another array; None if that has integers."""
     if not is_float(like.dtype):
         return None
     dtypes = _dtypes(a.dtype, b.dtype, {}, None, like.dtype)
-    options = Options(blocks, check=plain.options.check, params=plain.options.params)
-    return _with_rule(Product(*dtypes, None, plain.precision, options), a, b, {})
+    options = Options(blocks, params=plain.options.params)
+    return _product(Product(*dtypes, None, plain.precision, options), a, b, {})
 
 
-_with_rule = custom_vjp(forward, nondiff_argnums=(0,))
-_with_rule.defvjp(lambda how, *args: (_with_rule(how, *args), args), _backward)
+_product = with_cotangents(forward, backward)

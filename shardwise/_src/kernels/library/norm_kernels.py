@@ -16,23 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.block_choices import (
     Options,
-    Settings,
     as_rows,
     elements,
     inside,
-    options_of,
     power_above,
     row_block,
+    sizes_of,
     wide,
 )
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id
 from shardwise._src.lax.elementwise_operators import rsqrt
 from shardwise._src.numpy.creation import asarray, zeros_like
@@ -56,7 +57,8 @@ def layer_norm(
     *,
     eps: float = 1e-5,
     blocks: int | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """(x - mean) / sqrt(variance + eps) * weight + bias, over the last axis.
 
@@ -64,16 +66,17 @@ def layer_norm(
       x: floats, [..., n]. The kernel computes in float32 or float64.
       weight, bias: [n]; ones and zeros by default.
       blocks: the rows of a block; by default 8, or more that have about 16,384 elements.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       An array like `x`, of its dtype.
 
     Raises:
       TypeError: if x is not of floats.
-      ValueError: if x has no dimension, weight or bias another shape, or an option is wrong.
+      ValueError: if x has no dimension, weight or bias another shape, or blocks is wrong.
     """
-    return _norm("layer_norm", x, {"weight": weight, "bias": bias}, eps, blocks, settings)
+    options = check, params
+    return _norm("layer_norm", x, {"weight": weight, "bias": bias}, eps, blocks, *options)
 
 
 def rms_norm(
@@ -83,13 +86,15 @@ def rms_norm(
     *,
     eps: float = 1e-6,
     blocks: int | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """x / sqrt(mean(x²) + eps) * weight + bias, over the last axis; otherwise like `layer_norm`."""
-    return _norm("rms_norm", x, {"weight": weight, "bias": bias}, eps, blocks, settings)
+    options = check, params
+    return _norm("rms_norm", x, {"weight": weight, "bias": bias}, eps, blocks, *options)
 
 
-def _norm(who: str, x: Any, given: Any, eps: float, blocks: Any, settings: Any) -> Any:
+def _norm(who: str, x: Any, given: Any, eps: float, blocks: Any, *options: Any) -> Any:
     x = asarray(x)
     if not is_float(type_of(x).dtype):
         raise TypeError(f"{who}: x is {type_of(x).str_short(True)}; expected floats. Cast it.")
@@ -102,10 +107,9 @@ def _norm(who: str, x: Any, given: Any, eps: float, blocks: Any, settings: Any) 
                 f"{who}: {name} is {type_of(v).str_short(True)}; expected the shape {[n]}, since x "
                 f"is {type_of(x).str_short(True)}."
             )
-    usual = {"rows": row_block(m, n, power_above(n, 128))["rows"]}
-    options = options_of(who, usual, blocks, settings)
-    how = Norm(who == "layer_norm", float(eps), options)
-    return restored(options.pick(_with_rule, forward)(how, rows, affine))
+    sizes = sizes_of(who, ("rows",), blocks, row_block(m, n, power_above(n, 128))[:1])
+    how = Norm(who == "layer_norm", float(eps), Options(sizes, *options))
+    return restored(_normalization(how, rows, affine))
 
 
 # -- launches --
@@ -124,8 +128,9 @@ def forward(how: Norm, x: Any, affine: Mapping[str, Any]) -> Any:
     return launch(x, _as_rows(affine))
 
 
-def backward(how: Norm, x: Any, affine: Mapping[str, Any], ct: Any) -> tuple[Any, dict[str, Any]]:
+def backward(how: Norm, given: Any, ct: Any) -> tuple[Any, dict[str, Any]]:
     """The cotangents of x, and of weight and bias."""
+    x, affine = given
     m, n = x.shape
     if not m * n:
         return ct, {name: zeros_like(v) for name, v in affine.items()}
@@ -141,7 +146,7 @@ def backward(how: Norm, x: Any, affine: Mapping[str, Any], ct: Any) -> tuple[Any
 def _launch(how: Norm, suffix: str, body: Any, out: Any, m: int, **specs: Any) -> Any:
     name = ("layer_norm" if how.centered else "rms_norm") + suffix
     grid = (("rows", cdiv(m, how.options.blocks[0])),)
-    return how.options.call(body, out, grid=grid, parallel=["rows"], name=name, **specs)
+    return call(body, out, grid=grid, parallel=["rows"], name=name, **specs, **how.options.of_call)
 
 
 def _blocks(how: Norm, n: int) -> tuple[Block, Block, Block]:
@@ -158,11 +163,7 @@ def _as_rows(affine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: reshape(v, (1, -1)) for name, v in affine.items()}
 
 
-_with_rule = custom_vjp(forward, nondiff_argnums=(0,))
-_with_rule.defvjp(
-    lambda *args: (_with_rule(*args), args[1:]),
-    lambda how, given, ct: backward(how, given[0], given[1], ct),
-)
+_normalization = with_cotangents(forward, backward)
 
 
 # -- bodies --

@@ -10,22 +10,23 @@ block to the carry, the sum of all blocks before. `reverse` starts with the last
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.block_choices import (
     Options,
-    Settings,
     as_numbers,
     as_rows,
     elements,
-    options_of,
     row_block,
+    sizes_of,
     wide,
 )
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id, when
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.lax_reductions import cumsum as sums_along
@@ -41,7 +42,8 @@ def cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     blocks: tuple[int, int] | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """The sums of all elements up to each one, along an axis.
 
@@ -50,36 +52,36 @@ def cumsum(
       exclusive: whether sums are without the element itself, so that the first one is 0.
       reverse: whether to sum from each element to the last one.
       blocks: the (rows, columns) of a block; by default about 16,384 elements of up to 512 columns.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       An array like x; of int32 or uint32 for smaller integers.
 
     Raises:
       TypeError: if x is neither of floats nor of integers.
-      ValueError: if x has no dimension, or the axis or an option is wrong.
+      ValueError: if x has no dimension, or the axis or blocks is wrong.
     """
     rows, restored = as_rows("cumsum", as_numbers("cumsum", "x", x), axis)
     t = type_of(rows)
     if t.dtype.kind in "iu" and t.dtype.itemsize < 4:
         rows = rows.astype("int32" if t.dtype.kind == "i" else "uint32")
     m, n = t.shape
-    options = options_of("cumsum", row_block(m, n, 512), blocks, settings)
+    sizes = sizes_of("cumsum", ("rows", "columns"), blocks, row_block(m, n, 512))
     if exclusive and n:
         first = zeros((m, 1), rows.dtype)
         rows = concatenate([rows[:, 1:], first] if reverse else [first, rows[:, :-1]], 1)
-    return restored(options.pick(_with_rule, forward)(bool(reverse), options, rows))
+    return restored(_sums((bool(reverse), Options(sizes, check, params)), rows))
 
 
-def forward(reverse: bool, options: Options, x: Any) -> Any:
+def forward(how: tuple[bool, Options], x: Any) -> Any:
     """The sums along each row of x, [m, n]."""
-    t = type_of(x)
+    (reverse, options), t = how, type_of(x)
     if 0 in t.shape:
         return x
     (m, n), (rows, columns) = t.shape, options.blocks
     last = cdiv(n, columns) - 1
     block = Block((rows, columns), lambda i, j: (i, last - j if reverse else j))
-    return options.call(
+    return call(
         partial(_body, n, reverse),
         ShapeDtypeStruct(t.shape, t.dtype),
         grid=(("rows", cdiv(m, rows)), ("columns", last + 1)),
@@ -88,6 +90,7 @@ def forward(reverse: bool, options: Options, x: Any) -> Any:
         scratch=[VMEM((rows, 1), t.dtype if t.dtype.kind in "iu" else wide(t.dtype))],
         parallel=["rows"],
         name="cumsum",
+        **options.of_call,
     )(x)
 
 
@@ -104,8 +107,8 @@ def _body(n: int, reverse: bool, x: Any, out: Any, carry: Any) -> None:
     carry[...] += values.sum(1, keepdims=True)
 
 
-_with_rule = custom_vjp(forward, nondiff_argnums=(0, 1))
-_with_rule.defvjp(
-    lambda *args: (_with_rule(*args), None),
-    lambda reverse, options, _, ct: (_with_rule(not reverse, options, ct),),
-)
+def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
+    return (_sums((not how[0], how[1]), ct),)
+
+
+_sums = with_cotangents(forward, backward)

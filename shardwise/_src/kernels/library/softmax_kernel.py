@@ -13,23 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.block_choices import (
     Options,
-    Settings,
     as_rows,
     elements,
-    options_of,
     row_block,
+    sizes_of,
     wide,
 )
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.maps.ufuncs import maximum
@@ -43,7 +44,8 @@ def softmax(
     axis: int = -1,
     *,
     blocks: tuple[int, int] | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """exp(x) / sum(exp(x)) along an axis, computed in float32 or float64.
 
@@ -51,15 +53,15 @@ def softmax(
       x: floats of any shape but []; integers are converted.
       blocks: the (rows, columns) of a block. By default about 16,384 elements: whole rows, or 4,096
         elements of longer rows.
-      settings: the options `derivative`, `check` and `params` of all functions of the library.
+      check, params: as those of `kernels.call`.
 
     Returns:
       An array like `x`, of its dtype.
 
     Raises:
-      ValueError: if x has no dimension, or the axis or an option is wrong.
+      ValueError: if x has no dimension, or the axis or blocks is wrong.
     """
-    return _softmax("softmax", x, axis, blocks, settings)
+    return _softmax("softmax", x, axis, blocks, check, params)
 
 
 def log_softmax(
@@ -67,29 +69,31 @@ def log_softmax(
     axis: int = -1,
     *,
     blocks: tuple[int, int] | None = None,
-    **settings: Unpack[Settings],
+    check: bool = False,
+    params: CompilerParams | None = None,
 ) -> Array:
     """log(softmax(x)), without underflow: arguments, result and errors are those of `softmax`."""
-    return _softmax("log_softmax", x, axis, blocks, settings)
+    return _softmax("log_softmax", x, axis, blocks, check, params)
 
 
-def _softmax(who: str, x: Any, axis: int, blocks: Any, settings: Any) -> Any:
+def _softmax(who: str, x: Any, axis: int, blocks: Any, check: bool, params: Any) -> Any:
     rows, restored = as_rows(who, inexact(x), axis)
-    options = options_of(who, row_block(*type_of(rows).shape), blocks, settings)
-    return restored(options.pick(_with_rule, forward)(who == "log_softmax", options, rows))
+    m, n = type_of(rows).shape
+    sizes = sizes_of(who, ("rows", "columns"), blocks, row_block(m, n))
+    return restored(_rows((who == "log_softmax", Options(sizes, check, params)), rows))
 
 
 # -- launches --
 
 
-def forward(in_logs: bool, options: Options, x: Any) -> Any:
-    """The softmax of each row of x, [m, n]."""
-    return _launched("softmax", partial(_body, in_logs), 2, options, x)
+def forward(how: tuple[bool, Options], x: Any) -> Any:
+    """The softmax of each row of x, [m, n], or its logarithm. how: whether that, and options."""
+    return _launched("softmax", partial(_body, how[0]), 2, how[1], x)
 
 
-def backward(in_logs: bool, options: Options, y: Any, ct: Any) -> Any:
-    """The cotangent of x, from the result y and its cotangent."""
-    return _launched("softmax_vjp", partial(_vjp_body, in_logs), 1, options, y, ct)
+def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
+    """The cotangent of x, from that of the result, which the kernel computes again."""
+    return (_launched("softmax_vjp", partial(_vjp_body, how[0]), 3, how[1], *given, ct),)
 
 
 def _launched(
@@ -101,7 +105,7 @@ def _launched(
         return args[0]
     (m, n), (rows, columns) = t.shape, options.blocks
     passes = 1 if n <= columns else 2
-    return options.call(
+    return call(
         partial(body, n),
         ShapeDtypeStruct(t.shape, t.dtype),
         grid=(("rows", cdiv(m, rows)), ("passes", passes), ("columns", cdiv(n, columns))),
@@ -110,14 +114,11 @@ def _launched(
         scratch=[VMEM((rows, 1), wide(t.dtype))] * numbers,
         parallel=["rows"],
         name=name,
+        **options.of_call,
     )(*args)
 
 
-_with_rule = custom_vjp(forward, nondiff_argnums=(0, 1))
-_with_rule.defvjp(
-    lambda *args: (_with_rule(*args),) * 2,
-    lambda in_logs, options, y, ct: (backward(in_logs, options, y, ct),),
-)
+_rows = with_cotangents(forward, backward)
 
 
 # -- bodies --
@@ -142,10 +143,7 @@ def _body(in_logs: bool, n: int, x: Any, out: Any, top: Any, total: Any) -> None
 
     @when(adds)
     def _() -> None:
-        new = maximum(top[...], values.max(1, keepdims=True))
-        total[...] *= exp(top[...] - new)
-        total[...] += exp(values - new).sum(1, keepdims=True)
-        top[...] = new
+        _add(values, top, total)
 
     @when(writes)
     def _() -> None:
@@ -154,20 +152,40 @@ def _body(in_logs: bool, n: int, x: Any, out: Any, top: Any, total: Any) -> None
         out[...] = result.astype(out.dtype)
 
 
-def _vjp_body(in_logs: bool, n: int, y: Any, ct: Any, out: Any, total: Any) -> None:
+def _add(values: Any, top: Any, total: Any) -> tuple[Any, Any]:
+    """Adds a block to the largest elements and sums of rows; returns the powers of its elements,
+    and the factors by which sums relative to the largest elements changed."""
+    new = maximum(top[...], values.max(1, keepdims=True))
+    factor, powers = exp(top[...] - new), exp(values - new)
+    total[...] = total[...] * factor + powers.sum(1, keepdims=True)
+    top[...] = new
+    return powers, factor
+
+
+def _vjp_body(
+    in_logs: bool, n: int, x: Any, ct: Any, out: Any, top: Any, total: Any, cts: Any
+) -> None:
+    """cts: the sum of the cotangents, or of their products with powers."""
     starts, adds, writes = _turns()
-    results, cts = [elements(ref, total.dtype, 0, (1, program_id("columns"), n)) for ref in (y, ct)]
+    values, given = [
+        elements(ref, top.dtype, beyond, (1, program_id("columns"), n))
+        for ref, beyond in ((x, -np.inf), (ct, 0))
+    ]
 
     @when(starts)
     def _() -> None:
+        top[...] = np.finfo(top.dtype).min
         total[...] = 0
+        cts[...] = 0
 
     @when(adds)
     def _() -> None:
-        total[...] += (cts if in_logs else results * cts).sum(1, keepdims=True)
+        powers, factor = _add(values, top, total)
+        more = given if in_logs else powers * given
+        cts[...] = cts[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)
 
     @when(writes)
     def _() -> None:
-        both = total[...]
-        result = cts - exp(results) * both if in_logs else results * (cts - both)
+        y = exp(values - top[...]) / total[...]
+        result = given - y * cts[...] if in_logs else y * (given - cts[...] / total[...])
         out[...] = result.astype(out.dtype)

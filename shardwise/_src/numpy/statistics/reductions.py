@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.named import named
+from shardwise._src.base.named import alias, named
 from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
@@ -280,7 +280,8 @@ def min(
     return _reduce("min", a, axis, None, out, keepdims, initial, where)
 
 
-amax, amin = max, min
+amax = alias(max, "amax")
+amin = alias(min, "amin")
 
 
 def minmax(

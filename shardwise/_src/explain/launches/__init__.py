@@ -1,0 +1,1 @@
+"""Reports of launches of kernels, and the choice between variants of a kernel."""

@@ -1,0 +1,276 @@
+"""Reports of launches of kernels: what they move, compute and need, and what bounds them.
+
+    print(report(f, machine="tpu-v5e")(x, y))    # of each launch of f
+    report(f)(x, y)[0].bytes                     # a number
+
+The work is counted from the programs of a launch (kernels/launch_work.py); nothing is compiled for
+the machine, and nothing runs but what the indices of blocks depend on.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from shardwise._src.base.lazy import public
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import ScanParams
+from shardwise._src.control.scan import scan
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program_tools import inlined, pruned
+from shardwise._src.explain.dtype_emulation import hlo_text
+from shardwise._src.explain.launches.launch_data import LaunchData
+from shardwise._src.explain.machines import Machine, chosen, machine_of
+from shardwise._src.explain.rendering.report_phrases import launch_section
+from shardwise._src.explain.rendering.report_text import section_text
+from shardwise._src.explain.work import CallWork
+from shardwise._src.jit.jit import jit
+from shardwise._src.jit.stages import Wrapped
+from shardwise._src.kernels.launch_record import CostEstimate
+from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_cost, launch_work
+from shardwise._src.kernels.program_work import program_cost
+from shardwise._src.kernels.spaces import SMEM
+from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
+from shardwise._src.messages.source import line_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.targets.gpus import GPUS
+from shardwise._src.targets.tpus import TPUS
+from shardwise._src.transfers.transfer import default_place
+
+TILE = 128, 32  # of TPUs: columns, and bytes of a column
+REREAD = 4  # how often a block is moved, on average, before there is advice
+
+
+@public("shardwise.kernels")
+@dataclass(frozen=True)
+class LaunchReport(LaunchData):
+    """What one launch of a kernel does: see the fields. `print` shows it as a table."""
+
+    def __str__(self) -> str:
+        return section_text(launch_section(self))
+
+
+class LaunchReports(tuple[LaunchReport, ...]):
+    """The reports of the launches of a function, in the order of its program."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+
+def report(
+    f: Callable[..., Any], *, machine: str | Machine | None = None
+) -> Callable[..., LaunchReports]:
+    """A function that reports the launches of kernels in `f`, for given arguments.
+
+    Args:
+      f: a function that launches kernels, such as a result of `kernels.call`.
+      machine: the name of one of `explain.machines`, or a `Machine`; by default that of the
+        default device.
+
+    Returns:
+      `(*args, **kwargs) → LaunchReports`: a tuple of `LaunchReport`s. The arguments are arrays, or
+      `ShapeDtypeStruct`s; then what depends on sizes of the grid or prefetched arrays is not known,
+      and the report says so.
+
+    Raises:
+      TypeError: if `f` is not a function; ValueError: for an unknown machine, or if the function
+        launches no kernel. Any error of the function while it is traced.
+    """
+    if not callable(f):
+        raise TypeError(
+            f"kernels.report takes a function, and its arguments in a second call: "
+            f"`report(f)(x)`. Got {short_repr(f)}."
+        )
+    asked = chosen(machine).machine
+
+    @functools.wraps(f)
+    @hides_frames
+    def reported(*args: Any, **kwargs: Any) -> LaunchReports:
+        traced = (f if isinstance(f, Wrapped) else jit(f)).trace(*args, **kwargs)
+        values = flatten((args, kwargs))[0]
+        rates = asked or machine_of(None, default_place().devices[0])
+        found = reports_of(traced.program, rates, values)
+        if not found:
+            raise ValueError(f"kernels.report: {traced.program.name} launches no kernel.")
+        return found
+
+    return reported
+
+
+def reports_of(
+    program: Program, machine: Machine, values: Sequence[Any] | None = None
+) -> LaunchReports:
+    """Reports of the launches of a program. values: its arguments, if known."""
+    if values is None or len(values) != len(program.invars):
+        values = [v.aval for v in program.invars]
+    program = inlined(program, lambda eqn: eqn.called)
+    rows = []
+    for eqn, count in _launches(program):
+        work = _work_of(eqn, _known_operands(program, eqn, values))
+        rows.append(_report(eqn, work, machine, count))
+    return LaunchReports(rows)
+
+
+def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
+    """The launches of a program, and how often each runs: in a scan as often as its length."""
+    for eqn in program.eqns:
+        if is_launch(eqn):
+            yield eqn, count
+            continue
+        often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
+        for held in eqn.programs():
+            yield from _launches(held, often)
+
+
+def is_launch(eqn: Equation) -> bool:
+    return eqn.op.cost is launch_cost
+
+
+def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
+    return launch_work(*[eqn.params[name] for name in ("body", "maps", "launch")], operands)
+
+
+def call_work(eqn: Equation, machine: Machine) -> CallWork:
+    """The work of a launch, for the report of a program whose compiler does not know it."""
+    found = _report(eqn, _work_of(eqn, [a.aval for a in eqn.invars]), machine, 1)
+    return CallWork(found.flops, found.elementwise, found.bytes)
+
+
+def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> list[Any]:
+    """The operands of a launch: the values of those that decide about its blocks, if they depend on
+    known arguments only; types for the others."""
+    launch = eqn.params["launch"]
+    types = [a.aval for a in eqn.invars]
+    count = launch.dynamic + launch.prefetch
+    first = eqn.invars[:count]
+    if not count or eqn not in program.eqns:
+        return types
+    part = pruned(program, first)
+    used = {*part.outvars, *[a for e in part.eqns for a in e.invars]}
+    needed = [i for i, v in enumerate(part.invars) if v in used]
+    if not all(hasattr(values[i], "__array__") or isinstance(values[i], int) for i in needed):
+        return types
+    part = part.replace(inputs=[*part.constvars, *[part.invars[i] for i in needed]])
+    found = call(*[values[i] for i in needed], program=part)
+    return [*found, *types[count:]]
+
+
+def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
+    """The operations, transcendental functions, and bytes of arguments and results of a function.
+
+    Reductions are not counted, as in JAX, which has this function for the `cost` of kernels.
+
+    args: arrays, or `ShapeDtypeStruct`s. kwargs: further arguments, which are not traced.
+    """
+    return program_cost(jit(functools.partial(fun, **kwargs)).trace(*args).program)
+
+
+# -- one launch on a machine --
+
+
+class _Chip(NamedTuple):
+    """What is known of the cores of a machine. memory: what its fast memory is called."""
+
+    cores: int
+    limit: int
+    memory: str
+    is_gpu: bool = False
+
+
+def _chip(machine: Machine) -> _Chip:
+    name = machine.name.partition(":")[0]
+    if name in GPUS:
+        gpu = GPUS[name]
+        return _Chip(gpu.cores, gpu.kernel_memory, "registers and shared memory", True)
+    if name in TPUS:
+        return _Chip(1, TPUS[name].scoped_vmem, "VMEM")
+    return _Chip(1, 0, "fast memory")
+
+
+def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> LaunchReport:
+    chip, launch = _chip(machine), eqn.params["launch"]
+    if chip.is_gpu and launch.cost is None:  # its programs read what they access
+        operands = tuple([replace(o, bytes=o.accessed) for o in work.operands])
+        work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
+    if launch.params.vmem_limit_bytes and not chip.is_gpu:
+        chip = chip._replace(limit=launch.params.vmem_limit_bytes)
+    programs = _at_once(work, launch.parallel, chip)
+    share = min(programs / chip.cores, 1.0) or 1.0
+    rates = [(machine.flop_rate(hlo_text(dtype)), n) for dtype, n in work.flops.items()]
+    compute = sum([n / rate for rate, n in rates]) / share
+    memory = work.bytes / machine.memory_bandwidth / share
+    bound = "programs" if share < 1 else "compute" if compute > memory else "memory"
+    scratch = [s.type for s in launch.scratch]
+    on_chip = sum([_padded(t.shape, t.dtype.itemsize, chip) for t in scratch])
+    on_chip += sum([_on_chip(o, work.programs, chip) for o in work.operands])
+    return LaunchReport(
+        **vars(work), machine=machine, count=count, on_chip=on_chip, limit=chip.limit,
+        cores=chip.cores, compute=compute, memory=memory, bound=bound,
+        advice=_advice(work, programs, chip, on_chip, bound, machine.name),
+        line="" if eqn.site is None else "{}:{}".format(*line_of(eqn.site)),
+    )  # fmt: skip
+
+
+def _at_once(work: LaunchWork, parallel: Sequence[bool], chip: _Chip) -> int:
+    """How many programs may run at the same time: on GPUs, other axes are loops in each."""
+    sizes = zip(work.grid.values(), parallel, strict=True)
+    return math.prod([n for n, p in sizes if p or not chip.is_gpu or not n])
+
+
+def _on_chip(o: OperandWork, programs: int, chip: _Chip) -> int:
+    """Bytes of fast memory: of blocks on TPUs, of the largest accesses on GPUs."""
+    if chip.is_gpu:
+        return o.largest
+    if not o.is_moved or o.space == SMEM.name:
+        return 0
+    shape = [n for n in o.block if n is not None]
+    return _padded(shape, o.itemsize, chip) * (2 if programs > 1 else 1)
+
+
+def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
+    """The bytes of an array; on TPUs the last two dimensions are multiples of a tile's."""
+    if chip.is_gpu or not chip.limit or not shape:
+        return math.prod(shape) * itemsize
+    columns, column = TILE
+    *more, rows, last = (1, *shape)
+    each = max(column // itemsize, 1)
+    return math.prod(more) * -(-rows // each) * -(-last // columns) * each * columns * itemsize
+
+
+def _advice(
+    work: LaunchWork, programs: int, chip: _Chip, on_chip: int, bound: str, name: str
+) -> str:
+    """What is plainly wrong, the gravest first."""
+    if not work.programs:
+        return "The grid has no programs, so that results are not written. Use smaller blocks."
+    if 0 < chip.limit < on_chip:
+        buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
+        return (
+            f"A program needs {in_bytes(on_chip)} of {chip.memory}{buffers}; {name!r} has "
+            f"{in_bytes(chip.limit)}. Use smaller blocks."
+        )
+    if bound == "programs":
+        return (
+            f"{pluralize(programs, 'program')} along parallel axes of the grid for {chip.cores} "
+            "cores: the others are idle. Use smaller blocks, or declare more axes as `parallel`."
+        )
+    worst = max(work.operands, key=lambda o: o.outside, default=None)
+    if worst is not None and worst.outside >= 0.25:
+        return (
+            f"{worst.outside:.0%} of the elements in the blocks of {worst.what} are beyond the end "
+            f"of {worst.type}. Use blocks whose sizes divide its own."
+        )
+    most = max(work.operands, key=lambda o: o.bytes, default=None)
+    if bound == "memory" and most is not None and most.moved >= REREAD * max(most.blocks, 1):
+        times = most.moved / most.blocks
+        return (
+            f"Each block of {most.what} is moved {times:.3g} times. Use larger blocks along the "
+            "axes of the grid that it does not depend on, or make these the last axes."
+        )
+    return ""

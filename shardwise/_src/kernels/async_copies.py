@@ -1,0 +1,327 @@
+"""Asynchronous copies and semaphores, as kernels use them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.kernels import copies
+from shardwise._src.kernels.accesses import INT32
+from shardwise._src.kernels.copies import Form, Region, bound
+from shardwise._src.kernels.program_frames import FRAME
+from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
+from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
+from shardwise._src.lax.parallel import axis_index
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.refs.refs import Ref, put, value_of
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_integer
+from shardwise._src.values.convert import cast
+
+
+class DeviceIdType(enum.Enum):
+    """What the `device_id` of a copy or signal is.
+
+    MESH: the device's position along each axis of the mesh, a tuple; or a dict from names of axes
+      to positions, where other axes keep those of this device.
+    LOGICAL: the number of the device in the mesh.
+    """
+
+    MESH = "mesh"
+    LOGICAL = "logical"
+
+
+class AsyncCopy:
+    """A copy between refs: `start` it, and `wait` for its end before the refs are used again."""
+
+    def __init__(self, source: AnyRef, target: AnyRef, semaphores: tuple[AnyRef, ...], to: Any):
+        self.source, self.target, self.semaphores, self.to = source, target, semaphores, to
+
+    def start(self, priority: int = 0) -> None:
+        """Starts the copy. priority: among those of a TPU's core; no effect elsewhere."""
+        refs = self.source, self.target, *self.semaphores
+        found = _bound(copies.kernel_copy, copies.copy, refs, self.to)
+        for ref, value in zip(refs[1:], found, strict=True):
+            put(whole_ref(ref), value)
+
+    def wait(self) -> None:
+        """Waits until the copy has ended: of one to another device, both sending and receiving."""
+        if self.to is not None:
+            self.wait_send()
+        self.wait_recv()
+
+    def wait_recv(self) -> None:
+        """Waits until the target has been written: of a copy to another device, by the device that
+        copies to this one."""
+        self._wait(self.target, self.semaphores[0])
+
+    def wait_send(self) -> None:
+        """Waits until the source of a copy to another device has been read."""
+        if self.to is None:
+            raise ValueError("wait_send: this copy is within a device. Use `wait`.")
+        self._wait(self.source, self.semaphores[1])
+
+    def _wait(self, ref: AnyRef, semaphore: AnyRef) -> None:
+        found = _bound(copies.kernel_wait_copy, copies.wait_copy, (ref, semaphore), None)
+        put(whole_ref(ref), found[0])
+        put(whole_ref(semaphore), found[1])
+
+
+def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
+    """A copy from one ref to another, of equal shape and dtype, which has not started.
+
+        copy = make_async_copy(x.at[ds(i, 8)], buffer.at[0], semaphore)
+        copy.start()
+        ...
+        copy.wait()
+
+    src_ref, dst_ref: refs of a kernel, or parts of them: `ref.at[index]`.
+    sem: one semaphore, `SemaphoreType.DMA`, that `wait` waits for.
+    """
+    source, target = _refs("make_async_copy", src_ref, dst_ref)
+    return AsyncCopy(source, target, (_semaphore("make_async_copy", sem, True),), None)
+
+
+def async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
+    """Like `make_async_copy`, and starts the copy."""
+    made = make_async_copy(src_ref, dst_ref, sem)
+    made.start()
+    return made
+
+
+def make_async_remote_copy(
+    src_ref: Any,
+    dst_ref: Any,
+    send_sem: Any,
+    recv_sem: Any,
+    device_id: Any,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+) -> AsyncCopy:
+    """A copy from a ref of this device to a ref of another one, inside of `shard_map`.
+
+    All devices run the same kernel: each sends, and receives from the device that sends to it.
+
+    Args:
+      src_ref: of this device. dst_ref: of the other one, by the name that it has here.
+      send_sem: of this device, for the end of reading. recv_sem: of the other one, for the end of
+        writing. Both are `SemaphoreType.DMA`.
+      device_id, device_id_type: of the other device: see `DeviceIdType`.
+    """
+    who = "make_async_remote_copy"
+    source, target = _refs(who, src_ref, dst_ref)
+    semaphores = _semaphore(who, recv_sem, True), _semaphore(who, send_sem, True)
+    return AsyncCopy(source, target, semaphores, _device(who, device_id, device_id_type))
+
+
+def async_remote_copy(
+    src_ref: Any,
+    dst_ref: Any,
+    send_sem: Any,
+    recv_sem: Any,
+    device_id: Any,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+) -> AsyncCopy:
+    """Like `make_async_remote_copy`, and starts the copy."""
+    made = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type)
+    made.start()
+    return made
+
+
+def sync_copy(src_ref: Any, dst_ref: Any) -> None:
+    """Copies from one ref to another, and waits for the end."""
+
+    def copied(semaphore: Any) -> None:
+        async_copy(src_ref, dst_ref, semaphore).wait()
+
+    run_scoped(copied, SemaphoreType.DMA)
+
+
+def semaphore_signal(
+    sem: Any,
+    inc: ArrayLike = 1,
+    *,
+    device_id: Any = None,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+) -> None:
+    """Adds to a semaphore, of this device or of another one.
+
+    device_id, device_id_type: of the other device: see `DeviceIdType`.
+    core_index: 0 or None: programs run on one core of each device.
+    """
+    who = "semaphore_signal"
+    if core_index not in (None, 0):
+        raise ValueError(f"{who}: devices have one core here, 0; got {core_index!r}.")
+    ref = _semaphore(who, sem, False)
+    to = None if device_id is None else _device(who, device_id, device_id_type)
+    found = _bound(copies.kernel_signal, copies.signal, (ref,), to, _amount(who, inc))
+    put(whole_ref(ref), found[0])
+
+
+def semaphore_wait(sem: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
+    """Waits until a semaphore has a value, and subtracts it, unless `decrement` is False."""
+    ref = _semaphore("semaphore_wait", sem, False)
+    amount = _amount("semaphore_wait", value)
+    found = _bound(copies.kernel_wait, copies.wait, (ref,), None, amount)
+    put(whole_ref(ref), found[0])
+    if not decrement:
+        semaphore_signal(sem, amount)
+
+
+def semaphore_read(sem: Any) -> Array:
+    """The value of a semaphore: an int32."""
+    ref = _semaphore("semaphore_read", sem, None)
+    place = _place(ref)
+    return Region(*place[1:]).load(value_of(whole_ref(ref)), scalars(place.starts))
+
+
+def get_barrier_semaphore() -> Ref:
+    """The semaphore with which the devices that run a kernel wait for each other.
+
+    The kernel must have a number for it: `params=CompilerParams(collective_id=0)`.
+    """
+    frame = FRAME.get()
+    if frame is None:
+        raise ValueError(
+            "get_barrier_semaphore is for the body of a kernel, and is called outside of one."
+        )
+    if frame.barrier is None:
+        raise ValueError(
+            f"get_barrier_semaphore: kernel {frame.name} has no barrier. Give it a number: "
+            "`params=CompilerParams(collective_id=0)`."
+        )
+    return frame.barrier
+
+
+# -- refs, semaphores, devices --
+
+
+def _kernel_ref(who: str, ref: Any) -> AnyRef:
+    if isinstance(ref, RefView) or (isinstance(ref, Ref) and ref.space is not None):
+        return ref
+    raise TypeError(
+        f"{who}: expected a ref of a kernel, or a part of one by integers, slices and `ds`; got "
+        f"{short_repr(ref)}."
+    )
+
+
+def _refs(who: str, source: Any, target: Any) -> tuple[AnyRef, AnyRef]:
+    source, target = _kernel_ref(who, source), _kernel_ref(who, target)
+    if source.space.is_semaphore or target.space.is_semaphore:
+        raise TypeError(f"{who}: semaphores cannot be copied.")
+    target.space.check_writable(whole_ref(target))
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        raise ValueError(
+            f"{who}: {source.short} cannot be copied to {target.short}: they must have one shape "
+            "and dtype."
+        )
+    return source, target
+
+
+def _semaphore(who: str, ref: Any, is_dma: bool | None) -> AnyRef:
+    """Checks a semaphore. is_dma: whether copies use it; None for any."""
+    ref = _kernel_ref(who, ref)
+    if not ref.space.is_semaphore:
+        raise TypeError(f"{who}: expected a semaphore; got {ref.short}.")
+    if ref.shape:
+        raise ValueError(
+            f"{who}: expected one semaphore; got {list(ref.shape)} of them. Select one: "
+            "`semaphores.at[i]`."
+        )
+    if is_dma is not None and is_dma != (ref.space.name == "dma_semaphore"):
+        needed = "SemaphoreType.DMA" if is_dma else "SemaphoreType.REGULAR"
+        raise TypeError(
+            f"{who}: expected a `{needed}`; got a {ref.space.name}."
+            + ("" if is_dma else " Copies signal it, and their `wait` waits for it.")
+        )
+    return ref
+
+
+def _amount(who: str, x: Any) -> Any:
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        if x < 0:
+            raise ValueError(f"{who}: expected an amount of at least 0; got {x}.")
+        return np.int32(x)
+    x = as_arraylike(x)
+    if type_of(x).shape or not is_integer(type_of(x).dtype):
+        raise TypeError(f"{who}: the amount is an integer; got {type_of(x).str_short(True)}.")
+    return cast(x, INT32, False)
+
+
+def _axes_in_scope(who: str) -> tuple[NamedAxis, ...]:
+    axes = tuple([axis for axis in current().axes if not axis.is_loop and axis.serial is None])
+    if not axes:
+        raise ValueError(
+            f"{who}: there are no other devices outside of `shard_map`. Call the kernel in a "
+            "function that is mapped over a mesh."
+        )
+    return axes
+
+
+def _device(who: str, device_id: Any, kind: DeviceIdType) -> tuple[tuple[Any, ...], Any]:
+    """The names of all mesh axes, and the number of a device among their devices."""
+    axes = _axes_in_scope(who)
+    names = tuple([axis.name for axis in axes])
+    if isinstance(device_id, Mapping):
+        unknown = [name for name in device_id if name not in names]
+        if unknown:
+            raise ValueError(f"{who}: device_id has axis {unknown[0]!r}; the axes are {names}.")
+        entries = [device_id[name] if name in device_id else axis_index(name) for name in names]
+    elif kind.name == "LOGICAL":
+        if isinstance(device_id, tuple | list):
+            raise TypeError(f"{who}: a logical device_id is one integer; got {device_id!r}.")
+        return names, _number(who, device_id)
+    else:
+        entries = list(device_id) if isinstance(device_id, tuple | list) else [device_id]
+        if len(entries) != len(axes):
+            raise ValueError(
+                f"{who}: device_id has {len(entries)} positions; the mesh has the axes {names}. "
+                "Give a position along each, or a dict from names to positions."
+            )
+    found: Any = np.int32(0)
+    for axis, entry in zip(axes, entries, strict=True):
+        number = _number(who, entry)
+        found = number if axis is axes[0] else ew.add(ew.mul(found, np.int32(axis.size)), number)
+    return names, found
+
+
+def _number(who: str, x: Any) -> Any:
+    x = as_arraylike(x)
+    if type_of(x).shape or not is_integer(type_of(x).dtype):
+        raise TypeError(
+            f"{who}: positions of a device are integers; got {type_of(x).str_short(True)}."
+        )
+    return cast(x, INT32, False)
+
+
+# -- ops --
+
+
+def _place(ref: AnyRef) -> Place:
+    place = place_of(ref, ...)
+    assert place is not None
+    return place
+
+
+def _bound(op: Any, run: Any, refs: Any, to: Any, amount: Any = None) -> list[Any]:
+    """The results of an op on the present versions of refs.
+
+    to: the names of axes and the number of another device; None: within this one.
+    """
+    places = [_place(ref) for ref in refs]
+    form = Form(
+        tuple([Region(*place[1:]) for place in places]),
+        () if to is None else to[0],
+        amount is not None,
+    )
+    operands = [value_of(whole_ref(ref)) for ref in refs]
+    operands += [] if amount is None else [amount]
+    operands += [s for place in places for s in scalars(place.starts)]
+    operands += [] if to is None else [to[1], np.bool_(True)]
+    return bound(op, run, form, operands)

@@ -1,0 +1,60 @@
+"""Values of all programs of a grid, computed in one call: indices of blocks, counts of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.call import call
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Literal, Program
+from shardwise._src.core.program_tools import derived
+from shardwise._src.effects.callback import host_context
+from shardwise._src.kernels.launch_record import INT
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.transforms.batch import Axis, batch_program
+from shardwise._src.transforms.stage import program_of
+
+
+def programs_of(grid: Sequence[int], most: int | None = None) -> np.ndarray:
+    """The indices of the programs of a grid in their order, at most the first `most`: int32[axes,
+    programs]."""
+    count = int(np.prod(grid, dtype=np.int64))
+    numbers = np.arange(count if most is None else min(count, most))
+    found = np.unravel_index(numbers, grid) if grid else ()
+    return np.asarray(found, np.int32).reshape(len(grid), len(numbers))
+
+
+def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any] = ()) -> np.ndarray:
+    """The results of a program for each program of a grid: int32[programs, results].
+
+    program: (indices…, others…) → int32 scalars, such as the map of a block's indices, whose other
+      operands are the prefetched arrays. It is computed on the host.
+    """
+    axes, count = ids.shape
+    if not program.eqns:
+        rows = dict(zip(program.inputs, (*program.consts, *ids), strict=False))
+        columns = [a.value if isinstance(a, Literal) else rows[a] for a in program.outvars]
+        columns = [np.broadcast_to(np.asarray(c, np.int32), (count,)) for c in columns]
+        return np.stack(columns, 1) if columns else np.zeros((count, 0), np.int32)
+    values = [np.asarray(x) for x in others]
+    many = _over_grid(program, axes, count, tuple(map(type_of, values)))
+    with host_context().entered():
+        (found,) = call(*ids, *values, program=many)
+        return np.asarray(found)
+
+
+@derived
+def _over_grid(program: Program, axes: int, count: int, others: tuple) -> Program:
+    marks = (*[True] * axes, *[False] * len(others))
+    many, _ = batch_program(program, Axis(count), marks, (True,) * len(program.outvars))
+    types = [*[INT.update(shape=(count,))] * axes, *others]
+
+    def joined(*xs: Any) -> list[Any]:
+        columns = [reshape(x, shape=(count, 1)) for x in many(*xs)]
+        return [concatenate(*columns, dimension=1)]
+
+    return program_of(joined, types, "index")

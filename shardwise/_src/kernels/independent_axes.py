@@ -1,0 +1,125 @@
+"""Which axes of a grid may be run in any order, and at the same time.
+
+An axis is independent if its user declared it parallel, or if no program uses what another program
+with a different index along it has written. The latter is proven from the blocks of all programs:
+
+    rows = Block((8, 128), lambda i, j: (i, 0))    # of a result: programs with different j share
+                                                   # a block, those with different i do not
+    independent_axes(launch, body, maps)           # → (True, False)
+
+All independent axes together may be reordered: programs that differ along any of them share no
+memory that one of them writes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program_tools import derived
+from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.grid_values import over_grid, programs_of
+from shardwise._src.kernels.in_step import communicates
+from shardwise._src.kernels.launch_record import Launch
+
+MOST_PROGRAMS = 2**18  # for which blocks are computed
+
+
+def independent_axes(launch: Launch, body: Program, maps: tuple[Program, ...]) -> tuple[bool, ...]:
+    """For each axis of the grid, whether its programs may run in any order.
+
+    Declared axes are independent. Others are if this is proven: the launch has no scratch memory,
+    sizes of the grid are known, the body has no effects and sends nothing to other devices, and
+    blocks of results that it writes are those of programs with one index along the axis. Nothing
+    runs on the launch's devices.
+    """
+    return _independent(body, launch, maps)
+
+
+@derived
+def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tuple[bool, ...]:
+    if all(launch.parallel):
+        return launch.parallel
+    sizes = [n for n in launch.grid if n is not None]
+    is_known = len(sizes) == len(launch.grid) and math.prod(sizes) <= MOST_PROGRAMS
+    if launch.scratch or body.effects or communicates(body) or not is_known:
+        return launch.parallel
+    ids = programs_of(sizes)
+    found = np.ones(len(sizes), bool)
+    for j, (tile, index) in enumerate(zip(launch.outs, maps[len(launch.ins) :], strict=True)):
+        if not is_written(body, launch, j):
+            continue
+        labels = _labels(tile, index, ids)
+        if labels is None or not _reads_own_blocks(body, launch, maps, j, ids):
+            return launch.parallel
+        order = np.lexsort(labels)
+        ordered = labels[:, order]
+        shared = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).all(0))
+        a, b = ids[:, order[shared]], ids[:, order[shared + 1]]
+        found &= (a == b).all(1)
+    return tuple([bool(p or f) for p, f in zip(launch.parallel, found, strict=True)])
+
+
+def _refs(body: Program, launch: Launch) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
+    """The variables of the body that are the blocks of inputs, and of results."""
+    first = len(launch.grid) + launch.dynamic + launch.prefetch
+    ins, outs = len(launch.ins), len(launch.outs)
+    return body.invars[first : first + ins], body.invars[first + ins : first + ins + outs]
+
+
+def is_written(body: Program, launch: Launch, j: int) -> bool:
+    """Whether the body may write to result number `j`."""
+    return body.outvars[j] is not _refs(body, launch)[1][j]
+
+
+def _labels(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
+    """int64[dimensions, programs]: equal columns for programs with overlapping blocks; None if
+    unknown. Along each dimension, overlapping blocks have one number."""
+    if tile.is_whole or not tile.sizes:
+        return np.zeros((1, ids.shape[1]), np.int64)
+    if index.effects or _uses(index, index.invars[len(ids) :]):
+        return None
+    found = []
+    for first, size in zip(first_elements(tile, over_grid(index, ids)), tile.sizes, strict=True):
+        places, number = np.unique(first, return_inverse=True)
+        found.append(np.cumsum(np.diff(places, prepend=places[:1]) >= size)[number])
+    return np.stack(found)
+
+
+def first_elements(tile: Tile, at: np.ndarray) -> np.ndarray:
+    """The first elements of blocks in the padded array, int64[dimensions, programs]: those of
+    slices, which are inside of it."""
+    columns = []
+    rows = zip(at.T, tile.type.shape, tile.sizes, tile.element, tile.padding, strict=True)
+    for column, n, size, is_element, (before, after) in rows:
+        first = column.astype(np.int64)
+        first = first + before if is_element else first * size
+        columns.append(np.clip(first, 0, n + before + after - size))
+    return np.stack(columns)
+
+
+def _reads_own_blocks(
+    body: Program, launch: Launch, maps: tuple[Program, ...], j: int, ids: np.ndarray
+) -> bool:
+    """Whether programs only read, of the argument that result `j` aliases, what they write."""
+    aliased = [i for i, out in launch.aliases if out == j]
+    if not aliased or not _uses(body, (_refs(body, launch)[0][aliased[0]],)):
+        return True
+    i = aliased[0]
+    a, b = launch.ins[i], launch.outs[j]
+    if (a.sizes, a.element, a.padding) != (b.sizes, b.element, b.padding):
+        return False
+    if a.is_whole or not a.sizes:
+        return True
+    own, other = maps[i], maps[len(launch.ins) + j]
+    if own.effects or _uses(own, own.invars[len(ids) :]):
+        return False
+    return np.array_equal(over_grid(own, ids), over_grid(other, ids))
+
+
+def _uses(program: Program, variables: tuple[Var, ...]) -> bool:
+    read = {a for eqn in program.eqns for a in eqn.invars if a.__class__ is Var}
+    read.update(a for a in program.outvars if a.__class__ is Var)
+    return not read.isdisjoint(variables)

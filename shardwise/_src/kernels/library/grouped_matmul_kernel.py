@@ -1,0 +1,266 @@
+"""Products of rows with the matrix of their group, as the experts of a layer need them.
+
+The rows are sorted by group, and a block of rows may have rows of several groups. So the programs
+along an axis of the grid are visits: pairs of a group and a block that has rows of it, in order
+(`visits_of`), which index functions read from prefetched arrays. The visits of one block of rows
+follow each other, and so do those of one group. Each adds the product of its own rows, the others
+being 0, to a sum in scratch memory, which the last one writes.
+
+    products     [m, k], [g, k, n] → [m, n]     the sum of a block of rows
+    transposed   [m, n], [g, k, n] → [m, k]     likewise, with transposed matrices
+    outer        [m, k], [m, n] → [g, k, n]     the sum of a group
+
+Each of these is linear in both arguments, and the others are its transposes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.core.fused import fused
+from shardwise._src.custom.custom_jvp import custom_jvp
+from shardwise._src.custom.linear_call import linear_call
+from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
+from shardwise._src.kernels.library.block_choices import Options, power_above, sizes_of, wide
+from shardwise._src.kernels.library.flash_kernels import INT32, product, require
+from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
+from shardwise._src.kernels.spaces import VMEM
+from shardwise._src.lax.shape_operators import broadcasted_iota
+from shardwise._src.maps.ufuncs import maximum, minimum
+from shardwise._src.numpy.creation import asarray, zeros
+from shardwise._src.numpy.joining import append, stack
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.ordering.sorting import searchsorted
+from shardwise._src.numpy.statistics.scans import cumsum
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_float, is_integer
+
+
+def grouped_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    group_sizes: ArrayLike,
+    *,
+    blocks: tuple[int, int, int] | None = None,
+    check: bool = False,
+    params: CompilerParams | None = None,
+) -> Array:
+    """x[i] @ w[g] for each row i of x, where g is its group.
+
+    Args:
+      x: floats (m, k): the rows of group 0, then those of group 1, and so on.
+      w: (g, k, n), of the same dtype.
+      group_sizes: integers (g,): the number of rows of each group. Rows beyond their sum give 0.
+      blocks: (rows, inner, columns) of a block, along m, k and n; 128 by default, or the power of
+        two above a smaller size.
+      check, params: as those of `kernels.call`.
+
+    Returns:
+      (m, n), of the dtype of x. Sums are computed in float32 at least. Derivatives exist to any
+      order, in both modes, and are kernels, too.
+
+    Raises:
+      ValueError: for shapes, dtypes and blocks that do not fit.
+    """
+    x, w, counts = asarray(x), asarray(w), asarray(group_sizes)
+    is_right = x.ndim == 2 and w.ndim == 3 and x.shape[1] == w.shape[1]
+    is_right = is_right and counts.shape == w.shape[:1] and is_integer(counts.dtype)
+    is_right = is_right and x.dtype == w.dtype and is_float(x.dtype)
+    wanted = "floats (m, k) and (g, k, n) of one dtype, and integers (g,)"
+    require(is_right, "grouped_matmul", wanted, x, w, counts)
+    (m, k), (groups, _, n) = x.shape, w.shape
+    if 0 in (m, k, n, groups):
+        return zeros((m, n), x.dtype)
+    default = [min(128, power_above(size, 16)) for size in (m, k, n)]
+    sizes = sizes_of("grouped_matmul", ("rows", "inner", "columns"), blocks, default)
+    plan = Plan(m, k, n, groups, sizes, Options(sizes, check, params))
+    return multiplied(plan, "products", x, w, visits_of(counts, plan=plan))
+
+
+@dataclass(frozen=True)
+class Plan:
+    m: int
+    k: int
+    n: int
+    groups: int
+    blocks: tuple[int, ...]
+    options: Options
+
+
+GROUP, TILE, START, END = range(4)  # rows of the visits
+
+
+@fused
+def visits_of(sizes: Any, plan: Plan) -> Any:
+    """The group, the block of rows, and the first and last row + 1 of each visit: int32[4, visits].
+
+    Each group has a visit, even if it is empty; and the rows beyond the last group, so that each
+    block of rows has one. They have no rows, as the visits at the end that are too many.
+    """
+    rows = plan.blocks[0]
+    tiles = cdiv(plan.m, rows)
+    inner = minimum(cumsum(sizes.astype(INT32)), plan.m)
+    starts, ends = append(0, inner), append(inner, plan.m)
+    first = minimum(starts // rows, tiles - 1)
+    last = maximum((ends - 1) // rows, first)
+    after = cumsum(last - first + 1)  # the number of visits up to each group
+    visit = np.arange(tiles + plan.groups, dtype=INT32)
+    at = minimum(searchsorted(after, visit, side="right"), plan.groups)
+    tile = minimum(last[at] - (after[at] - 1 - visit), tiles - 1)
+    is_rest = at == plan.groups
+    columns = minimum(at, plan.groups - 1), tile, starts[at], where(is_rest, starts[at], ends[at])
+    return stack(columns).astype(INT32)
+
+
+# -- kernels --
+
+
+def ends_of(visits: Any, row: int) -> tuple[Any, Any]:
+    """Whether this visit is the first, and the last one, with its entry in a row of the visits."""
+    s, count = program_id("visit"), num_programs("visit")
+    before, after = visits[row, maximum(s - 1, 0)], visits[row, minimum(s + 1, count - 1)]
+    entry = visits[row, s]
+    return (s == 0) | (before != entry), (s == count - 1) | (after != entry)
+
+
+def own_rows(visits: Any, x: Any) -> Any:
+    """The block x with 0 in rows that are not those of this visit."""
+    s = program_id("visit")
+    row = visits[TILE, s] * x.shape[0] + broadcasted_iota(INT32, x.shape, 0)
+    return where((row >= visits[START, s]) & (row < visits[END, s]), x, 0)
+
+
+def up_to(x: Any, dim: int, length: int, block: Any) -> Any:
+    """The block x of an array with 0 beyond the array's end along a dimension."""
+    if length % x.shape[dim] == 0:
+        return x
+    return where(block * x.shape[dim] + broadcasted_iota(INT32, x.shape, dim) < length, x, 0)
+
+
+def grouped_products(
+    length: int, flip: bool, visits: Any, x: Any, w: Any, out: Any, total: Any
+) -> None:
+    """length: of the contracted dimension."""
+    s, k, steps = program_id("visit"), program_id("inner"), num_programs("inner")
+    is_first, is_last = ends_of(visits, TILE)
+
+    @when(is_first & (k == 0))
+    def _() -> None:
+        total[...] = zeros(total.shape, total.dtype)
+
+    @when(visits[START, s] < visits[END, s])
+    def _() -> None:
+        left = up_to(own_rows(visits, x[...]), 1, length, k)
+        right = up_to(w[...].T if flip else w[...], 0, length, k)
+        total[...] += product(left, right)
+
+    @when(is_last & (k == steps - 1))
+    def _() -> None:
+        out[...] = total[...].astype(out.dtype)
+
+
+def grouped_outer(visits: Any, x: Any, y: Any, out: Any, total: Any) -> None:
+    s = program_id("visit")
+    is_first, is_last = ends_of(visits, GROUP)
+
+    @when(is_first)
+    def _() -> None:
+        total[...] = zeros(total.shape, total.dtype)
+
+    @when(visits[START, s] < visits[END, s])
+    def _() -> None:
+        total[...] += product(own_rows(visits, x[...]).T, own_rows(visits, y[...]))
+
+    @when(is_last)
+    def _() -> None:
+        out[...] = total[...].astype(out.dtype)
+
+
+def products(plan: Plan, x: Any, w: Any, visits: Any, flip: bool = False) -> Any:
+    """flip: with the transposed matrices, from (m, n) to (m, k)."""
+    rows, *sizes = plan.blocks
+    (k, inner), (n, columns) = zip((plan.k, plan.n), sizes, strict=True)
+    matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], k, j))
+    if flip:
+        matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], j, k))
+        (k, inner), (n, columns) = (n, columns), (k, inner)
+    f = call(
+        partial(grouped_products, k, flip),
+        ShapeDtypeStruct((plan.m, n), x.dtype),
+        grid=(("column", cdiv(n, columns)), ("visit", visits.shape[1]), ("inner", cdiv(k, inner))),
+        in_specs=[Block((rows, inner), lambda j, s, k, visits: (visits[TILE, s], k)), matrix],
+        out_specs=Block((rows, columns), lambda j, s, k, visits: (visits[TILE, s], j)),
+        scratch=[VMEM((rows, columns), wide(x.dtype))],
+        prefetch=1,
+        parallel=["column"],
+        name="grouped_matmul_transposed" if flip else "grouped_matmul",
+        **plan.options.of_call,
+    )
+    return f(visits, x, w)
+
+
+def outer(plan: Plan, x: Any, y: Any, visits: Any) -> Any:
+    rows, inner, columns = plan.blocks
+    f = call(
+        grouped_outer,
+        ShapeDtypeStruct((plan.groups, plan.k, plan.n), x.dtype),
+        grid=(("k", cdiv(plan.k, inner)), ("n", cdiv(plan.n, columns)), ("visit", visits.shape[1])),
+        in_specs=[
+            Block((rows, inner), lambda k, n, s, visits: (visits[TILE, s], k)),
+            Block((rows, columns), lambda k, n, s, visits: (visits[TILE, s], n)),
+        ],
+        out_specs=Block((None, inner, columns), lambda k, n, s, visits: (visits[GROUP, s], k, n)),
+        scratch=[VMEM((inner, columns), wide(x.dtype))],
+        prefetch=1,
+        parallel=["k", "n"],
+        name="grouped_matmul_outer",
+        **plan.options.of_call,
+    )
+    return f(visits, x, y)
+
+
+# -- derivatives --
+
+KINDS: dict[str, Any] = {
+    "products": products,
+    "transposed": partial(products, flip=True),
+    "outer": outer,
+}
+# The products that are the cotangents of the first and the second argument, x and y.
+COTANGENTS: dict[str, tuple[Any, Any]] = {
+    "products": (lambda y, ct: ("transposed", ct, y), lambda x, ct: ("outer", x, ct)),
+    "transposed": (lambda y, ct: ("products", ct, y), lambda x, ct: ("outer", ct, x)),
+    "outer": (lambda y, ct: ("transposed", y, ct), lambda x, ct: ("products", x, ct)),
+}
+
+
+@partial(custom_jvp, nondiff_argnums=(0, 1))
+def multiplied(plan: Plan, kind: str, x: Any, y: Any, visits: Any) -> Any:
+    return KINDS[kind](plan, x, y, visits)
+
+
+@multiplied.defjvp
+def _multiplied_jvp(plan: Plan, kind: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    x, y, visits = primals
+    of_x, of_y = COTANGENTS[kind]
+    times: Any = partial(multiplied, plan)
+    from_x = linear_call(
+        lambda known, t: times(kind, t, *known),
+        lambda known, ct: times(*of_x(known[0], ct), known[1]),
+        (y, visits),
+        tangents[0],
+    )
+    from_y = linear_call(
+        lambda known, t: times(kind, known[0], t, known[1]),
+        lambda known, ct: times(*of_y(known[0], ct), known[1]),
+        (x, visits),
+        tangents[1],
+    )
+    return times(kind, x, y, visits), from_x + from_y

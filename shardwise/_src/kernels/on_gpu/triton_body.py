@@ -1,0 +1,506 @@
+"""The body of a kernel in Triton's dialect: equations, control flow, and accesses of refs.
+
+Refs in memory are threaded through the program as `Memory`, which loops and branches do not carry,
+since a store has no value in Triton. Refs of scratch memory, and blocks of results that programs of
+a grid share, are tensors: a store replaces elements of a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.control.cond import cond
+from shardwise._src.control.programs import ScanParams, WhileParams
+from shardwise._src.control.scan import scan
+from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.kernels.accesses import kernel_load, kernel_store
+from shardwise._src.kernels.on_gpu import gpu_refs
+from shardwise._src.kernels.on_gpu.gpu_refs import Memory, Region
+from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
+from shardwise._src.kernels.on_gpu.triton_shapes import RULES, element_of, part, replaced
+from shardwise._src.kernels.on_gpu.triton_text import (
+    INT32,
+    TritonText,
+    Value,
+    element,
+    is_element,
+    padded,
+    type_text,
+)
+from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
+from shardwise._src.messages.source import note_line
+from shardwise._src.ops.contract import Precision
+from shardwise._src.types.dtypes import is_bool, is_float
+
+_PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
+MOST_ELEMENTS = 1 << 20  # of a tensor
+_ADVICE = {
+    "sort": "Sort outside of the kernel",
+    "debug_callback": "Write the values to a result, and print that",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_max", "scatter_min"),
+        "Write slices, `ref[ds(i, n)] = values`, or elements in a loop",
+    ),
+    "pure_callback": "Call the host outside of the kernel",
+    **dict.fromkeys(
+        ("kernel_copy", "kernel_wait_copy", "kernel_signal", "kernel_wait"),
+        "Asynchronous copies and semaphores are for TPUs; read refs, which loads in loops prefetch",
+    ),
+}
+
+
+class Body(TritonText):
+    """Writes programs as lines of one function.
+
+    title:   the name of the kernel. library: of functions of floats: "libdevice" or "ocml".
+    """
+
+    def __init__(self, title: str, library: str, stages: int = 1):
+        super().__init__()
+        self.title = title
+        self.shared = 0  # the least bytes of shared memory that its products need
+        self._library, self._stages = library, stages
+        self._loaded: set[str] = set()
+
+    # -- what rules use --
+
+    def unsupported(self, what: str, why: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"kernel {self.title} cannot be compiled for GPUs: {what} {why}."
+        )
+
+    def unary(self, op: str, x: Value) -> Value:
+        return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
+
+    def scalar_of(self, x: Value) -> Value:
+        """The element of a tensor of one."""
+        while x.shape:
+            attribute, shape = "axis = 0 : i32", x.shape[1:]
+            (x,) = self.combined("reduce", [x], attribute, shape, lambda a, b: [a])
+        return x
+
+    def library(self, function: str, dtype: Any, *xs: Value) -> Value:
+        """A function of the platform's library, of 32 or 64 bits."""
+        wide = xs[0].dtype.itemsize == 8
+        if self._library == "libdevice":
+            bits = "ll" if wide else ""
+            name = f"__nv_{function}{bits if not is_float(xs[0].dtype) else '' if wide else 'f'}"
+        else:
+            number = "f" if is_float(xs[0].dtype) else "u"
+            own = {"popc": "popcount"}.get(function, function)
+            name = f"__ocml_{own}_{number}{64 if wide else 32}"
+        kind = type_text(xs[0].shape, element(dtype))
+        return self.let(
+            f"tt.extern_elementwise {', '.join(x.name for x in xs)} "
+            f'{{libname = "", libpath = "", pure = true, symbol = "{name}"}} : '
+            f"({', '.join(x.type for x in xs)}) -> {kind}",
+            xs[0].shape,
+            dtype,
+        )
+
+    def precision_of(self, precision: Any) -> str:
+        """How a product of float32 is computed."""
+        if precision is None:
+            precision = Precision.DEFAULT
+        if isinstance(precision, tuple):
+            precision = max(precision, key=lambda p: p.value)
+        if precision not in _PRECISIONS:
+            raise self.unsupported(
+                "dot_general", f"with the algorithm {precision}. Use a Precision, such as HIGHEST"
+            )
+        return f", inputPrecision = {_PRECISIONS[precision]}"
+
+    def note_product(self, *operands: Value) -> None:
+        """Operands that are loaded are in shared memory, in loops several of them at a time."""
+        copies = max(self._stages - 1, 1) if self.in_loop else 1
+        loaded = [x for x in operands if x.name in self._loaded]
+        size = sum(math.prod(x.sizes) * x.dtype.itemsize for x in loaded)
+        self.shared = max(self.shared, copies * size)
+
+    # -- programs --
+
+    def program(self, program: Program, values: Sequence[Any]) -> list[Any]:
+        """Writes a program's equations; values: of its inputs without the constants."""
+        env: dict[Any, Any] = dict(zip(program.invars, values, strict=True))
+        for v, x in zip(program.constvars, program.consts, strict=True):
+            if v.aval.shape:
+                raise self.unsupported(
+                    f"a constant of type {type_of(x).str_short(True)}",
+                    "has no form in Triton kernels. Pass it as an argument of the kernel",
+                )
+            env[v] = self.constant(x, (), v.aval.dtype)
+        waiting: dict[int, Var] = {}  # loads that the store of an atomic access returns
+        equations = without_dead_code(program.outvars, program.eqns)
+        for i, eqn in enumerate(equations):
+            try:
+                store = _atomic_store(equations, i) if eqn.op is kernel_load else None
+                if store is not None and isinstance(env.get(eqn.invars[0]), Memory):
+                    waiting[id(store)] = eqn.outvars[0]
+                    continue
+                found = self._equation(eqn, [self._atom(a, env) for a in eqn.invars])
+                if (old := waiting.pop(id(eqn), None)) is not None:
+                    env[old] = found.pop()
+            except (NotImplementedError, ValueError) as error:
+                note_line(error, eqn.site)
+                raise
+            env.update(zip(eqn.outvars, found, strict=False))
+        return [self._atom(a, env) for a in program.outvars]
+
+    def _atom(self, atom: Any, env: dict[Any, Any]) -> Any:
+        if isinstance(atom, Literal):
+            self._check_dtype(atom.aval)
+            return self.constant(atom.value, (), atom.aval.dtype)
+        return env[atom]
+
+    def _check_dtype(self, t: Any) -> None:
+        if not is_element(t.dtype):
+            raise self.unsupported(
+                f"a value of type {t.str_short(True)}",
+                "has no form in Triton kernels. Convert to another dtype outside of the kernel",
+            )
+
+    def _check_size(self, t: Any, eqn: Equation) -> None:
+        """Of values; refs in memory may have any size."""
+        if 0 in t.shape:
+            raise self.unsupported(
+                f"the op {eqn.op.name}", f"has a result without elements, {t.str_short(True)}"
+            )
+        is_value = eqn.op is not kernel_store and not eqn.op.programs
+        if is_value and math.prod(padded(t.shape)) > MOST_ELEMENTS:
+            raise ValueError(
+                f"kernel {self.title}: a value has type {t.str_short(True)}, and Triton's tensors "
+                f"have at most {MOST_ELEMENTS:,} elements, with sizes rounded up to powers of two. "
+                "Use smaller blocks, or slices in a loop: `ref[ds(i * n, n)]`."
+            )
+
+    def _equation(self, eqn: Equation, ins: list[Any]) -> list[Any]:
+        op, name = eqn.op, eqn.op.name
+        for v in eqn.outvars:
+            self._check_dtype(v.aval)
+            self._check_size(v.aval, eqn)
+        if op is kernel_load:
+            return [self._load(eqn, *ins)]
+        if op is kernel_store:
+            return self._store(eqn, *ins)
+        control = {scan: self._scan, while_loop: self._while, cond: self._cond}.get(op)
+        if control is not None:
+            return control(eqn, ins)
+        if op.programs == ("program",) and op.contains.binds is None and name not in _ADVICE:
+            return self.program(eqn.params["program"], ins)
+        ins = [self._all_of(x) if isinstance(x, Memory) else x for x in ins]
+        out = eqn.outvars[0].aval if eqn.outvars else None
+        if name in ELEMENTWISE and out is not None:
+            ins = [self.broadcast(x, out.shape) for x in ins]
+            found = ELEMENTWISE[name](self, *ins, **eqn.params)
+        elif name in RULES:
+            found = RULES[name](self, *ins, out=out, **eqn.params)
+        else:
+            advice = _ADVICE.get(name, "Compute it outside of the kernel, and pass the result")
+            raise self.unsupported(
+                f"the op {name}",
+                f"has no form in Triton's language. {advice}, or use another function on GPUs: "
+                "`lax.platform_dependent`",
+            )
+        return found if isinstance(found, list) else [found]
+
+    # -- refs --
+
+    def _region(self, ref: Any, starts: Sequence[Value], p: dict[str, Any]) -> Region:
+        return Region(
+            tuple([convert(self, s, INT32) for s in starts]), p["sizes"], p["strides"], p["kept"]
+        )
+
+    def _all_of(self, ref: Memory) -> Value:
+        """All elements of a ref, for ops that are not accesses."""
+        n = len(ref.shape)
+        zeros = tuple([self.integer(0)] * n)
+        return gpu_refs.load(self, ref, Region(zeros, ref.shape, (1,) * n, (True,) * n))
+
+    def _load(self, eqn: Equation, ref: Any, *rest: Value) -> Value:
+        p, n = eqn.params, len(eqn.params["sizes"])
+        region = self._region(ref, rest[:n], p)
+        mask, other = rest[n:] if p["masked"] else (None, None)
+        if isinstance(ref, Memory):
+            found = gpu_refs.load(self, ref, region, mask, other)
+            self._loaded.add(found.name)
+            return found
+        found = ref
+        for d in range(n):
+            found = part(self, found, d, region.starts[d], region.sizes[d], region.strides[d])
+        if region.shape != found.shape:
+            found = RULES["reshape"](self, found, out=eqn.outvars[0].aval)
+        return found if mask is None or other is None else self.select(mask, found, other)
+
+    def _store(self, eqn: Equation, ref: Any, value: Value, *rest: Value) -> list[Any]:
+        p, n = eqn.params, len(eqn.params["sizes"])
+        region = self._region(ref, rest[:n], p)
+        mask = rest[n] if p["masked"] else None
+        if 0 in region.sizes:
+            return [ref]
+        if isinstance(ref, Memory):
+            if p["mode"] == "set":
+                gpu_refs.store(self, ref, region, value, mask, eqn)
+                return [ref]
+            self._check_atomic(ref, p["mode"])
+            return [ref, gpu_refs.atomic(self, ref, region, p["mode"], value, mask)]
+        if region.is_all(ref.shape) and mask is None and p["mode"] == "set":
+            return [value]
+        value, *masks = [
+            self.reshaped(self.broadcast(x, region.shape), region.sizes)
+            for x in ((value,) if mask is None else (value, mask))
+        ]
+        new, own = replaced(self, ref, value, region.starts, region.strides)
+        if masks:
+            placed, _ = replaced(self, ref, masks[0], region.starts, region.strides)
+            own = self.binary("arith.andi", own, placed)
+        if p["mode"] != "set":
+            new = ELEMENTWISE[p["mode"]](self, ref, self.broadcast(new, ref.shape))
+        return [self.select(own, self.broadcast(new, ref.shape), ref), ref]
+
+    def _check_atomic(self, ref: Memory, mode: str) -> None:
+        t = ref.buffer.type
+        wide = t.dtype.itemsize >= 4 and not is_bool(t.dtype)
+        if is_float(t.dtype):
+            fits = mode == "add" and (wide or t.dtype.name in ("float16", "bfloat16"))
+        else:
+            fits = wide
+        if not fits:
+            raise self.unsupported(
+                f"atomic_{mode}",
+                f"on {ref.buffer.what}, {t.str_short(True)}: GPUs have atomic operations on "
+                "integers of 32 and 64 bits, and the sum of floats. Use such a dtype",
+            )
+
+    # -- control flow --
+
+    def _scan(self, eqn: Equation, ins: list[Any]) -> list[Any]:
+        own = ScanParams(**eqn.params)
+        consts, carry, xs = own.parts(ins)
+        body, n = own.body, own.num_carry
+        xs = [self._all_of(x) if isinstance(x, Memory) else x for x in xs]
+        ys = [self.constant(0, v.aval.shape, v.aval.dtype) for v in eqn.outvars[n:]]
+        turns = [_counted(body, len(consts) + i, i) for i in range(n)]
+        starts = list(carry)
+        live = [i for i in range(n) if not isinstance(carry[i], Memory) and not turns[i]]
+
+        def turn(i: Value, state: list[Value]) -> list[Value]:
+            at = i
+            if own.reverse:
+                last = self.integer(own.length - 1)
+                at = self.binary("arith.subi", last, i)
+            now = list(starts)
+            for j, k in enumerate(live):
+                now[k] = state[j]
+            for k in range(n):
+                if turns[k]:
+                    now[k] = self._advanced(starts[k], i, turns[k])
+            rows = [self._row(x, at) for x in xs]
+            found = self.program(body, [*consts, *now, *rows])
+            self._check_same(starts, found[:n])
+            stacked = [
+                self._with_row(y, at, new)
+                for y, new in zip(state[len(live) :], found[n:], strict=True)
+            ]
+            return [*[found[k] for k in live], *stacked]
+
+        self._enter(body, [*consts, *carry])
+        low, high = self.integer(0), self.integer(own.length)
+        found = self.loop(low, high, [*[starts[k] for k in live], *ys], turn)
+        for j, k in enumerate(live):
+            starts[k] = found[j]
+        for k in range(n):
+            if turns[k]:
+                starts[k] = self._advanced(carry[k], high, turns[k])
+        return [*starts, *found[len(live) :]]
+
+    def _advanced(self, start: Value, i: Value, step: int) -> Value:
+        return self.plus(start, convert(self, self.times(i, step), start.dtype))
+
+    def _row(self, x: Value, at: Value) -> Value:
+        row = element_of(self, x, 0, at)
+        if len(x.shape) == 1:
+            return self.scalar_of(row)
+        return self.reshaped(row, x.shape[1:])
+
+    def _with_row(self, y: Value, at: Value, row: Value) -> Value:
+        row = self.reshaped(row, (1, *y.shape[1:]))
+        starts = [at, *[self.integer(0)] * (len(y.shape) - 1)]
+        new, mask = replaced(self, y, row, starts, [1] * len(y.shape))
+        return self.select(mask, self.broadcast(new, y.shape), y)
+
+    def _while(self, eqn: Equation, ins: list[Any]) -> list[Any]:
+        own = WhileParams(**eqn.params)
+        for_test, for_body, carry = own.parts(ins)
+        live = [i for i, x in enumerate(carry) if not isinstance(x, Memory)]
+
+        def full(state: Sequence[Value]) -> list[Any]:
+            now = list(carry)
+            for j, k in enumerate(live):
+                now[k] = state[j]
+            return now
+
+        def turn(state: Sequence[Value]) -> list[Value]:
+            found = self.program(own.body, [*for_body, *full(state)])
+            self._check_same(carry, found)
+            return [found[k] for k in live]
+
+        self._enter(own.body, [*for_body, *carry])
+        counter = _bounded(own)
+        if counter is not None and counter in live:
+            bound = own.test.eqns[0].invars[1]
+            names = dict(zip(own.test.invars, [*for_test, *carry], strict=True))
+            high = self._atom(bound, names)
+            rest = [k for k in live if k != counter]
+
+            def counted(i: Value, state: list[Value]) -> list[Value]:
+                now = dict(zip(rest, state, strict=True)) | {counter: i}
+                found = turn([now[k] for k in live])
+                return [x for k, x in zip(live, found, strict=True) if k != counter]
+
+            low = carry[counter]
+            found = self.loop(low, high, [carry[k] for k in rest], counted)
+            end = self.binary("arith.maxsi", low, high)
+            now = dict(zip(rest, found, strict=True)) | {counter: end}
+            return full([now[k] for k in live])
+        found = self.while_loop(
+            [carry[k] for k in live],
+            lambda state: self.program(own.test, [*for_test, *full(state)])[0],
+            turn,
+        )
+        return full(found)
+
+    def _cond(self, eqn: Equation, ins: list[Any]) -> list[Any]:
+        which, *operands = ins
+        branches = eqn.params["branches"]
+        if which.known is not None:
+            at = min(max(int(which.known), 0), len(branches) - 1)
+            return self.program(branches[at], operands)
+        return self._chosen(which, branches, operands)
+
+    def _chosen(self, which: Value, branches: Sequence[Program], operands: list[Any]) -> list[Any]:
+        first, *rest = branches
+        if not rest:
+            return self.program(first, operands)
+        if is_bool(which.dtype):
+            flag, (no, yes) = which, branches
+        else:
+            flag = self.compare("sgt", which, self.constant(0, (), which.dtype))
+            no, yes = first, None
+        buffers = {id(x.buffer): x.buffer for x in operands if isinstance(x, Memory)}.values()
+        before = [(b.written, b.by) for b in buffers]
+        refs = _passed_on(first, operands)
+        like = [
+            Value("", v.aval.shape, v.aval.dtype)
+            for v, ref in zip(first.outvars, refs, strict=True)
+            if ref is None
+        ]
+        after: list[list[Any]] = []
+
+        def run(program: Program | None) -> list[Value]:
+            for b, (written, by) in zip(buffers, before, strict=True):
+                b.written, b.by = written, by
+            if program is None:
+                less = self.binary("arith.subi", which, self.constant(1, (), which.dtype))
+                found = self._chosen(less, rest, operands)
+            else:
+                found = self.program(program, operands)
+            self._check_same(refs, found)
+            after.append([(b.written, b.by) for b in buffers])
+            return [x for x, ref in zip(found, refs, strict=True) if ref is None]
+
+        results = iter(self.branch(flag, like, lambda: run(yes), lambda: run(no)))
+        for i, b in enumerate(buffers):
+            ends = [row[i] for row in after if row[i][0]]
+            if ends:
+                b.written = "store" if ("store" in [w for w, _ in ends]) else "atomic"
+                b.by = ends[0][1] if len({id(by) for _, by in ends}) == 1 else None
+        return [next(results) if ref is None else ref for ref in refs]
+
+    def _check_same(self, refs: Sequence[Any], found: Sequence[Any]) -> None:
+        """Refs in memory are passed on as they are."""
+        for old, new in zip(refs, found, strict=True):
+            ref = old if isinstance(old, Memory) else new
+            if old is not new and isinstance(ref, Memory):
+                raise self.unsupported(
+                    f"the ref of {ref.buffer.what}",
+                    "is replaced by other values in a loop or branch. Write to it with "
+                    "`ref[...] = values`, at slices or with a mask",
+                )
+
+    def _enter(self, body: Program, operands: Sequence[Any]) -> None:
+        """Before a loop: its stores are before the accesses of the next iteration."""
+        for v, x in zip(body.invars, operands, strict=False):
+            if isinstance(x, Memory):
+                self.enter_loop(body, v, x)
+
+    def enter_loop(self, body: Program, first: Var, ref: Memory) -> None:
+        """Notes the stores to a ref in the body of a loop."""
+        found, _ = accesses(body, first)
+        stores = [eqn for eqn in found if eqn.op is kernel_store]
+        if stores:
+            plain = [eqn for eqn in stores if eqn.params["mode"] == "set"]
+            ref.buffer.written = "store" if plain or ref.buffer.written == "store" else "atomic"
+            ref.buffer.by = stores[0] if len(found) == 1 else None
+
+
+def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
+    """The store of an atomic access that begins with this load: of the same elements, before any
+    use of the load."""
+    load = equations[at]
+    for eqn in equations[at + 1 :]:
+        if eqn.op is kernel_store and eqn.invars[0] is load.invars[0]:
+            starts = eqn.invars[2 : 2 + len(eqn.params["sizes"])]
+            pairs = zip(starts, load.invars[1:], strict=False)
+            same = all(
+                a is b or (isinstance(a, Literal) and isinstance(b, Literal) and a.value == b.value)
+                for a, b in pairs
+            )
+            own = ("sizes", "strides", "kept")
+            same = same and all(eqn.params[k] == load.params[k] for k in own)
+            return eqn if same and eqn.params["mode"] != "set" else None
+        if load.outvars[0] in eqn.invars:
+            return None
+    return None
+
+
+def _counted(body: Program, i: int, j: int) -> int:
+    """By how much an integer carry grows in each turn; 0 if it is not a counter."""
+    out = body.outvars[j]
+    for eqn in body.eqns:
+        if eqn.outvars[0] is out and eqn.op.name == "add" and body.invars[i] in eqn.invars:
+            (other,) = [a for a in eqn.invars if a is not body.invars[i]] or [None]
+            if isinstance(other, Literal) and other.aval.dtype == INT32:
+                return int(other.value)
+    return 0
+
+
+def _bounded(own: WhileParams) -> int | None:
+    """The carry that counts the turns of `while i < n`; None if the loop has another form."""
+    test, consts = own.test, own.num_test
+    if len(test.eqns) != 1 or test.eqns[0].op.name != "lt" or test.consts:
+        return None
+    counter, bound = test.eqns[0].invars
+    if counter not in test.invars or counter.aval.dtype != INT32:
+        return None
+    at = test.invars.index(counter) - consts
+    fixed = isinstance(bound, Literal) or bound in test.invars[:consts]
+    if not fixed and bound in test.invars:
+        j = test.invars.index(bound) - consts
+        fixed = own.body.outvars[j] is own.body.invars[own.num_body + j]
+    if at < 0 or not fixed or _counted(own.body, own.num_body + at, at) != 1:
+        return None
+    return at
+
+
+def _passed_on(program: Program, operands: Sequence[Any]) -> list[Memory | None]:
+    """For each result, the ref in memory that it is a version of; None for values."""
+    refs: dict[Any, Memory] = {}
+    for v, x in zip(program.invars, operands, strict=True):
+        if isinstance(x, Memory):
+            refs |= dict.fromkeys(versions(program, v), x)
+    return [refs.get(a) if isinstance(a, Var) else None for a in program.outvars]

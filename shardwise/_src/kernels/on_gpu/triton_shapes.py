@@ -1,0 +1,453 @@
+"""Ops that move, reduce and multiply elements, in Triton's dialect.
+
+    @rule("transpose")
+    def _transpose(e, x, *, out, perm): …     # out: the type of the result
+
+Elements beyond a shape (on_gpu/triton_text.py) stay beyond it: a rule masks them before it combines
+elements along a dimension, and rejects what would move them to other places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
+from shardwise._src.kernels.on_gpu.triton_text import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    Value,
+    element,
+    power_of_two,
+    type_text,
+)
+from shardwise._src.ops.contract import free_dims
+from shardwise._src.types.dtypes import is_bool, is_float, is_integer, max_value, min_value
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+INT8 = np.dtype("int8")
+SMALL = 1 << 14  # products of a small matrix product that are computed one by one
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def add(f: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, f))
+        return f
+
+    return add
+
+
+# -- positions --
+
+
+@rule("iota")
+def _iota(e: Any, *, out: Any, dimension: int, **p: Any) -> Value:
+    x = e.range(out.shape[dimension])
+    return e.broadcast(e.along(convert(e, x, out.dtype), dimension, out.shape), out.shape)
+
+
+@rule("broadcast_in_dim")
+def _broadcast(e: Any, x: Value, *, out: Any, dims: Sequence[int], **p: Any) -> Value:
+    if x.shape:
+        if list(dims) != sorted(dims):
+            order = sorted(range(len(dims)), key=dims.__getitem__)
+            x, dims = transposed(e, x, order), sorted(dims)
+        sizes = dict(zip(dims, x.shape, strict=True))
+        x = e.reshaped(x, [sizes.get(d, 1) for d in range(len(out.shape))])
+    return e.broadcast(x, out.shape)
+
+
+@rule("transpose")
+def _transpose(e: Any, x: Value, *, out: Any, perm: Sequence[int], **p: Any) -> Value:
+    return transposed(e, x, perm)
+
+
+def transposed(e: Any, x: Value, perm: Sequence[int]) -> Value:
+    if list(perm) == sorted(perm):
+        return x
+    shape = [x.shape[d] for d in perm]
+    order = ", ".join(map(str, perm))
+    kind = type_text(shape, element(x.dtype))
+    text = f"tt.trans {x.name} {{order = array<i32: {order}>}} : {x.type} -> {kind}"
+    return e.let(text, shape, x.dtype)
+
+
+@rule("reshape")
+def _reshape(e: Any, x: Value, *, out: Any, **p: Any) -> Value:
+    if x.shape and not out.shape:
+        return e.scalar_of(e.reshaped(x, (1,)))
+    if not _keeps_places(x.shape, out.shape):
+        raise e.unsupported(
+            "reshape",
+            f"from {list(x.shape)} to {list(out.shape)}: sizes that are merged or split must be "
+            "powers of two, except for the first",
+        )
+    return e.reshaped(x, out.shape)
+
+
+def _keeps_places(old: Sequence[int], new: Sequence[int]) -> bool:
+    """Whether a reshape of the tensors of these shapes moves each element to its place."""
+    left, right = [[n for n in shape if n != 1] for shape in (old, new)]
+    while left and right:
+        if left[0] == right[0]:
+            del left[0], right[0]
+            continue
+        a, b = [left.pop(0)], [right.pop(0)]
+        while math.prod(a) != math.prod(b):
+            side, rest = (a, left) if math.prod(a) < math.prod(b) else (b, right)
+            if not rest:
+                return False
+            side.append(rest.pop(0))
+        if any(power_of_two(n) != n for n in (*a[1:], *b[1:])):
+            return False
+    return not left and not right
+
+
+# -- elements along a dimension, by their positions --
+
+
+def taken(e: Any, x: Value, axis: int, positions: Value) -> Value:
+    """The elements of a tensor at a vector of positions along a dimension."""
+    if is_bool(x.dtype):
+        return convert(e, taken(e, convert(e, x, INT8), axis, positions), BOOL)
+    shape = [*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]]
+    last = e.constant(x.shape[axis] - 1, positions.shape, INT32)
+    zero = e.constant(0, positions.shape, INT32)
+    inside = e.binary("arith.minsi", e.binary("arith.maxsi", positions, zero), last)
+    at = e.broadcast(e.along(inside, axis, shape), shape)
+    kind = type_text(shape, element(x.dtype))
+    text = f"tt.gather {x.name}[{at.name}] {{axis = {axis} : i32}}"
+    return e.let(f"{text} : ({x.type}, {at.type}) -> {kind}", shape, x.dtype)
+
+
+def part(e: Any, x: Value, axis: int, start: Value, size: int, stride: int = 1) -> Value:
+    """`size` elements along a dimension, from a start on."""
+    first = start.known is not None and start.known == 0
+    if size == x.shape[axis] and (size == 1 or (first and stride == 1)):
+        return x
+    if size == 1:
+        return element_of(e, x, axis, start)
+    r = e.range(size)
+    if stride != 1:
+        r = e.binary("arith.muli", r, e.constant(stride, r.shape, INT32))
+    return taken(e, x, axis, e.binary("arith.addi", r, e.splat(start, r.shape)))
+
+
+def element_of(e: Any, x: Value, axis: int, at: Value) -> Value:
+    """The element at a position along a dimension, which stays, with size 1."""
+    r = e.range(x.shape[axis])
+    mask = e.along(e.compare("eq", r, e.splat(at, r.shape)), axis, x.shape)
+    zero = e.constant(0, x.shape, x.dtype)
+    only = e.select(e.broadcast(mask, x.shape), x, zero)
+    # The bits of the one element, among zeros.
+    found = reduced(e, only, (axis,), "bits", 0)
+    shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
+    return e.reshaped(found, shape)
+
+
+def replaced(
+    e: Any, x: Value, y: Value, starts: Sequence[Value], strides: Sequence[int]
+) -> tuple[Value, Value]:
+    """`y` at its places in a tensor like `x`, and which elements these are."""
+    mask = None
+    for d, (start, stride) in enumerate(zip(starts, strides, strict=True)):
+        n, size = x.shape[d], y.shape[d]
+        if start.known is not None and start.known == 0 and stride == 1 and size == n:
+            continue
+        r = e.range(n)
+        away = e.binary("arith.subi", r, e.splat(start, r.shape))
+        zero, last = [e.constant(v, r.shape, INT32) for v in (0, (size - 1) * stride)]
+        own = e.binary("arith.andi", e.compare("sge", away, zero), e.compare("sle", away, last))
+        if stride != 1:
+            by = e.constant(stride, r.shape, INT32)
+            on = e.compare("eq", e.binary("arith.remsi", away, by), zero)
+            own, away = e.binary("arith.andi", own, on), e.binary("arith.divsi", away, by)
+        if size == 1:
+            shape = [*y.shape[:d], n, *y.shape[d + 1 :]]
+            y = e.broadcast(y, shape)
+        else:
+            y = taken(e, y, d, away)
+        mask = e.both(mask, e.along(own, d, x.shape), x.shape)
+    return y, e.constant(True, x.shape, BOOL) if mask is None else e.broadcast(mask, x.shape)
+
+
+@rule("slice")
+def _slice(
+    e: Any, x: Value, *, out: Any, start_indices: Any, strides: Any = None, **p: Any
+) -> Value:
+    for d, start in enumerate(start_indices):
+        x = part(e, x, d, e.integer(start), out.shape[d], 1 if strides is None else strides[d])
+    return x
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(e: Any, x: Value, *starts: Value, out: Any, **p: Any) -> Value:
+    for d, start in enumerate(starts):
+        x = part(e, x, d, _clamped(e, start, x.shape[d] - out.shape[d]), out.shape[d])
+    return x
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(e: Any, x: Value, y: Value, *starts: Value, **p: Any) -> Value:
+    rows = zip(starts, x.shape, y.shape, strict=True)
+    new, mask = replaced(e, x, y, [_clamped(e, s, n - m) for s, n, m in rows], [1] * len(y.shape))
+    return e.select(mask, new, x)
+
+
+def _clamped(e: Any, start: Value, last: int) -> Value:
+    start = convert(e, start, INT32)
+    if start.known is not None or not last:
+        return e.integer(min(max(int(start.known or 0), 0), last))
+    low = e.binary("arith.maxsi", start, e.integer(0))
+    return e.binary("arith.minsi", low, e.integer(last))
+
+
+@rule("gather")
+def _gather(
+    e: Any, x: Value, at: Value, *, out: Any, dimension_numbers: Any, slice_sizes: Any, **p: Any
+) -> Value:
+    dims = dimension_numbers
+    one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
+    rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
+    whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
+    if not one or not whole or dims.collapsed_slice_dims != dims.start_index_map:
+        raise e.unsupported(
+            "indices that are arrays",
+            "are supported along one dimension, as a vector. Read slices in a loop, "
+            "`ref[ds(i, n)]`, or index outside of the kernel",
+        )
+    (axis,) = dims.start_index_map
+    found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
+    (place,) = [d for d in range(len(out.shape)) if d not in dims.offset_dims]
+    order = [d for d in range(len(x.shape)) if d != axis]
+    return transposed(e, found, [*order[:place], axis, *order[place:]])
+
+
+@rule("rev")
+def _rev(e: Any, x: Value, *, out: Any, dimensions: Sequence[int], **p: Any) -> Value:
+    for d in dimensions:
+        r = e.range(x.shape[d])
+        x = taken(e, x, d, e.binary("arith.subi", e.constant(x.shape[d] - 1, r.shape, INT32), r))
+    return x
+
+
+@rule("pad")
+def _pad(e: Any, x: Value, value: Value, *, out: Any, padding_config: Any, **p: Any) -> Value:
+    if any(low < 0 or high < 0 for low, high, _ in padding_config):
+        raise e.unsupported("pad", "with a negative number of elements")
+    starts = [e.integer(low) for low, _, _ in padding_config]
+    like = Value("", tuple(out.shape), x.dtype)
+    new, mask = replaced(e, like, x, starts, [inner + 1 for *_, inner in padding_config])
+    return e.select(mask, new, e.splat(value, out.shape))
+
+
+@rule("concatenate")
+def _concatenate(e: Any, *xs: Value, out: Any, dimension: int, **p: Any) -> Value:
+    found, start = None, 0
+    like = Value("", tuple(out.shape), xs[0].dtype)
+    for x in xs:
+        starts = [e.integer(start if d == dimension else 0) for d in range(len(x.shape))]
+        new, mask = replaced(e, like, x, starts, [1] * len(x.shape))
+        found = new if found is None else e.select(mask, new, found)
+        start += x.shape[dimension]
+    return found  # type: ignore[return-value]
+
+
+@rule("split")
+def _split(e: Any, x: Value, *, out: Any, axis: int, sizes: Sequence[int], **p: Any) -> list[Value]:
+    ends = np.cumsum(sizes)
+    return [
+        part(e, x, axis, e.integer(int(end) - n), n) for n, end in zip(sizes, ends, strict=True)
+    ]
+
+
+# -- reductions --
+
+_IDENTITIES: dict[str, Callable[[Any], Any]] = {
+    "add": lambda d: 0,
+    "mul": lambda d: 1,
+    "max": min_value,
+    "min": max_value,
+    "and": lambda d: True if is_bool(d) else -1,
+    "or": lambda d: 0,
+    "xor": lambda d: 0,
+}
+
+
+def _accumulated(dtype: Any) -> Any:
+    """The dtype in which a reduction is computed."""
+    if is_bool(dtype):
+        return INT32
+    if dtype.itemsize < 4:
+        return FLOAT32 if is_float(dtype) else INT32 if dtype.name[0] == "i" else np.dtype("uint32")
+    return dtype
+
+
+def reduced(e: Any, x: Value, axes: Sequence[int], op: str, identity: Any) -> Value:
+    """A reduction by an elementwise op; "bits" adds the bits of the one element that is not 0."""
+    dtype = x.dtype
+    if op == "bits":
+        bits = np.dtype(f"int{8 * dtype.itemsize}")
+        if is_float(dtype):
+            x = ELEMENTWISE["bitcast_convert_type"](e, x, dtype=bits)
+        found = reduced(e, x, axes, "or", 0)
+        return (
+            ELEMENTWISE["bitcast_convert_type"](e, found, dtype=dtype) if is_float(dtype) else found
+        )
+    wide = _accumulated(dtype)
+    if is_bool(dtype):  # numbers 0 and 1
+        op = {"and": "min", "or": "max"}.get(op, op)
+        identity = int(bool(identity))
+    x = e.filled(convert(e, x, wide), axes, identity)
+    for axis in sorted(axes, reverse=True):
+        shape = [n for d, n in enumerate(x.shape) if d != axis]
+        (x,) = e.combined(
+            "reduce", [x], f"axis = {axis} : i32", shape, lambda a, b: [ELEMENTWISE[op](e, a, b)]
+        )
+    return convert(e, x, dtype)
+
+
+def _reduction(op: str) -> Rule:
+    def reduce(e: Any, x: Value, *, out: Any, axes: Sequence[int], **p: Any) -> Value:
+        return reduced(e, x, axes, op, _IDENTITIES[op](x.dtype)) if axes else x
+
+    return reduce
+
+
+for _name, _op in {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    **{f"reduce_{op}": op for op in ("max", "min", "and", "or", "xor")},
+}.items():
+    RULES[_name] = _reduction(_op)
+
+
+def _place(better: str, identity: Callable[[Any], Any]) -> Rule:
+    def place(e: Any, x: Value, *, out: Any, axes: Sequence[int], **p: Any) -> Value:
+        """The first of equal elements; a NaN wins against all numbers."""
+        (axis,) = axes
+        wide = _accumulated(x.dtype)
+        x = e.filled(convert(e, x, wide), axes, np.asarray(identity(x.dtype)).astype(wide))
+        places = e.broadcast(e.along(e.range(x.shape[axis]), axis, x.shape), x.shape)
+        shape = [n for d, n in enumerate(x.shape) if d != axis]
+
+        def first(a: Value, i: Value, b: Value, j: Value) -> list[Value]:
+            wins, same = [ELEMENTWISE[op](e, a, b) for op in (better, "eq")]
+            if is_float(wide):
+                nans = [e.compare("uno", v, v) for v in (a, b)]
+                fewer = e.binary("arith.andi", nans[0], ELEMENTWISE["not"](e, nans[1]))
+                wins = e.binary("arith.ori", wins, fewer)
+                same = e.binary("arith.ori", same, e.binary("arith.andi", *nans))
+            before = e.binary("arith.andi", same, e.compare("slt", i, j))
+            wins = e.binary("arith.ori", wins, before)
+            return [e.select(wins, a, b), e.select(wins, i, j)]
+
+        found = e.combined("reduce", [x, places], f"axis = {axis} : i32", shape, first)
+        return convert(e, found[1], out.dtype)
+
+    return place
+
+
+RULES["argmax"], RULES["argmin"] = _place("gt", min_value), _place("lt", max_value)
+
+
+def _cumulative(op: str) -> Rule:
+    def scan(e: Any, x: Value, *, out: Any, axis: int, reverse: bool = False, **p: Any) -> Value:
+        dtype = x.dtype
+        x = e.filled(convert(e, x, _accumulated(dtype)), (axis,), _IDENTITIES[op](dtype))
+        attributes = f"axis = {axis} : i32, reverse = {'true' if reverse else 'false'}"
+        (y,) = e.combined("scan", [x], attributes, x.shape, lambda a, b: [ELEMENTWISE[op](e, a, b)])
+        return convert(e, y, dtype)
+
+    return scan
+
+
+for _name, _op in {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}.items():
+    RULES[_name] = _cumulative(_op)
+
+
+# -- products --
+
+
+@rule("dot_general")
+def _dot(
+    e: Any, x: Value, y: Value, *, out: Any, dimension_numbers: Any, precision: Any = None, **p: Any
+) -> Value:
+    (xc, yc), (xb, yb) = dimension_numbers
+    if xb:
+        raise e.unsupported(
+            "dot_general",
+            "with batch dimensions. Make the batch an axis of the grid, with blocks of one element "
+            "along it (`None`), or use `vmap` of the launch",
+        )
+    x, x_free, xc = _without_ones(e, x, xc)
+    y, y_free, yc = _without_ones(e, y, yc)
+    m, n, k = [
+        math.prod([v.shape[d] for d in dims]) for v, dims in ((x, x_free), (y, y_free), (x, xc))
+    ]
+    if len(x_free) == len(y_free) == len(xc) == 1 and min(m, n, k) >= 16:
+        e.note_product(x, y)
+        x, y = transposed(e, x, (*x_free, *xc)), transposed(e, y, (*yc, *y_free))
+        found = _matrix_product(e, x, y, out, precision)
+    elif m * n * k > SMALL:
+        raise e.unsupported(
+            "dot_general",
+            f"of [{m},{k}] and [{k},{n}]: tensor cores multiply matrices whose sizes are at least "
+            f"16, and other products are for at most {SMALL} pairs of elements. Use larger blocks",
+        )
+    else:
+        found = _small_product(e, x, y, out, (x_free, y_free, xc, yc))
+    return e.reshaped(found, out.shape)
+
+
+def _without_ones(
+    e: Any, x: Value, contracted: Sequence[int]
+) -> tuple[Value, Sequence[int], Sequence[int]]:
+    """Without free dimensions of size 1; its free dimensions, and those that are contracted."""
+    kept = [d for d, n in enumerate(x.shape) if n != 1 or d in contracted]
+    x = e.reshaped(x, [x.shape[d] for d in kept])
+    summed = [kept.index(d) for d in contracted]
+    return x, free_dims(len(kept), summed, ()), summed
+
+
+def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Value:
+    if x.dtype != y.dtype and not (x.dtype.itemsize == y.dtype.itemsize == 1):
+        wide = x.dtype if x.dtype.itemsize > y.dtype.itemsize else y.dtype
+        x, y = convert(e, x, wide), convert(e, y, wide)
+    dtype = x.dtype
+    if is_integer(dtype) and dtype.name != "int8":
+        raise e.unsupported(
+            "dot_general", f"of {dtype.name}: tensor cores multiply integers of dtype int8"
+        )
+    total = np.dtype("int32") if is_integer(dtype) else FLOAT32 if dtype.itemsize < 8 else dtype
+    x, y = e.filled(x, (1,), 0), e.filled(y, (0,), 0)
+    shape = (x.shape[0], y.shape[1])
+    zero = e.constant(0, shape, total)
+    how = e.precision_of(precision) if dtype == FLOAT32 else ""
+    found = e.let(
+        f"tt.dot {x.name}, {y.name}, {zero.name}{how} : {x.type} * {y.type} -> {zero.type}",
+        shape,
+        total,
+    )
+    return convert(e, found, out.dtype)
+
+
+def _small_product(e: Any, x: Value, y: Value, out: Any, dims: Any) -> Value:
+    """A sum of products, element by element."""
+    x_free, y_free, xc, yc = dims
+    wide = _accumulated(out.dtype)
+    x = transposed(e, convert(e, x, wide), (*x_free, *xc))
+    y = transposed(e, convert(e, y, wide), (*y_free, *yc))
+    left, right = x.shape[: len(x_free)], y.shape[: len(y_free)]
+    full = (*left, *right, *x.shape[len(left) :])
+    ones = [1] * len(right)
+    x = e.reshaped(x, (*left, *ones, *x.shape[len(left) :]))
+    y = e.reshaped(y, (*[1] * len(left), *y.shape))
+    product = ELEMENTWISE["mul"](e, e.broadcast(x, full), e.broadcast(y, full))
+    axes = range(len(left) + len(right), len(full))
+    return convert(e, reduced(e, product, [*axes], "add", 0), out.dtype)

@@ -1,0 +1,392 @@
+"""Text in Triton's dialect: values, their types, and the lines that make them.
+
+    text = TritonText()
+    y = text.let("arith.addf %0, %1 : tensor<8xf32>", (8,), dtype)
+
+A value has the shape that its program gives it. Triton's tensors have sizes that are powers of two:
+other sizes are rounded up, and the elements beyond have any values. Whatever mixes elements
+(reductions, products, stores) masks them first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+
+INT32, INT64, BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
+FLOAT32 = np.dtype("float32")
+_ELEMENTS = {
+    **{f"{u}int{bits}": f"i{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": "i1",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e5m2": "f8E5M2",
+}
+# An instruction with one result and no effect, and the names of values.
+_MADE = re.compile(r" *(%\d+) = (?!scf|tt\.atomic|\"tt)\S.*(?<!\{)$")
+_NAME = re.compile(r"%\w+")
+
+
+def is_element(dtype: Any) -> bool:
+    """Whether Triton has values of a dtype."""
+    return dtype.name in _ELEMENTS
+
+
+def element(dtype: Any) -> str:
+    return _ELEMENTS[dtype.name]
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not less than n."""
+    return 1 << (n - 1).bit_length() if n > 1 else 1
+
+
+def padded(shape: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of the tensor of a shape."""
+    return tuple([power_of_two(n) for n in shape])
+
+
+def type_text(shape: Sequence[int], of: str) -> str:
+    """`tensor<8x4xf32>`, or the type of elements for a scalar."""
+    return f"tensor<{''.join(f'{n}x' for n in padded(shape))}{of}>" if shape else of
+
+
+@dataclass(frozen=True)
+class Value:
+    """A scalar or tensor. known: its value, of a constant scalar."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    known: Any = None
+
+    @property
+    def type(self) -> str:
+        return type_text(self.shape, element(self.dtype))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return padded(self.shape)
+
+
+def literal(value: Any, dtype: Any) -> str:
+    """A constant of a dtype, bit-exact."""
+    scalar = np.asarray(value).astype(dtype)[()]
+    if is_bool(dtype):
+        return "true" if scalar else "false"
+    if not is_inexact(dtype):
+        return str(int(np.asarray(scalar).view(f"i{dtype.itemsize}")))
+    wide = float(scalar)
+    if np.isfinite(wide):
+        text = repr(wide)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
+    return f"0x{bits:0{dtype.itemsize * 2}X}"
+
+
+class TritonText:
+    """Collects the lines of one function."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 1
+        self._count = 0
+        self.in_loop = False
+        self._constants: dict[str, str] = {}
+
+    # -- lines --
+
+    def body(self) -> list[str]:
+        """The lines, without instructions whose results are not used, and with the constants."""
+        used: set[str] = set()
+        kept = []
+        for text in reversed(self.lines):
+            made = _MADE.match(text)
+            if made and made[1] not in used:
+                continue
+            used.update(_NAME.findall(text))
+            kept.append(text)
+        constants = [f"    {c} = {text}" for text, c in self._constants.items() if c in used]
+        return [*constants, *reversed(kept)]
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * (self._depth + 1) + text)
+
+    @contextmanager
+    def indented(self) -> Any:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%{self._count}"
+
+    def let(self, text: str, shape: Sequence[int], dtype: Any) -> Value:
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return Value(name, tuple(shape), dtype)
+
+    def new(self, like: Value) -> Value:
+        """A value of a type, which a region defines."""
+        return Value(self.fresh(), like.shape, like.dtype)
+
+    # -- constants and their sums --
+
+    def constant(self, value: Any, shape: Sequence[int], dtype: Any) -> Value:
+        """A value of one number, which is defined at the start of the function."""
+        text, kind = literal(value, dtype), type_text(shape, element(dtype))
+        known = None if shape else np.asarray(value).astype(dtype)[()]
+        if shape:
+            line = f"arith.constant dense<{text}> : {kind}"
+        else:
+            line = f"arith.constant {text}" + ("" if is_bool(dtype) else f" : {kind}")
+        name = self._constants.setdefault(line, f"%c{len(self._constants)}")
+        return Value(name, tuple(shape), dtype, known)
+
+    def integer(self, value: int, dtype: Any = INT32) -> Value:
+        return self.constant(value, (), dtype)
+
+    def plus(self, x: Value, y: Value) -> Value:
+        """The sum of two scalar integers."""
+        if x.known is not None and y.known is not None:
+            return self.integer(int(x.known) + int(y.known), x.dtype)
+        for a, b in ((x, y), (y, x)):
+            if a.known is not None and a.known == 0:
+                return b
+        return self.let(f"arith.addi {x.name}, {y.name} : {x.type}", (), x.dtype)
+
+    def times(self, x: Value, n: int) -> Value:
+        """The product of a scalar integer and a number."""
+        if x.known is not None:
+            return self.integer(int(x.known) * n, x.dtype)
+        if n == 1:
+            return x
+        c = self.integer(n, x.dtype)
+        return self.let(f"arith.muli {x.name}, {c.name} : {x.type}", (), x.dtype)
+
+    def widened(self, x: Value, dtype: Any) -> Value:
+        """A scalar int32 as another integer."""
+        if x.dtype == dtype:
+            return x
+        if x.known is not None:
+            return self.integer(int(x.known), dtype)
+        return self.let(f"arith.extsi {x.name} : {x.type} to {element(dtype)}", (), dtype)
+
+    # -- shapes --
+
+    def splat(self, x: Value, shape: Sequence[int]) -> Value:
+        """A scalar as a tensor."""
+        if not shape:
+            return x
+        if x.known is not None:
+            return self.constant(x.known, shape, x.dtype)
+        kind = type_text(shape, element(x.dtype))
+        return self.let(f"tt.splat {x.name} : {x.type} -> {kind}", shape, x.dtype)
+
+    def reshaped(self, x: Value, shape: Sequence[int]) -> Value:
+        """With other sizes, in order; the caller makes sure that elements stay in place."""
+        if tuple(shape) == x.shape:
+            return x
+        if not x.shape:
+            return self.splat(x, shape)
+        to = type_text(shape, element(x.dtype))
+        (axis,) = [None] if len(shape) != len(x.shape) + 1 else [_new_axis(x.shape, shape)]
+        if axis is not None:
+            text = f"tt.expand_dims {x.name} {{axis = {axis} : i32}} : {x.type} -> {to}"
+        else:
+            text = f"tt.reshape {x.name} : {x.type} -> {to}"
+        return self.let(text, shape, x.dtype)
+
+    def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
+        """With larger sizes for those that are 1; a scalar to any shape."""
+        if tuple(shape) == x.shape:
+            return x
+        if not x.shape:
+            return self.splat(x, shape)
+        if padded(shape) == x.sizes:
+            return Value(x.name, tuple(shape), x.dtype)
+        kind = type_text(shape, element(x.dtype))
+        return self.let(f"tt.broadcast {x.name} : {x.type} -> {kind}", shape, x.dtype)
+
+    def along(self, x: Value, axis: int, shape: Sequence[int]) -> Value:
+        """A vector along one dimension of a shape, where the others have size 1."""
+        return self.reshaped(x, [x.shape[0] if d == axis else 1 for d in range(len(shape))])
+
+    def range(self, n: int, dtype: Any = INT32) -> Value:
+        """0, 1, … n - 1."""
+        end = power_of_two(n)
+        text = f"tt.make_range {{end = {end} : i32, start = 0 : i32}} : tensor<{end}xi32>"
+        x = self.let(text, (n,), INT32)
+        return x if dtype == INT32 else self.extended(x, dtype)
+
+    def extended(self, x: Value, dtype: Any) -> Value:
+        """Integers with more bits."""
+        kind = type_text(x.shape, element(dtype))
+        op = "extui" if is_unsigned(x.dtype) or is_bool(x.dtype) else "extsi"
+        return self.let(f"arith.{op} {x.name} : {x.type} to {kind}", x.shape, dtype)
+
+    # -- choices --
+
+    def binary(self, op: str, x: Value, y: Value) -> Value:
+        """An instruction of two values of one type."""
+        return self.let(f"{op} {x.name}, {y.name} : {x.type}", x.shape, x.dtype)
+
+    def compare(self, kind: str, x: Value, y: Value) -> Value:
+        """kind: of arith.cmpi or arith.cmpf."""
+        op = "cmpf" if is_inexact(x.dtype) else "cmpi"
+        return self.let(f"arith.{op} {kind}, {x.name}, {y.name} : {x.type}", x.shape, BOOL)
+
+    def select(self, mask: Value, x: Value, y: Value) -> Value:
+        kinds = f"{mask.type}, {x.type}" if mask.shape else x.type
+        return self.let(f"arith.select {mask.name}, {x.name}, {y.name} : {kinds}", x.shape, x.dtype)
+
+    def both(self, x: Value | None, y: Value | None, shape: Sequence[int]) -> Value | None:
+        """The conjunction of masks that broadcast to a shape; None if there are none."""
+        found = [self.broadcast(m, shape) for m in (x, y) if m is not None]
+        return self.binary("arith.andi", *found) if len(found) == 2 else found[0] if found else None
+
+    def inside(self, shape: Sequence[int], axes: Sequence[int]) -> Value | None:
+        """Which elements along these axes are of the shape; None if no size was rounded up."""
+        mask = None
+        for d in axes:
+            if power_of_two(shape[d]) != shape[d]:
+                r = self.range(shape[d])
+                row = self.compare("slt", r, self.constant(shape[d], r.shape, INT32))
+                mask = self.both(mask, self.along(row, d, shape), shape)
+        return mask
+
+    def filled(self, x: Value, axes: Sequence[int], fill: Any) -> Value:
+        """With a value in place of the elements beyond the shape."""
+        mask = self.inside(x.shape, axes) if x.shape else None
+        if mask is None:
+            return x
+        return self.select(mask, x, self.constant(fill, x.shape, x.dtype))
+
+    # -- regions --
+
+    def loop(
+        self,
+        low: Value,
+        high: Value,
+        carried: Sequence[Value],
+        body: Callable[[Value, list[Value]], Sequence[Value]],
+    ) -> list[Value]:
+        """A loop over integers. body: `(i, carried)` → the next carried values."""
+        step = self.integer(1, low.dtype)
+        i = self.new(low)
+        inner = [self.new(x) for x in carried]
+        outer = self._results(carried)
+        head = f"scf.for {i.name} = {low.name} to {high.name} step {step.name}"
+        if carried:
+            pairs = ", ".join(f"{a.name} = {x.name}" for a, x in zip(inner, carried, strict=True))
+            head += f" iter_args({pairs}) -> ({_types(carried)})"
+        self.line(f"{_assigned(outer)}{head} : {low.type} {{")
+        outside, self.in_loop = self.in_loop, True
+        with self.indented():
+            self._yield(body(i, inner))
+        self.in_loop = outside
+        self.line("}")
+        return outer
+
+    def while_loop(
+        self,
+        carried: Sequence[Value],
+        test: Callable[[list[Value]], Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+    ) -> list[Value]:
+        before, inner = [[self.new(x) for x in carried] for _ in range(2)]
+        outer = self._results(carried)
+        pairs = ", ".join(f"{a.name} = {x.name}" for a, x in zip(before, carried, strict=True))
+        types = _types(carried)
+        self.line(f"{_assigned(outer)}scf.while ({pairs}) : ({types}) -> ({types}) {{")
+        with self.indented():
+            flag = test(before)
+            names = ", ".join(a.name for a in before)
+            self.line(f"scf.condition({flag.name}) {names} : {types}")
+        self.line("} do {")
+        with self.indented():
+            self.line(f"^bb0({', '.join(f'{a.name}: {a.type}' for a in inner)}):")
+            self._yield(body(inner))
+        self.line("}")
+        return outer
+
+    def branch(
+        self,
+        flag: Value,
+        types: Sequence[Value],
+        yes: Callable[[], Sequence[Value]],
+        no: Callable[[], Sequence[Value]],
+    ) -> list[Value]:
+        """One of two regions, by a boolean; types: values like the results."""
+        outer = self._results(types)
+        results = f" -> ({_types(types)})" if types else ""
+        self.line(f"{_assigned(outer)}scf.if {flag.name}{results} {{")
+        with self.indented():
+            self._yield(yes())
+        self.line("} else {")
+        with self.indented():
+            self._yield(no())
+        self.line("}")
+        return outer
+
+    def combined(
+        self,
+        op: str,
+        xs: Sequence[Value],
+        attributes: str,
+        shape: Sequence[int],
+        combine: Callable[..., Sequence[Value]],
+    ) -> list[Value]:
+        """`tt.reduce` or `tt.scan` with a function of scalars: `combine(*earlier, *later)`."""
+        scalars = [Value(self.fresh(), (), x.dtype) for _ in range(2) for x in xs]
+        outs = self._results([Value("", tuple(shape), x.dtype) for x in xs])
+        names = ", ".join(x.name for x in xs)
+        self.line(f'{_assigned(outs)}"tt.{op}"({names}) <{{{attributes}}}> ({{')
+        with self.indented():
+            self.line(f"^bb0({', '.join(f'{s.name}: {s.type}' for s in scalars)}):")
+            found = combine(*scalars)
+            self.line(f"tt.{op}.return {', '.join(f.name for f in found)} : {_types(found)}")
+        self.line(f"}}) : ({_types(xs)}) -> ({_types(outs)})")
+        return outs
+
+    def _results(self, like: Sequence[Value]) -> list[Value]:
+        base = self.fresh()
+        if len(like) == 1:
+            return [Value(base, like[0].shape, like[0].dtype)]
+        return [Value(f"{base}#{i}", x.shape, x.dtype) for i, x in enumerate(like)]
+
+    def _yield(self, found: Sequence[Value]) -> None:
+        if found:
+            self.line(f"scf.yield {', '.join(x.name for x in found)} : {_types(found)}")
+
+
+def _new_axis(old: Sequence[int], new: Sequence[int]) -> int | None:
+    """Where `new` has one more dimension than `old`, of size 1; None if they differ otherwise."""
+    for d in range(len(new)):
+        if new[d] == 1 and (*new[:d], *new[d + 1 :]) == tuple(old):
+            return d
+    return None
+
+
+def _types(values: Sequence[Value]) -> str:
+    return ", ".join(x.type for x in values)
+
+
+def _assigned(values: Sequence[Value]) -> str:
+    if not values:
+        return ""
+    count = f":{len(values)}" if len(values) > 1 else ""
+    return f"{values[0].name.partition('#')[0]}{count} = "

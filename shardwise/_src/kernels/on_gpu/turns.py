@@ -1,0 +1,126 @@
+"""What only the first or the last turn of a loop over a grid does, as programs of its own.
+
+    @when(k == 0)                 →    first(0)
+    def _(): total[...] = 0            for k in range(n): every(k)
+    total[...] += …                    last(n - 1)
+    @when(k == n - 1)
+    def _(): out[...] = total[...]
+
+The loop then consists of a product and a sum, which compilers of GPUs can pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.control.call import call
+from shardwise._src.control.cond import cond
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.program_tools import without_dead_code
+
+
+def split_turns(
+    body: Program, index: int, size: int, state: Sequence[int]
+) -> tuple[Program | None, Program, Program | None]:
+    """The parts of a body: of the first turn, of every turn, and of the last turn.
+
+    index: the input that is the number of the turn, of `size` turns. state: the inputs that are the
+    first versions of the results.
+    """
+    body = body.replace(eqns=without_dead_code(body.outvars, body.eqns))
+    own = [body.invars[i] for i in state]
+    first, body = _first(body, body.invars[index], own)
+    last, body = _last(body, body.invars[index], size, own)
+    return first, body, last
+
+
+def _turn_of(body: Program, flag: Any, turn: Var) -> int | None:
+    """The only turn in which a flag is True, if it is `turn == n`."""
+    for eqn in body.eqns:
+        if flag is eqn.outvars[0] and eqn.op.name == "eq" and turn in eqn.invars:
+            (other,) = [a for a in eqn.invars if a is not turn] or [None]
+            return int(other.value) if isinstance(other, Literal) else None
+    return None
+
+
+def _branches_of(eqn: Equation, body: Program, turn: Var, number: int) -> bool:
+    if eqn.op is not cond or len(eqn.params["branches"]) != 2:
+        return False
+    flag = eqn.invars[0]
+    return flag.aval.dtype.name == "bool" and _turn_of(body, flag, turn) == number
+
+
+def _called(eqn: Equation) -> Equation:
+    """The call of the branch that runs if the flag is True."""
+    branch = eqn.params["branches"][1]
+    return eqn.replace(op=call, invars=eqn.invars[1:], params={"program": branch})
+
+
+def _kept_by(eqn: Equation) -> list[Any]:
+    """For each result, the operand that it is if the flag is False; None if it is computed."""
+    idle, operands = eqn.params["branches"][0], eqn.invars[1:]
+    return [operands[idle.invars.index(a)] if a in idle.invars else None for a in idle.outvars]
+
+
+def _uses(body: Program, v: Any, but: Equation) -> bool:
+    return v in body.outvars or any(v in eqn.invars for eqn in body.eqns if eqn is not but)
+
+
+def _first(body: Program, turn: Var, own: Sequence[Var]) -> tuple[Program | None, Program]:
+    for eqn in body.eqns:
+        if not _branches_of(eqn, body, turn, 0):
+            continue
+        kept = _kept_by(eqn)
+        inputs = all(isinstance(a, Literal) or a in body.inputs for a in eqn.invars[1:])
+        changed = dict(zip(kept, eqn.outvars, strict=True))
+        if not inputs or any(a not in own for a in kept) or len(changed) != len(kept):
+            continue
+        same = eqn.params["branches"][1]
+        fixed = {
+            a for a, b in zip(kept, same.outvars, strict=True)
+            if b in same.invars and eqn.invars[1 + same.invars.index(b)] is a
+        }  # fmt: skip
+        if any(_uses(body, a, eqn) for a in kept if a not in fixed):
+            continue
+        first = body.replace(eqns=[_called(eqn)], outvars=[changed.get(v, v) for v in own])
+        renamed = {out: a for a, out in changed.items()}
+        return first, _renamed(body, eqn, renamed)
+    return None, body
+
+
+def _last(
+    body: Program, turn: Var, size: int, own: Sequence[Var]
+) -> tuple[Program | None, Program]:
+    for eqn in body.eqns:
+        if not _branches_of(eqn, body, turn, size - 1):
+            continue
+        kept = _kept_by(eqn)
+        renamed = dict(zip(eqn.outvars, kept, strict=True))
+        if any(a is None for a in kept) or any(
+            a in renamed for other in body.eqns for a in other.invars
+        ):
+            continue
+        rest = _renamed(body, eqn, renamed)
+        ends = dict(zip(rest.outvars, own, strict=True))
+        given = [
+            a if isinstance(a, Literal) else ends.get(a, a if a in body.inputs and a not in own
+            else None)
+            for a in eqn.invars[1:]
+        ]  # fmt: skip
+        if any(a is None for a in given):
+            continue
+        ran = _called(eqn).replace(invars=given)
+        outs = [a if a in renamed else v for a, v in zip(body.outvars, own, strict=True)]
+        return body.replace(eqns=[ran], outvars=outs), rest
+    return None, body
+
+
+def _renamed(body: Program, gone: Equation, names: dict[Any, Any]) -> Program:
+    """The program without an equation, whose results have other names."""
+    eqns = [
+        eqn.replace(invars=[names.get(a, a) if isinstance(a, Var) else a for a in eqn.invars])
+        for eqn in body.eqns
+        if eqn is not gone
+    ]
+    return body.replace(eqns=eqns, outvars=[names.get(a, a) for a in body.outvars])

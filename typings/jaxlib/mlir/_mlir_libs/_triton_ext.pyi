@@ -1,0 +1,3 @@
+from jaxlib.mlir import ir
+
+def register_dialect(context: ir.Context, load: bool = True) -> None: ...
