@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.checking.checked_functions import checked as checked
     from shardwise._src.kernels.core_maps import CoreMesh as CoreMesh
     from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams

@@ -34,10 +34,13 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.values.convert import cast
 from shardwise._src.values.indexing import getitem
 
-kernel_copy = described_call("kernel_copy")
-kernel_wait_copy = described_call("kernel_wait_copy")
-kernel_signal = described_call("kernel_signal")
-kernel_wait = described_call("kernel_wait")
+# Ops on semaphores happen also if nothing uses the next versions.
+RETAINED = frozenset({"copies and semaphores"})
+
+kernel_copy = described_call("kernel_copy", effects=RETAINED)
+kernel_wait_copy = described_call("kernel_wait_copy", effects=RETAINED)
+kernel_signal = described_call("kernel_signal", effects=RETAINED)
+kernel_wait = described_call("kernel_wait", effects=RETAINED)
 
 
 class Region(NamedTuple):

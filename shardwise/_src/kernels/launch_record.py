@@ -68,6 +68,7 @@ class Launch:
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
     simulation: what CPUs do where its behaviour is not specified.
+    labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     """
 
     name: str
@@ -82,6 +83,16 @@ class Launch:
     params: CompilerParams = CompilerParams()
     cost: CostEstimate | None = None
     simulation: Simulation = PLAIN
+    labels: tuple[str, ...] = ()
+
+    @property
+    def ref_names(self) -> tuple[str, ...]:
+        """The names of prefetched arrays, inputs, results and scratch, for messages."""
+        counts = self.prefetch, len(self.ins), len(self.outs), len(self.scratch)
+        if len(self.labels) == sum(counts):
+            return self.labels
+        kinds = zip(("prefetched", "argument", "result", "scratch"), counts, strict=True)
+        return tuple([f"{kind} {i}" for kind, count in kinds for i in range(count)])
 
     @property
     def dynamic(self) -> int:

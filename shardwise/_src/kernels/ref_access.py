@@ -228,6 +228,7 @@ def _value(ref: AnyRef) -> Any:
 def _masked(value: Any, mask: Any, other: Any) -> Any:
     if mask is None:
         return value
+    mask = broadcast_to(as_arraylike(mask), type_of(value).shape)
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
