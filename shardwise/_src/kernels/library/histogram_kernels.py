@@ -5,8 +5,8 @@
 
 Programs that run at the same time must not write one block. In `histogram`, groups of programs are
 parallel: each has a separate histogram, and these are added at the end. In `scatter_add`, each
-program has other columns, and reads one index at a time, so that it also runs where indices are
-scalars; the result has the memory of x, and starts with its values.
+program has other columns. Indices are read one at a time, as scalars, which all platforms can use
+as places. Results begin with the values of an argument, and use its memory.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from shardwise._src.kernels.library.block_choices import (
     wide,
 )
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
-from shardwise._src.kernels.program_frames import cdiv, program_id, when
+from shardwise._src.kernels.program_frames import cdiv, program_id
 from shardwise._src.kernels.ref_access import atomic_add
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.maps.ufuncs import minimum
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.shapes import reshape
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
@@ -160,31 +159,37 @@ def _histogram_kernel(how: tuple[int, Options], indices: Any, weights: list[Any]
     total = cdiv(count, size)
     groups = max(1, min(MOST_GROUPS, total, count // (4 * length)))
     each = cdiv(total, groups)
+    start = zeros((groups, 1, length), dtype if is_integer(dtype) else wide(dtype))
+    part = Block((size,), lambda g, j: (minimum(g * each + j, total - 1),), SMEM)
+    sums = Block((None, 1, length), lambda g, j: (g, 0, 0), SMEM)
     found = call(
         partial(_histogram_body, count, each),
-        ShapeDtypeStruct((groups, 1, length), dtype if is_integer(dtype) else wide(dtype)),
+        ShapeDtypeStruct(start.shape, start.dtype),
         grid=(("groups", groups), ("blocks", each)),
-        in_specs=Block((size,), lambda g, j: (minimum(g * each + j, total - 1),)),
-        out_specs=Block((None, 1, length), lambda g, j: (g, 0, 0)),
+        in_specs=(part, sums, part),
+        out_specs=sums,
+        aliases={1: 0},
         parallel=["groups"],
         name="histogram",
         **options.of_call,
-    )(indices, *weights)
+    )(indices, start, weights)
     return found.sum((0, 1)).astype(dtype)
 
 
-def _histogram_body(count: int, each: int, indices: Any, *refs: Any) -> None:
-    *weights, out = refs
+def _histogram_body(
+    count: int, each: int, indices: Any, start: Any, weights: list[Any], out: Any
+) -> None:
+    size = indices.shape[0]
+    first = (program_id("groups") * each + program_id("blocks")) * size
 
-    @when(program_id("blocks") == 0)
-    def _() -> None:
-        out[...] = 0
+    def add(i: Any, nothing: Any) -> Any:
+        at = indices[i]
+        exists = (first + i < count) & (at >= 0) & (at < out.shape[1])
+        added = weights[0][i].astype(out.dtype) if weights else 1
+        atomic_add(out, (0, where(exists, at, 0)), added, mask=exists)
+        return nothing
 
-    (size,), at = indices.shape, indices[...]
-    place = (program_id("groups") * each + program_id("blocks")) * size + arange(size)
-    exists = (place < count) & (at >= 0) & (at < out.shape[1])
-    added = weights[0][...].astype(out.dtype) if weights else 1
-    atomic_add(out, (0, at), added, mask=exists)
+    fori_loop(0, size, add, ())
 
 
 _histogram = with_cotangents(
