@@ -22,6 +22,8 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.custom.implicit import groups_of
+from shardwise._src.custom.linear_call import linear_call_op
 from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
@@ -178,6 +180,9 @@ def walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run, values
         return list(carry)
     if op is scan:
         return _scanned(ScanParams(**params), args, run, values)
+    if op is linear_call_op:
+        own, _, residuals, given = groups_of(args, params["counts"])
+        return run(params["programs"][0], [*own, *residuals, *given])
     programs = [*held_in(op, params)]
     if len(programs) != 1:
         raise NotImplementedError(
