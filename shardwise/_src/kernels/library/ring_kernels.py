@@ -156,7 +156,7 @@ class Ring:
             in_specs=[anywhere] * len(args),
             out_specs=anywhere,
             scratch=scratch,
-            name=body.__name__,
+            name=body.__name__.removesuffix("_kernel"),
             params=CompilerParams(collective_id=self.number),
         )
         return f(*args)
