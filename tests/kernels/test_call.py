@@ -313,7 +313,7 @@ def test_other_platforms_are_rejected():
 
     x = sw.device_put(X, bare_devices()[0])
     assert message(NotImplementedError, call(copy, like(8)), x).startswith(
-        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPUs and GPUs."
+        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPUs, GPUs and TPUs."
     )
 
 

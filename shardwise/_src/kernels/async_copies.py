@@ -68,7 +68,7 @@ class AsyncCopy:
         self._wait(self.source, self.semaphores[1])
 
     def _wait(self, ref: AnyRef, semaphore: AnyRef) -> None:
-        found = _bound(copies.kernel_wait_copy, copies.wait_copy, (ref, semaphore), None)
+        found = _bound(copies.kernel_wait_copy, copies.wait_copy, (ref, semaphore), self.to)
         put(whole_ref(ref), found[0])
         put(whole_ref(semaphore), found[1])
 

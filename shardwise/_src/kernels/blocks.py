@@ -127,6 +127,12 @@ class Tile:
     def is_whole(self) -> bool:
         return self.sizes == self.type.shape and not any(self.element)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether refs have all elements along their dimensions, so that programs write parts."""
+        rows = zip(self.sizes, self.type.shape, self.kept, strict=True)
+        return not any(self.element) and all(size == n or not keep for size, n, keep in rows)
+
 
 def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Tile:
     """Checks a block of an array. what: its name, for messages."""

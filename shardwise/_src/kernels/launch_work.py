@@ -102,7 +102,7 @@ class LaunchWork:
 
 
 def launch_cost(op: Op, types: Sequence[ArrayType], p: dict[str, Any]) -> tuple[int, int, int]:
-    """The `cost` rule of ops that launch kernels, by which they are recognized."""
+    """The `cost` rule of ops that launch kernels: their parameter `launch` is a `Launch`."""
     found = launch_work(p["body"], p["maps"], p["launch"], types)
     return found.total_flops, found.transcendentals, found.bytes
 

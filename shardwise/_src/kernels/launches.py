@@ -32,6 +32,7 @@ from shardwise._src.kernels.on_cpu import loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.kernels.simulation import PLAIN
+from shardwise._src.kernels.vectorized import vectorized
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -205,9 +206,11 @@ def _with_index(program: Program, returned: bool) -> Program:
 # -- programs --
 
 
-def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
-    """What CPUs run, for operands of these types."""
-    return loop_program(p["body"], tuple(types), p["maps"], p["launch"])
+def _loop(types: Sequence[ArrayType], p: dict[str, Any], form: str | None = None) -> Program:
+    """What CPUs run, for operands of these types. form: another in which programs may be joined:
+    derivatives of joined programs have sums over them."""
+    body, launch = vectorized(p["body"], p["launch"], p["maps"], (form, "vectorized"))
+    return loop_program(body, tuple(types), p["maps"], launch)
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
@@ -223,10 +226,10 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
-            "CPUs and GPUs. Use operands on such a device, or write the function without a kernel "
-            "for other platforms: `lax.platform_dependent`."
+            "CPUs, GPUs and TPUs. Use operands on such a device, or write the function without a "
+            "kernel for other platforms: `lax.platform_dependent`."
         )
-    return _loop(types, p)
+    return _loop(types, p, "auto")
 
 
 def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform) -> None:
