@@ -31,6 +31,7 @@ def test_specs_are_records():
     assert pl.BlockSpec(ROWS.block_shape, ROWS.index_map) == ROWS
     other = ROWS.replace(block_shape=(8, 8), memory_space=pltpu.VMEM)
     assert (other.block_shape, other.index_map) == ((8, 8), ROWS.index_map)
+    assert pl.MemoryRef(LIKE, pltpu.SMEM) == pltpu.SMEM(X.shape, X.dtype)
     assert other.memory_space == pltpu.MemorySpace.VMEM and ROWS.memory_space is None
     spec = pltpu.PrefetchScalarGridSpec(1, grid=(4,), in_specs=[ROWS])
     assert isinstance(spec, pl.GridSpec) and (spec.num_scalar_prefetch, spec.grid) == (1, (4,))

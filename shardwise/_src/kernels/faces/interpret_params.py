@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.messages.formatting import short_repr
 
@@ -86,7 +88,7 @@ def simulation_of(interpret: Any) -> Simulation:
     interpret = _FORCED.get() or interpret
     if isinstance(interpret, InterpretParams):
         return interpret.simulation
-    if not isinstance(interpret, bool):
+    if not isinstance(interpret, bool | np.bool_):
         raise TypeError(
             f"interpret is a boolean or InterpretParams(); got {short_repr(interpret)}."
         )
