@@ -172,8 +172,8 @@ MISTAKES = {
     ),
     "reading at two arrays of indices": (
         lambda: of(lambda x: x[jnp.arange(4), jnp.arange(4)], shape=(4,)),
-        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector. "
-        "Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
+        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector "
+        "of valid indices. Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
     ),
     "a grid of a traced size": (
         traced_grid,

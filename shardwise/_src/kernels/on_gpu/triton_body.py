@@ -338,7 +338,7 @@ class Body(TritonText):
             return self.program(branches[at], operands)
         for x in operands:
             if isinstance(x, Memory):
-                gpu_refs.ordered(self, x.buffer, "load")
+                gpu_refs.ordered(self, x.buffer, "branch")
         return self._chosen(which, branches, operands)
 
     def _chosen(self, which: Value, branches: Sequence[Program], operands: list[Any]) -> list[Any]:
@@ -353,21 +353,21 @@ class Body(TritonText):
         pairs = zip(first.outvars, refs, strict=True)
         like = [Value("", v.aval.shape, v.aval.dtype) for v, ref in pairs if ref is None]
         buffers = [x.buffer for x in operands if isinstance(x, Memory)]
-        written: list[str] = []
+        ends: list[tuple[str, set[Any]]] = []
 
         def others() -> list[Value]:
             less = which
             if not is_bool(which.dtype):
                 less = self.binary("arith.subi", which, self.constant(1, (), which.dtype))
             found = self.same(refs, self._chosen(less, rest, operands))
-            written.extend(b.written for b in buffers)
+            ends.extend((b.written, b.read) for b in buffers)
             return found
 
         found = self.branch(
             flag, like, others, lambda: self.same(refs, self.program(first, operands))
         )
-        for b, before in zip(buffers, written, strict=True):
-            b.written, b.by = b.written or before, None
+        for b, (written, read) in zip(buffers, ends, strict=True):
+            b.written, b.by, b.read = b.written or written, None, b.read | read
         return _refilled([ref or x for ref, x in zip(refs, first.outvars, strict=True)], found)
 
     def same(self, refs: Sequence[Any], found: Sequence[Any]) -> list[Value]:
@@ -393,8 +393,8 @@ class Body(TritonText):
         found, _ = accesses(body, first)
         stores = [eqn for eqn in found if eqn.op is kernel_store]
         if stores:
-            sets = any(eqn.params["mode"] == "set" for eqn in stores)
-            buffer.written = "store" if sets or buffer.written == "store" else "atomic"
+            only = all(eqn.op is kernel_store and eqn.params["mode"] != "set" for eqn in found)
+            buffer.written = "atomic" if only and buffer.written != "store" else "store"
             buffer.by = stores[0] if len(found) == 1 else None
 
 

@@ -232,7 +232,7 @@ def triton_kernel(
     names += [f"result {i}" for i in range(len(launch.outs))]
     every = [*types, *[tile.type for tile in launch.outs]]
     rows = enumerate(zip(names, every, strict=True))
-    buffers = [Buffer(what, f"%arg{i}", t) for i, (what, t) in rows]
+    buffers = [Buffer(what, f"%arg{i}", t, i >= len(types)) for i, (what, t) in rows]
     for b in buffers:
         if not is_element(b.type.dtype):
             raise NotImplementedError(
