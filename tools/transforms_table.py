@@ -60,6 +60,7 @@ ITERATIONS = (
     "The number of iterations is unknown, so the values of all iterations cannot be stored: "
     "use `scan`, or `fori_loop` with a static number of iterations, which becomes a scan."
 )
+MODULE = "A kernel in its form for TPUs: derivatives and maps are those of `kernel_call`."
 GPU_LAUNCH = "A launch as GPUs run it: `kernel_call`, which it is lowered from, has the rules."
 KERNEL = "A kernel of cuDNN: `nn.dot_product_attention` has its derivative, in reverse mode."
 
@@ -86,6 +87,7 @@ REASONS: dict[tuple[str, str], str] = {
         (HOST, DERIVATIVE, "ffi_call effectful_ffi_call buffer_callback effectful_buffer_callback"),
         (DEBUGGING, DERIVATIVE, "debug_callback ordered_debug_callback inspect_sharding"),
         (DEBUGGING, DERIVATIVE, "check dce_sink"),
+        (MODULE, f"{DERIVATIVE} batch explicit uneven", "mosaic_call"),
         (GPU_LAUNCH, f"{DERIVATIVE} batch", "triton_call"),
         (KERNEL, DERIVATIVE, "fused_attention fused_attention_gradients"),
     )

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.blocks import Block as Block
     from shardwise._src.kernels.blocks import Blocked as Blocked
+    from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.checking.checked_functions import checked as checked
     from shardwise._src.kernels.core_maps import CoreMesh as CoreMesh
     from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.ref_access import load as load
     from shardwise._src.kernels.ref_access import store as store
     from shardwise._src.kernels.ref_access import swap as swap
+    from shardwise._src.kernels.simulation import Simulation as Simulation
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM

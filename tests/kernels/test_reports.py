@@ -16,8 +16,21 @@ from shardwise._src.jit.costs import with_stated_costs
 from shardwise._src.kernels import launch_work
 from shardwise._src.runtime.platforms import CPU, CUDA
 from shardwise.experimental import pallas
-from shardwise.kernels import ANY, VMEM, Block, CostEstimate, Element, call, ds, program_id, when
+from shardwise.kernels import (
+    ANY,
+    VMEM,
+    Block,
+    CostEstimate,
+    Element,
+    SemaphoreType,
+    call,
+    ds,
+    make_async_copy,
+    program_id,
+    when,
+)
 from tests.helpers.errors import message
+from tests.helpers.targets import needs_cuda, on
 from tests.kernels.kernels import CASES, gather_rows, like, matmul, matmul_in_blocks
 
 F32 = 4  # bytes
@@ -117,7 +130,8 @@ def test_large_grids_are_counted_by_their_beginning(monkeypatch):
     monkeypatch.setattr(launch_work, "MOST_PROGRAMS", 6)
     found = case("matmul")
     assert found.notes == ("in proportion to the first 6 programs of the grid",)
-    assert found.flops == {"f32": 2 * 16 * 32 * 24} and found.operands[0].moved == 24
+    assert found.flops == {"f32": 2 * 16 * 32 * 24}
+    assert [(o.moved, o.blocks) for o in found.operands[:2]] == [(24, 8), (24, 12)]
 
 
 # -- operations --
@@ -150,6 +164,37 @@ def test_branches_and_loops_count_as_often_as_programs_run_them():
     assert found.transcendentals == 4 * 8 and not found.notes
 
 
+def test_loops_of_branches_that_do_not_run_need_not_end():
+    def body(x, out):
+        n = program_id(0)
+
+        @when(n > 0)
+        def _():
+            def halve(state):
+                n, y = state
+                return n // 2, jnp.exp(y)
+
+            out[...] = lax.while_loop(lambda state: state[0] != 1, halve, (n, x[...]))[1]
+
+    rows = Block((2,), lambda i: (i,))
+    f = call(body, like(16), grid=8, in_specs=rows, out_specs=rows)
+    found = of(f, np.ones(16, np.float32))
+    assert found.transcendentals == 2 * (0 + 1 + 1 + 2 + 2 + 2 + 2) and not found.notes
+
+
+def test_the_index_of_a_branch_may_be_too_large():
+    def body(x, out):
+        def work(f):
+            return lambda y: f(y)
+
+        out[...] = lax.switch(program_id(0), [work(jnp.exp), work(jnp.sign), work(jnp.sin)], x[...])
+
+    rows = Block((2,), lambda i: (i,))
+    f = call(body, like(10), grid=5, in_specs=rows, out_specs=rows)
+    found = of(f, np.ones(10, np.float32))
+    assert (found.transcendentals, found.elementwise) == (2 + 3 * 2, 2)
+
+
 def test_what_depends_on_elements_is_an_upper_limit():
     def body(x, out):
         @when(x[0] > 0)
@@ -170,6 +215,26 @@ def test_memory_that_is_not_moved_in_blocks_counts_by_accesses():
     assert found.bytes == 4 * (2 + 1) * F32 + 8 * F32
 
 
+def test_copies_count_for_what_they_move():
+    def body(x, out, buffer, semaphore):
+        copy = make_async_copy(x.at[ds(program_id(0) * 2, 2)], buffer, semaphore)
+        copy.start()
+        copy.wait()
+        out[...] = 2 * buffer[...]
+
+    f = call(
+        body,
+        like(8),
+        grid=4,
+        in_specs=Block(space=ANY),
+        out_specs=Block((2,), lambda i: (i,)),
+        scratch=[VMEM((2,), np.float32), SemaphoreType.DMA],
+    )
+    found = of(f, np.ones(8, np.float32))
+    assert found.bytes == 2 * 8 * F32 and found.elementwise == 8
+    assert "argument 0  f32[8]  8      any        -       -   32 B" in str(found)
+
+
 def test_costs_that_users_state_replace_those_of_the_program():
     f = call(lambda x, out: None, like(8), cost=CostEstimate(1000, 20, 64))
     found = of(f, np.ones(8, np.float32))
@@ -178,6 +243,11 @@ def test_costs_that_users_state_replace_those_of_the_program():
 
 
 # -- texts --
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
 
 
 def test_the_text_of_a_product_on_a_tpu():
@@ -197,15 +267,15 @@ kernel matmul: 24 programs (i=2, j=3, k=4), at least 0.017 µs on 'tpu-v5e', bou
 def test_the_text_of_a_launch_with_few_programs_on_a_gpu():
     assert str(case("ragged", "h100")) == (
         """\
-kernel ragged: 15 programs (0=5, 1=3), at least 0.001 µs on 'h100', bound by the number of programs
+kernel ragged: 15 programs (0=5, 1=3), at least 0.019 µs on 'h100', bound by the number of programs
               array      block    space  moved  reused  bytes
   argument 0  f32[5,10]  None, 4  vmem      15       0  240 B
   result 0    f32[5,10]  None, 4  vmem      15       0  240 B
   180 flop in other arithmetic and 0 transcendental functions
   480 B moved, 0.38 flop per byte
   fast memory of a program: 32 B of 483.0 KiB
-  advice: 15 programs for 132 cores: the others are idle. Use smaller blocks, or more axes of the
-    grid."""
+  advice: 1 program along parallel axes of the grid for 132 cores: the others are idle. Use smaller
+    blocks, or declare more axes as `parallel`."""
     )
 
 
@@ -310,6 +380,45 @@ def test_cost_analysis_adds_the_work_of_custom_calls():
     }
 
 
+def gpu_product(size):
+    """A product of f32[64,64] in square blocks."""
+    n = 64 // size
+    return call(
+        matmul,
+        like(64, 64),
+        grid=(("i", n), ("j", n), ("k", n)),
+        in_specs=[
+            Block((size, size), lambda i, j, k: (i, k)),
+            Block((size, size), lambda i, j, k: (k, j)),
+        ],
+        out_specs=Block((size, size), lambda i, j, k: (i, j)),
+        scratch=[VMEM((size, size), np.float32)],
+        parallel=("i", "j"),
+    )
+
+
+@needs_cuda
+def test_programs_for_gpus_count_their_kernels():
+    x = on("h100", like(64, 64))
+    lowered = sw.jit(gpu_product(32)).lower(x, x)
+    for cost in (lowered.cost_analysis(), lowered.compile().cost_analysis()):
+        assert cost["flops"] == 2 * 64**3 + 2 * 64**2
+        assert cost["bytes accessed"] == (2 * 2 + 1) * 64**2 * F32
+    found = explain(gpu_product(32), machine="h100:1")(x, x)
+    assert found.computation.flops == {"f32": 2 * 64**3}
+    assert found.computation.bytes == found.launches[0].bytes == (2 * 2 + 1) * 64**2 * F32
+    assert found.computation.uncounted == ()
+    assert found.launches[0].bound == "programs"
+
+
+@needs_cuda
+def test_variants_are_ranked_by_the_compiler_of_a_machine():
+    f = kernels.rank(gpu_product, {"size": [8, 16, 32]}, machine="h100:1")
+    found = f(like(64, 64), like(64, 64))
+    assert [c.choice["size"] for c in found.candidates] == [32, 16, 8]
+    assert not any(c.rejected for c in found.candidates)
+
+
 def test_launches_can_be_reported_while_a_function_is_traced():
     found = []
 
@@ -319,6 +428,18 @@ def test_launches_can_be_reported_while_a_function_is_traced():
 
     sw.jit(f)(*CASES["matmul"].args)
     assert found[0].bytes == 13824
+
+
+def test_arguments_may_be_traced():
+    found, x = [], np.zeros((3, 8), np.float32)
+
+    def f(rows):
+        found.append(of(lambda x: gather_rows()(np.array([1, 1, 1, 1]), x), x))
+        found.append(of(lambda rows: gather_rows()(2 - rows, x), rows))
+        return rows
+
+    sw.jit(f)(np.zeros(4, np.int32))
+    assert [(r.operands[0].moved, bool(r.notes)) for r in found] == [(1, False), (4, True)]
 
 
 # -- estimate_cost --

@@ -29,6 +29,7 @@ SAMPLES: dict[str, list[Sample]] = {
 
 # Ops that cannot be checked alone, with the reason.
 UNSAMPLED: dict[str, str] = {
+    "mosaic_call": "TPU's form of kernel_call: tests/kernels/test_mosaic.py",
     "jit": "holds a program; tests/api",
     "call_exported": "holds a module; tests/export",
     "platform_number": "in exported programs; tests/export/test_symbolic_lowering.py",
@@ -63,6 +64,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_call",
             "kernel_load",
             "kernel_store",
+            "kernel_check",
             "kernel_memory",
             "kernel_copy",
             "kernel_wait_copy",

@@ -160,10 +160,10 @@ def opaque_call(name: str, **rules: Any) -> Op:
     return Op(name, **common | rules)
 
 
-def described_call(name: str) -> Op:
+def described_call(name: str, **facts: Any) -> Op:
     """An op that calls its parameter `program`, and whose other parameters say what this program
     does: its derivatives are those of the program."""
-    return opaque_call(name, jvp=_jvp_as_call, partial_eval=_partial_eval_as_call)
+    return opaque_call(name, jvp=_jvp_as_call, partial_eval=_partial_eval_as_call, **facts)
 
 
 def enter_unless_lowered(

@@ -36,6 +36,8 @@ their rules. They are called as follows (`**p` are the op's parameters):
                                             lowered instead of it (control/expand.py); or None.
     cost(op, types, p)                    → flops, transcendentals and bytes of one run, for ops
                                             that compilers do not see into (jit/costs.py).
+    excess(op, types, p, target)          → why the op needs more memory than a core of a machine
+                                            (a `target_machines.Target`) has; "" if it may fit.
     prune(op, eqn, used)                  → the equation without what only unused results need; or
                                             None.
 
@@ -85,6 +87,7 @@ WindowsRule = Callable[Concatenate["Op", Values, ...], tuple[Any, Any, Any, Any]
 HostRule = Callable[Concatenate["Op", ...], Any]
 ExpandRule = Callable[["Op", Types, dict[str, Any], Platform], Any]
 CostRule = Callable[["Op", Types, dict[str, Any]], tuple[int, int, int]]
+ExcessRule = Callable[["Op", Types, dict[str, Any], Any], str]
 PruneRule = Callable[["Op", Any, list[bool]], Any]
 EvalRule = Callable[Concatenate["Op", Callable[..., Any], list[Any], ...], Any]
 KeyReuseRule = Callable[Concatenate["Op", Any, Values, ...], Any]
@@ -183,6 +186,7 @@ class Op:
     host: HostRule | None = None
     expand: ExpandRule | None = None
     cost: CostRule | None = None
+    excess: ExcessRule | None = None
     prune: PruneRule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False

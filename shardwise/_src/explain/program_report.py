@@ -22,7 +22,7 @@ from shardwise._src.explain.communication import KINDS, Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, read
-from shardwise._src.explain.launches.launch_report import call_work, reports_of
+from shardwise._src.explain.launches.launch_report import call_work, is_launch, reports_of
 from shardwise._src.explain.live_values import live_values
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.memory_usage import Place, places
@@ -33,7 +33,6 @@ from shardwise._src.explain.scattered_sums import ScatteredSums
 from shardwise._src.explain.work import CallWork, work_of
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
-from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.lowering.emitter import NUMBERED
 from shardwise._src.messages.source import line_of, names_of, scope_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -243,7 +242,8 @@ class _Compiled:
     def work_of_call(self, i: Instruction) -> CallWork | None:
         """The work of a custom call that runs a kernel; None for others."""
         found = [self.eqns[n] for path in paths_of(i.op_name) for n in path]
-        return next((call_work(e, self.machine) for e in found if e.op is kernel_call), None)
+        launches = [e for e in found if is_launch(e)]
+        return call_work(launches[0], self.machine) if launches else None
 
     def seconds(self) -> Seconds:
         work, machine = self.work, self.machine

@@ -19,5 +19,5 @@ def with_stated_costs(
         if eqn.op.cost is not None:
             costs = eqn.op.cost(eqn.op, [a.aval for a in eqn.invars], eqn.params)
             for name, n in zip(("flops", "transcendentals", "bytes accessed"), costs, strict=True):
-                found[name] = found.get(name, 0.0) + n
+                found[name] = max(found.get(name, 0.0), 0.0) + n  # -1 is XLA's for unknown calls
     return found

@@ -24,7 +24,8 @@ from shardwise._src.control.call import described_call
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.accesses import INT32, kernel_store
+from shardwise._src.kernels.ref_access import load_elements
 from shardwise._src.lax.parallel import all_gather, axis_index
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -33,10 +34,13 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.values.convert import cast
 from shardwise._src.values.indexing import getitem
 
-kernel_copy = described_call("kernel_copy")
-kernel_wait_copy = described_call("kernel_wait_copy")
-kernel_signal = described_call("kernel_signal")
-kernel_wait = described_call("kernel_wait")
+# Ops on semaphores happen also if nothing uses the next versions.
+RETAINED = frozenset({"copies and semaphores"})
+
+kernel_copy = described_call("kernel_copy", effects=RETAINED)
+kernel_wait_copy = described_call("kernel_wait_copy", effects=RETAINED)
+kernel_signal = described_call("kernel_signal", effects=RETAINED)
+kernel_wait = described_call("kernel_wait", effects=RETAINED)
 
 
 class Region(NamedTuple):
@@ -48,7 +52,7 @@ class Region(NamedTuple):
     kept: tuple[bool, ...]
 
     def load(self, version: Any, starts: Sequence[Any]) -> Any:
-        return kernel_load(version, *starts, **self._asdict(), masked=False)
+        return load_elements(version, starts, self._asdict())
 
     def store(
         self, version: Any, value: Any, starts: Sequence[Any], mode: str = "set", mask: Any = None

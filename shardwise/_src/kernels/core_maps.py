@@ -26,6 +26,7 @@ from shardwise._src.kernels.launch_record import INT, CompilerParams, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import ANY
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -77,6 +78,7 @@ def core_map(
     params: CompilerParams | None = None,
     compiler_params: CompilerParams | None = None,
     name: str | None = None,
+    simulation: Simulation | None = None,
 ) -> Callable[[Callable[[], None]], None]:
     """A decorator that runs a function without arguments, at once, on each core of a mesh.
 
@@ -86,6 +88,7 @@ def core_map(
     Args:
       mesh: the cores. params, compiler_params: for the compilers of GPUs and TPUs.
       name: for messages and reports; by default that of the function.
+      simulation: what CPUs do where behavior is not specified, for tests: see `Simulation`.
 
     Raises:
       TypeError: if the function returns something. ValueError: if it uses arrays from outside.
@@ -100,7 +103,8 @@ def core_map(
 
         def flat(core: Any) -> list[Any]:
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
-            frame = FRAME.set(Frame(title, [core], [mesh.num_cores], (mesh.axis_name,)))
+            sizes, names = [mesh.num_cores], (mesh.axis_name,)
+            frame = FRAME.set(Frame(title, [core], sizes, names, simulation=simulation or PLAIN))
             space = DEFAULT_SPACE.set(ANY)
             try:
                 with current().replace(axes=(*current().axes, axis)).entered():
@@ -131,6 +135,7 @@ def core_map(
             outs=tiles,
             aliases=tuple([(i, i) for i in range(len(refs))]),
             params=params or compiler_params or CompilerParams(),
+            simulation=simulation or PLAIN,
         )
         rows = enumerate(tiles)
         maps = tuple([staged_index(title, f"ref {i}", Block(), t, 1, ()) for i, t in rows])

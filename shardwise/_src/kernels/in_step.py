@@ -23,6 +23,7 @@ from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.debug.host_callbacks import debug_function
 from shardwise._src.kernels.accesses import INT32, kernel_store
 from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
+from shardwise._src.kernels.simulation import kernel_check
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.families import BOOL
@@ -146,11 +147,13 @@ class _InStep(Inside):
         if op is cond and any(map(communicates, eqn.params["branches"])):
             outs, missed = self._branches(eqn, values, active, state[-1])
             return outs, (*state[:-1], missed)
-        if op not in CHANGES:
+        if op not in CHANGES and op is not kernel_check:
             if any(map(self.has, eqn.programs())):
                 return self.enter(eqn, values, state)
             result = op(*values, **eqn.params)
             return (list(result) if op.multiple else [result]), state
+        if active is not None and op is kernel_check:
+            values[0] = ew.bitwise_and(values[0], active)
         if active is not None and _sends(eqn):
             values[-1] = ew.bitwise_and(values[-1], active)
         result = op(*values, **eqn.params)
@@ -159,7 +162,7 @@ class _InStep(Inside):
         if op in WAITS:
             vain = cast(ew.lt(_least(outs[WAITS[op]]), np.int32(0)), INT32)
             missed = ew.add(missed, vain if active is None else _select(active, vain, np.int32(0)))
-        if active is not None and not _sends(eqn):
+        if active is not None and op in CHANGES and not _sends(eqn):
             pairs = zip(outs, CHANGES[op], strict=False)
             outs = [_select(active, new, values[at]) for new, at in pairs]
         return outs, (*state[:-1], missed)

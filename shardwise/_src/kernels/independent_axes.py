@@ -20,6 +20,7 @@ import numpy as np
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.copies import RETAINED
 from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.launch_record import Launch
@@ -44,7 +45,7 @@ def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tu
         return launch.parallel
     sizes = [n for n in launch.grid if n is not None]
     is_known = len(sizes) == len(launch.grid) and math.prod(sizes) <= MOST_PROGRAMS
-    if launch.scratch or body.effects or communicates(body) or not is_known:
+    if launch.scratch or body.effects - RETAINED or communicates(body) or not is_known:
         return launch.parallel
     ids = programs_of(sizes)
     found = np.ones(len(sizes), bool)
@@ -92,6 +93,7 @@ def first_elements(tile: Tile, at: np.ndarray) -> np.ndarray:
     """The first elements of blocks in the padded array, int64[dimensions, programs]: those of
     slices, which are inside of it."""
     columns = []
+    at = at[:, : len(tile.sizes)]
     rows = zip(at.T, tile.type.shape, tile.sizes, tile.element, tile.padding, strict=True)
     for column, n, size, is_element, (before, after) in rows:
         first = column.astype(np.int64)

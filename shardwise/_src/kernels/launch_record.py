@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.types.array_type import array_type
 
@@ -66,6 +67,8 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
+    simulation: what CPUs do where its behavior is not specified.
+    labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     """
 
     name: str
@@ -79,6 +82,17 @@ class Launch:
     aliases: tuple[tuple[int, int], ...] = ()
     params: CompilerParams = CompilerParams()
     cost: CostEstimate | None = None
+    simulation: Simulation = PLAIN
+    labels: tuple[str, ...] = ()
+
+    @property
+    def ref_names(self) -> tuple[str, ...]:
+        """The names of prefetched arrays, inputs, results and scratch, for messages."""
+        counts = self.prefetch, len(self.ins), len(self.outs), len(self.scratch)
+        if len(self.labels) == sum(counts):
+            return self.labels
+        kinds = zip(("prefetched", "argument", "result", "scratch"), counts, strict=True)
+        return tuple([f"{kind} {i}" for kind, count in kinds for i in range(count)])
 
     @property
     def dynamic(self) -> int:

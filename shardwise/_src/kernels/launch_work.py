@@ -5,7 +5,7 @@
 
 A block is moved for a program if the program before, in the order of the grid, has another one; for
 a result, it is written then. Of arrays that are not moved in blocks (ANY, HBM) the loads and stores
-of the body count. The first 2^20 programs are evaluated; a larger grid counts in proportion.
+of the body count. The first 2^18 programs are evaluated; a larger grid counts in proportion.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
@@ -29,10 +30,10 @@ from shardwise._src.kernels.program_work import CountedWork, Origin, Work, times
 from shardwise._src.kernels.spaces import ANY, HBM
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import short_name
 
-MOST_PROGRAMS = 2**20
+MOST_PROGRAMS = 2**18
 UNKNOWN = (
     "at most: the grid, or which blocks are read and which branches run, depends on values that "
     "are not known"
@@ -100,6 +101,12 @@ class LaunchWork:
         return sum(self.flops.values()) + self.elementwise
 
 
+def launch_cost(op: Op, types: Sequence[ArrayType], p: dict[str, Any]) -> tuple[int, int, int]:
+    """The `cost` rule of ops that launch kernels: their parameter `launch` is a `Launch`."""
+    found = launch_work(p["body"], p["maps"], p["launch"], types)
+    return found.total_flops, found.transcendentals, found.bytes
+
+
 def launch_work(
     body: Program, maps: Sequence[Program], launch: Launch, operands: Sequence[Any]
 ) -> LaunchWork:
@@ -117,12 +124,12 @@ def launch_work(
     given, rows = values[launch.dynamic :], []
     has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
-        result = number - len(launch.ins)
-        at = over_grid(index, ids, given) if has_all and tile.sizes else None
+        result, t = number - len(launch.ins), array_type(tile.type.shape, tile.type.dtype)
+        at = over_grid(index, ids, given)[:, : len(tile.sizes)] if has_all and tile.sizes else None
         rows.append(
             OperandWork(
                 f"result {result}" if result >= 0 else f"argument {number}",
-                tile.type.str_short(True), tile.type.dtype.itemsize,
+                t.str_short(True), t.dtype.itemsize,
                 tuple([n if keep else None for n, keep in zip(tile.sizes, tile.kept, strict=True)]),
                 tile.space.name, **_moved(tile, at, count, scale),
                 accessed=work["read", number] + work["written", number], largest=largest[number],
@@ -166,13 +173,21 @@ def _moved(tile: Tile, at: np.ndarray | None, programs: int, scale: float) -> di
     ends = np.minimum(starts + sizes, np.array(tile.type.shape, np.int64))
     inside = int(np.maximum(ends - np.maximum(starts, 0), 0).prod(1).sum())
     elements = len(at) * math.prod(tile.sizes)
+    counts = [-(-n // size) for n, size in zip(tile.type.shape, tile.sizes, strict=True)]
+    most = elements if any(tile.element) else math.prod(counts)
     return {
         "moved": round(len(at) * scale),
         "reused": round((programs - len(at)) * scale),
-        "blocks": len({*map(tuple, at.tolist())}),
+        "blocks": min(round(len(np.unique(at @ _strides(at))) * scale), most),
         "bytes": round(inside * size * scale),
         "outside": 1 - inside / elements if elements else 0.0,
     }
+
+
+def _strides(at: np.ndarray) -> np.ndarray:
+    """Factors by which the sum over the columns identifies a row."""
+    sizes = (at.max(0, initial=0) - at.min(0, initial=0) + 1).astype(np.int64)
+    return np.append(np.cumprod(sizes[::-1])[::-1], 1)[1:]
 
 
 def _body_work(

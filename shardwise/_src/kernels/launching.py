@@ -13,6 +13,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import tile_of
+from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_arguments import (
     alias_pairs,
     blocks_of,
@@ -28,10 +29,12 @@ from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
@@ -60,9 +63,10 @@ def call(
     parallel: Sequence[Any] = (),
     aliases: Mapping[int, int] | None = None,
     name: str | None = None,
-    check: bool = False,
+    check: bool | str = False,
     params: CompilerParams | None = None,
     cost: CostEstimate | None = None,
+    simulation: Simulation | None = None,
 ) -> Callable[..., Any]:
     """A function that runs a kernel for each point of a grid, over blocks of arrays.
 
@@ -97,6 +101,8 @@ def call(
         neither on memory that was not written nor on the order of parallel programs.
       params: for the compilers of GPUs and TPUs, such as `CompilerParams(num_warps=8)`.
       cost: what the kernel costs, for reports; None: as its program says.
+      simulation: what CPUs do where the kernel's behavior is not specified, for tests: see
+        `Simulation`.
 
     Returns:
       A function of the arguments, which returns arrays like `out`.
@@ -112,6 +118,10 @@ def call(
     if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
         raise ValueError(
             f"kernel {title}: prefetch is a number of arguments; got {short_repr(prefetch)}."
+        )
+    if check not in (False, True, "memory"):
+        raise ValueError(
+            f"kernel {title}: check is True, False or 'memory'; got {short_repr(check)}."
         )
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
@@ -145,6 +155,13 @@ def call(
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
+            simulation=simulation or PLAIN,
+            labels=(
+                *[f"argument {path}" for path in named_paths(parameters, tuple(prefetched))],
+                *paths,
+                *out_paths,
+                *_scratch_names(memory, scratch, parameters),
+            ),
         )
         types = tuple(map(type_of, prefetched))
         programs = staged_programs(
@@ -177,11 +194,23 @@ def call(
             make_room(known, SIGNATURES)
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
-        results = _checked(found, operands) if check else found.op(*operands)
+        results = _checked(check, found, operands) if check else found.op(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known
     return launched
+
+
+def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str]) -> list[str]:
+    """The names of scratch memory: keys, or those of the kernel's last parameters."""
+    leaves = leaf_paths(scratch)
+    if isinstance(scratch, dict):
+        names = [path.strip("[]'\"") for path in leaves]
+    else:
+        known = len(leaves) == len(scratch) and len(parameters) >= len(leaves)
+        names = parameters[len(parameters) - len(leaves) :] if known else []
+        names = names or [f"scratch{path}" for path in leaves]
+    return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,11 +221,13 @@ class _Ready:
     names: Sequence[str]
 
 
-def _checked(ready: _Ready, operands: Sequence[Any]) -> list[Any]:
+def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
     body, maps, launch = ready.op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
-            f"kernel {launch.name}: check=True runs the kernel several times and compares the "
+            f"kernel {launch.name}: check={level!r} runs the kernel several times and compares the "
             "results, so that it cannot be traced. Check it outside of `jit` and other transforms."
         )
+    if level == "memory":
+        return check_memory(body, maps, launch, [operands])[0]
     return checked_results(body, maps, launch, operands, ready.names)

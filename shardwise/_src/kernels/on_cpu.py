@@ -20,16 +20,24 @@ from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.simulation import (
+    Simulation,
+    check_inside,
+    filled,
+    read,
+    record,
+    simulated_order,
+    value,
+)
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
-from shardwise._src.ops.families import BOOL
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
 from shardwise._src.ops.shape import pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
 
 
@@ -39,25 +47,30 @@ def loop_program(
     types: tuple[ArrayType, ...],
     maps: tuple[Program, ...],
     launch: Launch,
-    fill: float = 0,
+    fill: Any = None,
     backwards: bool = False,
 ) -> Program:
     """The loop over a grid, for operands of these types.
 
-    fill: the value of memory that was not written. backwards: along the parallel axes.
+    fill: the value of memory that was not written; None: that of the launch. backwards: along the
+    parallel axes.
     """
-    run = partial(_run, body, maps, launch, fill, backwards)
-    return program_of(lambda *xs: run(xs), types, launch.name)
+    fill = launch.simulation.fill if fill is None else fill
+    run = partial(run_loop, body, maps, launch, fill, backwards)
+    return program_of(lambda *xs: run(xs)[0], types, launch.name)
 
 
-def _run(
+def run_loop(
     body: Program,
     maps: Sequence[Program],
     launch: Launch,
-    fill: float,
+    fill: Any,
     backwards: bool,
     operands: Sequence[Any],
-) -> list[Any]:
+    more: Sequence[Any] = (),
+) -> tuple[list[Any], list[Any]]:
+    """The results, and the last values of `more`, which the body takes and returns after its
+    scratch memory."""
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
@@ -66,16 +79,18 @@ def _run(
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
     held = [_padded(x, tile, fill) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
-        _padded(inputs[aliased[j]] if j in aliased else _filled(tile.type, fill), tile, fill)
+        _padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
     ]
-    scratch = [_filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
+    scratch = [filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
+    scratch += more
     first = [pvary(x, v.aval.varying) for x, v in zip((*outs, *scratch), body.outvars, strict=True)]
     outs, scratch = first[: len(outs)], first[len(outs) :]
     in_step = communicates(body)
     names = first and type_of(first[0]).varying
     depths, axes, count = _depths(launch, maps), len(sizes), len(launch.ins)
     stops = sorted({0, *depths, axes})
+    cut = partial(_cut, simulation=launch.simulation)
 
     def visit(stop: int, ids: list[Any], blocks: list[Any], state: Any) -> Any:
         """The state after the programs whose first `stop` indices are `ids`."""
@@ -84,14 +99,16 @@ def _run(
             m(*ids, *rest, *prefetched) if depth == stop else None
             for m, depth in zip(maps, depths, strict=True)
         ]
+        check_inside(at, launch)
         rows = zip(blocks, launch.ins, at, strict=False)
-        blocks = [x if i is None else _cut(x, tile, i) for x, tile, i in rows]
+        blocks = [x if i is None else cut(x, tile, i) for x, tile, i in rows]
         outs, scratch, missed = state
         places = list(zip(outs, launch.outs, at[count:], strict=True))
-        own = [x if i is None else _cut(x, tile, i) for x, tile, i in places]
+        own = [x if i is None else cut(x, tile, i) for x, tile, i in places]
         if stop < axes:
             own, scratch, missed = inner(stop, ids, blocks, (own, scratch, missed))
         else:
+            record(ids, launch)
             args = *ids, *dynamic, *prefetched, *blocks, *own, *scratch
             if in_step:
                 found, missed = run_in_step(body, args, missed)
@@ -112,6 +129,7 @@ def _run(
             if backwards:
                 rows = zip(more, part, marks, strict=True)
                 more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
+            more = simulated_order(more, part, marks, launch)
             return visit(end, [*ids, *more], blocks, state)
 
         total: Any = math.prod([n for n in part if isinstance(n, int)])
@@ -127,7 +145,8 @@ def _run(
         state = visit(0, [], held, state)
     if in_step:
         report_missed(launch.name, state[2])
-    return [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    outs = [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    return outs, list(state[1][len(launch.scratch) :])
 
 
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
@@ -158,25 +177,12 @@ def _int(n: Any) -> Any:
     return np.int32(n) if isinstance(n, int) else cast(n, INT32)
 
 
-def _filled(t: ArrayType, fill: float) -> Any:
-    return broadcast_in_dim(_value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
-
-
-def _value(fill: float, t: ArrayType) -> Any:
-    """The fill as a scalar of a dtype: of small integers, the lower bits."""
-    if t.dtype == BOOL:
-        return np.bool_(fill < 0)
-    if is_integer(t.dtype):
-        return np.asarray(int(fill)).astype(t.dtype)[()]
-    return np.asarray(fill, np.float32).astype(t.dtype)[()]
-
-
-def _padded(x: Any, tile: Tile, fill: float) -> Any:
+def _padded(x: Any, tile: Tile, fill: Any) -> Any:
     if all(row == (0, 0) for row in tile.padding):
         return x
     return pad(
         x,
-        _value(fill, type_of(x)),
+        value(fill, type_of(x)),
         padding_config=tuple([(low, high, 0) for low, high in tile.padding]),
     )
 
@@ -190,16 +196,20 @@ def _cropped(x: Any, tile: Tile) -> Any:
 
 
 def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
-    rows = zip(at, tile.sizes, tile.element, tile.padding, strict=True)
+    rows = zip(at, tile.sizes, tile.element, tile.padding, strict=False)
     return [
         ew.add(i, np.int32(low)) if is_element else ew.mul(i, np.int32(n))
         for i, n, is_element, (low, _) in rows
     ]
 
 
-def _cut(x: Any, tile: Tile, at: Sequence[Any]) -> Any:
+def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
     if not (tile.is_whole or not tile.sizes):
-        x = dynamic_slice(x, *_starts(tile, at), slice_sizes=tile.sizes)
+        starts = _starts(tile, at)
+        if simulation.outside == "filled":
+            x = read(x, starts, tile.sizes, (1,) * len(starts), simulation)
+        else:
+            x = dynamic_slice(x, *starts, slice_sizes=tile.sizes)
     return x if type_of(x).shape == tile.shape else reshape(x, shape=tile.shape)
 
 
@@ -208,4 +218,12 @@ def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
         block = reshape(block, shape=tile.sizes)
     if tile.is_whole or not tile.sizes:
         return block
-    return dynamic_update_slice(x, block, *_starts(tile, at))
+    starts = _starts(tile, at)
+    if tile.ragged:
+        old = dynamic_slice(x, *starts, slice_sizes=tile.sizes)
+        for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
+            number = iota(shape=tile.sizes, dtype=INT32, dimension=d)
+            block = ew.where(
+                ew.lt(number, broadcast_in_dim(size, shape=tile.sizes, dims=())), block, old
+            )
+    return dynamic_update_slice(x, block, *starts)

@@ -217,7 +217,7 @@ def _inner(title: str, ids: Any, sizes: Any, names: Any) -> Frame:
     outer = FRAME.get()
     if outer is None:
         raise ValueError("emit_pipeline is for the body of a kernel, and is called outside of one.")
-    return Frame(title, ids, sizes, names, outer.barrier, outer.varying)
+    return Frame(title, ids, sizes, names, outer.barrier, outer.varying, outer.simulation)
 
 
 def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from shardwise._src.control.cond_api import cond
 from shardwise._src.core.infer import type_of
+from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
 
@@ -21,6 +22,7 @@ class Frame:
 
     ids, sizes: along each axis of its grid; names: of these. barrier: the semaphore of all devices.
     varying: the mesh axes along which values of its refs differ.
+    simulation: what CPUs do where its behavior is not specified.
     """
 
     name: str
@@ -29,9 +31,16 @@ class Frame:
     names: Sequence[Any]
     barrier: Any = None
     varying: frozenset[Any] = frozenset()
+    simulation: Simulation = PLAIN
 
 
 FRAME: ContextVar[Frame | None] = ContextVar("kernel", default=None)
+
+
+def simulation() -> Simulation:
+    """That of the kernel that is being traced."""
+    frame = FRAME.get()
+    return PLAIN if frame is None else frame.simulation
 
 
 def _axis(who: str, axis: Any) -> tuple[Frame, int]:
@@ -61,7 +70,7 @@ def num_programs(axis: Any) -> int | Array:
 
 def cdiv(a: I, b: int) -> I:
     """a / b, rounded up: the number of blocks of size b in a elements."""
-    return -(-a // b)
+    return (a + (b - 1)) // b
 
 
 def when(condition: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:

@@ -14,14 +14,18 @@ import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import check_region, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.refs.ref_parts import RefPart
 from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
 from shardwise._src.values.dslice import Slice
@@ -40,6 +44,10 @@ class Place(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    @property
+    def is_known(self) -> bool:
+        return all(isinstance(s, int | np.integer) for s in self.starts)
 
     @property
     def static(self) -> dict[str, Any]:
@@ -140,6 +148,10 @@ def _place_in(ref: AnyRef, index: Any) -> Place | None:
 def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
     """(start, size, stride, whether the dimension stays) along dimension `d` of size `n`."""
     if isinstance(part, slice):
+        if part == slice(None):
+            return 0, n, 1, True
+        if any(isinstance(x, Symbolic) for x in (n, part.start, part.stop)):
+            return None
         if all(
             x is None or isinstance(x, int | np.integer) for x in (part.start, part.stop, part.step)
         ):
@@ -194,10 +206,24 @@ def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
         return _masked(getitem(_value(ref), index), mask, other)
     starts = scalars(place.starts)
     if mask is None:
-        return kernel_load(version, *starts, **place.static, masked=False)
+        return load_elements(version, starts, place.static, place.is_known)
     given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
+
+
+def load_elements(
+    version: Any, starts: Sequence[Any], static: dict[str, Any], is_known: bool = False
+) -> Any:
+    """A `kernel_load`, of which the kernel's simulation checks what is outside.
+
+    is_known: whether the starts are integers, which have been checked.
+    """
+    if is_known or simulation().outside == "moved":
+        return kernel_load(version, *starts, **static, masked=False)
+    found = read(version, starts, static["sizes"], static["strides"], simulation())
+    kept = [n for n, keep in zip(static["sizes"], static["kept"], strict=True) if keep]
+    return reshape(found, shape=tuple(kept))
 
 
 def _value(ref: AnyRef) -> Any:
@@ -207,6 +233,7 @@ def _value(ref: AnyRef) -> Any:
 def _masked(value: Any, mask: Any, other: Any) -> Any:
     if mask is None:
         return value
+    mask = broadcast_to(as_arraylike(mask), type_of(value).shape)
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
@@ -217,7 +244,12 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     value = cast(as_arraylike(value), ref.dtype, False)
     if place is None:
         version = _value(ref)
-        value = value if mask is None else ew.where(mask, value, getitem(version, index))
+        if mask is not None:
+            old = getitem(version, index)
+            mask, value = [
+                broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value)
+            ]
+            value = ew.where(mask, value, old)
         found = write(mode, version, index, value)
         if isinstance(ref, RefView):
             written(ref, "set", ..., found)
@@ -228,6 +260,8 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     more = [broadcast_to(value, place.shape)]
     tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
     starts = scalars(place.starts)
+    if mask is None and not place.is_known and simulation().outside != "moved":
+        check_region("write", version, starts, place.sizes, place.strides)
     put(
         whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),

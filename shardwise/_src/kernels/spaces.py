@@ -11,11 +11,11 @@ import numpy as np
 
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.accesses import kernel_memory
-from shardwise._src.kernels.program_frames import FRAME
+from shardwise._src.kernels.program_frames import FRAME, simulation
 from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.refs.refs import Ref, RefPart
+from shardwise._src.refs.refs import Ref, RefPart, end_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
@@ -55,11 +55,20 @@ class Space:
     def read(self, ref: Any, index: Any) -> Any:
         if self.is_semaphore:
             raise _not_memory(ref)
+        self.check_accessible(ref)
         return loaded(ref, index)
 
     def write(self, ref: Any, mode: str, index: Any, value: Any) -> None:
         self.check_writable(ref)
+        self.check_accessible(ref)
         written(ref, mode, index, value)
+
+    def check_accessible(self, ref: Any) -> None:
+        if self.name in LARGE and simulation().is_tpu:
+            raise ValueError(
+                f"{ref.short} is in {self}, from which TPUs only copy. Copy to and from VMEM: "
+                "`sync_copy` or `make_async_copy`."
+            )
 
     def check_writable(self, ref: Any) -> None:
         if self.is_semaphore:
@@ -83,6 +92,7 @@ class Space:
 
 read_by("kernels.Space", Space)
 
+LARGE = "any", "hbm"
 SEMAPHORES = "semaphore", "dma_semaphore", "barrier_semaphore"
 
 
@@ -122,20 +132,35 @@ def as_scratch(who: str, x: Any) -> Scratch:
     return x
 
 
-def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
+def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **named: Any) -> T:
     """Calls a function with refs of new memory, inside of a kernel.
 
         run_scoped(f, VMEM((8, 128), "float32"))
 
     The memory is not initialized, and ends with the function. Returns the function's result.
+
+    collective_axes: axes of cores that share the memory; programs run on one core.
     """
     leaves, tree = flatten((types, named))
     memory = [as_scratch("run_scoped", x) for x in leaves]
     frame = FRAME.get()
     names = frozenset() if frame is None else frame.varying
-    refs = [Ref(pvary(kernel_memory(x.type, x.space.name), names), x.space) for x in memory]
+    refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)
-    return f(*given, **keywords)
+    result = f(*given, **keywords)
+    for ref in refs:
+        end_ref(ref, "memory of `run_scoped`, which ends with its function")
+    return result
+
+
+def _allocated(x: Scratch) -> Any:
+    if simulation().is_tpu and not simulation().allocates and x.space.name in LARGE:
+        raise ValueError(
+            f"run_scoped: a kernel of TPUs cannot allocate memory in {x.space}. Pass it to the "
+            "kernel, as a result, or choose VMEM."
+        )
+    fill = 0 if x.space.is_semaphore else simulation().fill
+    return kernel_memory(x.type, x.space.name, fill)
 
 
 ANY, VMEM, SMEM, HBM = (Space(name) for name in ("any", "vmem", "smem", "hbm"))

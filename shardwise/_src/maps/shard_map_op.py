@@ -15,7 +15,7 @@ tracked:   whether types in it record which values vary along them. If so, a res
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -71,6 +71,24 @@ class ShardMapParams(NamedTuple):
         types = in_types(program, self.place, in_specs, self.axes)
         new = self._replace(program=program, in_specs=in_specs, out_specs=out_specs)
         return shard_map(*map(reshard_like, args, types), **new._asdict())
+
+    def of_rows(self, program: Program) -> Callable[..., list[Any]]:
+        """Another program on these devices, as a function of arrays with a new first dimension:
+        for the devices along whose axes a value varies (see `row`). So are its results."""
+        with self.inside():
+            one = _stacked(_unstacked(program, (True,) * len(program.invars)), 0)
+            ins, outs = [
+                tuple([self.kept_spec(a.aval) for a in atoms])
+                for atoms in (program.invars, program.outvars)
+            ]
+        return lambda *args: self.bind(one, args, ins, outs)
+
+    def row(self, t: ArrayType, device: Sequence[int]) -> int:
+        """Which element of that dimension is the value of a device, at positions along `axes`."""
+        at, number = dict(zip(self.axes, device, strict=True)), 0
+        for a in self.kept_spec(t).axes:
+            number = number * self.place.mesh.shape[a] + at[a]
+        return number
 
     def kept_spec(self, t: ArrayType) -> PartitionSpec:
         """The spec of a per-device value as it leaves the program, with a new first dimension."""

@@ -190,10 +190,10 @@ def bitcast(ref: Any, dtype: Any) -> RefImage:
         raise ValueError(
             f"bitcast: {b // a} rows become one of {new}, but {ref.short} has {shape[-2]} rows."
         )
-    return RefImage(ref, lambda x: _bits(x, new), lambda x: _bits(x, old))
+    return RefImage(ref, lambda x: bits_as(x, new), lambda x: bits_as(x, old))
 
 
-def _bits(x: Any, dtype: Any) -> Any:
+def bits_as(x: Any, dtype: Any) -> Any:
     t: ArrayType = type_of(x)
     a, b = itemsize_bits(t.dtype), itemsize_bits(dtype)
     if a == b:

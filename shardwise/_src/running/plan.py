@@ -26,7 +26,7 @@ from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
-from shardwise._src.running.program_out_of_memory import program_exhausted
+from shardwise._src.running.program_out_of_memory import check_excess, program_exhausted
 from shardwise._src.running.program_placement import (
     Places,
     check_committed,
@@ -42,7 +42,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.runtime.target_machines import Target, is_compile_only
+from shardwise._src.runtime.target_machines import Target, is_compile_only, target_of
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
@@ -245,6 +245,7 @@ def plan_module(
     if is_expandable(program):
         found = places_for(program, *where, hoisted_constants(program))
         program = expanded(program, platform_for(found, target))
+        check_excess(program, target or target_of(found.devices[0]))
     if ORDERED in program.effects:
         program = sequenced(program)
     constants = hoisted_constants(program)

@@ -11,9 +11,9 @@ from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.formatting import in_bytes, joined
-from shardwise._src.messages.source import describe
+from shardwise._src.messages.source import describe, note_line
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.target_machines import target_of
+from shardwise._src.runtime.target_machines import Target, target_of
 
 _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
 _SHARED = re.compile(r"Shared memory size limit exceeded: requested (\d+), available: (\d+)")
@@ -48,14 +48,25 @@ def program_exhausted(
     return out_of_memory(f"{what}{rows}", error, devices)
 
 
+def check_excess(program: Program, target: Target | None) -> None:
+    """Raises ProgramTooLarge if an op needs more memory of a core than a machine has."""
+    for eqn in walk(program) if target is not None else ():
+        if eqn.op.excess is not None:
+            types = [a.aval for a in eqn.invars]
+            if reason := eqn.op.excess(eqn.op, types, eqn.params, target):
+                failure = ProgramTooLarge(f"RESOURCE_EXHAUSTED: {reason}")
+                note_line(failure, eqn.site)
+                raise failure
+
+
 def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:
     """The error for a program that its compiler rejects, as a device has too little memory."""
     if found := _SHARED.search(str(error)):
         sizes = [in_bytes(int(n)) for n in found.groups()]
         return ProgramTooLarge(
-            f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel needs "
-            f"{sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, or "
-            "fewer stages: `params=CompilerParams(num_stages=2)`."
+            f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel "
+            f"needs {sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, "
+            "or fewer stages: `params=CompilerParams(num_stages=2)`."
         )
     sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
     needed, available = sizes if len(sizes) == 2 else (0, 0)

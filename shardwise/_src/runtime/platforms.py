@@ -75,6 +75,7 @@ class Platform:
         and "xla": XLA's own expansions, and programs, which need no library.
       triton_library: if its compiler takes kernels in Triton's dialect, the library of their
         functions: "libdevice" or "ocml".
+      has_mosaic: whether its compiler takes kernels in Mosaic's dialect.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Platform:
     typical_machine: str = "h100"
     linalg: tuple[str, ...] = ("xla",)
     triton_library: str = ""
+    has_mosaic: bool = False
 
     def __post_init__(self) -> None:
         fields: dict[str, Any] = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -209,6 +211,7 @@ TPU = Platform(
     dims_without_windows=2,
     typical_machine="tpu-v5e",
     linalg=("libtpu", "xla"),
+    has_mosaic=True,
 )
 
 _lock = threading.RLock()

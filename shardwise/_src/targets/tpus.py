@@ -6,14 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SMEM_BYTES = 1 << 20  # the scalar memory of a core, of every generation
+
+
+MIB = 2**20
+
 
 @dataclass(frozen=True)
 class Tpu:
     """A TPU generation.
 
     prefix: its name in libtpu; axes: of the grid of its chips; chips: the most that are connected.
-    devices: on a chip. vmem: bytes of VMEM of a core; kernel_memory: how much of it libtpu gives to
-    a kernel that does not ask for more.
+    devices: on a chip. vmem: bytes of the vector memory of a core; scoped_vmem: how much of it a
+      kernel has by default.
     """
 
     name: str
@@ -21,8 +26,8 @@ class Tpu:
     axes: int
     chips: int
     devices: int = 1
-    vmem: int = 0
-    kernel_memory: int = 0
+    vmem: int = 128 * MIB
+    scoped_vmem: int = 16 * MIB
 
     def grid(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The grid of chips for a shape or a number of chips; None if it cannot have it."""
@@ -51,13 +56,12 @@ class Tpu:
         return f"{self.prefix}:{'x'.join(map(str, grid))}", (host[0], host[1], 1)
 
 
-MIB = 2**20
 TPUS = {
     tpu.name: tpu
     for tpu in (
-        Tpu("tpu-v5e", "v5e", 2, 256, vmem=128 * MIB, kernel_memory=16 * MIB),
-        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 * MIB, kernel_memory=16 * MIB),
-        Tpu("tpu-v6e", "v6e", 2, 256, vmem=128 * MIB, kernel_memory=32 * MIB),
-        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 * MIB, kernel_memory=32 * MIB),
+        Tpu("tpu-v5e", "v5e", 2, 256),
+        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 * MIB),
+        Tpu("tpu-v6e", "v6e", 2, 256, scoped_vmem=32 * MIB),
+        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 * MIB, scoped_vmem=45 * MIB),
     )
 }

@@ -37,6 +37,11 @@ class LaunchData(LaunchWork):
     line: str
 
     @property
+    def is_impossible(self) -> bool:
+        """Whether it cannot run, or does nothing, for the reason that `advice` states."""
+        return not self.programs or 0 < self.limit < self.on_chip
+
+    @property
     def intensity(self) -> float:
         """Operations per byte of memory traffic."""
         return self.total_flops / self.bytes if self.bytes else 0.0

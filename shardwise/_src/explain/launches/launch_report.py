@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import ScanParams
-from shardwise._src.control.scan import scan
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.program_tools import inlined, pruned
+from shardwise._src.core.program_tools import inlined, pruned, walk
 from shardwise._src.explain.dtype_emulation import hlo_text
 from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -29,10 +28,9 @@ from shardwise._src.explain.rendering.report_text import section_text
 from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
-from shardwise._src.kernels.launch_record import CostEstimate
+from shardwise._src.kernels.launch_record import CostEstimate, Launch
 from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
-from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.program_work import program_cost
+from shardwise._src.kernels.program_work import counted_program, program_cost
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
@@ -41,6 +39,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.targets.gpus import GPUS
 from shardwise._src.targets.tpus import TPUS
 from shardwise._src.transfers.transfer import default_place
+from shardwise._src.transforms.tracer import Tracer
 
 TILE = 128, 32  # of TPUs: columns, and bytes of a column
 REREAD = 4  # how often a block is moved, on average, before there is advice
@@ -110,30 +109,26 @@ def reports_of(
     """Reports of the launches of a program. values: its arguments, if known."""
     if values is None or len(values) != len(program.invars):
         values = [v.aval for v in program.invars]
+    if not any(map(is_launch, walk(program))):
+        return LaunchReports()
     program = inlined(program, lambda eqn: eqn.called)
-    rows = []
-    for eqn, count in _launches(program):
-        work = launch_work(operands=_known_operands(program, eqn, values), **eqn.params)
-        rows.append(_report(eqn, work, machine, count))
-    return LaunchReports(rows)
+    found = [(eqn, n) for eqn, n in counted_program(program).stated if n and is_launch(eqn)]
+    rows = [(eqn, _work_of(eqn, _known_operands(program, eqn, values)), n) for eqn, n in found]
+    return LaunchReports([_report(eqn, work, machine, n) for eqn, work, n in rows])
 
 
-def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
-    """The launches of a program, and how often each runs: in a scan as often as its length."""
-    for eqn in program.eqns:
-        if eqn.op is kernel_call:
-            yield eqn, count
-            continue
-        often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
-        for held in eqn.programs():
-            yield from _launches(held, often)
+def is_launch(eqn: Equation) -> bool:
+    return eqn.op.cost is not None and isinstance(eqn.params.get("launch"), Launch)
+
+
+def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
+    p = eqn.params
+    return launch_work(p["body"], p["maps"], p["launch"], operands)
 
 
 def call_work(eqn: Equation, machine: Machine) -> CallWork:
     """The work of a launch, for the report of a program whose compiler does not know it."""
-    found = _report(
-        eqn, launch_work(operands=[a.aval for a in eqn.invars], **eqn.params), machine, 1
-    )
+    found = _report(eqn, _work_of(eqn, [a.aval for a in eqn.invars]), machine, 1)
     return CallWork(found.flops, found.elementwise, found.bytes)
 
 
@@ -149,10 +144,14 @@ def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> l
     part = pruned(program, first)
     used = {*part.outvars, *[a for e in part.eqns for a in e.invars]}
     needed = [i for i, v in enumerate(part.invars) if v in used]
-    if not all(hasattr(values[i], "__array__") or isinstance(values[i], int) for i in needed):
+    known = [values[i] for i in needed]
+    if not all(hasattr(x, "__array__") or isinstance(x, int) for x in known):
+        return types
+    if any(isinstance(x, Tracer) for x in known):
         return types
     part = part.replace(inputs=[*part.constvars, *[part.invars[i] for i in needed]])
-    found = call(*[values[i] for i in needed], program=part)
+    with eval_context():
+        found = call(*known, program=part)
     return [*found, *types[count:]]
 
 
@@ -184,7 +183,7 @@ def _chip(machine: Machine) -> _Chip:
         gpu = GPUS[name]
         return _Chip(gpu.cores, gpu.kernel_memory, "registers and shared memory", True)
     if name in TPUS:
-        return _Chip(1, TPUS[name].kernel_memory, "VMEM")
+        return _Chip(1, TPUS[name].scoped_vmem, "VMEM")
     return _Chip(1, 0, "fast memory")
 
 
@@ -195,7 +194,8 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
         work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
     if launch.params.vmem_limit_bytes and not chip.is_gpu:
         chip = chip._replace(limit=launch.params.vmem_limit_bytes)
-    share = min(work.programs / chip.cores, 1.0) or 1.0
+    programs = _at_once(work, launch.parallel, chip)
+    share = min(programs / chip.cores, 1.0) or 1.0
     rates = [(machine.flop_rate(hlo_text(dtype)), n) for dtype, n in work.flops.items()]
     compute = sum([n / rate for rate, n in rates]) / share
     memory = work.bytes / machine.memory_bandwidth / share
@@ -206,9 +206,15 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
     return LaunchReport(
         **vars(work), machine=machine, count=count, on_chip=on_chip, limit=chip.limit,
         cores=chip.cores, compute=compute, memory=memory, bound=bound,
-        advice=_advice(work, chip, on_chip, bound, machine.name),
+        advice=_advice(work, programs, chip, on_chip, bound, machine.name),
         line="" if eqn.site is None else "{}:{}".format(*line_of(eqn.site)),
     )  # fmt: skip
+
+
+def _at_once(work: LaunchWork, parallel: Sequence[bool], chip: _Chip) -> int:
+    """How many programs may run at the same time: on GPUs, other axes are loops in each."""
+    sizes = zip(work.grid.values(), parallel, strict=True)
+    return math.prod([n for n, p in sizes if p or not chip.is_gpu or not n])
 
 
 def _on_chip(o: OperandWork, programs: int, chip: _Chip) -> int:
@@ -231,8 +237,12 @@ def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
     return math.prod(more) * -(-rows // each) * -(-last // columns) * each * columns * itemsize
 
 
-def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) -> str:
+def _advice(
+    work: LaunchWork, programs: int, chip: _Chip, on_chip: int, bound: str, name: str
+) -> str:
     """What is plainly wrong, the gravest first."""
+    if not work.programs:
+        return "The grid has no programs, so that results are not written. Use smaller blocks."
     if 0 < chip.limit < on_chip:
         buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
         return (
@@ -241,8 +251,8 @@ def _advice(work: LaunchWork, chip: _Chip, on_chip: int, bound: str, name: str) 
         )
     if bound == "programs":
         return (
-            f"{pluralize(work.programs, 'program')} for {chip.cores} cores: the others are idle. "
-            "Use smaller blocks, or more axes of the grid."
+            f"{pluralize(programs, 'program')} along parallel axes of the grid for {chip.cores} "
+            "cores: the others are idle. Use smaller blocks, or declare more axes as `parallel`."
         )
     worst = max(work.operands, key=lambda o: o.outside, default=None)
     if worst is not None and worst.outside >= 0.25:

@@ -289,12 +289,12 @@ def launch_section(launch: LaunchData) -> Section:
     rows = []
     for o in launch.operands:
         block, counts = ", ".join(map(str, o.block)) or "()", (o.moved, o.reused, o.bytes)
-        cells = f"{o.moved:,}", f"{o.reused:,}", in_bytes(o.bytes)
-        rows.append(Row((o.what, o.type, block, o.space, *cells), counts))
+        moved = (f"{o.moved:,}", f"{o.reused:,}") if o.is_moved else ("-", "-")
+        rows.append(Row((o.what, o.type, block, o.space, *moved, in_bytes(o.bytes)), counts))
     flops = launch.flops.items()
     amounts = [f"{amount_text(n, 'flop')} in products of {dtype}" for dtype, n in flops]
     amounts.append(f"{amount_text(launch.elementwise, 'flop')} in other arithmetic")
-    amounts.append(f"{launch.transcendentals:,} transcendental functions")
+    amounts.append(f"{amount_text(launch.transcendentals, '').strip()} transcendental functions")
     limit = f" of {in_bytes(launch.limit)}" if launch.limit else ""
     notes = [
         joined(amounts),

@@ -9,6 +9,7 @@ from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.triton_modules import serialized
@@ -65,6 +66,7 @@ triton_call = Op(
     "triton_call",
     type_rule=_type,
     lower=_lower,
+    cost=launch_cost,
     multiple=True,
     contains=Programs(("body", "maps")),
     is_expensive=True,

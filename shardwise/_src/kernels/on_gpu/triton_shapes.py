@@ -367,8 +367,8 @@ for _name, _op in {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin":
 def _dot(
     e: Any, x: Value, y: Value, *, out: Any, dimension_numbers: Any, precision: Any = None, **p: Any
 ) -> Value:
-    (xc, yc), (xb, _) = dimension_numbers
-    if xb:
+    (xc, yc), (batch, _) = dimension_numbers
+    if batch:
         raise e.unsupported(
             "dot_general",
             "with batch dimensions. Make the batch an axis of the grid, with blocks of one element "

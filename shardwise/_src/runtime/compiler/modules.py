@@ -310,9 +310,15 @@ def hlo_computation(text: str) -> _hlo.XlaComputation:
     return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
 
 
-def estimated_cost(client: _jax.Client, text: str) -> dict[str, float]:
+def estimated_cost(of: _jax.Client, text: str) -> dict[str, float]:
     """XLA's estimate for a module that is neither partitioned nor optimized."""
-    return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
+    module = hlo_computation(text).as_hlo_module()
+    try:
+        return _jax.hlo_module_cost_analysis(of, module)
+    except _jax.JaxRuntimeError as error:
+        if "PjRt-compatible" not in str(error):
+            raise
+        return _jax.hlo_module_cost_analysis(client("cpu"), module)  # devices are only described
 
 
 _NO_OPTION = re.compile(r"No such compile option: '(\w+)'")

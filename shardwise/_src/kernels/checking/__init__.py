@@ -1,0 +1,1 @@
+"""Checks of kernels that interpret them: see `memory_check`."""

@@ -1,0 +1,269 @@
+"""`checked`: a function in which each launch of a kernel is checked.
+
+Operations run one by one, programs without launches as usual. Within `shard_map`, the values of all
+devices are computed up to a launch, which then runs for all of them together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shardwise._src.control.cond import cond
+from shardwise._src.control.programs import ScanParams, WhileParams
+from shardwise._src.control.scan import scan
+from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Equation, Program, Var, held_in
+from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.launch_checks import check as check_launch
+from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.maps.shard_map_op import ShardMapParams, global_type, shard_map
+from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.transforms.tracer import Tracer
+
+F = TypeVar("F", bound=Callable[..., Any])
+LEVELS = "blocks", "memory"
+Run = Callable[[Program, Sequence[Any]], list[Any]]
+Noted = Callable[[Launch, Exception | None], None]
+
+
+def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
+    """A function that does the same as `f`, and checks each launch of a kernel in it, also in
+    functions that are jitted, in loops and branches, and in `shard_map`.
+
+        kernels.checked(step)(state, batch)
+
+    It is slow: use small arrays. Reverse-mode derivatives of kernels are not checked, but the
+    functions that are differentiated are.
+
+    Args:
+      f: a function of arrays. The result may not be called inside of `jit` and other transforms.
+      level: "memory", or "blocks" for what `check=True` checks: see `kernels.call`.
+      note: is called with the record of each launch, and the error if it has one.
+
+    Raises:
+      KernelError: when it is called, for the first fault.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"checked: the level is 'memory' or 'blocks'; got {short_repr(level)}.")
+
+    @functools.wraps(f)
+    @hides_frames
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _Checking(level, name_of(f), note).entered():
+            return f(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+@derived
+def _has_launches(program: Program) -> bool:
+    return any(eqn.op is kernel_call for eqn in walk(program))
+
+
+def _launches(op: Op, params: dict[str, Any]) -> bool:
+    """Whether an operation launches kernels."""
+    return op is kernel_call or (
+        params.get("length") != 0 and any(map(_has_launches, held_in(op, params)))
+    )
+
+
+class _Checking(Interpreter):
+    """Runs operations like the eager interpreter, and checks launches."""
+
+    __slots__ = ("level", "note")
+
+    def __init__(self, level: str, function: str, note: Noted | None):
+        super().__init__(None, "kernels.checked", function)
+        self.parent, self.level, self.note = eval_trace(), level, note
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if op.user_code and op.eager is not None and not [*held_in(op, params)]:
+            return op.eager(op, args, params)
+        if _launches(op, params) and op not in (kernel_call, shard_map):
+            run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
+            return _only(_walked(op, params, [[x] for x in args], run))
+        with self.parent_context().entered():
+            if op is kernel_call:
+                return self.launch([args], **params)[0]
+            if op is shard_map and _launches(op, params):
+                return _OverMesh(self, ShardMapParams(**params)).whole(args)
+            return op(*args, **params)
+
+    def launch(
+        self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any = None
+    ) -> list[list[Any]]:
+        """The results of each device. axes: of the mesh, names to sizes; None outside of one."""
+        if any(isinstance(x, Tracer) for x in operands[0]):
+            raise ValueError(
+                f"kernel {launch.name}: `kernels.checked` cannot be called inside of `jit` and "
+                "other transforms. Call it outside of them: `checked(jit(f))`."
+            )
+        if self.level == "blocks" and axes is not None:
+            raise ValueError(
+                f"kernel {launch.name}: level='blocks' does not check kernels inside of "
+                "`shard_map`. Use level='memory'."
+            )
+        note = self.note or (lambda launch, error: None)
+        try:
+            if self.level == "memory":
+                found = check_memory(body, maps, launch, operands, axes)
+            else:
+                names = launch.ref_names[launch.prefetch :]
+                found = [check_launch(body, maps, launch, operands[0], names)]
+        except Exception as error:
+            note(launch, error)
+            raise
+        note(launch, None)
+        return found
+
+
+# -- operations that contain launches, on lists of the values of devices --
+
+
+def _only(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    return [x for (x,) in rows]
+
+
+def _scalar(row: Sequence[Any]) -> np.ndarray:
+    first, *others = map(np.asarray, row)
+    if any(other != first for other in others):
+        raise NotImplementedError(
+            "checked: a condition around a kernel differs between devices inside of `shard_map`. "
+            "Put the condition into the kernel."
+        )
+    return first
+
+
+def _walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run) -> list[Any]:
+    """The results of an operation that contains programs, by running these."""
+    if op is cond:
+        branches, which = params["branches"], int(_scalar(args[0]))
+        return run(branches[min(max(which, 0), len(branches) - 1)], args[1:])
+    if op is while_loop:
+        own = WhileParams(**params)
+        tests, bodies, carry = own.parts(args)
+        while _scalar(run(own.test, [*tests, *carry])[0]):
+            carry = run(own.body, [*bodies, *carry])
+        return list(carry)
+    if op is scan:
+        return _scanned(ScanParams(**params), args, run)
+    found: list[Any] = []
+
+    def last(program: Program, xs: Sequence[Any]) -> list[Any]:
+        found[:] = run(program, xs)
+        return found
+
+    if op.contains.eval is None:
+        raise NotImplementedError(
+            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
+            "the function inside of it."
+        )
+    op.contains.eval(op, last, list(args), **params)  # of an op that calls one program
+    return found
+
+
+def _scanned(own: ScanParams, args: Sequence[Any], run: Run) -> list[Any]:
+    consts, carry, xs = own.parts(args)
+    steps: list[list[Any]] = []
+    for i in sorted(range(own.length), reverse=own.reverse):
+        outs = run(own.body, [*consts, *carry, *[[np.asarray(x)[i] for x in row] for row in xs]])
+        carry = outs[: own.num_carry]
+        steps.append(outs[own.num_carry :])
+    columns = zip(*(steps[::-1] if own.reverse else steps), strict=True)
+    stacked = [[np.stack([*map(np.asarray, ys)]) for ys in zip(*c, strict=True)] for c in columns]
+    return [*carry, *stacked]
+
+
+# -- shard_map --
+
+
+@derived
+def _parts(program: Program) -> tuple[tuple[bool, Program], ...]:
+    """A program in parts, which return what others need: single equations with launches (True), and
+    those in between."""
+    groups: list[tuple[bool, list[Equation]]] = [(False, [])]
+    for eqn in program.eqns:
+        if _launches(eqn.op, eqn.params):
+            groups += [(True, [eqn]), (False, [])]
+        else:
+            groups[-1][1].append(eqn)
+    return tuple([(has, _part(program, eqns)) for has, eqns in groups if eqns])
+
+
+def _part(program: Program, eqns: Sequence[Equation]) -> Program:
+    made = dict.fromkeys([v for e in eqns for v in e.outvars])
+    taken = dict.fromkeys([v for e in eqns for v in e.invars if v in made or isinstance(v, Var)])
+    inside = {*map(id, eqns)}
+    needed = {a for e in program.eqns if id(e) not in inside for a in e.invars} | {*program.outvars}
+    outs = [v for v in made if v in needed or len(eqns) == 1]
+    return Program([v for v in taken if v not in made], outs, eqns)
+
+
+class _OverMesh:
+    """A program of `shard_map`, on values of all its devices."""
+
+    def __init__(self, check: _Checking, own: ShardMapParams):
+        self.check, self.own, sizes = check, own, own.place.mesh.shape
+        self.axes = {a: sizes[a] for a in own.axes}
+        self.devices = [*np.ndindex(*self.axes.values())]
+
+    def whole(self, args: Sequence[Any]) -> list[Any]:
+        own, results = self.own, []
+        rows = [
+            [np.asarray(x)[at] for at in self._shards(np.shape(x), spec)]
+            for x, spec in zip(args, own.in_specs, strict=True)
+        ]
+        found = zip(self.run(own.program, rows), own.program.out_types, own.out_specs, strict=True)
+        for row, t, spec in found:
+            out = np.zeros(global_type(t, own.place, spec, own.axes).shape, t.dtype)
+            for part, at in zip(row, self._shards(out.shape, spec), strict=True):
+                out[at] = part
+            results.append(eval_trace().place(out, own.place.with_spec(spec)))
+        return results
+
+    def _shards(self, shape: Sequence[int], spec: Any) -> list[Any]:
+        """Which part of an array each device has."""
+        mesh, parts = self.own.place.mesh, self.own.place.with_spec(spec).devices_indices_map(shape)
+        at = [dict(zip(self.axes, device, strict=True)) for device in self.devices]
+        return [parts[mesh.devices[tuple([d.get(a, 0) for a in mesh.axis_names])]] for d in at]
+
+    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        count = len(self.devices)
+        consts = [[c] * count for c in program.consts]
+        env: dict[Any, Any] = dict(zip(program.inputs, (*consts, *args), strict=True))
+
+        def values(atoms: Sequence[Any]) -> list[Any]:
+            return [env[a] if isinstance(a, Var) else [a.value] * count for a in atoms]
+
+        for has_launches, part in _parts(program):
+            eqn = part.eqns[0]
+            if not has_launches:
+                outs = self._without_launches(part, values(part.invars))
+            elif eqn.op is kernel_call:
+                columns = values(eqn.invars)
+                operands = [[row[i] for row in columns] for i in range(count)]
+                found = self.check.launch(operands, **eqn.params, axes=self.axes)
+                outs = [*map(list, zip(*found, strict=True))]
+            else:
+                outs = _walked(eqn.op, eqn.params, values(eqn.invars), self.run)
+            env.update(zip(part.outvars, outs, strict=True))
+        return values(program.outvars)
+
+    def _without_launches(self, program: Program, values: Sequence[Any]) -> list[Any]:
+        own, stacks = self.own, []
+        for v, row in zip(program.invars, values, strict=True):
+            by_row = {own.row(v.aval, d): x for d, x in zip(self.devices, row, strict=True)}
+            stacks.append(np.stack([np.asarray(by_row[i]) for i in range(len(by_row))]))
+        rows = zip(own.of_rows(program)(*stacks), program.out_types, strict=True)
+        return [[np.asarray(x)[own.row(t, d)] for d in self.devices] for x, t in rows]

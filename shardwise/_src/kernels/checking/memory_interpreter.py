@@ -1,0 +1,318 @@
+"""Interprets the body of a kernel, equation by equation, on the devices of `memory_machine`.
+
+Each device is a generator that yields where it waits for a semaphore. Operations on values run as
+elsewhere, twice if an operand is a pair; loops and branches with accesses are walked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.cond import cond
+from shardwise._src.control.programs import ScanParams, WhileParams
+from shardwise._src.control.scan import scan
+from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements
+from shardwise._src.core.program import Equation, Literal, Program
+from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
+from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, semaphore_of
+from shardwise._src.kernels.checking.shadow_memory import (
+    READ,
+    WRITE,
+    Buffer,
+    Value,
+    defined,
+    differ,
+    lifted,
+    several,
+)
+from shardwise._src.kernels.copies import Region, kernel_copy, kernel_signal
+from shardwise._src.kernels.in_step import CHANGES
+from shardwise._src.ops.indexing.gather_rules import window_sizes
+from shardwise._src.ops.indexing.gather_scatter import SCATTERS
+from shardwise._src.ops.sharded.collective import axis_index
+from shardwise._src.ops.sharded.varying import pcast
+
+POLLS = 10_000  # rounds in which devices only read semaphores, until this is a deadlock
+Steps = Generator[bool, None, list[Any]]
+
+
+@derived
+def is_plain(program: Program) -> bool:
+    """Whether a program has no accesses, and is the same on all devices."""
+    own = kernel_load, new_memory, axis_index, pcast, *CHANGES
+    atoms = [*program.inputs, *[v for e in walk(program) for v in e.outvars]]
+    return not any(e.op in own for e in walk(program)) and not any(v.aval.varying for v in atoms)
+
+
+@derived
+def _idle_loads(program: Program) -> frozenset[int]:
+    """The numbers of loads that are part of an atomic update, or whose value is not used."""
+
+    def place(e: Equation) -> tuple[Any, ...]:
+        return e.invars[0], e.params["sizes"], e.params["strides"]
+
+    used = {a for e in program.eqns for a in e.invars} | {*program.outvars}
+    stores = [e for e in program.eqns if e.op is kernel_store and e.params["mode"] != "set"]
+    updates = [*map(place, stores)]
+    loads = [(i, e) for i, e in enumerate(program.eqns) if e.op is kernel_load]
+    return frozenset([i for i, e in loads if e.outvars[0] not in used or place(e) in updates])
+
+
+def run_devices(
+    machine: Machine, body: Program, maps: Sequence[Program], operands: Sequence[Any]
+) -> None:
+    """Runs the kernel on all devices. operands: of each."""
+    runs = [_Run(machine, xs).launch(body, maps, xs) for xs in operands]
+    running = dict(enumerate(runs))
+    order, idle = random.Random(machine.seed), 0
+    while running:
+        changes, polling = machine.changes, False
+        numbers = [*running]
+        if machine.seed is not None:
+            order.shuffle(numbers)
+        for number in numbers:
+            try:
+                polling |= next(running[number])
+            except StopIteration:
+                del running[number]
+                machine.changes += 1
+        idle = idle + 1 if machine.changes == changes else 0
+        if idle > (POLLS if polling else 0):
+            raise machine.faults.deadlock(machine.devices)
+
+
+class _Run(Device):
+    """A device that interprets a kernel."""
+
+    def launch(self, body: Program, maps: Sequence[Program], operands: Sequence[Any]) -> Steps:
+        launch, count = self.machine.launch, self.machine.launch.prefetch
+        dynamic = [*map(defined, launch.parts(operands)[0])]
+        sizes = iter(dynamic)
+        grid = [int(np.asarray(next(sizes).a)) if n is None else n for n in launch.grid]
+        prefetched = [Version(b, b.ids) for b in self.arguments[:count]]
+        tiles = *launch.ins, *launch.outs
+        for self.program in np.ndindex(*grid):
+            rows = zip(self.program, launch.parallel, strict=True)
+            self.core = self.core_at(tuple([i for i, p in rows if p]))
+            ids = [defined(np.int32(i)) for i in self.program]
+            blocks = []
+            rows = zip(tiles, maps, (*self.arguments[count:], *self.results), strict=True)
+            for tile, index, buffer in rows:
+                starts = yield from self.evaluate(index, [*ids, *prefetched])
+                blocks.append(self._block(buffer, tile, starts))
+            scratch = [Version(b, b.ids) for b in self.core.scratch]
+            yield from self.evaluate(body, [*ids, *dynamic, *prefetched, *blocks, *scratch])
+        return []
+
+    def _block(self, buffer: Buffer, tile: Tile, starts: Sequence[Value]) -> Version:
+        index = []
+        at = [int(self.known(start, "the index of a block")) for start in starts]
+        rows = zip(at, tile.sizes, tile.kept, tile.element, tile.padding, strict=True)
+        for d, (i, size, keep, is_element, (low, _)) in enumerate(rows):
+            i = i + low if is_element else i * size
+            if i < 0 or i + size > buffer.ids.shape[d]:
+                raise self.faults.outside_block(buffer, at, self)
+            index.append(slice(i, i + size) if keep else i)
+        return Version(buffer, buffer.ids[(*index, ...)])
+
+    # -- programs --
+
+    def evaluate(self, program: Program, args: Sequence[Any]) -> Steps:
+        env = dict(zip(program.inputs, (*map(defined, program.consts), *args), strict=True))
+
+        def value(atom: Any) -> Any:
+            return defined(atom.value) if isinstance(atom, Literal) else env[atom]
+
+        idle, made = _idle_loads(program), []
+        for i, eqn in enumerate(program.eqns):
+            values, op, self.site = [value(a) for a in eqn.invars], eqn.op, eqn.site
+            if op is new_memory:
+                outs = [self._memory(eqn)]
+                made.append(outs[0].buffer)
+            elif op is kernel_load:
+                if values[0].buffer.is_semaphore:
+                    yield True
+                outs = [self._load(eqn, values, i in idle)]
+            elif op is kernel_store:
+                outs = [self._store(eqn, values)]
+            elif op in CHANGES:
+                outs = yield from self._synchronized(eqn, values)
+            else:
+                outs = yield from self._operation(eqn, values)
+            env.update(zip(eqn.outvars, outs, strict=True))
+        if made:
+            moment = "when the memory of `run_scoped` ends"
+            self.machine.check_end(made, self.core.clock, moment)
+        return [value(a) for a in program.outvars]
+
+    def _synchronized(self, eqn: Equation, values: list[Any]) -> Steps:
+        """A copy, or an operation on semaphores."""
+        if eqn.op is kernel_copy:
+            self.copy(eqn, values)
+        elif eqn.op is kernel_signal:
+            self.signal(eqn, values)
+        else:
+            yield from self.wait(eqn, values)
+        if self.machine.seed is not None:
+            yield False
+            self.machine.changes += 1
+        return [values[i] for i in CHANGES[eqn.op][: len(eqn.outvars)]]
+
+    def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
+        op, versions = eqn.op, [v for v in values if isinstance(v, Version)]
+        if op is pcast:
+            return values
+        if op is axis_index:
+            return [defined(np.int32(self._position(eqn.params["names"])))]
+        if op.named_axes is not None:
+            raise self.faults.collective(op.name)
+        is_walked = op in (cond, scan, while_loop) or op.programs == ("program",)
+        if not is_walked or (not versions and all(map(is_plain, eqn.programs()))):
+            return self._on_versions(eqn, values) if versions else self._applied(eqn, values)
+        if op is cond:
+            branches = eqn.params["branches"]
+            which = int(self.known(values[0], "the condition"))
+            branch = branches[min(max(which, 0), len(branches) - 1)]
+            return (yield from self.evaluate(branch, values[1:]))
+        if op is scan:
+            return (yield from self._scan(ScanParams(**eqn.params), values))
+        if op is while_loop:
+            own = WhileParams(**eqn.params)
+            tests, bodies, carry = own.parts(values)
+            while True:
+                (test,) = yield from self.evaluate(own.test, [*tests, *carry])
+                if not self.known(test, "the condition"):
+                    return list(carry)
+                carry = yield from self.evaluate(own.body, [*bodies, *carry])
+        return (yield from self.evaluate(eqn.params["program"], values))
+
+    def _scan(self, own: ScanParams, values: list[Any]) -> Steps:
+        consts, carry, xs = own.parts(values)
+        rows: list[list[Any]] = []
+        for i in sorted(range(own.length), reverse=own.reverse):
+            slices = [lifted(lambda x, i=i: np.asarray(x)[i], x) for x in xs]
+            outs = yield from self.evaluate(own.body, [*consts, *carry, *slices])
+            carry = outs[: own.num_carry]
+            rows.append(outs[own.num_carry :])
+        columns = zip(*(rows[::-1] if own.reverse else rows), strict=True)
+        stacked = [lifted(lambda *ys: np.stack([*map(np.asarray, ys)]), *ys) for ys in columns]
+        empty = [np.zeros((0, *v.aval.shape), v.aval.dtype) for v in own.body.outvars]
+        return [*carry, *(stacked if rows else map(defined, empty[own.num_carry :]))]
+
+    def _position(self, names: Sequence[Any]) -> int:
+        axes = self.machine.axes
+        at = dict(zip(axes, np.unravel_index(self.number, [*axes.values()]), strict=True))
+        number = 0
+        for name in names:
+            number = number * axes[name] + int(at[name])
+        return number
+
+    def _applied(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+        """The results of an operation on values."""
+
+        def run(*xs: Any) -> list[Any]:
+            found = eqn.op(*xs, **eqn.params)
+            return list(found) if eqn.op.multiple else [found]
+
+        return several(run, values)
+
+    # -- accesses --
+
+    def _memory(self, eqn: Equation) -> Version:
+        count = sum([key[0] == id(eqn) for key in self.buffers])  # type: ignore[index]
+        key = id(eqn), count
+        made = self.buffer("memory of `run_scoped`", eqn.outvars[0].aval, key=key)
+        made.set_space(eqn.params["space"])
+        return Version(made, made.ids)
+
+    def _parts(self, eqn: Equation, version: Version, rest: Sequence[Any]) -> tuple[Any, Any]:
+        """The ids of accessed elements, and the operands after the starts."""
+        p, n = eqn.params, len(eqn.params["sizes"])
+        region = Region(p["sizes"], p["strides"], p["kept"])
+        return self.region(version, region, rest[:n]), rest[n:]
+
+    def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value:
+        version, *rest = values
+        ids, rest = self._parts(eqn, version, rest)
+        if version.buffer.is_semaphore:
+            return defined(np.int32(semaphore_of(version, ids).count))
+        if not rest:
+            return self._read(version.buffer, ids, is_idle)
+        mask, other = rest
+        self._read(version.buffer, ids[np.asarray(mask.a) | np.asarray(mask.b)], is_idle)
+        return lifted(np.where, mask, version.buffer.value(ids, self.site), other)
+
+    def _read(self, buffer: Buffer, ids: np.ndarray, is_idle: bool = False) -> Value:
+        """The elements. is_idle: whether this is not an access."""
+        if not (is_idle or buffer.is_readonly):
+            number = self.event(READ)
+            buffer.read(ids[ids >= 0], number, self.core.clock, self.faults.race)
+        return buffer.value(ids, self.site)
+
+    def _store(self, eqn: Equation, values: list[Any]) -> Version:
+        version, new, *rest = values
+        (ids, rest), mode = self._parts(eqn, version, rest), eqn.params["mode"]
+        held = version.buffer.value(ids, self.site)
+        new = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), new)
+        if mode != "set":
+            new = lifted(MODES[mode], held, new)
+        if rest:
+            mask = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), rest[0])
+            taken = mask.a | mask.b
+            new = lifted(lambda *xs: np.where(*xs)[taken], mask, new, held)
+            ids = ids[taken]
+        self._write(version.buffer, ids, new, mode != "set")
+        return version
+
+    def _write(self, buffer: Buffer, ids: np.ndarray, new: Value, is_atomic: bool) -> None:
+        number = self.event(WRITE, is_atomic=is_atomic, origin=new.origin)
+        buffer.write(ids, number, self.core.clock, self.faults.race)
+        buffer.put(ids, np.asarray(new.a), np.asarray(new.b))
+
+    def _on_versions(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        """An operation that reads from versions, or writes to one, with an index of arrays."""
+        op, (version, *rest) = eqn.op, values
+        if isinstance(version, Version) and op in SCATTERS.values():
+            return [self._scattered(eqn, version, *rest)]
+        if isinstance(version, Version) and op.elements is Elements.MOVED:
+            params = eqn.params
+            if "fill_value" in params:
+                params = params | {"mode": "fill", "fill_value": -1}
+            at = [self.known(v, "an array of indices") for v in rest]
+            return [self._read(version.buffer, np.asarray(op(version.ids, *at, **params)))]
+        read = [self._read(v.buffer, v.ids) if isinstance(v, Version) else v for v in values]
+        return self._applied(eqn, read)
+
+    def _scattered(
+        self, eqn: Equation, version: Version, indices: Value, updates: Value
+    ) -> Version:
+        buffer, places = version.buffer, self.known(indices, "an array of indices")
+        self._check_places(eqn, version, places, updates)
+        held = buffer.value(version.ids, self.site)
+        (new,) = self._applied(eqn, [held, indices, updates])
+        marks = np.zeros(version.ids.shape, np.int32)
+        ones = np.ones(np.shape(updates.a), np.int32)
+        at = np.asarray(SCATTERS["set"](marks, places, ones, **eqn.params)) != 0
+        new = lifted(lambda x: np.asarray(x)[at], new)
+        self._write(buffer, version.ids[at], new, eqn.op is not SCATTERS["set"])
+        return version
+
+    def _check_places(self, eqn: Equation, version: Version, places: Any, updates: Value) -> None:
+        """Raises if a defined value is written outside of a ref. (Where an index is masked, what
+        is written is what was read there, which is not defined.)"""
+        shape, numbers = version.ids.shape, eqn.params["dimension_numbers"]
+        sizes = window_sizes(type_of(version.ids), type_of(updates.a), numbers)
+        last = np.array([shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims])
+        bad = ((places < 0) | (places > last)).any(-1)
+        undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
+        bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))
+        if bad.any():
+            raise self.faults.outside_array(version, places[bad][0], self)

@@ -1,0 +1,221 @@
+"""Memory of a kernel that knows of each element who wrote it, and who has read it since.
+
+An access is an `Event` of a thread: of a core, which runs programs one after another, or of a copy,
+which reads and writes at any time after its start. Clocks say which events have certainly happened
+before others: `clock[thread]` is the time of a thread that is known. Two accesses of one element of
+which neither is known to the other, and of which one writes, are a race.
+
+Values are pairs: `a`, and `b`, which is another array if they depend on memory that was not written
+(such memory has different values in the two). So masks and selections need no rules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.kernels.spaces import SEMAPHORES
+from shardwise._src.messages.source import Site
+from shardwise._src.types.array_type import ArrayType
+
+Clock = dict[Any, int]
+ENTRY, READ, WRITE, COPY_READ, COPY_WRITE, SIGNAL = (
+    "entry", "reads", "writes", "copy reads", "copy writes", "signals"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """What a thread does at a time.
+
+    site: the user's line. device, program: which of them does it.
+    origin: of a written value that depends on memory that was not written: where that was read.
+    """
+
+    thread: Hashable
+    time: int
+    kind: str
+    site: Site | None
+    device: int
+    program: tuple[int, ...]
+    is_atomic: bool = False
+    origin: Origin | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        return self.kind in (COPY_READ, COPY_WRITE)
+
+    def known_to(self, clock: Clock) -> bool:
+        return clock.get(self.thread, 0) >= self.time
+
+
+class Origin(NamedTuple):
+    """A read of elements that was not written: the first of them, as text, and the user's line."""
+
+    element: str
+    is_outside: bool
+    site: Site | None
+
+
+class Value(NamedTuple):
+    """A pair of arrays; `b is a` if the value is defined everywhere. origin: if it is not."""
+
+    a: Any
+    b: Any
+    origin: Origin | None = None
+
+    @property
+    def is_defined(self) -> bool:
+        return self.b is self.a
+
+
+def defined(a: Any) -> Value:
+    return Value(a, a)
+
+
+def lifted(f: Callable[..., Any], *values: Value) -> Value:
+    """The value of a function of arrays."""
+    return several(lambda *xs: [f(*xs)], values)[0]
+
+
+def several(f: Callable[..., Sequence[Any]], values: Sequence[Value]) -> list[Value]:
+    """The same for several results. `b` is `a` again where they are equal."""
+    first = f(*[v.a for v in values])
+    origins = [v.origin for v in values if not v.is_defined]
+    if not origins:
+        return [*map(defined, first)]
+    rows = zip(first, f(*[v.b for v in values]), strict=True)
+    return [
+        Value(a, b, origins[0]) if differ(np.asarray(a), np.asarray(b)).any() else defined(a)
+        for a, b in rows
+    ]
+
+
+def differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return (x != y) & ~((x != x) & (y != y))
+
+
+def join(clock: Clock, other: Clock) -> None:
+    for thread, time in other.items():
+        if clock.get(thread, 0) < time:
+            clock[thread] = time
+
+
+Race = Callable[["Buffer", int, Event, Event], Exception]
+
+
+@dataclass(eq=False)
+class Buffer:
+    """An array, a result, scratch memory or semaphores, of one device.
+
+    type, padding: of the array.
+    a, b:    the elements of the padded array, flat. fills: their values before they are written.
+    ids:     their numbers, in its shape. inside: which of them the array has.
+    writer:  for each element the number of the event that wrote it, in `events`.
+    readers: for each thread that has read since, the same.
+    """
+
+    name: str
+    type: ArrayType
+    padding: Sequence[tuple[int, int]]
+    fills: Sequence[Any]
+    device: int
+    entry: int
+    events: list[Event]
+    is_readonly: bool = False
+    is_semaphore: bool = False
+    is_barrier: bool = False
+    unit: str = ""
+    semaphores: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.type.shape
+        whole = np.pad(np.ones(shape, bool), self.padding or 0)
+        self.inside = whole.ravel()
+        self.ids = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
+        self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
+        self.writer = np.full(whole.size, self.entry, np.int32)
+        self.readers: dict[Hashable, np.ndarray] = {}
+
+    def set_space(self, name: str) -> None:
+        self.is_semaphore, self.is_barrier = name in SEMAPHORES, name == "barrier_semaphore"
+        self.unit = " bytes" if name == "dma_semaphore" else ""
+
+    def place(self, element: int) -> tuple[int, ...]:
+        """The index of an element in the array."""
+        at = np.unravel_index(element, self.ids.shape)
+        return tuple([int(i) - low for i, (low, _) in zip(at, self.padding, strict=True)])
+
+    # -- values --
+
+    def value(self, ids: np.ndarray, site: Site | None) -> Value:
+        """The elements. Ids of -1 are outside of the memory, and undefined."""
+        a, b = self.a[ids], self.b[ids]
+        if (ids < 0).any():
+            a, b = [np.where(ids < 0, fill, x) for fill, x in zip(self.fills, (a, b), strict=True)]
+        different = differ(a, b)
+        if not different.any():
+            return Value(a, a)
+        first = int(ids[different].ravel()[0])
+        if first < 0:
+            return Value(a, b, Origin(f"an element of {self.name}", True, site))
+        event = self.events[self.writer[first]]
+        if event.origin is not None:
+            return Value(a, b, event.origin)
+        return Value(a, b, Origin(self.text(first), not self.inside[first], site))
+
+    def text(self, element: int) -> str:
+        place = self.place(element)
+        return f"element {as_text(place)} of {self.name}" if place else self.name
+
+    def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+        self.a[ids] = a
+        self.b[ids] = b
+
+    # -- accesses --
+
+    def read(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
+        """Records a read; raises if there is a write that it may or may not see."""
+        if self.is_readonly:
+            return
+        event = self.events[number]
+        self._check(self.writer, ids, event, clock, race)
+        marks = self.readers.get(event.thread)
+        if marks is None:
+            marks = self.readers[event.thread] = np.zeros(self.a.size, np.int32)
+        marks[ids] = number
+
+    def write(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
+        event = self.events[number]
+        self._check(self.writer, ids, event, clock, race)
+        for thread, marks in [*self.readers.items()]:
+            self._check(marks, ids, event, clock, race)
+            marks[ids] = 0
+            if event.is_copy and not marks.any():
+                del self.readers[thread]
+        self.writer[ids] = number
+
+    def _check(
+        self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
+    ) -> None:
+        flat = ids.ravel()
+        found = marks[flat]
+        for number in _distinct(found):
+            other = self.events[number]
+            if not (other.known_to(clock) or (other.is_atomic and event.is_atomic)):
+                raise race(self, int(flat[int((found == number).argmax())]), other, event)
+
+
+def _distinct(numbers: np.ndarray) -> Iterable[int]:
+    if not numbers.size:
+        return ()
+    first = int(numbers[0])
+    return (first,) if (numbers == first).all() else np.unique(numbers).tolist()
+
+
+def as_text(place: Iterable[int]) -> str:
+    numbers = [*map(int, place)]
+    return f"({numbers[0]},)" if len(numbers) == 1 else f"({', '.join(map(str, numbers))})"

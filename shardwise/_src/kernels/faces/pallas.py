@@ -1,0 +1,158 @@
+"""JAX's names for kernels: `pallas_call`, and the records that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise._src.kernels.blocks import Block, Squeezed
+from shardwise._src.kernels.faces.interpret_params import simulation_of
+from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
+from shardwise._src.kernels.launching import call
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.runtime.pytree import flatten
+
+squeezed = Squeezed()
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """How many buffers a block has on hardware, so that copies overlap with programs. On CPU it has
+    no effect."""
+
+    buffer_count: int
+    use_lookahead: bool = False
+    revisit: Any = None
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """A `kernels.Block`, with JAX's names for its fields.
+
+    pipeline_mode: `Buffered(count)`: on CPU it has no effect.
+    """
+
+    block_shape: Sequence[Any] | None = None
+    index_map: Callable[..., Any] | None = None
+    pipeline_mode: Buffered | None = None
+    memory_space: Any = None
+
+    def replace(self, **changes: Any) -> BlockSpec:
+        """A copy with other values of some fields."""
+        return replace(self, **changes)
+
+    @property
+    def block(self) -> Block:
+        shape = None if self.block_shape is None else tuple(self.block_shape)
+        return Block(shape, self.index_map, self.memory_space)
+
+
+no_block_spec = BlockSpec()
+
+
+def blocks_from(specs: Any) -> Any:
+    """A pytree with a `Block` for each `BlockSpec`."""
+    leaves, tree = flatten(specs)
+    return tree.unflatten([x.block if isinstance(x, BlockSpec) else x for x in leaves])
+
+
+@dataclass
+class GridSpec:
+    """The grid, blocks and scratch memory of a kernel."""
+
+    grid: Any = ()
+    in_specs: Any = None
+    out_specs: Any = None
+    scratch_shapes: Any = ()
+
+    num_scalar_prefetch = 0
+
+
+class PrefetchScalarGridSpec(GridSpec):
+    """A `GridSpec` whose first arguments, of integers, are known before blocks are read."""
+
+    def __init__(
+        self,
+        num_scalar_prefetch: int,
+        grid: Any = (),
+        in_specs: Any = None,
+        out_specs: Any = None,
+        scratch_shapes: Any = (),
+    ):
+        super().__init__(grid, in_specs, out_specs, scratch_shapes)
+        self.num_scalar_prefetch = num_scalar_prefetch
+
+
+def pallas_call(
+    kernel: Callable[..., None],
+    out_shape: Any,
+    *,
+    grid_spec: GridSpec | None = None,
+    grid: Any = (),
+    in_specs: Any = None,
+    out_specs: Any = None,
+    scratch_shapes: Any = (),
+    input_output_aliases: Mapping[int, int] | None = None,
+    debug: bool = False,
+    interpret: Any = False,
+    name: str | None = None,
+    compiler_params: CompilerParams | None = None,
+    cost_estimate: CostEstimate | None = None,
+    backend: Any = None,
+    metadata: Any = None,
+) -> Callable[..., Any]:
+    """`kernels.call` with JAX's names.
+
+    grid_spec: the grid, blocks, scratch memory and number of prefetched arguments; instead of
+      these.
+    input_output_aliases: pairs of an argument, counted with those that are prefetched, and a
+      result.
+    compiler_params: its `dimension_semantics` say which axes of the grid are parallel; the other
+      fields are for GPUs and TPUs.
+    cost_estimate: what the kernel costs, for reports.
+    interpret: True: memory that was not written is NaN, and of integers the least;
+      `InterpretParams`: see there. On CPU kernels are compiled like other programs, whatever it is.
+    debug, backend, metadata: accepted, and without effect.
+    """
+    if grid_spec is not None:
+        if grid not in ((), None) or in_specs is not None or out_specs is not None:
+            raise ValueError(
+                "pallas_call: grid, in_specs and out_specs are fields of grid_spec if that is "
+                "given."
+            )
+        grid, in_specs, out_specs = grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs
+        scratch_shapes = grid_spec.scratch_shapes
+    if not (in_specs is None or in_specs is no_block_spec or isinstance(in_specs, tuple | list)):
+        raise ValueError(
+            "pallas_call: in_specs is a tuple or list with a BlockSpec for each argument; got "
+            f"{short_repr(in_specs)}."
+        )
+    prefetch = 0 if grid_spec is None else grid_spec.num_scalar_prefetch
+    params = CompilerParams() if compiler_params is None else compiler_params
+    return call(
+        kernel,
+        tuple(out_shape) if isinstance(out_shape, list) else out_shape,
+        grid=() if grid is None else grid,
+        in_specs=blocks_from(in_specs),
+        out_specs=blocks_from(out_specs),
+        scratch=scratch_shapes,
+        prefetch=prefetch,
+        parallel=parallel_axes(grid, params.dimension_semantics),
+        aliases={i - prefetch: j for i, j in (input_output_aliases or {}).items()},
+        name=name,
+        params=replace(params, dimension_semantics=None),
+        cost=cost_estimate,
+        simulation=simulation_of(interpret),
+    )
+
+
+def parallel_axes(grid: Any, semantics: Sequence[Any] | None) -> list[int]:
+    """The axes of a grid whose programs may run in any order, from their semantics."""
+    count = len(grid) if isinstance(grid, tuple | list) else 1
+    if semantics is not None and len(semantics) != count:
+        raise ValueError(
+            f"pallas_call: dimension_semantics has {len(semantics)} entries, "
+            f"{short_repr(semantics)}; the grid has {count} axes."
+        )
+    return [i for i, s in enumerate(semantics or ()) if "parallel" in str(s).lower()]

@@ -1,0 +1,122 @@
+"""JAX's functions for kernels on several cores, and for loops over blocks in a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.kernels import core_maps, pipelines
+from shardwise._src.kernels.core_maps import CoreMesh
+from shardwise._src.kernels.faces.interpret_params import simulation_of
+from shardwise._src.kernels.faces.pallas import blocks_from
+from shardwise._src.kernels.faces.pallas_helpers import empty_like
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.spaces import run_scoped
+from shardwise._src.refs.run_state import run_state
+
+
+def create_tensorcore_mesh(
+    axis_name: str, devices: Sequence[Any] | None = None, num_cores: int | None = None
+) -> CoreMesh:
+    """The cores of a device. devices: without effect; num_cores: 1 by default."""
+    return CoreMesh(axis_name, num_cores or 1)
+
+
+def core_map(
+    mesh: CoreMesh,
+    *,
+    compiler_params: CompilerParams | None = None,
+    interpret: Any = False,
+    debug: bool = False,
+    cost_estimate: Any = None,
+    name: str | None = None,
+    metadata: Any = None,
+    scratch_shapes: Any = (),
+) -> Callable[[Callable[..., None]], None]:
+    """`kernels.core_map` with JAX's names.
+
+    scratch_shapes: memory whose refs the function gets: a list, or a dict for keywords.
+    interpret: as of `pallas_call`. debug, cost_estimate, metadata: without effect.
+    """
+    mapped = core_maps.core_map(
+        mesh, params=compiler_params, name=name, simulation=simulation_of(interpret)
+    )
+    is_named = isinstance(scratch_shapes, dict)
+    listed, named = ((), scratch_shapes) if is_named else (scratch_shapes, {})
+    return lambda f: mapped(lambda: run_scoped(f, *listed, **named))
+
+
+def kernel(
+    body: Callable[..., None] | None = None,
+    out_type: Any = (),
+    *,
+    mesh: CoreMesh,
+    scratch_types: Any = (),
+    compiler_params: CompilerParams | None = None,
+    interpret: Any = False,
+    cost_estimate: Any = None,
+    debug: bool = False,
+    name: str | None = None,
+    metadata: Any = None,
+) -> Callable[..., Any]:
+    """A function of arrays that runs a body on each core of a mesh; without a body, a decorator.
+
+    The body gets refs of the arguments, of the results, which are like `out_type`, and of
+    `scratch_types`. The other arguments are those of `core_map`.
+    """
+    if body is None:
+        options = (mesh, scratch_types, compiler_params, interpret, name)
+        return lambda f: _kernel(f, out_type, *options)
+    return _kernel(body, out_type, mesh, scratch_types, compiler_params, interpret, name)
+
+
+def _kernel(
+    body: Callable[..., None],
+    out_type: Any,
+    mesh: CoreMesh,
+    scratch: Any,
+    params: CompilerParams | None,
+    interpret: Any,
+    name: str | None,
+) -> Callable[..., Any]:
+    def called(*args: Any) -> Any:
+        def run(refs: Any) -> None:
+            ins, outs = refs
+            listed = outs if isinstance(outs, tuple | list) else (outs,)
+
+            @core_map(
+                mesh, compiler_params=params, interpret=interpret, name=name, scratch_shapes=scratch
+            )
+            def _(*more: Any, **named: Any) -> None:
+                body(*ins, *listed, *more, **named)
+
+        return run_state(run)((args, empty_like(out_type)))[1]
+
+    return called
+
+
+def emit_pipeline(
+    body: Callable[..., None],
+    *,
+    grid: Any,
+    in_specs: Any = (),
+    out_specs: Any = (),
+    tiling: Any = None,
+    core_axis: Any = None,
+    core_axis_name: Any = None,
+    dimension_semantics: Sequence[Any] | None = None,
+    trace_scopes: bool = True,
+    no_pipelining: bool = False,
+) -> Callable[..., None]:
+    """`kernels.emit_pipeline` for `BlockSpec`s.
+
+    tiling, trace_scopes, no_pipelining: without effect. core_axis, core_axis_name: None.
+    """
+    return pipelines.emit_pipeline(
+        body,
+        grid=grid,
+        in_specs=blocks_from(in_specs),
+        out_specs=blocks_from(out_specs),
+        dimension_semantics=dimension_semantics,
+        core_axis=core_axis if core_axis_name is None else core_axis_name,
+    )

@@ -1,0 +1,114 @@
+"""JAX's functions for kernels that are not part of `shardwise.kernels`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.while_api import fori_loop
+from shardwise._src.debug.host_callbacks import debug_print as print_values
+from shardwise._src.kernels.program_frames import cdiv
+from shardwise._src.kernels.spaces import run_scoped
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.numpy.shapes import broadcast_to as broadcast
+from shardwise._src.numpy.unary import reciprocal as inverse
+from shardwise._src.ops.basis import zeros
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array, ArrayLike, T
+from shardwise._src.types.array_type import array_type
+
+
+def loop(
+    lower: Any,
+    upper: Any,
+    *,
+    init_carry: Any = None,
+    step: Any = 1,
+    unroll: int | bool | None = None,
+) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that runs a function, at once, for `lower`, `lower + step`, … below `upper`.
+
+    @loop(0, 8)
+    def _(i):
+        out[i] = x[i]
+
+    init_carry: then the function takes the index and the carry, and returns the next one; the
+      decorator returns the last one. unroll: as of `fori_loop`.
+    """
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        def turn(i: Any, carry: Any) -> Any:
+            at = lower + i * step
+            return body(at) if init_carry is None else body(at, carry)
+
+        return fori_loop(0, cdiv(upper - lower, step), turn, init_carry, unroll=unroll)
+
+    return decorate
+
+
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **named: Any
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A decorator: the function's last arguments are refs of new memory, as of `run_scoped`."""
+
+    def decorate(f: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(f)
+        def wrapped(*args: Any) -> T:
+            given = functools.partial(f, *args)
+            return run_scoped(given, *types, collective_axes=collective_axes, **named)
+
+        return wrapped
+
+    return decorate
+
+
+def reciprocal(x: ArrayLike, *, approx: bool = False, full_range: bool = True) -> Array:
+    """1 / x. approx, full_range: of hardware; on CPU without effect."""
+    return inverse(x)
+
+
+def debug_print(fmt: str, *args: ArrayLike) -> None:
+    """Prints when the kernel runs: `debug_print("x = {}", x)`. Values without a place in the format
+    follow it."""
+    print_values(fmt if "{" in fmt else fmt + " {}" * len(args), *args)
+
+
+def next_power_of_2(x: int) -> int:
+    """The smallest power of two that is not less than a non-negative integer."""
+    if x < 0:
+        raise ValueError(f"next_power_of_2: expected a non-negative integer; got {short_repr(x)}.")
+    return 1 << (x - 1).bit_length() if x else 1
+
+
+def align_to(a: int, alignment: int) -> int:
+    """The smallest multiple of `alignment` that is not less than `a`."""
+    return cdiv(a, alignment) * alignment
+
+
+def broadcast_to(a: ArrayLike, shape: Sequence[int]) -> Array:
+    """`numpy.broadcast_to`."""
+    return broadcast(a, shape)
+
+
+def empty_like(x: T) -> T:
+    """A pytree of arrays like those of `x`, which has shapes and dtypes; values are not
+    specified."""
+    leaves, tree = flatten(x)
+    return tree.unflatten([zeros(array_type(tuple(t.shape), t.dtype)) for t in leaves])
+
+
+def delay(nanos: ArrayLike) -> None:
+    """Waits on hardware; nothing on CPU."""
+
+
+def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The distances between neighbors along each dimension of an array in row-major order."""
+    return tuple([int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))])
+
+
+def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
+    """`x`, of which the user knows that it is a multiple of these: a hint for compilers."""
+    return x

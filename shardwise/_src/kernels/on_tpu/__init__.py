@@ -1,0 +1,1 @@
+"""Kernels on TPUs, as modules in Mosaic's dialect of MLIR."""

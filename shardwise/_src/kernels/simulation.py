@@ -1,0 +1,188 @@
+"""What CPUs do where the behavior of a kernel is not specified: `Simulation`.
+
+Memory that was not written has a value that is unlikely to go unnoticed; reads and blocks outside
+of arrays are errors, or give that value; parallel programs run in another order. For tests of
+kernels: JAX's `interpret=True` and `InterpretParams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import KernelError
+from shardwise._src.control.call import described_call
+from shardwise._src.control.cond_api import cond
+from shardwise._src.core.infer import type_of
+from shardwise._src.debug.host_callbacks import debug_function
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.families import BOOL
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_inexact, is_integer, max_value, min_value
+from shardwise._src.values import binary
+from shardwise._src.values.indexing import getitem
+
+INT32 = np.dtype("int32")
+Rows = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """fill: the value of memory that was not written: a number; or "least" or "greatest", which is
+      NaN, and of integers the least or greatest one.
+    outside: what reads and blocks outside of arrays do: "moved" inside, as slices of arrays are,
+      "filled" with that value, or "raised", an error. Blocks of results outside are errors in both
+      of the latter.
+    seed: of the order in which programs along parallel axes run; None: ascending.
+    recorder: called with None, the indices of each program, and 0, the number of the core, in the
+      order in which programs run.
+    is_tpu: whether refs in HBM can only be copied, as on TPUs; allocates: whether kernels allocate
+      memory there.
+    """
+
+    fill: Any = 0
+    outside: str = "moved"
+    seed: int | None = None
+    recorder: Callable[..., Any] | None = None
+    is_tpu: bool = False
+    allocates: bool = False
+
+
+PLAIN = Simulation()
+
+
+def value(fill: Any, t: ArrayType) -> Any:
+    """A fill as a scalar of a dtype: of small integers, the lower bits."""
+    if isinstance(fill, str):
+        if is_inexact(t.dtype):
+            return np.asarray(np.nan).astype(t.dtype)[()]
+        if t.dtype == BOOL:
+            return np.bool_(fill == "greatest")
+        return (max_value if fill == "greatest" else min_value)(t.dtype)
+    if t.dtype == BOOL:
+        return np.bool_(fill < 0)
+    if is_integer(t.dtype):
+        return np.asarray(int(fill)).astype(t.dtype)[()]
+    return np.asarray(fill, np.float32).astype(t.dtype)[()]
+
+
+def filled(t: ArrayType, fill: Any) -> Any:
+    return broadcast_in_dim(value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
+
+
+# -- reads outside --
+
+kernel_check = described_call("kernel_check")  # (failed, values…): raises, when the program runs
+
+
+def fail_if(failed: Any, message: Callable[..., str], *values: Any) -> None:
+    """Raises a `KernelError` when the program runs, if a condition holds.
+
+    message: from the values, as NumPy arrays.
+    """
+
+    def fail(*found: Any) -> None:
+        raise KernelError(message(*[np.asarray(x) for x in found]))
+
+    def run(failed: Any, *values: Any) -> list[Any]:
+        cond(failed, lambda: debug_function(fail, *values), lambda: None)
+        return []
+
+    types = tuple(map(type_of, (failed, *values)))
+    kernel_check(failed, *values, program=program_of(run, types, "kernel_check"))
+
+
+def read(x: Any, starts: Rows, sizes: Rows, strides: Rows, simulation: Simulation) -> Any:
+    """Along each dimension `sizes` elements, `strides` apart, of which some may be outside of x."""
+    if simulation.outside == "raised":
+        check_region("read", x, starts, sizes, strides)
+    t = type_of(x)
+    indices, inside = [], np.bool_(True)
+    for d, (start, n, stride) in enumerate(zip(starts, sizes, strides, strict=True)):
+        at = ew.add(ew.mul(iota(shape=(n,), dtype=INT32, dimension=0), np.int32(stride)), start)
+        last = np.int32(t.shape[d] - 1)
+        here = ew.bitwise_and(ew.ge(at, np.int32(0)), ew.le(at, last))
+        inside = binary.bitwise_and(inside, broadcast_in_dim(here, shape=tuple(sizes), dims=(d,)))
+        place = tuple([n if i == d else 1 for i in range(t.ndim)])
+        indices.append(reshape(ew.max(ew.min(at, last), np.int32(0)), shape=place))
+    if not indices:
+        return x
+    found = getitem(x, tuple(indices))
+    return ew.where(inside, found, filled(type_of(found), simulation.fill))
+
+
+def check_region(what: str, x: Any, starts: Rows, sizes: Rows, strides: Rows) -> None:
+    """Raises, when the program runs, if some of these elements are outside of x."""
+    t = type_of(x)
+    if 0 in sizes:
+        return
+    spans = [(n - 1) * step + 1 for n, step in zip(sizes, strides, strict=True)]
+    failed: Any = np.bool_(False)
+    for start, span, n in zip(starts, spans, t.shape, strict=True):
+        failed = ew.bitwise_or(failed, ew.lt(start, np.int32(0)))
+        failed = ew.bitwise_or(failed, ew.gt(start, np.int32(n - span)))
+
+    def message(*starts: Any) -> str:
+        at = ", ".join([f"{s}:{s + span}" for s, span in zip(starts, spans, strict=True)])
+        return f"Out-of-bounds {what}: elements [{at}] of {t.str_short(True)}."
+
+    fail_if(failed, message, *starts)
+
+
+# -- the grid --
+
+
+def record(ids: Rows, launch: Any) -> None:
+    recorder = launch.simulation.recorder
+    if recorder is not None:
+
+        def recorded(*ids: Any) -> None:
+            recorder(None, tuple([np.int32(i) for i in ids]), np.int32(0))
+
+        debug_function(recorded, *ids, ordered=True)
+
+
+def simulated_order(ids: list[Any], sizes: Rows, parallel: Rows, launch: Any) -> list[Any]:
+    """Indices of a program along some axes, in another order along those that are parallel."""
+    if launch.simulation.seed is None:
+        return ids
+    order = np.random.default_rng(launch.simulation.seed)
+    return [
+        getitem(order.permutation(n).astype(INT32), i) if p and isinstance(n, int) else i
+        for i, n, p in zip(ids, sizes, parallel, strict=True)
+    ]
+
+
+def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
+    """Raises, when the program runs, for blocks outside of their arrays.
+
+    at: their indices; None for those that are not known yet.
+    """
+    outside = launch.simulation.outside
+    if outside == "moved":
+        return
+    for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), at, strict=True)):
+        is_in = number < len(launch.ins)
+        if index is None or not tile.sizes or (is_in and outside == "filled"):
+            continue
+        failed: Any = np.bool_(False)
+        for low, high, i in zip(*tile.bounds, index, strict=False):
+            failed = ew.bitwise_or(failed, ew.lt(i, np.int32(low)))
+            failed = ew.bitwise_or(failed, ew.gt(i, np.int32(high)))
+        label = launch.ref_names[launch.prefetch + number].removeprefix("argument ")
+        name = f"{'input' if is_in else 'output'} {label}"
+
+        def message(*index: Any, name: str = name, tile: Any = tile) -> str:
+            block = ", ".join(str(i) for i in index)
+            return (
+                f"kernel {launch.name}: Out-of-bounds block index ({block}) for {name}, "
+                f"{tile.type.str_short(True)} in blocks of {tuple(tile.sizes)}."
+            )
+
+        fail_if(failed, message, *index)
