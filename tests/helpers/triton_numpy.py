@@ -170,7 +170,7 @@ LIBRARY = {
     "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "cbrt": np.cbrt, "expm1": np.expm1,
     "log1p": np.log1p, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
-    "nextafter": np.nextafter, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
+    "nextafter": np.nextafter, "lgamma": scipy.special.gammaln, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "sin": np.sin, "cos": np.cos,
     "erf": scipy.special.erf, "exp2": np.exp2,
     "popc": lambda x: np.array([bin(int(v)).count("1") for v in _unsigned(x).ravel()]).reshape(x.shape),

@@ -142,6 +142,7 @@ VALUES = {
     "switch": (lambda x: lax.switch(program_id(0) + 1, [lambda x: x, lambda x: -x, lambda x: x * x], x), X),
     "custom rules": (lambda x: nn.relu(x) + nn.softmax(x) + nn.gelu(x), X),
     "small products": (lambda x: x[:4, :4] @ x + (x @ jnp.ones(8))[:, None], X),
+    "ops of other ops": (lambda x: jnp.logaddexp(x, -x) + jnp.sinc(x) + lax.lgamma(jnp.abs(x) + 0.1), X),
     "vjp inside": (lambda x: sw.grad(lambda y: (jnp.tanh(y) * y).sum())(x), X),
 }  # fmt: skip
 

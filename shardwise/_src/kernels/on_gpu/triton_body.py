@@ -56,6 +56,23 @@ _ADVICE = {
 }
 
 
+class OtherOps:
+    """What a lowering rule may use that runs other ops instead of writing instructions."""
+
+    def __init__(self, body: Body):
+        self.inline = self.call = lambda program, *xs: body.program(program, xs)
+
+    def staged(self, f: Any, ins: Any, **p: Any) -> Program:
+        def run(*xs: Any) -> list[Any]:
+            found = f(*xs, **p)
+            return [*found] if isinstance(found, tuple | list) else [found]
+
+        return program_of(run, tuple(ins), f.__name__)
+
+    def via(self, f: Any, ins: Any, *xs: Value, **p: Any) -> list[Value]:
+        return self.inline(self.staged(f, ins, **p), *xs)
+
+
 class Body(TritonText):
     """Writes programs as lines of one function.
 
@@ -201,13 +218,25 @@ class Body(TritonText):
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
             found = RULES[name](self, *ins, out=out, **eqn.params)
-        else:
+        elif (found := self._of_other_ops(eqn, ins)) is None:
             advice = _ADVICE.get(name, "Compute it outside of the kernel, and pass the result")
             raise self.unsupported(
                 f"the op {name}",
                 f"has no form in Triton's language. {advice}, or use another function on GPUs: "
                 "`lax.platform_dependent`",
             )
+        return found if isinstance(found, list) else [found]
+
+    def _of_other_ops(self, eqn: Equation, ins: list[Value]) -> list[Value] | None:
+        """The results of an op whose rule for StableHLO only runs other ops; else None."""
+        outs = [v.aval for v in eqn.outvars]
+        if eqn.op.lower is None or not outs or eqn.op.name in _ADVICE:
+            return None
+        types = [array_type(x.shape, x.dtype) for x in ins]
+        try:
+            found: Any = eqn.op.lower(eqn.op, OtherOps(self), types, outs, *ins, **eqn.params)
+        except (AttributeError, TypeError):  # it writes instructions
+            return None
         return found if isinstance(found, list) else [found]
 
     # -- refs --
