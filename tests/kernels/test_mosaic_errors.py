@@ -6,12 +6,15 @@ import pytest
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.kernels.on_tpu.mosaic_limits import too_large
+from shardwise._src.runtime.compiler.mosaic import failure_in
 from shardwise._src.targets.tpus import TPUS
 from shardwise._src.types.array_type import array_type
-from shardwise.kernels import ANY, SMEM, VMEM, Block, CompilerParams, call, program_id
+from shardwise.kernels import ANY, SMEM, VMEM, Block, CompilerParams, call, ds, program_id
 from tests.helpers.errors import line
 from tests.helpers.mosaic import kernels_in
+from tests.helpers.targets import compiled, needs_tpu
 from tests.kernels.kernels import like, normal
+from tests.kernels.mosaic_cases import BF16
 
 X = normal(16, 128)
 
@@ -207,3 +210,38 @@ def test_memory():
         "kernel added needs 1.0 MiB of SMEM, and kernels have 1.0 MiB on 'tpu-v5e': 1.0 MiB for "
         "prefetched argument 0, i32[2048,3]. Pass large arrays in VMEM, or in parts by blocks."
     )
+
+
+def test_what_the_compiler_says():
+    """Its messages without what users do not know: only the reason, and the user's line."""
+    message = (
+        "INTERNAL: Mosaic failed to compile TPU kernel: E2003: CompileTimeMosaicUnproven: cannot "
+        "statically prove that index in dimension 0 is a multiple of 8 See https://openxla.org/x "
+        'for more details.\n\nat location: loc("a.py":21:0)\n\nThe MLIR operation involved:\n...'
+    )
+    reason, place = failure_in(message)
+    assert reason == (
+        "cannot statically prove that index in dimension 0 is a multiple of 8. Along the last two "
+        "dimensions, what is loaded, stored or copied begins at tiles. If a traced start does so, "
+        "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
+    )
+    assert place == "a.py:21"
+    assert failure_in("Mosaic failed to compile TPU kernel: Bad thing.\nmore") == ("Bad thing.", "")
+    assert failure_in("RESOURCE_EXHAUSTED: out of memory") is None
+
+
+@needs_tpu
+def test_starts_between_tiles():
+    def rows(start, x, out):
+        out[...] = x[ds(start[0], 16)]  # between tiles
+
+    f = call(rows, like(16, 128, dtype=BF16), in_specs=[Block(space=SMEM), Block()])
+    with pytest.raises(NotImplementedError) as caught:
+        compiled(f, "tpu-v5e", like(1, dtype=np.int32), like(64, 128, dtype=BF16))
+    assert str(caught.value) == (
+        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: cannot "
+        "statically prove that index in dimension 0 is a multiple of 8. Along the last two "
+        "dimensions, what is loaded, stored or copied begins at tiles. If a traced start does so, "
+        "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
+    )
+    assert caught.value.__notes__ == [f"The op was called at {__file__}:{line('# between tiles')}"]

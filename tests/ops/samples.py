@@ -65,6 +65,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_load",
             "kernel_store",
             "kernel_memory",
+            "kernel_multiple_of",
             "kernel_copy",
             "kernel_wait_copy",
             "kernel_signal",

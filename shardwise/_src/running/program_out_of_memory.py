@@ -13,6 +13,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.formatting import in_bytes, joined
 from shardwise._src.messages.source import describe, note_line
 from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.compiler.mosaic import Failure
 from shardwise._src.runtime.target_machines import Target, target_of
 
 _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
@@ -57,6 +58,17 @@ def check_excess(program: Program, target: Target | None) -> None:
                 failure = ProgramTooLarge(f"RESOURCE_EXHAUSTED: {reason}")
                 note_line(failure, eqn.site)
                 raise failure
+
+
+def kernel_failed(failure: Failure) -> NotImplementedError:
+    """The error for a kernel that the compiler of TPUs rejects."""
+    error = NotImplementedError(
+        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: "
+        f"{failure.reason}"
+    )
+    if failure.place:
+        error.add_note(f"The op was called at {failure.place}")
+    return error
 
 
 def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:

@@ -31,12 +31,6 @@ F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
 Rule = Callable[..., Any]
 
 
-def operands(w: Any, eqn: Any, xs: Sequence[Value]) -> list[str]:
-    """The registers of operands, in the shape of the result."""
-    to = eqn.outvars[0].aval.shape
-    return [w.name(x, a.aval, to) for x, a in zip(xs, eqn.invars, strict=True)]
-
-
 def kind_of(t: ArrayType) -> str:
     return vector(t.shape, element(t.dtype))
 
@@ -53,7 +47,11 @@ def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> R
         text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
         if text is None:
             raise w.no_form(eqn, f"of the dtype {t.dtype.name}")
-        return w.let(f"{text} {', '.join(operands(w, eqn, xs))} : {kind_of(t)}")
+        wide = t.dtype if is_bool(t.dtype) or t.dtype.name == "bfloat16" else widened(t.dtype)
+        types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
+        names = [cast(w, x, own, wide, t.shape) for x, own in zip(xs, types, strict=True)]
+        found = w.let(f"{text} {', '.join(names)} : {vector(t.shape, element(wide))}")
+        return cast(w, found, t.update(dtype=wide), t.dtype)
 
     return rule
 
@@ -74,13 +72,24 @@ def _compared(signed: str, floats: str) -> Rule:
         wide = widened(t.dtype)
         a, b = [cast(w, x, s.update(dtype=t.dtype), wide, eqn.outvars[0].aval.shape) for x, s in
                 zip(xs, [a.aval for a in eqn.invars], strict=True)]  # fmt: skip
-        kind = vector(eqn.outvars[0].aval.shape, element(wide))
+        to = eqn.outvars[0].aval.shape
+        kind = vector(to, element(wide))
         if is_inexact(t.dtype):
-            return w.let(f"arith.cmpf {floats}, {a}, {b} : {kind}")
+            return (
+                differs(w, a, b, kind, to)
+                if floats == "une"
+                else w.let(f"arith.cmpf {floats}, {a}, {b} : {kind}")
+            )
         how = unsigned if is_unsigned(wide) else signed
         return w.let(f"arith.cmpi {how}, {a}, {b} : {kind}")
 
     return rule
+
+
+def differs(w: Any, x: str, y: str, kind: str, shape: Sequence[int]) -> str:
+    """x != y for floats, of which Mosaic has only that they are equal."""
+    equal = w.let(f"arith.cmpf oeq, {x}, {y} : {kind}")
+    return w.let(f"arith.xori {equal}, {w.constant(True, BOOL, shape)} : {vector(shape, 'i1')}")
 
 
 def widened(dtype: Any) -> Any:
@@ -195,8 +204,9 @@ def _cast_once(w: Any, x: str, t: ArrayType, dtype: Any, to: Sequence[int]) -> s
     kinds = vector(to, element(old)), vector(to, element(new))
     if is_bool(new):
         zero = w.constant(0, old, to)
-        name = "arith.cmpf une" if is_inexact(old) else "arith.cmpi ne"
-        return w.let(f"{name}, {x}, {zero} : {kinds[0]}")
+        if is_inexact(old):
+            return differs(w, x, zero, kinds[0], to)
+        return w.let(f"arith.cmpi ne, {x}, {zero} : {kinds[0]}")
     if kinds[0] == kinds[1]:  # signed and unsigned integers
         return x
     if is_inexact(old) and is_inexact(new):
@@ -505,6 +515,13 @@ def _precision(w: Any, eqn: Any, precision: Any, dtype: Any) -> str:
     return f"precision = #tpu.contract_precision<{known[names.pop()]}>, "
 
 
+def _shifted(w: Any, eqn: Any, *xs: Value) -> str:
+    t = eqn.outvars[0].aval
+    if t.dtype.itemsize < 4:
+        raise w.no_form(eqn, f"of the dtype {t.dtype.name}", "Convert to uint32 before.")
+    return _same("arith.shrui")(w, eqn, *xs)
+
+
 def _given(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
     return x
 
@@ -512,7 +529,7 @@ def _given(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
 RULES: dict[Op, Rule] = {
     **{op: _same(f"arith.{text}") for op, text in {
         logical.bitwise_and: "andi", logical.bitwise_or: "ori", logical.bitwise_xor: "xori",
-        logical.shift_left: "shli", logical.shift_right_logical: "shrui",
+        logical.shift_left: "shli",
         logical.shift_right_arithmetic: "shrsi",
     }.items()},
     **{op: _by_dtype(*[f"arith.{text}" for text in texts]) for op, texts in {
@@ -539,8 +556,8 @@ RULES: dict[Op, Rule] = {
     reshape: _reshape, broadcast_in_dim: _broadcast, transpose: _transpose,
     shape.slice_: _slice, shape.split: _split, shape.concatenate: _concatenate, shape.pad: _pad,
     iota: _iota, dot_general: _dot,
+    logical.shift_right_logical: _shifted,
     reduce_sum: _reduce(("add", "add", "add"), lambda d: 0),
-    reduce.reduce_prod: _reduce(("mul", "mul", "mul"), lambda d: 1),
     reduce.reduce_max: _reduce(("maximumf", "maxsi", "maxui"), _lowest),
     reduce.reduce_min: _reduce(("minimumf", "minsi", "minui"), _highest),
     reduce.reduce_and: _of_flags("minsi", _highest),
