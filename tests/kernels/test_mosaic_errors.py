@@ -1,11 +1,14 @@
 """Errors of kernels that cannot be compiled for TPUs. They need no compiler."""
 
+import re
+
 import numpy as np
 import pytest
 
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.kernels.on_tpu.mosaic_limits import too_large
+from shardwise._src.running.program_out_of_memory import ProgramTooLarge
 from shardwise._src.runtime.compiler.mosaic import failure_in
 from shardwise._src.targets.tpus import TPUS
 from shardwise._src.types.array_type import array_type
@@ -245,3 +248,22 @@ def test_starts_between_tiles():
         "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
     )
     assert caught.value.__notes__ == [f"The op was called at {__file__}:{line('# between tiles')}"]
+
+
+@needs_tpu
+def test_memory_of_values():
+    """What only the compiler knows: how much memory the values of a body need."""
+
+    def squared(x, out):
+        out[...] = (x[...] @ x[...].T) @ x[...]
+
+    b = Block((960, 1024), lambda i: (i, 0))
+    f = call(squared, like(1920, 1024), grid=2, in_specs=[b], out_specs=b)
+    with pytest.raises(ProgramTooLarge) as caught:
+        compiled(f, "tpu-v5e", like(1920, 1024))
+    text = re.sub(r"[\d.]+ MiB", "N MiB", str(caught.value))
+    assert text == (
+        "RESOURCE_EXHAUSTED: squared does not fit 'tpu-v5e:1x1': a kernel needs N MiB of VMEM with "
+        "the values of its body, and kernels have N MiB. Use smaller blocks, or raise the limit: "
+        "`params=CompilerParams(vmem_limit_bytes=…)`."
+    )
