@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.kernels.on_tpu.mosaic_limits import too_large
@@ -165,6 +166,21 @@ def test_refs_in_other_spaces():
         "kernel scalars: [kernel_load] of [128] elements of a ref in SMEM cannot be compiled for "
         "TPUs: Mosaic, their compiler of kernels, has no such operation. SMEM is for scalars: "
         "`ref[i, j]`."
+    )
+
+
+def test_wide_counters():
+    def summed(x, out):
+        def step(i, total):  # with int64
+            return total + x[ds(i * 8, 8)]
+
+        out[...] = lax.fori_loop(0, 2, step, jnp.zeros((8, 128), np.float32))
+
+    with sw.enable_x64(True):
+        found = rejected(call(summed, like(8, 128)), X)
+    assert found == (
+        "kernel summed: a value has the dtype i64, which kernels on TPUs cannot have. Use int32.",
+        [f"The op was called at {__file__}:{line('# with int64') + 3} (summed)"],
     )
 
 

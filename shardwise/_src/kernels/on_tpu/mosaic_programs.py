@@ -53,11 +53,17 @@ class Function(Text):
             try:
                 found = self._equation(eqn, xs)
             except NotImplementedError as error:
-                note_line(error, self.site)
-                raise
+                raise self._located(error) from None
             self.site = outer
             env.update(zip(eqn.outvars, found, strict=True))
         return [Splat(a.value) if isinstance(a, Literal) else env[a] for a in program.outvars]
+
+    def _located(self, error: NotImplementedError) -> NotImplementedError:
+        """The error with the kernel's name and the user's line."""
+        if not str(error).startswith("kernel "):
+            error = NotImplementedError(f"kernel {self.kernel}: {error}")
+        note_line(error, self.site)
+        return error
 
     def _equation(self, eqn: Any, xs: list[Value]) -> Sequence[Value]:
         op: Op = eqn.op
