@@ -242,6 +242,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "tpu.concatenate": lambda op, *xs: np.concatenate(xs, numbers(op.attributes["dimension"])[0]),
     "tpu.iota": _iota, "tpu.matmul": _matmul, "tpu.reduce_index": _argument,
     "tpu.memref_slice": _memref_slice, "tpu.assume_multiple": _multiple,
+    "tpu.dynamic_rotate": lambda op, x, n: np.roll(x, n, numbers(op.attributes["dimension"])[0]),
     "tpu.memref_squeeze": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
     "tpu.enqueue_dma": _enqueue, "tpu.wait_dma2": _wait_copy, "tpu.sem_wait": _wait,
     "tpu.sem_signal": _signal, "tpu.sem_read": lambda op, x: x[()].copy(),

@@ -272,6 +272,17 @@ def narrow_wanted(places: Any, x: Any, y: Any) -> Any:
     return jnp.roll((found * 2).astype(np.float32), 3, 1)
 
 
+def shifts(places: Any, x: Any, out: Any) -> None:
+    rolled = jnp.roll(jnp.roll(x[...], places[0], 1), places[1], 0)
+    sums = jnp.cumsum(rolled, 1) + lax.cumsum(x[...], 0, reverse=True)
+    out[...] = lax.dynamic_slice(sums, (places[0], 0), (16, 128))
+
+
+def shifts_wanted(places: Any, x: Any) -> Any:
+    rolled = jnp.roll(jnp.roll(x, places[0], 1), places[1], 0)
+    return (jnp.cumsum(rolled, 1) + lax.cumsum(x, 0, reverse=True))[5:21]
+
+
 def products(x: Any, y: Any, out: Any, vector: Any) -> None:
     out[...] = lax.dot_general(x[...], y[...], (((2,), (2,)), ((0,), (0,))), precision="highest")
     vector[...] = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
@@ -417,6 +428,12 @@ CASES: dict[str, Case] = {
         )(PLACES, x, y),
         lambda x, y: narrow_wanted(PLACES, x, y),
         (INT8[1, :32], normal(64, 128).astype(BF16)),
+    ),
+    "shifts": Case(
+        lambda: lambda x: call(shifts, like(16, 128), in_specs=[Block(space=SMEM), Block()])(
+            PLACES, x
+        ),
+        lambda x: shifts_wanted(PLACES, jnp.asarray(x)), (X,),
     ),
     "products": Case(
         lambda: call(products, (like(2, 128, 128), like(1, 128))), products_wanted,

@@ -132,8 +132,8 @@ OPS = [
     (
         lambda x: x[jnp.arange(16) // 2],  # gathered
         "kernel body: [gather] cannot be compiled for TPUs: Mosaic, their compiler of kernels, "
-        "has no such operation. Compute it outside of the kernel and pass the result as an "
-        "argument.",
+        "has no such operation. Index refs by integers, slices and `ds`; blocks may be chosen by "
+        "prefetched indices: `Block(shape, lambda i, rows: (rows[i], 0))`.",
     ),
 ]  # fmt: skip
 

@@ -8,11 +8,13 @@ operands of an equation.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
 from shardwise._src.ops import elementwise as ew
@@ -21,9 +23,12 @@ from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, tran
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
 from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_integer, is_unsigned
 
@@ -154,6 +159,18 @@ def _expm1(x: Any) -> Any:
     return ew.where(ew.lt(ew.abs(x), lit(0.5, x)), small, ew.sub(ew.exp(x), lit(1, x)))
 
 
+def _cumsum(x: Any, axis: int, reverse: bool = False) -> Any:
+    """By sums with shifted elements: 1, 2, 4… apart."""
+    rank, n, step = type_of(x).ndim, type_of(x).shape[axis], 1
+    while step < n:
+        kept = shape.slice_in_dim(x, step if reverse else 0, n if reverse else n - step, axis)
+        ends = (0, step, 0) if reverse else (step, 0, 0)
+        config = tuple([ends if d == axis else (0, 0, 0) for d in range(rank)])
+        x = ew.add(x, shape.pad(kept, lit(0, x), padding_config=config))
+        step *= 2
+    return x
+
+
 def _finite(x: Any) -> Any:
     return ew.lt(ew.abs(x), lit(np.inf, x))
 
@@ -168,6 +185,7 @@ COMPOSED: dict[Op, Callable[..., Any]] = {  # by functions of other ops
     ew.is_finite: _finite,
     logical.clamp: lambda low, x, high: ew.min(ew.max(low, x), high),
     ew.cosh: lambda x: ew.mul(lit(0.5, x), ew.add(ew.exp(x), ew.exp(ew.neg(x)))),
+    cumsum: _cumsum,
     ew.sinh: lambda x: ew.mul(lit(0.5, x), ew.sub(ew.expm1(x), ew.expm1(ew.neg(x)))),
 }
 
@@ -325,6 +343,32 @@ def _slice(
         return x
     t = eqn.invars[0].aval
     return sliced(w, w.name(x, t), t, start_indices, eqn.outvars[0].aval.shape)
+
+
+def _dynamic_slice(w: Any, eqn: Any, x: Value, *starts: Value, slice_sizes: Any) -> Value:
+    """By rotations, so that the slice begins at 0 along each dimension."""
+    t = eqn.invars[0].aval
+    if isinstance(x, Splat):
+        return x
+    name, first = w.name(x, t), [0] * t.ndim
+    for d, (start, n, size) in enumerate(zip(starts, t.shape, slice_sizes, strict=True)):
+        if isinstance(start, Splat):
+            first[d] = min(max(int(start.number), 0), n - size)
+        elif size < n:
+            own = eqn.invars[d + 1].aval
+            amount = functools.partial(_rotation, n=n, size=size)
+            at = w.program(program_of(amount, (own,), "rotation"), [start])[0]
+            name = moved(
+                w, name, t, t.shape,
+                lambda y, a, b, at=at, d=d: f"tpu.dynamic_rotate {y} by {at} dim {d} : {a}, i32 -> {b}",
+            )  # fmt: skip
+    return sliced(w, name, t, first, slice_sizes)
+
+
+def _rotation(start: Any, n: int, size: int) -> list[Any]:
+    """How far to rotate n elements to the right, so that a slice from `start` begins at 0."""
+    start = ew.min(ew.max(convert_element_type(start, dtype=I32), np.int32(0)), np.int32(n - size))
+    return [ew.rem(ew.sub(np.int32(n), start), np.int32(n))]
 
 
 def _split(w: Any, eqn: Any, x: Value, *, sizes: Any, axis: int) -> list[Value]:
@@ -554,7 +598,7 @@ RULES: dict[Op, Rule] = {
     convert_element_type: _convert, bitcast_convert_type: _bitcast,
     ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
     reshape: _reshape, broadcast_in_dim: _broadcast, transpose: _transpose,
-    shape.slice_: _slice, shape.split: _split, shape.concatenate: _concatenate, shape.pad: _pad,
+    dynamic_slice: _dynamic_slice, shape.slice_: _slice, shape.split: _split, shape.concatenate: _concatenate, shape.pad: _pad,
     iota: _iota, dot_general: _dot,
     logical.shift_right_logical: _shifted,
     reduce_sum: _reduce(("add", "add", "add"), lambda d: 0),

@@ -23,6 +23,12 @@ from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Text, Value
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.families import add
+from shardwise._src.ops.indexing.gather_scatter import (
+    dynamic_update_slice,
+    gather,
+    scatter,
+    scatter_add,
+)
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
@@ -85,7 +91,7 @@ class Function(Text):
 
     def no_form(self, eqn: Any, how: str = "", advice: str = "") -> NotImplementedError:
         """The error for an equation that has no form in Mosaic."""
-        advice = advice or "Compute it outside of the kernel and pass the result as an argument."
+        advice = advice or _ADVICE.get(eqn.op, _OUTSIDE)
         return NotImplementedError(
             f"kernel {self.kernel}: [{eqn.op.name}]{how and ' ' + how} cannot be compiled for TPUs:"
             f" Mosaic, their compiler of kernels, has no such operation. {advice}"
@@ -266,4 +272,13 @@ def _while(w: Function, eqn: Any, *xs: Value, **params: Any) -> list[Value]:
     return _merged(list(carry), w.lets(text, len(starts)))
 
 
+_OUTSIDE = "Compute it outside of the kernel and pass the result as an argument."
+_BY_ARRAYS = (
+    "Index refs by integers, slices and `ds`; blocks may be chosen by prefetched indices: "
+    "`Block(shape, lambda i, rows: (rows[i], 0))`."
+)
+_ADVICE = {
+    dynamic_update_slice: "Write to a ref instead: `ref[ds(start, size)] = value`.",
+    **dict.fromkeys((gather, scatter, scatter_add), _BY_ARRAYS),
+}
 _CONTROL: dict[Op, Callable[..., Any]] = {cond: _cond, scan: _scan, while_loop: _while}
