@@ -24,7 +24,8 @@ from shardwise._src.kernels.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
-from shardwise._src.kernels.on_tpu.mosaic_ops import BOOL, cast, kind_of, reshaped
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, cast, kind_of
+from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
     Memory,
     Splat,

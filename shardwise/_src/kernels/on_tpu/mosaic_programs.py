@@ -17,8 +17,9 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import COMPOSED, ELEMENTWISE, kind_of
 from shardwise._src.kernels.on_tpu.mosaic_memory import MEMORY_RULES, load_all, store_all
-from shardwise._src.kernels.on_tpu.mosaic_ops import COMPOSED, RULES, kind_of
+from shardwise._src.kernels.on_tpu.mosaic_shapes import SHAPES
 from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Text, Value
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.messages.source import note_line
@@ -73,7 +74,7 @@ class Function(Text):
 
     def _equation(self, eqn: Any, xs: list[Value]) -> Sequence[Value]:
         op: Op = eqn.op
-        rule = RULES.get(op) or MEMORY_RULES.get(op) or _CONTROL.get(op)
+        rule = _RULES.get(op)
         if rule is not None:
             found = rule(self, eqn, *xs, **eqn.params)
             return found if op.multiple else [found]
@@ -282,3 +283,4 @@ _ADVICE = {
     **dict.fromkeys((gather, scatter, scatter_add), _BY_ARRAYS),
 }
 _CONTROL: dict[Op, Callable[..., Any]] = {cond: _cond, scan: _scan, while_loop: _while}
+_RULES = ELEMENTWISE | SHAPES | MEMORY_RULES | _CONTROL
