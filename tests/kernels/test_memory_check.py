@@ -349,9 +349,8 @@ def condition_not_written(x, out, held):
 
 
 @fault(
-    "kernel index_not_written: an index or amount of the kernel, at `out[held[0]] = x[0]`, "
-    "depends on element (0,) of held, which was not written before it is read at "
-    "`out[held[0]] = x[0]`.",
+    "kernel index_not_written: an index of the kernel, at `out[held[0]] = x[0]`, depends on "
+    "element (0,) of held, which was not written before it is read at `out[held[0]] = x[0]`.",
     scratch=[VMEM((1,), np.int32)],
 )
 def index_not_written(x, out, held):
@@ -678,3 +677,15 @@ def test_kernels_of_other_tests_are_silent(name, monkeypatch):
     case = KNOWN[name]
     monkeypatch.setattr(other_kernels, "call", functools.partial(call, check="memory"))
     np.testing.assert_allclose(case.launch()(*case.args), case.wanted(*case.args), rtol=1e-5)
+
+
+def test_scoped_memory_ends():
+    def escapes(x, out):
+        refs = []
+        run_scoped(refs.append, VMEM((8, 4), np.float32))
+        out[...] = refs[0][...]
+
+    assert message(ValueError, launched(escapes), X) == (
+        "Ref{f32[8,4]} was memory of `run_scoped`, which ends with its function, and can no longer "
+        "be used."
+    )

@@ -1,10 +1,13 @@
 """`kernels.checked`: kernels on several devices, and in functions; faults with whole messages."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 from shardwise import kernels, lax
+from shardwise import numpy as jnp
 from shardwise.errors import KernelError
 from shardwise.kernels import (
     VMEM,
@@ -13,13 +16,16 @@ from shardwise.kernels import (
     call,
     ds,
     get_barrier_semaphore,
+    library,
     make_async_remote_copy,
     semaphore_signal,
     semaphore_wait,
     when,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.kernels.kernels import like
 from tests.kernels.test_memory_check import with_lines
 
@@ -348,3 +354,181 @@ def signaled_too_often(x, out, ready):
 def test_faults(body, text, options):
     checked = kernels.checked(mapped(body, **options))
     assert with_lines(message(KernelError, checked, X), __file__) == text
+
+
+# -- functions with launches --
+
+
+def double(x, out):
+    out[...] = 2 * x[...]
+
+
+def unwritten(x, out):
+    out[0] = x[0]
+
+
+def launches(f, *args, **options):
+    """The result of a checked function, and the names of its launches."""
+    names = []
+    found = kernels.checked(f, note=lambda launch, _: names.append(launch.name), **options)(*args)
+    return np.asarray(found), names
+
+
+doubled = call(double, like(2))
+
+
+@sw.custom_vjp
+def custom(x):
+    return doubled(x)
+
+
+custom.defvjp(lambda x: (doubled(x), None), lambda _, ct: (doubled(ct),))
+
+
+def in_a_loop(x):
+    return lax.scan(lambda c, y: (doubled(c) + y, c), x, jnp.ones((3, 2)), reverse=True)[0]
+
+
+def in_a_while_loop(x):
+    return lax.while_loop(lambda x: x.sum() < 20, sw.jit(doubled), x)
+
+
+def in_a_branch(x):
+    return lax.cond(x[0] > 0, lambda x: doubled(doubled(x)), lambda x: x, x)
+
+
+V = np.array([1, 2], np.float32)
+FUNCTIONS = {
+    "jit": (sw.jit(lambda x: doubled(x + 1) - 1), V, [3, 5], 1),
+    "scan": (in_a_loop, V, [15, 23], 3),
+    "while": (in_a_while_loop, V, [8, 16], 3),
+    "cond": (in_a_branch, V, [4, 8], 2),
+    "vmap": (sw.vmap(doubled), V[None], [[2, 4]], 1),
+    "checkpoint": (sw.checkpoint(doubled), V, [2, 4], 1),
+    "grad": (sw.grad(lambda x: (custom(x) ** 2).sum()), V, [8, 16], 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("level", ["memory", "blocks"])
+def test_functions(name, level):
+    f, x, wanted, count = FUNCTIONS[name]
+    found, names = launches(f, x, level=level)
+    np.testing.assert_array_equal(found, wanted)
+    assert names == ["double"] * count
+
+
+def in_a_mesh(f, x):
+    mesh = sw.make_mesh((2, 2), ("x", "y"))
+    return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x", "y")))(x)
+
+
+def around_a_launch(x):
+    """Work of each device and of all, around two launches and in a loop."""
+    x = x[:, None] + lax.psum(x, "x")[None] * lax.axis_index("y")
+    launch = call(double, like(*x.shape))
+    y = lax.fori_loop(0, 2, lambda i, x: launch(x), x)
+    return lax.cond(lax.psum(1, "x") > 1, launch, lambda y: y, y) + x
+
+
+def test_functions_of_devices():
+    f = functools.partial(in_a_mesh, around_a_launch)
+    x = np.arange(4, dtype=np.float32)
+    found, names = launches(f, x)
+    np.testing.assert_array_equal(found, f(x))
+    assert names == ["double"] * 3
+
+
+def test_several_axes_of_devices():
+    def corner(x, out, send, receive):
+        """From each device to the one that is opposite along both axes."""
+        semaphore = get_barrier_semaphore()
+        to = 1 - lax.axis_index("x"), 1 - lax.axis_index("y")
+        semaphore_signal(semaphore, device_id=to)
+        semaphore_wait(semaphore)
+        copy = make_async_remote_copy(x, out, send, receive, to)
+        copy.start()
+        copy.wait()
+
+    params = CompilerParams(collective_id=1)
+    f = call(corner, like(1, 1), scratch=[DMA, DMA], params=params)
+    mesh = sw.make_mesh((2, 2), ("x", "y"))
+    g = sw.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    found, _ = launches(g, x)
+    np.testing.assert_array_equal(found, x[::-1, ::-1])
+
+
+def test_faults_in_functions():
+    f = sw.jit(lambda x: call(unwritten, like(2))(doubled(x)))
+    assert with_lines(message(KernelError, kernels.checked(f), V)) == (
+        "kernel unwritten: no program writes element (1,) of out."
+    )
+    assert message(KernelError, kernels.checked(f, level="blocks"), V) == (
+        "kernel unwritten: 1 elements of out, the first at (1,), depend on memory that was not "
+        "written: of scratch, of a result, or beyond the end of an argument. Write it first, or "
+        "mask it."
+    )
+
+
+def differs(x):
+    return lax.cond(x[0, 0] > 0, call(double, like(1, 2)), lambda x: x, x)
+
+
+def test_mistakes():
+    assert message(ValueError, kernels.checked, double, level="all") == (
+        "checked: the level is 'memory' or 'blocks'; got 'all' of type str."
+    )
+    assert message(ValueError, call, double, like(2), check="blocks") == (
+        "kernel double: check is True, False or 'memory'; got 'blocks' of type str."
+    )
+    assert message(ValueError, sw.jit(kernels.checked(doubled)), V) == (
+        "kernel double: `kernels.checked` cannot be called inside of `jit` and other transforms. "
+        "Call it outside of them: `checked(jit(f))`."
+    )
+    assert message(ValueError, sw.jit(call(double, like(2), check="memory")), V) == (
+        "kernel double: check='memory' runs the kernel several times and compares the results, so "
+        "that it cannot be traced. Check it outside of `jit` and other transforms."
+    )
+    mesh = sw.make_mesh((N,), ("x",))
+    f = sw.shard_map(differs, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    assert message(NotImplementedError, kernels.checked(f), X) == (
+        "checked: a condition around a kernel differs between devices inside of `shard_map`. Put "
+        "the condition into the kernel."
+    )
+    f = mapped(shifted, scratch=[DMA, DMA])
+    assert message(ValueError, kernels.checked(f, level="blocks"), X) == (
+        "kernel shifted: level='blocks' does not check kernels inside of `shard_map`. Use "
+        "level='memory'."
+    )
+
+
+# -- kernels of the library --
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def gradient(f, count):
+    return sw.grad(lambda *xs: (f(*xs) ** 2).sum(), tuple(range(count)))
+
+
+attention = functools.partial(library.flash_attention, is_causal=True, blocks=(16, 16))
+QKV = normal(1, 20, 2, 8), normal(1, 20, 1, 8), normal(1, 20, 1, 8)
+POOL = normal(2, 2, 8), normal(1, 4, 16, 8), normal(1, 4, 16, 8)
+PAGES = np.array([17, 1]), np.array([[3, 1], [2, 9]])
+products = functools.partial(library.grouped_matmul, group_sizes=np.array([5, 0, 7]))
+LIBRARY = {
+    "softmax": (gradient(library.softmax, 1), (normal(5, 40),)),
+    "paged": (lambda *xs: library.paged_attention(*xs, *PAGES), POOL),
+    "flash": (gradient(attention, 3), QKV),
+    "grouped": (gradient(products, 2), (normal(12, 8), normal(3, 8, 8))),
+}
+
+
+@pytest.mark.parametrize("name", everyday(LIBRARY, 2))
+def test_kernels_of_the_library_are_silent(name):
+    f, args = LIBRARY[name]
+    found, wanted = kernels.checked(f)(*args), f(*args)
+    close(found, wanted, rtol=1e-4, atol=1e-5)

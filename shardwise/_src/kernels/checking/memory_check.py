@@ -55,7 +55,7 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Any
     run_devices(machine, body, maps, operands)
     for device in machine.devices:
         buffers = [*device.arguments, *device.buffers.values()]
-        machine.check_end(buffers, device.end, "at the end of the kernel")
+        machine.check_end(buffers, device.end_clock(), "at the end of the kernel")
     for device in machine.devices:
         for buffer in device.results:
             bad = np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)
