@@ -8,6 +8,7 @@ import pytest
 import shardwise as sw
 from shardwise import kernels, lax
 from shardwise import numpy as jnp
+from shardwise._src.kernels.checking import memory_interpreter
 from shardwise.errors import KernelError
 from shardwise.kernels import (
     VMEM,
@@ -18,6 +19,7 @@ from shardwise.kernels import (
     get_barrier_semaphore,
     library,
     make_async_remote_copy,
+    semaphore_read,
     semaphore_signal,
     semaphore_wait,
     when,
@@ -532,3 +534,42 @@ def test_kernels_of_the_library_are_silent(name):
     f, args = LIBRARY[name]
     found, wanted = kernels.checked(f)(*args), f(*args)
     close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def polled(x, out, ready):
+    barrier()
+    semaphore_signal(ready, device_id=right())
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+    semaphore_wait(ready)
+    out[...] = x[...]
+
+
+def polled_in_vain(x, out, ready):
+    out[...] = x[...]
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+
+
+def test_semaphores_that_are_read(monkeypatch):
+    f = mapped(polled, scratch=[REGULAR])
+    np.testing.assert_array_equal(np.asarray(kernels.checked(f)(X)), X)
+    monkeypatch.setattr(memory_interpreter, "POLLS", 10)
+    f = kernels.checked(mapped(polled_in_vain, scratch=[REGULAR]))
+    reads = "reads the semaphore ready, which has 0, at `lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))`"
+    assert with_lines(message(KernelError, f, X), __file__) == (
+        f"kernel polled_in_vain: a deadlock: {'; '.join([f'device {i} {reads}' for i in range(N)])}. No copy or "
+        "signal is left that could end the wait."
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool", "float8_e4m3fn"])
+def test_dtypes(dtype):
+    def body(x, out, held):
+        out[...] = jnp.where(x[...] > 0, x[...], held[...])
+        held[...] = x[...]
+
+    x = jnp.ones((2, 2), dtype)
+    f = call(body, x, scratch=[VMEM((2, 2), x.dtype)], check="memory")
+    np.testing.assert_array_equal(f(x), x)
+    assert "which was not written" in message(KernelError, f, jnp.zeros_like(x))
+    f = call(lambda x, out: out.set(x[...]), like(0, 2), check="memory")
+    assert f(np.zeros((0, 2), np.float32)).shape == (0, 2)

@@ -24,7 +24,7 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_inexact, is_integer, max_value, min_value
+from shardwise._src.types.dtypes import finfo, is_inexact, is_integer, max_value, min_value
 from shardwise._src.values import binary
 from shardwise._src.values.indexing import getitem
 
@@ -69,7 +69,8 @@ def value(fill: Any, t: ArrayType) -> Any:
         return np.bool_(fill < 0)
     if is_integer(t.dtype):
         return np.asarray(int(fill)).astype(t.dtype)[()]
-    return np.asarray(fill, np.float32).astype(t.dtype)[()]
+    most = float(finfo(t.dtype).max)
+    return np.asarray(np.clip(float(fill), -most, most)).astype(t.dtype)[()]
 
 
 def filled(t: ArrayType, fill: Any) -> Any:

@@ -160,8 +160,9 @@ class Faults:
                 continue
             semaphore, buffer, amount = device.waits
             who = self.who(device.number, device.program)
+            what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
             rows.append(
-                f"{who} waits for {amount}{buffer.unit} of the semaphore {buffer.name}, which has "
+                f"{who} {what} the semaphore {buffer.name}, which has "
                 f"{semaphore.count}, at {describe(device.site)}"
             )
         return self.error(

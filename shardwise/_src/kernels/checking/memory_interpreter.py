@@ -137,9 +137,9 @@ class _Run(Device):
             if op is new_memory:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
+            elif op is kernel_load and values[0].buffer.is_semaphore:
+                outs = yield from self._read_semaphore(eqn, *values)
             elif op is kernel_load:
-                if values[0].buffer.is_semaphore:
-                    yield True
                 outs = [self._load(eqn, values, i in idle)]
             elif op is kernel_store:
                 outs = [self._store(eqn, values)]
@@ -161,9 +161,9 @@ class _Run(Device):
             self.signal(eqn, values)
         else:
             yield from self.wait(eqn, values)
+        self.machine.changes += 1
         if self.machine.seed is not None:
             yield False
-            self.machine.changes += 1
         return [values[i] for i in CHANGES[eqn.op][: len(eqn.outvars)]]
 
     def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
@@ -239,11 +239,16 @@ class _Run(Device):
         region = Region(p["sizes"], p["strides"], p["kept"])
         return self.region(version, region, rest[:n]), rest[n:]
 
+    def _read_semaphore(self, eqn: Equation, version: Version, *starts: Value) -> Steps:
+        semaphore = semaphore_of(version, self._parts(eqn, version, starts)[0])
+        self.waits = semaphore, version.buffer, 0
+        yield True
+        self.waits = None
+        return [defined(np.int32(semaphore.count))]
+
     def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value:
         version, *rest = values
         ids, rest = self._parts(eqn, version, rest)
-        if version.buffer.is_semaphore:
-            return defined(np.int32(semaphore_of(version, ids).count))
         if not rest:
             return self._read(version.buffer, ids, is_idle)
         mask, other = rest

@@ -121,7 +121,7 @@ class Machine:
         self.events = [Event(None, 0, ENTRY, None, 0, ())]
         self.devices: list[Any] = []
         self.copies: list[Copy] = []
-        self.changes = 0  # counts signals
+        self.changes = 0  # counts copies and operations on semaphores
 
     def check_end(self, buffers: Sequence[Buffer], clock: Clock, moment: str) -> None:
         """Raises if memory ends while copies use it, or with semaphores that are not 0."""
@@ -283,7 +283,6 @@ class Device:
         self._add(version, ids, Signal(added, event, {**self.core.clock}))
 
     def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
-        self.machine.changes += 1
         semaphore_of(version, ids).signals.append(signal)
         self.core.clock[self.core.thread] += 1
 
