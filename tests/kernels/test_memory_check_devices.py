@@ -224,8 +224,9 @@ def one_semaphore_for_all_steps(x, out, send, receive):
 @fault(
     "kernel no_capacity_semaphore: a race on element (0, 0, 0) of buffers of device 1: the "
     "copy that device 0 starts at `copy.start()` writes it, and the copy that device 1 starts"
-    " at `copy.start()` reads it, and neither waits for the other. Let the one device signal "
-    "a semaphore of the other, which waits for it (`semaphore_signal`, `semaphore_wait`).",
+    " at `copy.start()` reads it, and neither waits for the other. Device 1 must wait for "
+    "what arrives before it uses it (`wait_recv`), and signal device 0 when it may be "
+    "overwritten (`semaphore_signal`).",
     scratch=RING[:3],
 )
 def no_capacity_semaphore(x, out, buffers, send, receive):
@@ -263,6 +264,22 @@ def receiving_not_waited_for(x, out, send, receive):
     copy = make_async_remote_copy(x, out, send, receive, right())
     copy.start()
     copy.wait_send()
+
+
+@fault(
+    "kernel read_before_it_arrives: a race on element (0, 0) of out of device 0: the copy "
+    "that device 3 starts at `copy.start()` writes it, and device 0 reads it at `out[...] += "
+    "1.0`, and neither waits for the other. Device 0 must wait for what arrives before it "
+    "uses it (`wait_recv`), and signal device 3 when it may be overwritten "
+    "(`semaphore_signal`).",
+    scratch=[DMA, DMA],
+)
+def read_before_it_arrives(x, out, send, receive):
+    barrier()
+    copy = make_async_remote_copy(x, out, send, receive, right())
+    copy.start()
+    out[...] += 1.0
+    copy.wait()
 
 
 @fault(
@@ -477,7 +494,15 @@ def differs(x):
     return lax.cond(x[0, 0] > 0, call(double, like(1, 2)), lambda x: x, x)
 
 
+def sums_over_devices(x, out):
+    out[...] = lax.psum(x[...], "x")
+
+
 def test_mistakes():
+    assert message(NotImplementedError, kernels.checked(mapped(sums_over_devices)), X) == (
+        "kernel sums_over_devices: its body has the operation psum over devices, which the check "
+        "does not interpret. Use copies and semaphores, or call it outside of the kernel."
+    )
     assert message(ValueError, kernels.checked, double, level="all") == (
         "checked: the level is 'memory' or 'blocks'; got 'all' of type str."
     )
@@ -489,8 +514,9 @@ def test_mistakes():
         "Call it outside of them: `checked(jit(f))`."
     )
     assert message(ValueError, sw.jit(call(double, like(2), check="memory")), V) == (
-        "kernel double: check='memory' runs the kernel several times and compares the results, so "
-        "that it cannot be traced. Check it outside of `jit` and other transforms."
+        "kernel double: check='memory' runs the kernel step by step or several times, so that it "
+        "cannot be traced. Check it outside of `jit` and other transforms, or with the function "
+        "around it: `kernels.checked(f)`."
     )
     mesh = sw.make_mesh((N,), ("x",))
     f = sw.shard_map(differs, mesh=mesh, in_specs=P("x"), out_specs=P("x"))

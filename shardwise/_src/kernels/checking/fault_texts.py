@@ -61,15 +61,22 @@ class Faults:
         place = buffer.text(element)
         return self.error(
             f"a race on {place}{self._of(buffer)}: {self._does(first)}, and {self._does(second)}, "
-            f"and neither waits for the other. {self._advice(first, second)}"
+            f"and neither waits for the other. {self._advice(buffer.device, first, second)}"
         )
 
-    def _advice(self, first: Event, second: Event) -> str:
+    def _advice(self, here: int, first: Event, second: Event) -> str:
+        """here: the device of the memory."""
         copies = [e for e in (first, second) if e.is_copy]
         if not self.unclear.isdisjoint(copies):
             return (
                 "A wait for the semaphore of the copy may have ended because of another one that "
                 "signals it: give each its own."
+            )
+        if first.device != second.device and here in (first.device, second.device):
+            other = first.device + second.device - here
+            return (
+                f"Device {here} must wait for what arrives before it uses it (`wait_recv`), and "
+                f"signal device {other} when it may be overwritten (`semaphore_signal`)."
             )
         if first.device != second.device:
             return (

@@ -227,7 +227,7 @@ class _Run(Device):
     # -- accesses --
 
     def _memory(self, eqn: Equation) -> Version:
-        count = sum([key[0] == id(eqn) for key in self.buffers])  # type: ignore[index]
+        count = sum([key[0] == id(eqn) for key in self.buffers])
         key = id(eqn), count
         made = self.buffer("memory of `run_scoped`", eqn.outvars[0].aval, key=key)
         made.set_space(eqn.params["space"])

@@ -148,7 +148,7 @@ class Device:
     def __init__(self, machine: Machine, operands: Sequence[Any]):
         self.machine, self.faults, self.number = machine, machine.faults, len(machine.devices)
         machine.devices.append(self)
-        self.buffers: dict[Hashable, Buffer] = {}
+        self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
         self.program: tuple[int, ...] = ()
         self.site: Site | None = None
@@ -236,7 +236,7 @@ class Device:
         if not 0 <= to < count:
             raise self.faults.no_device(to, count, self)
         there, buffer = self.machine.devices[to], version.buffer
-        key: Any = next(k for k, b in self.buffers.items() if b is buffer)
+        key = next(k for k, b in self.buffers.items() if b is buffer)
         if key[0] == "scratch":
             there.core_at(key[1])
         if key not in there.buffers:
