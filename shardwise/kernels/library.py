@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.library.paged_attention_kernel import (
         paged_attention as paged_attention,
     )
+    from shardwise._src.kernels.library.ring_kernels import collective_matmul as collective_matmul
+    from shardwise._src.kernels.library.ring_kernels import ring_all_gather as ring_all_gather
+    from shardwise._src.kernels.library.ring_kernels import (
+        ring_reduce_scatter as ring_reduce_scatter,
+    )
     from shardwise._src.kernels.library.softmax_kernel import log_softmax as log_softmax
     from shardwise._src.kernels.library.softmax_kernel import softmax as softmax
 

@@ -20,10 +20,13 @@ import scipy.special
 from jaxlib.mlir import ir
 
 import shardwise as sw
+from shardwise._src.control.expand import expanded
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_program
+from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.on_gpu.triton_call import gpu_program, kernel_of
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program, triton_call
+from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.runtime.compiler.triton_modules import parsed_triton
 from shardwise._src.runtime.platforms import CUDA
 
@@ -70,17 +73,25 @@ def launched(operands: Sequence[Any], body: Any, maps: Any, launch: Any) -> list
     return eval_program(call, operands, _bind_call)
 
 
+def kernel_text(f: Callable[..., Any], *args: Any) -> str:
+    """The module of the only launch of a function."""
+    program = expanded(sw.make_jaxpr(f)(*args), CUDA)
+    (eqn,) = [e for e in walk(program) if e.op is triton_call]
+    return _kernel(eqn.params, [a.aval for a in eqn.invars]).text
+
+
+def _kernel(p: dict[str, Any], types: Sequence[Any]) -> TritonKernel:
+    return triton_kernel(p["body"], p["maps"], p["launch"], p["parallel"], types, CUDA)
+
+
 def _bind_call(eqn: Any, values: list[Any]) -> Any:
-    if eqn.op.name != "triton_call":
+    if eqn.op is not triton_call:
         found = eqn.op(*values, **eqn.params)
         return found if eqn.op.multiple else [found]
-    p = eqn.params
-    launch = p["launch"]
     arrays = [np.array(x) for x in values]
-    types = [type_of(x) for x in values]
-    kernel = kernel_of(p["body"], p["maps"], launch, p["parallel"], types, CUDA)
-    outs = [_poisoned(tile.type) for tile in launch.outs]
-    for i, j in p["aliases"]:
+    kernel = _kernel(eqn.params, [type_of(x) for x in values])
+    outs = [_poisoned(tile.type) for tile in eqn.params["launch"].outs]
+    for i, j in eqn.params["aliases"]:
         outs[j] = arrays[i]
     run(kernel.text, kernel.grid, [*arrays, *outs])
     return outs

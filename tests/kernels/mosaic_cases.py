@@ -10,18 +10,26 @@ import shardwise as sw
 from shardwise import lax, nn
 from shardwise import numpy as jnp
 from shardwise.kernels import (
+    ANY,
     SMEM,
     VMEM,
     Block,
     CompilerParams,
     CostEstimate,
     Element,
+    SemaphoreType,
     call,
     cdiv,
     ds,
+    emit_pipeline,
     load,
+    make_async_copy,
     num_programs,
     program_id,
+    run_scoped,
+    semaphore_read,
+    semaphore_signal,
+    semaphore_wait,
     store,
     when,
 )
@@ -188,6 +196,64 @@ def squared(x: Any, out: Any) -> None:
     out[...] = x[...] * x[...]
 
 
+def buffered(x: Any, out: Any, buffers: Any, semaphores: Any) -> None:
+    """The sum of blocks of rows, which are copied from HBM to two buffers."""
+
+    def copy(i: Any) -> Any:
+        slot = lax.rem(i, 2)
+        return make_async_copy(x.at[ds(i * 8, 8)], buffers.at[slot], semaphores.at[slot])
+
+    copy(jnp.int32(0)).start()
+    out[...] = jnp.zeros(out.shape)
+
+    def turn(i: Any, _: Any) -> None:
+        when(i < 2)(copy(i + 1).start)
+        copy(i).wait()
+        out[...] += buffers[lax.rem(i, 2)]
+
+    lax.fori_loop(0, 3, turn, None)
+
+
+def summed_by_copies() -> Any:
+    scratch = [VMEM((2, 8, 128), np.float32), SemaphoreType.DMA((2,))]
+    return call(buffered, like(8, 128), in_specs=Block(space=ANY), scratch=scratch)
+
+
+def piped(x: Any, y: Any, out: Any) -> None:
+    """A product of matrices in HBM."""
+    emit_pipeline(
+        product,
+        grid=(("i", 2), ("k", 2)),
+        in_specs=[Block((128, 128), lambda i, k: (i, k)), Block((128, 128), lambda i, k: (k, 0))],
+        out_specs=[Block((128, 128), lambda i, k: (i, 0))],
+    )(x, y, out)
+
+
+def product(x: Any, y: Any, out: Any) -> None:
+    @when(program_id("k") == 0)
+    def _() -> None:
+        out[...] = jnp.zeros(out.shape)
+
+    out[...] += x[...] @ y[...]
+
+
+def matmul_in_hbm() -> Any:
+    whole = Block(space=ANY)
+    return call(piped, like(256, 128), in_specs=whole, out_specs=whole)
+
+
+def scoped(x: Any, out: Any) -> None:
+    def inner(held: Any, semaphore: Any) -> None:
+        held[...] = x[...] * 2
+        held[0] = x[1]
+        semaphore_signal(semaphore, 3)
+        semaphore_wait(semaphore, 2)
+        out[...] = held[...] + semaphore_read(semaphore).astype(np.float32)
+        semaphore_wait(semaphore, 1)
+
+    run_scoped(inner, VMEM((8, 128), np.float32), SemaphoreType.REGULAR)
+
+
 def growing(n: Any, x: Any) -> Any:
     f = call(
         lambda x, out: store(out, ..., x[...] * num_programs(0)),
@@ -309,6 +375,12 @@ CASES: dict[str, Case] = {
     "tangents": Case(
         lambda: lambda x: sw.jvp(rows_of(softmax), (x,), (jnp.cos(x),))[1],
         lambda x: sw.jvp(lambda y: nn.softmax(y, -1), (x,), (jnp.cos(x),))[1], (X,),
+    ),
+    "copies": Case(summed_by_copies, lambda x: x.reshape(3, 8, 128).sum(0), (X,)),
+    "pipeline": Case(matmul_in_hbm, jnp.matmul, (normal(256, 256), normal(256, 128))),
+    "scoped": Case(
+        lambda: call(scoped, like(8, 128)),
+        lambda x: jnp.asarray(2 * x).at[0].set(x[1]) + 1, (X[:8],),
     ),
     "dynamic": Case(lambda: lambda x: growing(jnp.int32(4), x), lambda x: 4 * x, (normal(32, 128),)),
     "limited": Case(

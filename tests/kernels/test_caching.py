@@ -65,6 +65,29 @@ def test_launches_of_the_same_code_share_their_programs():
         np.testing.assert_array_equal(scaled_by(2.0)(X), 2 * X)
 
 
+def test_blocks_with_each_others_indices():
+    def straight(i):
+        return (i,)
+
+    def swapped(i):
+        return (1 - i,)
+
+    def body(x, y, out):
+        out[...] = x[...] - 2 * y[...]
+
+    y = X + 1
+    for first, second in ((straight, straight), (straight, swapped), (swapped, straight)):
+        specs = [Block((4,), first), Block((4,), second)]
+        f = call(body, like(8), grid=2, in_specs=specs, out_specs=Block((4,), straight))
+        taken = [
+            x if index is straight else np.roll(x, 4) for x, index in ((X, first), (y, second))
+        ]
+        np.testing.assert_array_equal(f(X, y), taken[0] - 2 * taken[1])
+    specs = [Block((4,), straight)] * 2
+    f = call(body, like(8), grid=2, in_specs=specs, out_specs=Block((4,), swapped))
+    np.testing.assert_array_equal(f(X, y), np.roll(X - 2 * y, 4))
+
+
 def test_bodies_are_methods_and_callable_objects():
     class Scale:
         __hash__ = None  # pyright: ignore[reportAssignmentType]

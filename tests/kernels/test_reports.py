@@ -164,6 +164,37 @@ def test_branches_and_loops_count_as_often_as_programs_run_them():
     assert found.transcendentals == 4 * 8 and not found.notes
 
 
+def test_loops_of_branches_that_do_not_run_need_not_end():
+    def body(x, out):
+        n = program_id(0)
+
+        @when(n > 0)
+        def _():
+            def halve(state):
+                n, y = state
+                return n // 2, jnp.exp(y)
+
+            out[...] = lax.while_loop(lambda state: state[0] != 1, halve, (n, x[...]))[1]
+
+    rows = Block((2,), lambda i: (i,))
+    f = call(body, like(16), grid=8, in_specs=rows, out_specs=rows)
+    found = of(f, np.ones(16, np.float32))
+    assert found.transcendentals == 2 * (0 + 1 + 1 + 2 + 2 + 2 + 2) and not found.notes
+
+
+def test_the_index_of_a_branch_may_be_too_large():
+    def body(x, out):
+        def work(f):
+            return lambda y: f(y)
+
+        out[...] = lax.switch(program_id(0), [work(jnp.exp), work(jnp.sign), work(jnp.sin)], x[...])
+
+    rows = Block((2,), lambda i: (i,))
+    f = call(body, like(10), grid=5, in_specs=rows, out_specs=rows)
+    found = of(f, np.ones(10, np.float32))
+    assert (found.transcendentals, found.elementwise) == (2 + 3 * 2, 2)
+
+
 def test_what_depends_on_elements_is_an_upper_limit():
     def body(x, out):
         @when(x[0] > 0)
@@ -397,6 +428,18 @@ def test_launches_can_be_reported_while_a_function_is_traced():
 
     sw.jit(f)(*CASES["matmul"].args)
     assert found[0].bytes == 13824
+
+
+def test_arguments_may_be_traced():
+    found, x = [], np.zeros((3, 8), np.float32)
+
+    def f(rows):
+        found.append(of(lambda x: gather_rows()(np.array([1, 1, 1, 1]), x), x))
+        found.append(of(lambda rows: gather_rows()(2 - rows, x), rows))
+        return rows
+
+    sw.jit(f)(np.zeros(4, np.int32))
+    assert [(r.operands[0].moved, bool(r.notes)) for r in found] == [(1, False), (4, True)]
 
 
 # -- estimate_cost --

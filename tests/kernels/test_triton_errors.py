@@ -1,5 +1,7 @@
 """What kernels for GPUs cannot do: the message says why, where, and what to write instead."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def lowered(f, *args):
     return sw.jit(f).trace(*args).lower(lowering_platforms=("cuda",))
 
 
-def of(f, x=X, dtype=np.float32, shape=None):
+def of(f, x: Any = X, dtype: Any = np.float32, shape=None):
     """Lowers the launch of a function of one block."""
 
     def body(x, out):
@@ -31,7 +33,7 @@ def of(f, x=X, dtype=np.float32, shape=None):
     lowered(call(body, like(*(shape or x.shape), dtype=dtype)), x)
 
 
-def ref(body, dtype=np.float32, **options):
+def ref(body, dtype: Any = np.float32, **options):
     """Lowers the launch of a body of two refs."""
     return lowered(call(body, like(32, 32, dtype=dtype), **options), X.astype(dtype))
 

@@ -1,6 +1,7 @@
 """Values of kernels for GPUs: the text of each, run with NumPy, beside the kernel on CPU."""
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +32,7 @@ from tests.kernels.kernels import CASES, INTEGERS, like, matmul, normal
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def check(f, *args, **tolerance):
+def check(f, *args, **tolerance: Any):
     """Compares a function of launches on a GPU, with NumPy, and on CPU."""
     found, wanted = triton_values(f, *args), sw.tree.leaves(sw.jit(f)(*args))
     for a, b in zip(found, wanted, strict=True):
@@ -40,7 +41,7 @@ def check(f, *args, **tolerance):
         np.testing.assert_allclose(a, b, **{"rtol": 2e-5, "atol": 2e-6} | tolerance)
 
 
-def elementwise(f, dtype=np.float32, **options):
+def elementwise(f, dtype: Any = np.float32):
     """A launch of a function of elements."""
 
     def body(*refs):

@@ -64,6 +64,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_call",
             "kernel_load",
             "kernel_store",
+            "kernel_check",
             "kernel_memory",
             "kernel_copy",
             "kernel_wait_copy",

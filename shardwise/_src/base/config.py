@@ -54,6 +54,14 @@ numpy_dtype_promotion = Flag(
     choices=("standard", "strict"),
     trace=True,
 )
+kernels_cpu_form = Flag(
+    "kernels_cpu_form",
+    "auto",
+    "How kernels run on CPU: loop, program after program; vectorized, several programs at once "
+    "where they are independent, which may change the last bits; auto, so if it changes no bits.",
+    choices=("auto", "loop", "vectorized"),
+    trace=True,
+)
 num_cpu_devices = Flag(
     "num_cpu_devices",
     -1,

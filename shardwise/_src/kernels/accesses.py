@@ -16,6 +16,7 @@ the other elements. `mode`: how a store combines a value with the elements: "set
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,9 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
+from shardwise._src.ops.indexing.index_windows import slice_windows
 from shardwise._src.ops.shape import along, pad, slice_
-from shardwise._src.transforms.batch import without_dim
+from shardwise._src.transforms.batch import to_dim, without_dim
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
@@ -124,14 +126,44 @@ def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[Arra
     return [t if d is None else without_dim(t, d) for t, d in pairs]
 
 
-def _batch_slices(fun: Callable[..., Any]) -> Callable[..., Any]:
-    def batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
-        types = tuple(unmapped_types(args, dims))
-        program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
-        (out,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
-        return out, dim
+def _batch_as_slices(
+    fun: Callable[..., Any], op: Op, mapped: Any, args: Any, dims: Any, p: dict[str, Any]
+) -> tuple[Any, Any]:
+    types = tuple(unmapped_types(args, dims))
+    program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
+    (out,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
+    return out, dim
 
-    return batch
+
+def _with_dim(p: dict[str, Any], d: int, size: int) -> tuple[dict[str, Any], int]:
+    """The parameters for a ref with all elements of another dimension, and that of the elements."""
+    rows = {"sizes": size, "strides": 1, "kept": True}
+    more = {name: (*p[name][:d], x, *p[name][d:]) for name, x in rows.items()}
+    return p | more, sum(p["kept"][:d])
+
+
+def _batch_load(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
+    n, d, size = len(p["sizes"]), dims[0], mapped.size
+    if d is None or any(at is not None for at in dims[1 : n + 1]):
+        return _batch_as_slices(_loaded, op, mapped, args, dims, p)
+    new, out = _with_dim(p, d, size)
+    x, starts = args[0], list(args[1 : n + 1])
+    more = [to_dim(y, at, out, size) for y, at in zip(args[n + 1 :], dims[n + 1 :], strict=True)]
+    return op(x, *starts[:d], np.int32(0), *starts[d:], *more, **new), out
+
+
+def _batch_store(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
+    n, size = len(p["sizes"]), mapped.size
+    if any(at is not None for at in dims[2 : n + 2]):
+        return _batch_as_slices(_stored, op, mapped, args, dims, p)
+    d = 0 if dims[0] is None else dims[0]
+    new, out = _with_dim(p, d, size)
+    x, starts = to_dim(args[0], dims[0], d, size), list(args[2 : n + 2])
+    values = [args[1], *args[n + 2 :]]
+    value, *more = [
+        to_dim(y, at, out, size) for y, at in zip(values, [dims[1], *dims[n + 2 :]], strict=True)
+    ]
+    return op(x, value, *starts[:d], np.int32(0), *starts[d:], *more, **new), d
 
 
 def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -192,24 +224,35 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
     return back
 
 
+def _windows(first: int, op: Op, args: Any, **p: Any) -> tuple | None:
+    """The accessed elements, for checks of bounds. first: which operand is the first start."""
+    count = len(p["sizes"])
+    if p["masked"] or not count or 0 in p["sizes"]:
+        return None
+    spans = tuple([(n - 1) * s + 1 for n, s in zip(p["sizes"], p["strides"], strict=True)])
+    return slice_windows(op, (args[0], *args[first : first + count]), slice_sizes=spans)
+
+
 kernel_load = Op(
     "kernel_load",
     elements=Elements.MOVED,
     type_rule=_load_type,
     dims=_load_dims,
     lower=_by_slices(_loaded),
+    windows=partial(_windows, 1),
     jvp=_load_jvp,
     transpose=_load_transpose,
-    batch=_batch_slices(_loaded),
+    batch=_batch_load,
 )
 kernel_store = Op(
     "kernel_store",
     type_rule=lambda op, x, value, *rest, **p: x,
     dims=_store_dims,
     lower=_by_slices(_stored),
+    windows=partial(_windows, 2),
     jvp=_store_jvp,
     transpose=_store_transpose,
-    batch=_batch_slices(_stored),
+    batch=_batch_store,
 )
 
 

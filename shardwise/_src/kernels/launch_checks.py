@@ -17,10 +17,16 @@ from shardwise._src.base.errors import KernelError
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.transforms.stage import program_of
 
 MOST_PROGRAMS = 2**22
 FILLS = 1.7e3, -2.9e5  # values of memory that was not written
@@ -33,8 +39,17 @@ def check(
 
     names: of the inputs and results.
     """
-    check_blocks(maps, launch, operands, names)
+    if launch.dynamic or launch.prefetch:
+        check_blocks(maps, launch, operands, names)
+    else:
+        _check_fixed_blocks(body, tuple(maps), launch, tuple(names))
     return check_runs(body, tuple(maps), launch, operands, names)
+
+
+@derived
+def _check_fixed_blocks(body: Program, maps: Any, launch: Launch, names: tuple[str, ...]) -> bool:
+    check_blocks(maps, launch, (), names)
+    return True
 
 
 # -- blocks --
@@ -62,7 +77,7 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=False)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = over_grid(index, ids, prefetched)
+        at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
         if number >= len(launch.ins) and not (by_element and tile.is_shared):
@@ -131,6 +146,17 @@ def _check_written(
 
 # -- runs --
 
+_UNWRITTEN = (
+    "memory that was not written: of scratch, of a result, or beyond the end of an argument. Write "
+    "it first, or mask it"
+)
+# Further runs: the value of memory that was not written, whether the order is reversed, and what
+# results depend on if they differ.
+_CASES = (
+    (FILLS[1], False, _UNWRITTEN),
+    (FILLS[0], True, "the order of programs along the parallel axes of the grid"),
+)
+
 
 def check_runs(
     body: Program,
@@ -140,32 +166,49 @@ def check_runs(
     names: Sequence[str],
 ) -> list[Any]:
     types = tuple(map(type_of, operands))
-
-    def run(fill: float, backwards: bool) -> list[Any]:
+    *results, marks = call(*operands, program=_all_runs(body, types, maps, launch))
+    found = np.argwhere(np.asarray(marks))
+    if len(found):
+        number, j = found[0]
+        fill, backwards, cause = _CASES[number]
         program = loop_program(body, types, maps, launch, fill, backwards)
-        return call(*operands, program=program)
-
-    results = run(FILLS[0], False)
-    unwritten = (
-        "memory that was not written: of scratch, of a result, or beyond the end of an argument. "
-        "Write it first, or mask it"
-    )
-    cases = [(FILLS[1], False, unwritten)]
-    if any(launch.parallel):
-        cases.append((FILLS[0], True, "the order of programs along the parallel axes of the grid"))
-    for fill, backwards, cause in cases:
-        others = run(fill, backwards)
-        for name, a, b in zip(names[len(launch.ins) :], results, others, strict=False):
-            different = _different(np.asarray(a), np.asarray(b))
-            if different.any():
-                place = _text(np.argwhere(different)[0])
-                raise KernelError(
-                    f"kernel {launch.name}: {different.sum()} elements of {name}, the first at "
-                    f"{place}, depend on {cause}."
-                )
+        other = call(*operands, program=program)[j]
+        different = np.atleast_1d(np.asarray(_different(results[j], other)))
+        place = _text(np.argwhere(different)[0])
+        raise KernelError(
+            f"kernel {launch.name}: {different.sum()} elements of {names[len(launch.ins) + j]}, "
+            f"the first at {place}, depend on {cause}."
+        )
     return results
 
 
-def _different(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    nan = (a != a) & (b != b)
-    return np.atleast_1d((a != b) & ~nan)
+@derived
+def _all_runs(body: Program, types: Any, maps: tuple[Program, ...], launch: Launch) -> Program:
+    """All runs in one program, whose loops may run at the same time: the results of the first, and
+    which of them differ in each other one, bool[cases, results]."""
+    cases = _CASES if any(launch.parallel) else _CASES[:1]
+
+    def run(*operands: Any) -> list[Any]:
+        def results(fill: float, backwards: bool) -> list[Any]:
+            return loop_program(body, types, maps, launch, fill, backwards)(*operands)
+
+        first = results(FILLS[0], False)
+        marks = []
+        for fill, backwards, _ in cases:
+            pairs = zip(first, results(fill, backwards), strict=True)
+            marks += [reshape(_any(_different(a, b)), shape=(1, 1)) for a, b in pairs]
+        if not marks:
+            return [np.zeros((0, 0), bool)]
+        rows = reshape(concatenate(*marks, dimension=0), shape=(len(cases), len(first)))
+        return [*first, rows]
+
+    return program_of(run, types, launch.name)
+
+
+def _any(x: Any) -> Any:
+    return reduce_or(x, axes=tuple(range(type_of(x).ndim)))
+
+
+def _different(a: Any, b: Any) -> Any:
+    nan = ew.bitwise_and(ew.ne(a, a), ew.ne(b, b))
+    return ew.bitwise_and(ew.ne(a, b), ew.bitwise_not(nan))

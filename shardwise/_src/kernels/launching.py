@@ -103,7 +103,7 @@ def call(
         semaphores that are not 0 at the end, and deadlocks. See `checked` for kernels in functions.
       params: for the compilers of GPUs and TPUs, such as `CompilerParams(num_warps=8)`.
       cost: what the kernel costs, for reports; None: as its program says.
-      simulation: what CPUs do where the kernel's behaviour is not specified, for tests: see
+      simulation: what CPUs do where the kernel's behavior is not specified, for tests: see
         `Simulation`.
 
     Returns:

@@ -25,6 +25,7 @@ from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
 from shardwise._src.values.dslice import Slice
@@ -147,6 +148,10 @@ def _place_in(ref: AnyRef, index: Any) -> Place | None:
 def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
     """(start, size, stride, whether the dimension stays) along dimension `d` of size `n`."""
     if isinstance(part, slice):
+        if part == slice(None):
+            return 0, n, 1, True
+        if any(isinstance(x, Symbolic) for x in (n, part.start, part.stop)):
+            return None
         if all(
             x is None or isinstance(x, int | np.integer) for x in (part.start, part.stop, part.step)
         ):

@@ -1,4 +1,4 @@
-"""What CPUs do where the behaviour of a kernel is not specified: `Simulation`.
+"""What CPUs do where the behavior of a kernel is not specified: `Simulation`.
 
 Memory that was not written has a value that is unlikely to go unnoticed; reads and blocks outside
 of arrays are errors, or give that value; parallel programs run in another order. For tests of
@@ -173,10 +173,11 @@ def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
         if index is None or not tile.sizes or (is_in and outside == "filled"):
             continue
         failed: Any = np.bool_(False)
-        for low, high, i in zip(*tile.bounds, index, strict=True):
+        for low, high, i in zip(*tile.bounds, index, strict=False):
             failed = ew.bitwise_or(failed, ew.lt(i, np.int32(low)))
             failed = ew.bitwise_or(failed, ew.gt(i, np.int32(high)))
-        name = f"input {number}" if is_in else f"output {number - len(launch.ins)}"
+        label = launch.ref_names[launch.prefetch + number].removeprefix("argument ")
+        name = f"{'input' if is_in else 'output'} {label}"
 
         def message(*index: Any, name: str = name, tile: Any = tile) -> str:
             block = ", ".join(str(i) for i in index)

@@ -65,8 +65,8 @@ def _too_large(program: Program, machine: str, rows: str, error: BaseException) 
         sizes = [in_bytes(int(n)) for n in found.groups()]
         return ProgramTooLarge(
             f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel "
-            f"needs {sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, or "
-            "fewer stages: `params=CompilerParams(num_stages=2)`."
+            f"needs {sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, "
+            "or fewer stages: `params=CompilerParams(num_stages=2)`."
         )
     sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
     needed, available = sizes if len(sizes) == 2 else (0, 0)

@@ -77,12 +77,12 @@ def test_checks_of_derivatives_are_silent(name):
         normal(len(sizes), k, n),
         visits_of(sizes, plan=plan),
     )
-    close(KINDS["products"](plan, x, w, visits), lax.ragged_dot(x, w, sizes), atol=1e-5)
+    close(KINDS["products"](plan, x, w, *visits), lax.ragged_dot(x, w, sizes), atol=1e-5)
     flipped = lax.ragged_dot(y, w.swapaxes(1, 2), sizes)
-    close(KINDS["transposed"](plan, y, w, visits), flipped, atol=1e-5)
+    close(KINDS["transposed"](plan, y, w, *visits), flipped, atol=1e-5)
     ends = np.cumsum(sizes)
     parts = [x[e - s : e].T @ y[e - s : e] for s, e in zip(sizes, ends, strict=True)]
-    close(KINDS["outer"](plan, x, y, visits), np.stack(parts), atol=1e-5)
+    close(KINDS["outer"](plan, x, y, *visits), np.stack(parts), atol=1e-5)
 
 
 @pytest.mark.sweep
@@ -161,7 +161,7 @@ test_mistakes = messages(
         and integers (g,); got f32[4,5], f32[2,6,7], i32[2].
 
     grouped_matmul(x(4, 6), x(2, 6, 7), n(2), blocks=(16, 0, 16))
-        ValueError: grouped_matmul: blocks is 3 positive integers, (rows, inner, columns); got
+        ValueError: grouped_matmul: blocks is 3 positive integers, (rows, columns, inner); got
         (16, 0, 16) of type tuple. Compilers of GPUs take powers of two; those of TPUs multiples of
         8 and 128.
     """,

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import ScanParams
-from shardwise._src.control.scan import scan
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.program_tools import inlined, pruned
+from shardwise._src.core.program_tools import inlined, pruned, walk
 from shardwise._src.explain.dtype_emulation import hlo_text
 from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -29,9 +28,9 @@ from shardwise._src.explain.rendering.report_text import section_text
 from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
-from shardwise._src.kernels.launch_record import CostEstimate
-from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_cost, launch_work
-from shardwise._src.kernels.program_work import program_cost
+from shardwise._src.kernels.launch_record import CostEstimate, Launch
+from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
+from shardwise._src.kernels.program_work import counted_program, program_cost
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
@@ -40,6 +39,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.targets.gpus import GPUS
 from shardwise._src.targets.tpus import TPUS
 from shardwise._src.transfers.transfer import default_place
+from shardwise._src.transforms.tracer import Tracer
 
 TILE = 128, 32  # of TPUs: columns, and bytes of a column
 REREAD = 4  # how often a block is moved, on average, before there is advice
@@ -109,27 +109,16 @@ def reports_of(
     """Reports of the launches of a program. values: its arguments, if known."""
     if values is None or len(values) != len(program.invars):
         values = [v.aval for v in program.invars]
+    if not any(map(is_launch, walk(program))):
+        return LaunchReports()
     program = inlined(program, lambda eqn: eqn.called)
-    rows = []
-    for eqn, count in _launches(program):
-        work = _work_of(eqn, _known_operands(program, eqn, values))
-        rows.append(_report(eqn, work, machine, count))
-    return LaunchReports(rows)
-
-
-def _launches(program: Program, count: int = 1) -> Iterator[tuple[Equation, int]]:
-    """The launches of a program, and how often each runs: in a scan as often as its length."""
-    for eqn in program.eqns:
-        if is_launch(eqn):
-            yield eqn, count
-            continue
-        often = count * ScanParams(**eqn.params).length if eqn.op is scan else count
-        for held in eqn.programs():
-            yield from _launches(held, often)
+    found = [(eqn, n) for eqn, n in counted_program(program).stated if n and is_launch(eqn)]
+    rows = [(eqn, _work_of(eqn, _known_operands(program, eqn, values)), n) for eqn, n in found]
+    return LaunchReports([_report(eqn, work, machine, n) for eqn, work, n in rows])
 
 
 def is_launch(eqn: Equation) -> bool:
-    return eqn.op.cost is launch_cost
+    return eqn.op.cost is not None and isinstance(eqn.params.get("launch"), Launch)
 
 
 def _work_of(eqn: Equation, operands: Sequence[Any]) -> LaunchWork:
@@ -155,10 +144,14 @@ def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> l
     part = pruned(program, first)
     used = {*part.outvars, *[a for e in part.eqns for a in e.invars]}
     needed = [i for i, v in enumerate(part.invars) if v in used]
-    if not all(hasattr(values[i], "__array__") or isinstance(values[i], int) for i in needed):
+    known = [values[i] for i in needed]
+    if not all(hasattr(x, "__array__") or isinstance(x, int) for x in known):
+        return types
+    if any(isinstance(x, Tracer) for x in known):
         return types
     part = part.replace(inputs=[*part.constvars, *[part.invars[i] for i in needed]])
-    found = call(*[values[i] for i in needed], program=part)
+    with eval_context():
+        found = call(*known, program=part)
     return [*found, *types[count:]]
 
 

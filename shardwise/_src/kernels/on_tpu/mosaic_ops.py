@@ -22,6 +22,7 @@ from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_integer, is_unsigned
@@ -534,7 +535,7 @@ RULES: dict[Op, Rule] = {
     ew.round: lambda w, eqn, x, rounding_method=0: _float(
         "math.roundeven" if rounding_method else "math.round")(w, eqn, x),
     convert_element_type: _convert, bitcast_convert_type: _bitcast,
-    ew.copy: _given, ew.stop_gradient: _given,
+    ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
     reshape: _reshape, broadcast_in_dim: _broadcast, transpose: _transpose,
     shape.slice_: _slice, shape.split: _split, shape.concatenate: _concatenate, shape.pad: _pad,
     iota: _iota, dot_general: _dot,

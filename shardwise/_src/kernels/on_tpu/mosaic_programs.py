@@ -6,7 +6,7 @@ carries a version has no value for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from shardwise._src.core.program import Literal, Program
 from shardwise._src.kernels.on_tpu.mosaic_memory import MEMORY_RULES, load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_ops import COMPOSED, RULES, kind_of
 from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Text, Value
+from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.families import add
 from shardwise._src.runtime.platforms import Platform
@@ -31,11 +32,16 @@ I32 = np.dtype("int32")
 
 
 class Function(Text):
-    """A function that is written from a program. kernel: its name, for messages."""
+    """A function that is written from a program.
 
-    def __init__(self, kernel: str, platform: Platform):
+    kernel: its name, for messages. places: the memory with the position along mesh axes.
+    scoped: the memory that the program allocates.
+    """
+
+    def __init__(self, kernel: str, platform: Platform, places: Mapping[Any, Memory]):
         super().__init__()
-        self.kernel, self.platform = kernel, platform
+        self.kernel, self.platform, self.places = kernel, platform, places
+        self.scoped: list[tuple[Memory, Scratch]] = []
 
     def program(self, program: Program, values: Sequence[Value]) -> list[Value]:
         """Writes the equations of a program; returns the values of its results."""

@@ -27,7 +27,7 @@ class InterpretParams:
     allow_hbm_allocation_in_run_scoped: whether `run_scoped` can allocate memory in `HBM` and `ANY`.
     detect_races, dma_execution_mode, num_cores_or_threads, vector_clock_size, logging_mode,
       skip_floating_point_ops, buffer_bounds: no effect. Programs run one after another on one core,
-      and copies are done when they start; `kernels.call(check=…)` finds races.
+      and copies are done when they start; `kernels.call(check="memory")` finds races.
     """
 
     detect_races: bool = False

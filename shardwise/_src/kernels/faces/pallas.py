@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.kernels.blocks import Block, Squeezed
-from shardwise._src.kernels.interpret_params import simulation_of
+from shardwise._src.kernels.faces.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
 from shardwise._src.messages.formatting import short_repr

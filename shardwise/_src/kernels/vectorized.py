@@ -1,0 +1,166 @@
+"""Launches on CPU with fewer and larger programs: all programs along an axis as one.
+
+    grid (128,), blocks of f32[8,1024]  →  grid (1,), one block of f32[1024,1024]
+
+This is possible along an axis that is independent, and that is itself the index of blocks along one
+of their dimensions: then the blocks are adjacent. The body is mapped over the new dimension of its
+refs, and scratch memory exists once for each program.
+
+XLA's loops cost little, so that this pays off only where no loop remains. XLA sums larger arrays in
+another order, rounds half precision where it likes, and has two functions `exp`, one for fusions
+with sums and products. "auto" therefore leaves loops in all launches but elementwise ones in single
+and double precision, so that it has the bits of "loop".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import kernels_cpu_form
+from shardwise._src.control.cond import cond
+from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.kernels.accesses import kernel_store
+from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.in_step import communicates
+from shardwise._src.kernels.independent_axes import independent_axes, is_written
+from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.simulation import PLAIN
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.create import iota
+from shardwise._src.transforms.batch import batch, to_dim
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.dtypes import is_inexact
+
+MOST_BYTES = 2**28  # of scratch memory, and of the largest intermediate value
+
+Parts = tuple[Program, Launch]
+
+
+@derived
+def vectorized(
+    body: Program, launch: Launch, maps: tuple[Program, ...], forms: tuple[str, ...]
+) -> Parts:
+    """The body and launch with larger programs, if the option `kernels_cpu_form` is one of these
+    forms. The maps stay as they are."""
+    form, grid, new = kernels_cpu_form.value, launch.grid, (body, launch)
+    if form not in forms or launch.simulation != PLAIN or body.effects or communicates(body):
+        return new
+    if form == "auto" and not all(map(_keeps_bits, walk(body))):
+        return new
+    for axis in reversed(range(len(grid))):
+        places = _places(*new, maps, axis)
+        if places is not None and _bytes(*new) * (grid[axis] or 0) <= MOST_BYTES:
+            new = _joined(*new, axis, places)
+    is_better = set(new[1].grid) == {1} and _branches(new[0]) == _branches(body)
+    return new if is_better or form == "vectorized" else (body, launch)
+
+
+def _places(
+    body: Program, launch: Launch, maps: tuple[Program, ...], axis: int
+) -> tuple[int | None, ...] | None:
+    """For each block the dimension along which an axis of the grid is its index, or None if it does
+    not depend on it; None if its programs cannot be joined."""
+    count = launch.grid[axis]
+    if count is None or count < 2 or not independent_axes(launch, body, maps)[axis]:
+        return None
+    found: list[int | None] = []
+    for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
+        variable = index.invars[axis]
+        dims = [d for d, v in enumerate(index.outvars) if v is variable]
+        if any(variable in e.invars for e in index.eqns) or len(dims) > 1:
+            return None
+        is_result = number >= len(launch.ins)
+        if tile.is_whole or not dims:
+            if is_result and is_written(body, launch, number - len(launch.ins)):
+                return None  # a race
+            found.append(None)
+            continue
+        (d,) = dims
+        if tile.element[d] or count > -(-tile.type.shape[d] // tile.sizes[d]):
+            return None
+        found.append(d)
+    return tuple(found)
+
+
+def _bytes(body: Program, launch: Launch) -> int:
+    """Of scratch memory, and of the largest value in a body."""
+    sizes = [v.aval.size * v.aval.dtype.itemsize for e in walk(body) for v in e.outvars]
+    scratch = [math.prod(s.shape) * np.dtype(s.dtype).itemsize for s in launch.scratch]
+    return max(sizes, default=0) + sum(scratch)
+
+
+def _keeps_bits(eqn: Equation) -> bool:
+    """Whether elements of the results are the same, however many there are at once."""
+    op = eqn.op
+    types = [a.aval for a in (*eqn.invars, *eqn.outvars)]
+    inexact = [t.dtype.itemsize for t in types if is_inexact(t.dtype)]
+    if op.programs or not inexact or op.elements is Elements.MOVED or op is kernel_store:
+        return True
+    if min(inexact) < 4:
+        return False
+    return op.pointwise or op.elements is Elements.CONVERTED
+
+
+def _branches(program: Program) -> tuple[int, int]:
+    """How many branches and loops: where conditions differ between programs that are joined, all
+    branches run, and loops as long as the longest one."""
+    ops = [eqn.op for eqn in walk(program)]
+    return ops.count(cond), ops.count(while_loop)
+
+
+def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | None]) -> Parts:
+    size: Any = launch.grid[axis]
+    tiles = [
+        t if d is None else _larger(t, d, size)
+        for t, d in zip((*launch.ins, *launch.outs), places, strict=True)
+    ]
+    ins = len(launch.ins)
+    new = replace(
+        launch,
+        grid=(*launch.grid[:axis], 1, *launch.grid[axis + 1 :]),
+        ins=tuple(tiles[:ins]),
+        outs=tuple(tiles[ins:]),
+        scratch=tuple([replace(s, shape=(size, *s.shape)) for s in launch.scratch]),
+    )
+    old, first = (*launch.ins, *launch.outs), len(launch.grid) + launch.dynamic + launch.prefetch
+    last = first + len(old)
+    dims = [None if d is None else sum(t.kept[:d]) for t, d in zip(old, places, strict=True)]
+    wanted = [*dims[ins:], *[0] * len(launch.scratch)]
+    shapes = [*[t.shape for t in tiles], *[s.shape for s in new.scratch]]
+    types = [v.aval for v in body.invars[:first]]
+    rest = zip(body.invars[first:], shapes, strict=True)
+    types += [v.aval.update(shape=shape) for v, shape in rest]
+
+    def run(*xs: Any) -> list[Any]:
+        head, scratch = list(xs[:first]), xs[last:]
+        head[axis] = iota(dtype=INT.dtype, shape=(size,), dimension=0)
+        rows = zip(xs[first:last], old, dims, strict=True)
+        blocks = [
+            x if d is None else _shaped(x, (*t.shape[:d], size, *t.shape[d:])) for x, t, d in rows
+        ]
+        marks = [0 if i == axis else None for i in range(first)] + dims + [0] * len(scratch)
+        outs, found = batch(body, [*head, *blocks, *scratch], marks, size, name=body.name)
+        rows = zip(outs, found, wanted, shapes[ins:], strict=True)
+        return [_shaped(to_dim(y, d, w, size), shape) for y, d, w, shape in rows]
+
+    return program_of(run, types, body.name), new
+
+
+def _larger(tile: Tile, d: int, size: int) -> Tile:
+    def at(row: tuple, value: Any) -> tuple:
+        return (*row[:d], value, *row[d + 1 :])
+
+    return replace(tile, sizes=at(tile.sizes, tile.sizes[d] * size), kept=at(tile.kept, True))
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if type_of(x).shape == shape else reshape(x, shape=shape)
