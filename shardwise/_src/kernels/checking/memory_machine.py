@@ -289,7 +289,7 @@ class Device:
     def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
         form = eqn.params["form"]
         versions, starts, rest = form.parts(operands)
-        if rest:
+        if form.amount:
             amount = int(self.known(rest[0], "the amount"))
         else:
             amount = math.prod(form.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
