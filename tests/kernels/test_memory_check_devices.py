@@ -547,7 +547,22 @@ QKV = normal(1, 20, 2, 8), normal(1, 20, 1, 8), normal(1, 20, 1, 8)
 POOL = normal(2, 2, 8), normal(1, 4, 16, 8), normal(1, 4, 16, 8)
 PAGES = np.array([17, 1]), np.array([[3, 1], [2, 9]])
 products = functools.partial(library.grouped_matmul, group_sizes=np.array([5, 0, 7]))
+
+
+def in_a_ring(f, *specs):
+    mesh = sw.make_mesh((3,), ("i",), devices=sw.devices()[:3])
+    return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=specs, out_specs=specs[-1]))
+
+
+def ring_matmul(x, w):
+    return library.collective_matmul(x, w, "i")
+
+
 LIBRARY = {
+    "ring": (
+        gradient(in_a_ring(ring_matmul, P("i"), P(None, "i")), 2),
+        (normal(6, 5), normal(5, 12)),
+    ),
     "softmax": (gradient(library.softmax, 1), (normal(5, 40),)),
     "paged": (lambda *xs: library.paged_attention(*xs, *PAGES), POOL),
     "flash": (gradient(attention, 3), QKV),

@@ -181,5 +181,5 @@ def _depends(origin: Origin | None) -> str:
     assert origin is not None  # of an undefined value
     where = describe(origin.site)
     if origin.is_outside:
-        return f"depends on {origin.element}, outside of the array, read at {where}. Mask it."
+        return f"depends on {origin.element}, read at {where}. Mask it."
     return f"depends on {origin.element}, which was not written before it is read at {where}."

@@ -113,15 +113,18 @@ class _Run(Device):
         return []
 
     def _block(self, buffer: Buffer, tile: Tile, starts: Sequence[Value]) -> Version:
-        index = []
-        at = [int(self.known(start, "the index of a block")) for start in starts]
-        rows = zip(at, tile.sizes, tile.kept, tile.element, tile.padding, strict=True)
-        for d, (i, size, keep, is_element, (low, _)) in enumerate(rows):
+        index, at = [], [int(self.known(start, "the index of a block")) for start in starts]
+        rows = zip(at, tile.sizes, tile.element, tile.padding, buffer.ids.shape, strict=False)
+        for i, size, is_element, (low, _), n in rows:
             i = i + low if is_element else i * size
-            if i < 0 or i + size > buffer.ids.shape[d]:
-                raise self.faults.outside_block(buffer, at, self)
-            index.append(slice(i, i + size) if keep else i)
-        return Version(buffer, buffer.ids[(*index, ...)])
+            if i < 0 or i + size > n:
+                raise self.faults.outside_block(buffer, at[: len(tile.sizes)], self)
+            index.append(slice(i, i + size))
+        ids = buffer.ids[tuple(index)]
+        for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
+            number = np.indices(ids.shape, sparse=True)[d]
+            ids = np.where(number < size, ids, -1)
+        return Version(buffer, ids.reshape(tile.shape))
 
     # -- programs --
 
@@ -259,7 +262,7 @@ class _Run(Device):
         """The elements. is_idle: whether this is not an access."""
         if not (is_idle or buffer.is_readonly):
             number = self.event(READ)
-            buffer.read(ids[ids >= 0], number, self.core.clock, self.faults.race)
+            buffer.read(ids, number, self.core.clock, self.faults.race)
         return buffer.value(ids, self.site)
 
     def _store(self, eqn: Equation, values: list[Any]) -> Version:
