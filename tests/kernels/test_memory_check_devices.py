@@ -12,6 +12,7 @@ from shardwise._src.kernels.checking import memory_interpreter
 from shardwise.errors import KernelError
 from shardwise.kernels import (
     VMEM,
+    Block,
     CompilerParams,
     SemaphoreType,
     call,
@@ -492,6 +493,15 @@ def test_faults_in_functions():
 
 def differs(x):
     return lax.cond(x[0, 0] > 0, call(double, like(1, 2)), lambda x: x, x)
+
+
+def test_blocks_in_a_mesh():
+    row = Block((1, 1), lambda i: (0, i))
+    f = mapped(double, grid=1, in_specs=row, out_specs=row)
+    assert message(KernelError, kernels.checked(f), X) == (
+        "kernel double: out, f32[1,2]: no program has block (0, 1), and 1 of 2 blocks are not "
+        "visited, so that the result is not written there."
+    )
 
 
 def sums_over_devices(x, out):
