@@ -20,12 +20,15 @@ import scipy.special
 from jaxlib.mlir import ir
 
 import shardwise as sw
+from shardwise._src.control.expand import expanded
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_program
+from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.on_gpu.triton_call import gpu_program, kernel_of
+from shardwise._src.kernels.on_gpu.triton_call import gpu_program, triton_call
+from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.runtime.compiler.triton_modules import parsed_triton
-from shardwise._src.runtime.platforms import CUDA
+from shardwise._src.runtime.platforms import CUDA, Platform
 
 DTYPES = {
     "i1": bool,
@@ -70,17 +73,25 @@ def launched(operands: Sequence[Any], body: Any, maps: Any, launch: Any) -> list
     return eval_program(call, operands, _bind_call)
 
 
+def kernel_of(f: Callable[..., Any], *args: Any, platform: Platform = CUDA) -> TritonKernel:
+    """The kernel of the only launch of a function."""
+    program = expanded(sw.make_jaxpr(f)(*args), platform)
+    (eqn,) = [e for e in walk(program) if e.op is triton_call]
+    return _kernel(eqn.params, [a.aval for a in eqn.invars], platform)
+
+
+def _kernel(p: dict[str, Any], types: Sequence[Any], platform: Platform = CUDA) -> TritonKernel:
+    return triton_kernel(p["body"], p["maps"], p["launch"], p["parallel"], types, platform)
+
+
 def _bind_call(eqn: Any, values: list[Any]) -> Any:
-    if eqn.op.name != "triton_call":
+    if eqn.op is not triton_call:
         found = eqn.op(*values, **eqn.params)
         return found if eqn.op.multiple else [found]
-    p = eqn.params
-    launch = p["launch"]
     arrays = [np.array(x) for x in values]
-    types = [type_of(x) for x in values]
-    kernel = kernel_of(p["body"], p["maps"], launch, p["parallel"], types, CUDA)
-    outs = [_poisoned(tile.type) for tile in launch.outs]
-    for i, j in p["aliases"]:
+    kernel = _kernel(eqn.params, [type_of(x) for x in values])
+    outs = [_poisoned(tile.type) for tile in eqn.params["launch"].outs]
+    for i, j in eqn.params["aliases"]:
         outs[j] = arrays[i]
     run(kernel.text, kernel.grid, [*arrays, *outs])
     return outs
@@ -159,7 +170,7 @@ LIBRARY = {
     "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "cbrt": np.cbrt, "expm1": np.expm1,
     "log1p": np.log1p, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
-    "nextafter": np.nextafter, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
+    "nextafter": np.nextafter, "lgamma": scipy.special.gammaln, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "sin": np.sin, "cos": np.cos,
     "erf": scipy.special.erf, "exp2": np.exp2,
     "popc": lambda x: np.array([bin(int(v)).count("1") for v in _unsigned(x).ravel()]).reshape(x.shape),
@@ -339,6 +350,10 @@ class Program:
         return old
 
     def tt_reduce(self, op: Any, env: Any, *xs: Any) -> Any:
+        names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+        plain = BINARY.get(names[0].removeprefix("arith."))
+        if len(names) == 2 and isinstance(plain, np.ufunc):
+            return plain.reduce(xs[0], axis=_integer(op.attributes["axis"]))
         return [row[-1] for row in self._folded(op, env, xs)]
 
     def tt_scan(self, op: Any, env: Any, *xs: Any) -> Any:

@@ -9,19 +9,28 @@ import numpy as np
 import shardwise as sw
 from shardwise import lax, nn
 from shardwise import numpy as jnp
+from shardwise.experimental.pallas import multiple_of
 from shardwise.kernels import (
+    ANY,
     SMEM,
     VMEM,
     Block,
     CompilerParams,
     CostEstimate,
     Element,
+    SemaphoreType,
     call,
     cdiv,
     ds,
+    emit_pipeline,
     load,
+    make_async_copy,
     num_programs,
     program_id,
+    run_scoped,
+    semaphore_read,
+    semaphore_signal,
+    semaphore_wait,
     store,
     when,
 )
@@ -188,6 +197,102 @@ def squared(x: Any, out: Any) -> None:
     out[...] = x[...] * x[...]
 
 
+def buffered(x: Any, out: Any, buffers: Any, semaphores: Any) -> None:
+    """The sum of blocks of rows, which are copied from HBM to two buffers."""
+
+    def copy(i: Any) -> Any:
+        slot = lax.rem(i, 2)
+        return make_async_copy(x.at[ds(i * 8, 8)], buffers.at[slot], semaphores.at[slot])
+
+    copy(jnp.int32(0)).start()
+    out[...] = jnp.zeros(out.shape)
+
+    def turn(i: Any, _: Any) -> None:
+        when(i < 2)(copy(i + 1).start)
+        copy(i).wait()
+        out[...] += buffers[lax.rem(i, 2)]
+
+    lax.fori_loop(0, 3, turn, None)
+
+
+def summed_by_copies() -> Any:
+    scratch = [VMEM((2, 8, 128), np.float32), SemaphoreType.DMA((2,))]
+    return call(buffered, like(8, 128), in_specs=Block(space=ANY), scratch=scratch)
+
+
+def piped(x: Any, y: Any, out: Any) -> None:
+    """A product of matrices in HBM."""
+    emit_pipeline(
+        product,
+        grid=(("i", 2), ("k", 2)),
+        in_specs=[Block((128, 128), lambda i, k: (i, k)), Block((128, 128), lambda i, k: (k, 0))],
+        out_specs=[Block((128, 128), lambda i, k: (i, 0))],
+    )(x, y, out)
+
+
+def product(x: Any, y: Any, out: Any) -> None:
+    @when(program_id("k") == 0)
+    def _() -> None:
+        out[...] = jnp.zeros(out.shape)
+
+    out[...] += x[...] @ y[...]
+
+
+def matmul_in_hbm() -> Any:
+    whole = Block(space=ANY)
+    return call(piped, like(256, 128), in_specs=whole, out_specs=whole)
+
+
+def scoped(x: Any, out: Any) -> None:
+    def inner(held: Any, semaphore: Any) -> None:
+        held[...] = x[...] * 2
+        held[0] = x[1]
+        semaphore_signal(semaphore, 3)
+        semaphore_wait(semaphore, 2)
+        out[...] = held[...] + semaphore_read(semaphore).astype(np.float32)
+        semaphore_wait(semaphore, 1)
+
+    run_scoped(inner, VMEM((8, 128), np.float32), SemaphoreType.REGULAR)
+
+
+def narrow(places: Any, x: Any, y: Any, out: Any) -> None:
+    """Arithmetic in int8, bfloat16 from a traced row, one of three branches, NaN."""
+    rows = y[ds(multiple_of(places[1], 16), 32)]
+    small = lax.shift_right_arithmetic(x[...] + np.int8(3), np.int8(1)) * jnp.maximum(x[...], 0)
+    found = lax.switch(
+        places[0], [lambda a: a, lambda a: a + 1, lambda a: a * 2], rows + small.astype(rows.dtype)
+    )
+    wide = jnp.roll(found.astype(np.float32), 3, 1)
+    out[...] = jnp.where(jnp.isnan(wide) | (wide != wide), 0.0, wide)
+
+
+def narrow_wanted(places: Any, x: Any, y: Any) -> Any:
+    small = lax.shift_right_arithmetic(x + np.int8(3), np.int8(1)) * jnp.maximum(x, 0)
+    found = y[places[1] : places[1] + 32] + small.astype(BF16)
+    return jnp.roll((found * 2).astype(np.float32), 3, 1)
+
+
+def shifts(places: Any, x: Any, out: Any) -> None:
+    rolled = jnp.roll(jnp.roll(x[...], places[0], 1), places[1], 0)
+    sums = jnp.cumsum(rolled, 1) + lax.cumsum(x[...], 0, reverse=True)
+    out[...] = lax.dynamic_slice(sums, (places[0], 0), (16, 128))
+
+
+def shifts_wanted(places: Any, x: Any) -> Any:
+    rolled = jnp.roll(jnp.roll(x, places[0], 1), places[1], 0)
+    return (jnp.cumsum(rolled, 1) + lax.cumsum(x, 0, reverse=True))[5:21]
+
+
+def products(x: Any, y: Any, out: Any, vector: Any) -> None:
+    out[...] = lax.dot_general(x[...], y[...], (((2,), (2,)), ((0,), (0,))), precision="highest")
+    vector[...] = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
+
+
+def products_wanted(x: Any, y: Any) -> Any:
+    vector = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
+    return jnp.einsum("bij,bkj->bik", x, y), vector
+
+
 def growing(n: Any, x: Any) -> Any:
     f = call(
         lambda x, out: store(out, ..., x[...] * num_programs(0)),
@@ -222,6 +327,7 @@ def _branched(s: Any, x: Any) -> Any:
 X = normal(24, 128)
 Q, K, V = (normal(2, 256, 128) / 8 for _ in range(3))
 PICKED = np.array([2, 0, 2, 1], np.int32)
+PLACES = np.array([5, 16], np.int32)  # the last branch, and a row
 INT8 = RNG.integers(-9, 9, (2, 128, 128)).astype(np.int8)
 CASES: dict[str, Case] = {
     "softmax": Case(lambda: rows_of(softmax, parallel=[0]), lambda x: nn.softmax(x, -1), (X,)),
@@ -309,6 +415,29 @@ CASES: dict[str, Case] = {
     "tangents": Case(
         lambda: lambda x: sw.jvp(rows_of(softmax), (x,), (jnp.cos(x),))[1],
         lambda x: sw.jvp(lambda y: nn.softmax(y, -1), (x,), (jnp.cos(x),))[1], (X,),
+    ),
+    "copies": Case(summed_by_copies, lambda x: x.reshape(3, 8, 128).sum(0), (X,)),
+    "pipeline": Case(matmul_in_hbm, jnp.matmul, (normal(256, 256), normal(256, 128))),
+    "scoped": Case(
+        lambda: call(scoped, like(8, 128)),
+        lambda x: jnp.asarray(2 * x).at[0].set(x[1]) + 1, (X[:8],),
+    ),
+    "narrow": Case(
+        lambda: lambda x, y: call(
+            narrow, like(32, 128), in_specs=[Block(space=SMEM), Block(), Block()]
+        )(PLACES, x, y),
+        lambda x, y: narrow_wanted(PLACES, x, y),
+        (INT8[1, :32], normal(64, 128).astype(BF16)),
+    ),
+    "shifts": Case(
+        lambda: lambda x: call(shifts, like(16, 128), in_specs=[Block(space=SMEM), Block()])(
+            PLACES, x
+        ),
+        lambda x: shifts_wanted(PLACES, jnp.asarray(x)), (X,),
+    ),
+    "products": Case(
+        lambda: call(products, (like(2, 128, 128), like(1, 128))), products_wanted,
+        (normal(2, 128, 128), normal(2, 128, 128)),
     ),
     "dynamic": Case(lambda: lambda x: growing(jnp.int32(4), x), lambda x: 4 * x, (normal(32, 128),)),
     "limited": Case(

@@ -148,7 +148,7 @@ MISTAKES = [
         lambda: run(copy, in_specs=[Block((0,))]),
         ValueError,
         "kernel copy: the block of argument x has 0 of type int along dimension 0; expected a positive "
-        "integer, None or Element(size).",
+        "integer, None, Element(size) or BoundedSlice(size).",
     ),
     (
         lambda: run(copy, in_specs=[Block(), Block()]),
@@ -265,7 +265,8 @@ MISTAKES = [
         lambda: run(copy, in_specs=[Block((Element(0),))]),
         ValueError,
         "kernel copy: the block of argument x has Element(block_size=0, padding=(0, 0)) of type "
-        "Element along dimension 0; expected a positive integer, None or Element(size).",
+        "Element along dimension 0; expected a positive integer, None, "
+        "Element(size) or BoundedSlice(size).",
     ),
     (
         lambda: run(copy, in_specs=[Block((Element(8, (-1, 0)),))]),
@@ -312,7 +313,7 @@ def test_other_platforms_are_rejected():
 
     x = sw.device_put(X, bare_devices()[0])
     assert message(NotImplementedError, call(copy, like(8)), x).startswith(
-        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPUs and GPUs."
+        "kernel copy cannot be compiled for 'bare' yet: kernels run on CPUs, GPUs and TPUs."
     )
 
 

@@ -1,5 +1,7 @@
 """What kernels for GPUs cannot do: the message says why, where, and what to write instead."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def lowered(f, *args):
     return sw.jit(f).trace(*args).lower(lowering_platforms=("cuda",))
 
 
-def of(f, x=X, dtype=np.float32, shape=None):
+def of(f, x: Any = X, dtype: Any = np.float32, shape=None):
     """Lowers the launch of a function of one block."""
 
     def body(x, out):
@@ -31,7 +33,7 @@ def of(f, x=X, dtype=np.float32, shape=None):
     lowered(call(body, like(*(shape or x.shape), dtype=dtype)), x)
 
 
-def ref(body, dtype=np.float32, **options):
+def ref(body, dtype: Any = np.float32, **options):
     """Lowers the launch of a body of two refs."""
     return lowered(call(body, like(32, 32, dtype=dtype), **options), X.astype(dtype))
 
@@ -137,7 +139,7 @@ MISTAKES = {
     ),
     "a complex argument": (
         lambda: of(lambda x: x[...], X.astype(np.complex64), np.complex64),
-        f"kernel body {GPUS} argument 0 is c64[32,32], and Triton has no values of its dtype. "
+        f"kernel body {GPUS} argument x is c64[32,32], and Triton has no values of its dtype. "
         "Convert it outside of the kernel.",
     ),
     "a value of another dtype": (
@@ -155,12 +157,12 @@ MISTAKES = {
     ),
     "an atomic extremum of floats": (
         lambda: ref(rising, name="f"),
-        f"kernel f {GPUS} atomic_max on result 0, f32[32,32]: GPUs have atomic operations on "
+        f"kernel f {GPUS} atomic_max on out, f32[32,32]: GPUs have atomic operations on "
         "integers of 32 and 64 bits, and the sum of floats. Use such a dtype.",
     ),
     "an atomic sum of bytes": (
         lambda: ref(adding, np.int8, name="f"),
-        f"kernel f {GPUS} atomic_add on result 0, i8[32,32]: GPUs have atomic operations on "
+        f"kernel f {GPUS} atomic_add on out, i8[32,32]: GPUs have atomic operations on "
         "integers of 32 and 64 bits, and the sum of floats. Use such a dtype.",
     ),
     "writing at an array of indices": (
@@ -170,8 +172,8 @@ MISTAKES = {
     ),
     "reading at two arrays of indices": (
         lambda: of(lambda x: x[jnp.arange(4), jnp.arange(4)], shape=(4,)),
-        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector. "
-        "Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
+        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector "
+        "of valid indices. Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
     ),
     "a grid of a traced size": (
         traced_grid,

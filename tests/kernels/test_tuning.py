@@ -16,6 +16,7 @@ from shardwise import kernels
 from shardwise._src.base import context
 from shardwise._src.base.config import config
 from shardwise._src.base.context import ROOT
+from shardwise._src.explain.machines import Chosen
 from shardwise.errors import KernelError
 from shardwise.kernels import Block, call, cdiv
 from tests.helpers.errors import message
@@ -199,6 +200,7 @@ def test_a_damaged_file_is_replaced(folder, caplog, damage):
 def test_nothing_is_measured_in_a_trace():
     f = kernels.tune(double, ROWS, timer=no_timer)
     np.testing.assert_array_equal(sw.jit(f)(X), 2 * X)
+    np.testing.assert_array_equal(sw.jit(lambda y: f(X) + y)(X), 3 * X)
     first = f.best(like(32, 8))
     assert first.choice == {"rows": 4} and first.seconds is None and first.device == "cpu"
     np.testing.assert_array_equal(sw.grad(lambda x: f(x).sum())(X), np.full((32, 8), 2))
@@ -228,6 +230,16 @@ def test_variants_are_ranked_for_machines_by_the_model():
     found = kernels.rank(make, ROWS, machine="tpu-v6e")(like(32, 8))
     assert [c.choice["rows"] for c in found.candidates] == [16, 8, 4]
     assert found.device == "tpu-v6e" and found.seconds is None
+
+
+def test_a_missing_compiler_is_stated(monkeypatch):
+    machine = sw.explain.machines["h100"]
+    monkeypatch.setattr(
+        "shardwise._src.explain.launches.tuning.chosen",
+        lambda asked: Chosen(machine, missing="install it."),
+    )
+    found = kernels.rank(double, {"rows": [8]}, machine="h100:1")(like(32, 8))
+    assert found.device == "h100, by the model: install it."
 
 
 MISTAKES = [

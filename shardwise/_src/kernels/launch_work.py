@@ -102,7 +102,7 @@ class LaunchWork:
 
 
 def launch_cost(op: Op, types: Sequence[ArrayType], p: dict[str, Any]) -> tuple[int, int, int]:
-    """The `cost` rule of ops that launch kernels, by which they are recognized."""
+    """The `cost` rule of ops that launch kernels: their parameter `launch` is a `Launch`."""
     found = launch_work(p["body"], p["maps"], p["launch"], types)
     return found.total_flops, found.transcendentals, found.bytes
 
@@ -125,7 +125,7 @@ def launch_work(
     has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
         result, t = number - len(launch.ins), array_type(tile.type.shape, tile.type.dtype)
-        at = over_grid(index, ids, given) if has_all and tile.sizes else None
+        at = over_grid(index, ids, given)[:, : len(tile.sizes)] if has_all and tile.sizes else None
         rows.append(
             OperandWork(
                 f"result {result}" if result >= 0 else f"argument {number}",

@@ -1,7 +1,7 @@
 """The work of programs: their operations, and what kernels read and write.
 
-    work = program_work(program)
-    work["elementwise"], work["transcendentals"], work["product", dtype]
+    for work, count in counted_program(program).parts:
+        count * work["elementwise"], count * work["transcendentals"], count * work["product", dtype]
 
 Nothing is compiled. Products, convolutions and reductions are counted by their shapes, with two
 operations per multiply-add, other arithmetic as one operation per element. Arithmetic of single
@@ -26,6 +26,7 @@ from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.control.while_loop import while_loop as while_op
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import pruned
@@ -43,6 +44,7 @@ from shardwise._src.types.dtypes import is_inexact
 
 Work = Counter[Any]  # "elementwise", "reductions", …, ("product", dtype), ("read", argument)
 FMA = 2  # operations per multiply-add
+SMALL = 2**16  # elements of arrays whose elements are known
 TRANSCENDENTAL = {
     *(ew.exp, ew.exp2, ew.expm1, ew.log, ew.log1p, ew.logistic, ew.pow, ew.sqrt, ew.rsqrt, ew.cbrt),
     *(ew.sin, ew.cos, ew.tan, ew.asin, ew.acos, ew.atan, ew.atan2, ew.sinh, ew.cosh, ew.tanh),
@@ -107,10 +109,13 @@ class CountedWork:
 
     parts:    pairs of work, and how often it runs: an integer, or a traced one.
     largest:  the most bytes that one access reads or writes, by the number of the ref.
+    stated:   pairs of an equation whose op states its cost, which the parts do not contain, and how
+              often it runs.
     is_exact: whether it is known how often all of them run.
     """
 
     def __init__(self) -> None:
+        self.stated: list[tuple[Equation, Any]] = []
         self.parts: list[tuple[Work, Any]] = []
         self.largest: Counter[int] = Counter()
         self.is_exact = True
@@ -132,9 +137,7 @@ class CountedWork:
     def _equation(self, eqn: Equation, ins: list[Any], work: Work, count: Any) -> Sequence[Any]:
         unknown = [None] * len(eqn.outvars)
         if eqn.op.cost is not None:
-            names = "elementwise", "transcendentals", "bytes"
-            costs = eqn.op.cost(eqn.op, [a.aval for a in eqn.invars], eqn.params)
-            work.update(dict(zip(names, costs, strict=True)))
+            self.stated.append((eqn, count))
         elif eqn.op is cond:
             return self._branches(eqn, ins, count)
         elif eqn.op is scan:
@@ -160,7 +163,8 @@ class CountedWork:
             return self._access(eqn, ins[0], out, work)
         work.update(equation_work(eqn))
         known = not any(x is None or isinstance(x, Origin) for x in ins)
-        if known and not eqn.op.effects and all(_size(v.aval) == 1 for v in eqn.outvars):
+        small = all(_size(a.aval) <= SMALL for a in eqn.invars)
+        if known and small and not eqn.op.effects and all(_size(v.aval) == 1 for v in eqn.outvars):
             found = eqn.op(*ins, **eqn.params)
             return found if eqn.op.multiple else [found]
         return [None] * len(eqn.outvars)
@@ -183,12 +187,10 @@ class CountedWork:
         self.is_exact = self.is_exact and known
         found = []
         for number, branch in enumerate(branches):
-            often = count
-            if known:
-                last = number == len(branches) - 1 and number > 1
-                runs = (
-                    ew.ge(which, _like(number, eqn)) if last else ew.eq(which, _like(number, eqn))
-                )
+            often, is_last = count, number == len(branches) - 1
+            if known:  # the last branch is also that of larger indices
+                compared = ew.ge if is_last and number > 1 else ew.eq
+                runs = compared(which, eqn.invars[0].aval.dtype.type(number))
                 often = _product(count, convert_element_type(runs, dtype=INT32, weak=False))
             found.append(self.add(branch, args, often))
         same = zip(*[map(_origin, outs) for outs in found], strict=True)
@@ -196,15 +198,11 @@ class CountedWork:
 
     def _loop(self, own: WhileParams, ins: list[Any], count: Any) -> Sequence[Any]:
         _, consts, carry = own.parts(ins)
-        turns = _turns(own, ins)
+        turns = _turns(own, ins, count)
         self.is_exact = self.is_exact and turns is not None
         often = count if turns is None else _product(count, turns)
         self.add(own.body, [*consts, *map(_origin, carry)], often)
         return [*map(_origin, carry)]
-
-
-def _like(number: int, eqn: Equation) -> Any:
-    return eqn.invars[0].aval.dtype.type(number)
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -221,8 +219,9 @@ def _read(env: dict[Var, Any], a: Atom) -> Any:
     return a.value if isinstance(a, Literal) else env[a]
 
 
-def _turns(own: WhileParams, ins: Sequence[Any]) -> Any:
-    """How often a loop runs, from the values that decide it; None if some are not known."""
+def _turns(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
+    """How often a loop runs, from the values that decide it; None if some are not known. It does
+    not run where `count` is 0: there it may have no end."""
     test_consts, body_consts, carry = own.parts(ins)
     test, body = own.test, own.body
     inputs, tests = body.invars[own.num_body :], test.invars[own.num_test :]
@@ -250,8 +249,12 @@ def _turns(own: WhileParams, ins: Sequence[Any]) -> Any:
         inputs = [*program.constvars, *[program.invars[i] for i in kept]]
         return program.replace(inputs=inputs)(*[full[i] for i in kept])
 
+    def goes_on(state: Any) -> Any:
+        more = run(test, test_consts, state[1:])[0]
+        return more if isinstance(count, int) else ew.bitwise_and(more, ew.gt(count, np.int32(0)))
+
     turns, *_ = while_loop(
-        lambda state: run(test, test_consts, state[1:])[0],
+        goes_on,
         lambda state: (ew.add(state[0], np.int32(1)), *run(part, body_consts, state[1:])),
         (np.int32(0), *[carry[d] for d in order]),
     )
@@ -262,21 +265,28 @@ def _used(program: Program) -> set[Atom]:
     return {*program.outvars, *[a for eqn in program.eqns for a in eqn.invars]}
 
 
-def program_work(program: Program) -> Work:
-    """The work of a program that runs once, for any arguments."""
+def counted_program(program: Program) -> CountedWork:
+    """The work of a program that runs once, for any arguments; all counts are integers."""
     counted = CountedWork()
-    counted.add(program, [None] * len(program.invars))
-    total: Work = Counter()
-    for work, count in counted.parts:
-        total.update(times(work, int(np.asarray(count))))
-    return total
+    with eval_context():
+        counted.add(program, [None] * len(program.invars))
+        counted.parts = [(work, int(np.asarray(n))) for work, n in counted.parts]
+        counted.stated = [(eqn, int(np.asarray(n))) for eqn, n in counted.stated]
+    return counted
 
 
 def program_cost(program: Program) -> CostEstimate:
     """The cost of a program: operations without reductions, as JAX counts them, and the bytes of
     arguments and results; of launches of kernels all that they move."""
-    work = program_work(program)
-    products = sum([n for name, n in work.items() if name[0] == "product"])
+    counted = counted_program(program)
     types = [*[v.aval for v in program.invars], *[a.aval for a in program.outvars]]
-    moved = sum(map(_bytes, types)) + work["bytes"]
-    return CostEstimate(products + work["elementwise"], work["transcendentals"], moved)
+    total: Work = Counter(bytes=sum(map(_bytes, types)))
+    for work, count in counted.parts:
+        total.update(times(work, count))
+    for eqn, count in counted.stated:
+        if eqn.op.cost is not None:
+            costs = eqn.op.cost(eqn.op, [a.aval for a in eqn.invars], eqn.params)
+            names = "elementwise", "transcendentals", "bytes"
+            total.update(times(Counter(dict(zip(names, costs, strict=True))), count))
+    flops = total["elementwise"] + sum([n for name, n in total.items() if name[0] == "product"])
+    return CostEstimate(flops, total["transcendentals"], total["bytes"])

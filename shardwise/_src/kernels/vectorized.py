@@ -34,6 +34,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.transforms.batch import batch, to_dim
 from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.symbolic import Symbolic
 
 MOST_BYTES = 2**28  # of scratch memory, and of the largest intermediate value
 
@@ -43,8 +44,11 @@ Parts = tuple[Program, Launch]
 @derived
 def in_form(body: Program, launch: Launch, maps: tuple[Program, ...]) -> Parts:
     """The body and launch, with larger programs if the option says so. The maps are the same."""
+    tiles = (*launch.ins, *launch.outs)
+    shapes = [n for tile in tiles for n in tile.type.shape]
+    is_known = not any(t.ragged for t in tiles) and not any(isinstance(n, Symbolic) for n in shapes)
     is_plain = launch.simulation == PLAIN and not (body.effects or communicates(body))
-    if kernels_cpu_form.value == "loop" or not is_plain:
+    if kernels_cpu_form.value == "loop" or not (is_plain and is_known):
         return body, launch
     for axis in reversed(range(len(launch.grid))):
         places, count = _places(body, launch, maps, axis), launch.grid[axis] or 0

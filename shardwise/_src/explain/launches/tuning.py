@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.base.context import current
 from shardwise._src.base.errors import KernelError
 from shardwise._src.base.lazy import public
 from shardwise._src.compiling.disk_cache import disk_cache, key_of
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.launches.launch_report import reports_of
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -129,15 +131,17 @@ class Tuned:
     def best(self, *args: Any) -> Tuning:
         """The variants for arguments of these types, the one that calls run first.
 
-        Measures them once. With traced arguments or `ShapeDtypeStruct`s nothing is measured: the
-        result is that of an earlier measurement for these types, also of another process, or else
-        the order by the model.
+        Measures them once. While a function is traced, and with `ShapeDtypeStruct`s, nothing is
+        measured: the result is that of an earlier measurement for these types, also of another
+        process, or else the order by the model.
 
         Raises:
           ValueError: if no variant can run. KernelError: if two variants have different results.
         """
         leaves, tree = flatten(args)
-        is_known = not any(isinstance(x, Tracer | ShapeDtypeStruct) for x in leaves)
+        is_known = current().interpreter is eval_trace() and not any(
+            isinstance(x, Tracer | ShapeDtypeStruct) for x in leaves
+        )
         device = _device_of(leaves)
         key = tree, tuple(map(type_of, leaves)), device.device_kind
         found = self._found.get((key, True)) or self._found.get((key, is_known))
@@ -158,7 +162,8 @@ class Tuned:
         machine, name, files = machine_of(None, device), name_of(self.make), disk_cache()
         found = _ranked(self._function, self.choices, args, machine)
         rows = [c for c, _ in found]
-        key = _key([*map(repr, self.choices), *[text for _, text in found]], leaves, device)
+        variants = [str(self.keep), *map(repr, self.choices), *[text for _, text in found]]
+        key = _key(variants, leaves, device)
         stored = None if files is None else files.read(key, AGAIN)
         if stored is not None:
             pairs = zip(self.choices, json.loads(stored), strict=True)
@@ -266,7 +271,8 @@ def rank(
                     found[i] = replace(c, estimate=seconds)
                 except Exception as error:
                     found[i] = replace(c, rejected=_reason(error))
-        return Tuning(name_of(make), rates.name, _ordered(name_of(make), found))
+        how = f", by the model: {asked.missing}" if asked.missing else ""
+        return Tuning(name_of(make), rates.name + how, _ordered(name_of(make), found))
 
     return of
 

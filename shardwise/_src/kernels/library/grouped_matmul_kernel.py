@@ -1,16 +1,16 @@
 """Products of rows with the matrix of their group, as the experts of a layer need them.
 
 The rows are sorted by group, and a block of rows may have rows of several groups. So the programs
-along an axis of the grid are visits: pairs of a group and a block that has rows of it, in order
-(`visits_of`), which index functions read from prefetched arrays. The visits of one block of rows
-follow each other, and so do those of one group. Each adds the product of its own rows, the others
-being 0, to a sum in scratch memory, which the last one writes.
+along an axis of the grid are visits: pairs of a group and a block of rows that has some of it, in
+order, which index functions read from prefetched arrays (`visits_of`).
 
-    products     [m, k], [g, k, n] → [m, n]     the sum of a block of rows
+    products     [m, k], [g, k, n] → [m, n]     a visit multiplies its block by its group's matrix
     transposed   [m, n], [g, k, n] → [m, k]     likewise, with transposed matrices
-    outer        [m, k], [m, n] → [g, k, n]     the sum of a group
+    outer        [m, k], [m, n] → [g, k, n]     the visits of a group are added
 
-Each of these is linear in both arguments, and the others are its transposes.
+A visit takes the rows of other groups as 0. In the first two, each visit has a block of the result,
+so that all of them may run at once; a row of the result is that of the visit of its group. Each of
+the three is linear in both arguments, and the others are its transposes.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def grouped_matmul(
       x: floats (m, k): the rows of group 0, then those of group 1, and so on.
       w: (g, k, n), of the same dtype.
       group_sizes: integers (g,): the number of rows of each group. Rows beyond their sum give 0.
-      blocks: (rows, inner, columns) of a block, along m, k and n; 128 by default, or the power of
-        two above a smaller size.
+      blocks: (rows, columns, inner) of a block, along m, n and k; 128 by default, less for smaller
+        arrays if GPUs and TPUs can do so.
       check, params: as those of `kernels.call`.
 
     Returns:
@@ -78,8 +78,8 @@ def grouped_matmul(
     (m, k), (groups, _, n) = x.shape, w.shape
     if 0 in (m, k, n, groups):
         return zeros((m, n), x.dtype)
-    default = [min(128, power_above(size, 16)) for size in (m, k, n)]
-    sizes = sizes_of("grouped_matmul", ("rows", "inner", "columns"), blocks, default)
+    default = [min(128, power_above(m, 16)), *[x if x in (16, 32, 64) else 128 for x in (n, k)]]
+    sizes = sizes_of("grouped_matmul", ("rows", "columns", "inner"), blocks, default)
     plan = Plan(m, k, n, groups, sizes, Options(sizes, check, params))
     return multiplied(plan, "products", x, w, visits_of(counts, plan=plan))
 
@@ -98,36 +98,31 @@ GROUP, TILE, START, END = range(4)  # rows of the visits
 
 
 @fused
-def visits_of(sizes: Any, plan: Plan) -> Any:
-    """The group, the block of rows, and the first and last row + 1 of each visit: int32[4, visits].
+def visits_of(sizes: Any, plan: Plan) -> tuple[Any, Any]:
+    """The group, the block of rows, and the first and last row + 1 of each visit: int32[4, visits];
+    and for each row its place among the rows of all visits, -1 beyond the last group: int32[m].
 
-    Each group has a visit, even if it is empty; and the rows beyond the last group, so that each
-    block of rows has one. They have no rows, as the visits at the end that are too many.
+    Each group has a visit, even if it is empty. Visits at the end that are too many have no rows.
     """
-    rows = plan.blocks[0]
-    tiles = cdiv(plan.m, rows)
-    inner = minimum(cumsum(sizes.astype(INT32)), plan.m)
-    starts, ends = append(0, inner), append(inner, plan.m)
+    rows, tiles = plan.blocks[0], cdiv(plan.m, plan.blocks[0])
+    ends = minimum(cumsum(sizes.astype(INT32)), plan.m)
+    starts = append(0, ends[:-1]).astype(INT32)
     first = minimum(starts // rows, tiles - 1)
     last = maximum((ends - 1) // rows, first)
     after = cumsum(last - first + 1)  # the number of visits up to each group
-    visit = np.arange(tiles + plan.groups, dtype=INT32)
-    at = minimum(searchsorted(after, visit, side="right"), plan.groups)
-    tile = minimum(last[at] - (after[at] - 1 - visit), tiles - 1)
-    is_rest = at == plan.groups
-    columns = minimum(at, plan.groups - 1), tile, starts[at], where(is_rest, starts[at], ends[at])
-    return stack(columns).astype(INT32)
+
+    visit = np.arange(tiles + plan.groups - 1, dtype=INT32)
+    group = minimum(searchsorted(after, visit, side="right"), plan.groups - 1).astype(INT32)
+    tile = minimum(last[group] - (after[group] - 1 - visit), tiles - 1)
+    bounds = [where(visit < after[-1], x[group], 0) for x in (starts, ends)]
+
+    row = np.arange(plan.m, dtype=INT32)
+    own = minimum(searchsorted(ends, row, side="right"), plan.groups - 1)
+    place = (after[own] - 1 - (last[own] - row // rows)) * rows + row % rows
+    return stack([group, tile, *bounds]), where(row < ends[-1], place, -1)
 
 
 # -- kernels --
-
-
-def ends_of(visits: Any, row: int) -> tuple[Any, Any]:
-    """Whether this visit is the first, and the last one, with its entry in a row of the visits."""
-    s, count = program_id("visit"), num_programs("visit")
-    before, after = visits[row, maximum(s - 1, 0)], visits[row, minimum(s + 1, count - 1)]
-    entry = visits[row, s]
-    return (s == 0) | (before != entry), (s == count - 1) | (after != entry)
 
 
 def own_rows(visits: Any, x: Any) -> Any:
@@ -148,29 +143,27 @@ def grouped_products(
     length: int, flip: bool, visits: Any, x: Any, w: Any, out: Any, total: Any
 ) -> None:
     """length: of the contracted dimension."""
-    s, k, steps = program_id("visit"), program_id("inner"), num_programs("inner")
-    is_first, is_last = ends_of(visits, TILE)
+    s, k = program_id("visit"), program_id("inner")
 
-    @when(is_first & (k == 0))
+    @when(k == 0)
     def _() -> None:
         total[...] = zeros(total.shape, total.dtype)
 
     @when(visits[START, s] < visits[END, s])
     def _() -> None:
-        left = up_to(own_rows(visits, x[...]), 1, length, k)
-        right = up_to(w[...].T if flip else w[...], 0, length, k)
-        total[...] += product(left, right)
+        own = up_to(own_rows(visits, x[...]), 1, length, k)
+        total[...] += product(own, up_to(w[...].T if flip else w[...], 0, length, k))
 
-    @when(is_last & (k == steps - 1))
+    @when(k == num_programs("inner") - 1)
     def _() -> None:
         out[...] = total[...].astype(out.dtype)
 
 
 def grouped_outer(visits: Any, x: Any, y: Any, out: Any, total: Any) -> None:
-    s = program_id("visit")
-    is_first, is_last = ends_of(visits, GROUP)
+    s, count = program_id("visit"), num_programs("visit")
+    before, after = visits[GROUP, maximum(s - 1, 0)], visits[GROUP, minimum(s + 1, count - 1)]
 
-    @when(is_first)
+    @when((s == 0) | (before != visits[GROUP, s]))
     def _() -> None:
         total[...] = zeros(total.shape, total.dtype)
 
@@ -178,36 +171,36 @@ def grouped_outer(visits: Any, x: Any, y: Any, out: Any, total: Any) -> None:
     def _() -> None:
         total[...] += product(own_rows(visits, x[...]).T, own_rows(visits, y[...]))
 
-    @when(is_last)
+    @when((s == count - 1) | (after != visits[GROUP, s]))
     def _() -> None:
         out[...] = total[...].astype(out.dtype)
 
 
-def products(plan: Plan, x: Any, w: Any, visits: Any, flip: bool = False) -> Any:
+def products(plan: Plan, x: Any, w: Any, visits: Any, places: Any, flip: bool = False) -> Any:
     """flip: with the transposed matrices, from (m, n) to (m, k)."""
-    rows, *sizes = plan.blocks
-    (k, inner), (n, columns) = zip((plan.k, plan.n), sizes, strict=True)
+    k, n, (rows, columns, inner) = plan.k, plan.n, plan.blocks
     matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], k, j))
     if flip:
         matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], j, k))
-        (k, inner), (n, columns) = (n, columns), (k, inner)
+        k, n, columns, inner = n, k, inner, columns
+    count = visits.shape[1]
     f = call(
         partial(grouped_products, k, flip),
-        ShapeDtypeStruct((plan.m, n), x.dtype),
-        grid=(("column", cdiv(n, columns)), ("visit", visits.shape[1]), ("inner", cdiv(k, inner))),
+        ShapeDtypeStruct((count * rows, n), x.dtype),
+        grid=(("column", cdiv(n, columns)), ("visit", count), ("inner", cdiv(k, inner))),
         in_specs=[Block((rows, inner), lambda j, s, k, visits: (visits[TILE, s], k)), matrix],
-        out_specs=Block((rows, columns), lambda j, s, k, visits: (visits[TILE, s], j)),
+        out_specs=Block((rows, columns), lambda j, s, k, visits: (s, j)),
         scratch=[VMEM((rows, columns), wide(x.dtype))],
         prefetch=1,
-        parallel=["column"],
+        parallel=["column", "visit"],
         name="grouped_matmul_transposed" if flip else "grouped_matmul",
         **plan.options.of_call,
     )
-    return f(visits, x, w)
+    return where(places[:, None] < 0, 0, f(visits, x, w)[places])
 
 
-def outer(plan: Plan, x: Any, y: Any, visits: Any) -> Any:
-    rows, inner, columns = plan.blocks
+def outer(plan: Plan, x: Any, y: Any, visits: Any, places: Any) -> Any:
+    rows, columns, inner = plan.blocks
     f = call(
         grouped_outer,
         ShapeDtypeStruct((plan.groups, plan.k, plan.n), x.dtype),
@@ -243,7 +236,7 @@ COTANGENTS: dict[str, tuple[Any, Any]] = {
 
 @partial(custom_jvp, nondiff_argnums=(0, 1))
 def multiplied(plan: Plan, kind: str, x: Any, y: Any, visits: Any) -> Any:
-    return KINDS[kind](plan, x, y, visits)
+    return KINDS[kind](plan, x, y, *visits)
 
 
 @multiplied.defjvp

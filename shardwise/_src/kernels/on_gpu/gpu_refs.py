@@ -3,15 +3,17 @@
 A ref of a block is a pointer to its first element with a stride for each dimension. Elements
 beyond the end of the array are masked: loads give 0 there, stores drop them.
 
-A thread sees what another thread of its program wrote only after a barrier, so accesses of memory
-that was written before are preceded by one.
+A thread sees what another thread of its program wrote only after a barrier, and may read what
+another one writes until then. So reads after writes are preceded by a barrier, and writes after
+reads, unless each element is surely read and written by one thread.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
 
 INT8 = np.dtype("int8")
+MOST_THREADS = 1024  # of a program
 
 
 @dataclass(eq=False)
@@ -37,15 +40,19 @@ class Buffer:
 
     what:    its name, for messages.
     pointer: its first element.
+    result:  whether the kernel may write to it.
     written: how it was written since the last barrier: "store", "atomic" or "".
     by:      the equation that did so, if only that one did.
+    read:    what was read since the last barrier.
     """
 
     what: str
     pointer: str
     type: ArrayType
+    result: bool = False
     written: str = ""
     by: Any = None
+    read: set[Any] = field(default_factory=set)
 
     @property
     def index(self) -> Any:
@@ -53,15 +60,19 @@ class Buffer:
         return INT64 if self.type.size >= 1 << 31 else INT32
 
     @property
-    def element(self) -> str:
-        return "i8" if is_bool(self.type.dtype) else element(self.type.dtype)
+    def stored(self) -> Any:
+        """The dtype in memory: booleans are bytes."""
+        return INT8 if is_bool(self.type.dtype) else self.type.dtype
+
+    @property
+    def kind(self) -> str:
+        return f"!tt.ptr<{element(self.stored)}>"
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The elements of an array along a dimension that a ref may extend beyond.
+class Bound(NamedTuple):
+    """An array's size along a dimension, beyond which a block may extend.
 
-    start: of the block; size: of the array; below: whether the block may start before it.
+    start: of the block; below: whether it may start before the array.
     """
 
     start: Value
@@ -82,7 +93,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Region:
-    """Elements of a ref: see `accesses`."""
+    """Elements of a ref: see `kernels.accesses`."""
 
     starts: tuple[Value, ...]
     sizes: tuple[int, ...]
@@ -93,147 +104,115 @@ class Region:
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
 
+    @property
+    def place(self) -> Any:
+        """Equal for regions whose elements are accessed by the same threads; they all access
+        different ones if there are enough."""
+        if math.prod(self.sizes) < MOST_THREADS:
+            return object()
+        return tuple([s.name for s in self.starts]), self.sizes, self.strides
+
     def is_all(self, shape: Sequence[int]) -> bool:
         """Whether these are all elements of a ref of this shape, with all of its dimensions."""
         zeros = all(s.known is not None and s.known == 0 for s in self.starts)
         return zeros and self.sizes == tuple(shape) and all(self.kept)
 
 
-@dataclass
-class Access:
-    """The pointers of a region, and which of its elements are in the array."""
+def everything(text: TritonText, shape: Sequence[int]) -> Region:
+    n = len(shape)
+    return Region((text.integer(0),) * n, tuple(shape), (1,) * n, (True,) * n)
 
-    pointers: str
-    type: str
-    mask: Value | None
-    shape: tuple[int, ...]
-    static: bool = field(default=False)
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple([int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))])
 
 
 def block_of(text: TritonText, buffer: Buffer, tile: Tile, at: Sequence[Value]) -> Memory:
     """The ref of a block with these indices."""
-    strides = row_major(tile.type.shape)
-    pointer, shape, own, bounds = text.integer(0, buffer.index), [], [], []
+    strides, start, rows = row_major(tile.type.shape), text.integer(0, buffer.index), []
     for d, (i, n) in enumerate(zip(at, tile.sizes, strict=True)):
-        start = i if tile.element[d] else text.times(i, n)
-        far = text.times(text.widened(start, buffer.index), strides[d])
-        pointer = text.plus(pointer, far)
+        first, (low, high) = i if tile.element[d] else text.times(i, n), tile.padding[d]
+        start = text.plus(start, text.times(text.widened(first, buffer.index), strides[d]))
+        bound = Bound(first, tile.type.shape[d], low > 0) if low or high else None
         if tile.kept[d]:
-            low, high = tile.padding[d]
-            shape.append(n)
-            own.append(strides[d])
-            bounds.append(Bound(start, tile.type.shape[d], low > 0) if low or high else None)
-    return Memory(
-        buffer, _moved(text, buffer, buffer.pointer, pointer), tuple(shape), tuple(own),
-        tuple(bounds),
-    )  # fmt: skip
+            rows.append((n, strides[d], bound))
+    columns = tuple(zip(*rows, strict=True)) if rows else ((), (), ())
+    return Memory(buffer, moved(text, buffer.pointer, buffer.kind, start), *columns)
 
 
-def row_major(shape: Sequence[int]) -> list[int]:
-    strides, n = [], 1
-    for size in reversed(shape):
-        strides.append(n)
-        n *= size
-    return strides[::-1]
-
-
-def _moved(text: TritonText, buffer: Buffer, pointer: str, offset: Value) -> str:
+def moved(text: TritonText, pointer: str, kind: str, offset: Value) -> str:
+    """Pointers with an offset."""
     if offset.known is not None and offset.known == 0:
         return pointer
-    kind = f"!tt.ptr<{buffer.element}>"
     name = text.fresh()
     text.line(f"{name} = tt.addptr {pointer}, {offset.name} : {kind}, {offset.type}")
     return name
 
 
-def pointers(text: TritonText, ref: Memory, region: Region) -> Access:
-    """The pointers of a region, with the mask of the elements that exist."""
-    buffer = ref.buffer
-    index, shape = buffer.index, region.shape
-    start, offsets, mask = text.integer(0, index), None, None
-    axis = 0
-    for d, s in enumerate(region.starts):
-        far = text.times(text.widened(s, index), ref.strides[d])
-        start = text.plus(start, far)
-        n, step, bound = region.sizes[d], region.strides[d], ref.bounds[d]
-        positions = None
+def pointers(text: TritonText, ref: Memory, region: Region) -> tuple[str, str, Value | None]:
+    """The pointers of a region, their type, and the mask of the elements that exist."""
+    index, shape, kind = ref.buffer.index, region.shape, ref.buffer.kind
+    start, offsets, mask, axis = text.integer(0, index), None, None, 0
+    for d, (first, n) in enumerate(zip(region.starts, region.sizes, strict=True)):
+        step, bound = region.strides[d], ref.bounds[d]
+        start = text.plus(start, text.times(text.widened(first, index), ref.strides[d]))
+        steps, masks = None, []
         if region.kept[d]:
-            positions = text.range(n) if shape else None
-            if n > 1 and positions is not None:
-                by = step * ref.strides[d]
-                row = _scaled(text, positions, by, index)
-                row = text.along(row, axis, shape)
-                if offsets is None:
-                    offsets = row
-                else:
-                    offsets = _sum(text, offsets, row, shape)
-            row_mask = text.inside((n,), (0,))
-            if row_mask is not None:
-                mask = text.both(mask, text.along(row_mask, axis, shape), shape)
-        if bound is not None and not _surely_inside(bound, s, n, step):
-            inner = _within(text, bound, s, positions, step)
-            if inner.shape:
-                inner = text.along(inner, axis, shape)
-            mask = text.both(mask, inner, shape)
+            steps = text.range(n)
+            masks.append(text.inside((n,), (0,)))
+            if n > 1:
+                far = text.scaled(text.extended(steps, index), step * ref.strides[d])
+                offsets = text.total(offsets, text.along(far, axis, shape), shape)
+        if bound is not None and not _is_inside(bound, first, n, step):
+            masks += _within(text, bound, first, steps and text.scaled(steps, step))
+        for m in masks:
+            if m is not None:
+                mask = text.both(mask, text.along(m, axis, shape) if m.shape else m, shape)
         axis += region.kept[d]
-    pointer = _moved(text, buffer, ref.pointer, start)
-    kind = f"!tt.ptr<{buffer.element}>"
-    static = all(s.known is not None for s in region.starts)
-    if not shape:
-        return Access(pointer, kind, mask, shape, static)
-    whole = type_text(shape, kind)
-    name = text.fresh()
-    text.line(f"{name} = tt.splat {pointer} : {kind} -> {whole}")
-    if offsets is not None:
-        offsets = text.broadcast(offsets, shape)
-        moved = text.fresh()
-        text.line(f"{moved} = tt.addptr {name}, {offsets.name} : {whole}, {offsets.type}")
-        name = moved
-    return Access(name, whole, mask, shape, static)
+    pointer = moved(text, ref.pointer, kind, start)
+    if shape:
+        whole, name = type_text(shape, kind), text.fresh()
+        text.line(f"{name} = tt.splat {pointer} : {kind} -> {whole}")
+        pointer, kind = name, whole
+        if offsets is not None:
+            pointer = moved(text, name, whole, text.broadcast(offsets, shape))
+    return pointer, kind, mask
 
 
-def _scaled(text: TritonText, x: Value, n: int, index: Any) -> Value:
-    if index != INT32:
-        x = text.extended(x, index)
-    return x if n == 1 else text.binary("arith.muli", x, text.constant(n, x.shape, index))
-
-
-def _sum(text: TritonText, x: Value, y: Value, shape: Sequence[int]) -> Value:
-    x, y = text.broadcast(x, shape), text.broadcast(y, shape)
-    return text.binary("arith.addi", x, y)
-
-
-def _surely_inside(bound: Bound, start: Value, n: int, step: int) -> bool:
+def _is_inside(bound: Bound, start: Value, n: int, step: int) -> bool:
     if bound.start.known is None or start.known is None:
         return False
     first = int(bound.start.known) + int(start.known)
     return first >= 0 and first + (n - 1) * step < bound.size
 
 
-def _within(
-    text: TritonText, bound: Bound, start: Value, positions: Value | None, step: int
-) -> Value:
-    """Which positions of a region along a dimension are inside of the array."""
+def _within(text: TritonText, bound: Bound, start: Value, steps: Value | None) -> list[Value]:
+    """Which positions along a dimension are inside of the array."""
     at = text.plus(bound.start, start)
-    if positions is not None:
-        steps = _scaled(text, positions, step, INT32)
+    if steps is not None:
         at = text.binary("arith.addi", text.splat(at, steps.shape), steps)
-    mask = text.compare("slt", at, text.constant(bound.size, at.shape, INT32))
+    found = [text.compare("slt", at, text.constant(bound.size, at.shape, INT32))]
     if bound.below:
-        above = text.compare("sge", at, text.constant(0, at.shape, INT32))
-        mask = text.binary("arith.andi", mask, above)
-    return mask
+        found.append(text.compare("sge", at, text.constant(0, at.shape, INT32)))
+    return found
 
 
-def _ordered(text: TritonText, buffer: Buffer, kind: str, by: Any, static: bool) -> None:
-    """A barrier, if another thread may have written the elements that are accessed.
+def ordered(text: TritonText, buffer: Buffer, kind: str, place: Any = None, by: Any = None) -> None:
+    """A barrier before an access, if one is needed.
 
-    Elements that the same store writes again are written by the same threads.
+    kind: "load", "store", "atomic" or "branch", in which there may be any of these.
+    by: an equation that writes the same elements each time, by the same threads.
     """
-    again = kind == "store" and static and buffer.by is not None and buffer.by is by
-    if buffer.written and not again and not kind == buffer.written == "atomic":
+    again = by is not None and buffer.by is by
+    after_write = buffer.written and not again and not kind == buffer.written == "atomic"
+    if after_write or (kind != "load" and buffer.read - {place}):
         text.line("gpu.barrier")
-        buffer.written, buffer.by = "", None
+        buffer.written, buffer.read = "", set()
+    if kind == "load" and buffer.result:
+        buffer.read = buffer.read | {place}
+    elif kind in ("store", "atomic"):
+        buffer.by = by if not buffer.written or again else None
+        buffer.written = kind
 
 
 def load(
@@ -244,91 +223,50 @@ def load(
     other: Value | None = None,
 ) -> Value:
     """The elements of a region; `other` where the mask is False or the array ends."""
-    _ordered(text, ref.buffer, "load", None, False)
-    access = pointers(text, ref, region)
-    return load_at(text, ref.buffer, access, mask, other)
-
-
-def load_at(
-    text: TritonText, buffer: Buffer, access: Access, mask: Value | None, other: Value | None
-) -> Value:
-    dtype, shape = buffer.type.dtype, access.shape
-    stored = _stored(dtype)
-    mask = text.both(mask, access.mask, shape)
-    more = ""
+    buffer, shape = ref.buffer, region.shape
+    ordered(text, buffer, "load", region.place)
+    where, kind, inside = pointers(text, ref, region)
+    mask, more = text.both(mask, inside, shape), ""
     if mask is not None:
         if other is None:
-            other = text.constant(0, shape, stored)
-        elif is_bool(dtype):
-            other = text.extended(other, stored)
-        more = f", {mask.name}, {text.broadcast(other, shape).name}"
-    x = text.let(f"tt.load {access.pointers}{more} : {access.type}", shape, stored)
-    if not is_bool(dtype):
-        return replace(x, dtype=dtype)
-    return text.compare("ne", x, text.constant(0, shape, stored))
+            other = text.constant(0, shape, buffer.stored)
+        other = text.extended(text.broadcast(other, shape), buffer.stored)
+        more = f", {mask.name}, {other.name}"
+    x = text.let(f"tt.load {where}{more} : {kind}", shape, buffer.stored)
+    if is_bool(buffer.type.dtype):
+        return text.compare("ne", x, text.constant(0, shape, buffer.stored))
+    return replace(x, dtype=buffer.type.dtype)
 
 
 def store(
     text: TritonText, ref: Memory, region: Region, value: Value, mask: Value | None, by: Any
 ) -> None:
     """Writes a region, where the mask is True. by: the equation that does so."""
-    buffer = ref.buffer
-    access = pointers(text, ref, region)
-    _ordered(text, buffer, "store", by, access.static)
-    store_at(text, buffer, access, value, mask)
-    if not buffer.written:
-        buffer.by = by if access.static else None
-    elif buffer.by is not by:
-        buffer.by = None
-    buffer.written = "store"
-
-
-def store_at(
-    text: TritonText, buffer: Buffer, access: Access, value: Value, mask: Value | None
-) -> None:
-    shape = access.shape
-    mask = text.both(mask, access.mask, shape)
-    if is_bool(value.dtype):
-        value = text.extended(value, _stored(value.dtype))
-    value = text.broadcast(value, shape)
+    static = all(s.known is not None for s in region.starts)
+    ordered(text, ref.buffer, "store", region.place, by if static else None)
+    where, kind, inside = pointers(text, ref, region)
+    mask = text.both(mask, inside, region.shape)
+    value = text.broadcast(text.extended(value, ref.buffer.stored), region.shape)
     more = "" if mask is None else f", {mask.name}"
-    text.line(f"tt.store {access.pointers}, {value.name}{more} : {access.type}")
+    text.line(f"tt.store {where}, {value.name}{more} : {kind}")
 
 
 def atomic(
     text: TritonText, ref: Memory, region: Region, mode: str, value: Value, mask: Value | None
 ) -> Value:
     """Combines a value with the elements of a region; returns the elements from before."""
-    buffer = ref.buffer
-    _ordered(text, buffer, "atomic", None, False)
-    found = atomic_at(text, buffer, pointers(text, ref, region), mode, value, mask)
-    buffer.written, buffer.by = "atomic", None
-    return found
-
-
-def atomic_at(
-    text: TritonText, buffer: Buffer, access: Access, mode: str, value: Value, mask: Value | None
-) -> Value:
-    """mode: "add", "max", "min", "and", "or" or "xor"."""
-    dtype, shape = buffer.type.dtype, access.shape
-    mask = text.both(mask, access.mask, shape)
-    if mask is None:
-        mask = text.constant(True, shape, BOOL)
-    kind = mode
+    dtype, shape = ref.buffer.type.dtype, region.shape
+    ordered(text, ref.buffer, "atomic", region.place)
+    where, kind, inside = pointers(text, ref, region)
+    mask = text.both(mask, inside, shape) or text.constant(True, shape, BOOL)
     if mode == "add" and is_inexact(dtype):
-        kind = "fadd"
+        mode = "fadd"
     elif mode in ("max", "min") and is_unsigned(dtype):
-        kind = f"u{mode}"
+        mode = f"u{mode}"
     value = text.broadcast(value, shape)
-    types = f"({access.type}, {value.type}, {mask.type}) -> {value.type}"
     return text.let(
-        f"tt.atomic_rmw {kind}, acq_rel, gpu, {access.pointers}, {value.name}, {mask.name} "
-        f": {types}",
+        f"tt.atomic_rmw {mode}, acq_rel, gpu, {where}, {value.name}, {mask.name} : "
+        f"({kind}, {value.type}, {mask.type}) -> {value.type}",
         shape,
         dtype,
     )
-
-
-def _stored(dtype: Any) -> Any:
-    """The dtype in memory: booleans are bytes."""
-    return INT8 if is_bool(dtype) else dtype

@@ -20,9 +20,9 @@ from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
 from shardwise._src.kernels.on_gpu import gpu_refs
-from shardwise._src.kernels.on_gpu.gpu_refs import Memory, Region
+from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
-from shardwise._src.kernels.on_gpu.triton_shapes import RULES, element_of, part, replaced
+from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced
 from shardwise._src.kernels.on_gpu.triton_text import (
     INT32,
     TritonText,
@@ -35,6 +35,8 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.contract import Precision
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_bool, is_float
 
 _PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
@@ -52,6 +54,23 @@ _ADVICE = {
         "Asynchronous copies and semaphores are for TPUs; read refs, which loads in loops prefetch",
     ),
 }
+
+
+class OtherOps:
+    """What a lowering rule may use that runs other ops instead of writing instructions."""
+
+    def __init__(self, body: Body):
+        self.inline = self.call = lambda program, *xs: body.program(program, xs)
+
+    def staged(self, f: Any, ins: Any, **p: Any) -> Program:
+        def run(*xs: Any) -> list[Any]:
+            found = f(*xs, **p)
+            return [*found] if isinstance(found, tuple | list) else [found]
+
+        return program_of(run, tuple(ins), f.__name__)
+
+    def via(self, f: Any, ins: Any, *xs: Value, **p: Any) -> list[Value]:
+        return self.inline(self.staged(f, ins, **p), *xs)
 
 
 class Body(TritonText):
@@ -77,6 +96,11 @@ class Body(TritonText):
     def unary(self, op: str, x: Value) -> Value:
         return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
 
+    def composed(self, f: Any, *xs: Value, **p: Any) -> Value:
+        """A function of ops."""
+        types = tuple([array_type(x.shape, x.dtype) for x in xs])
+        return self.program(program_of(lambda *ys: [f(*ys, **p)], types, f.__name__), xs)[0]
+
     def scalar_of(self, x: Value) -> Value:
         """The element of a tensor of one."""
         while x.shape:
@@ -86,22 +110,17 @@ class Body(TritonText):
 
     def library(self, function: str, dtype: Any, *xs: Value) -> Value:
         """A function of the platform's library, of 32 or 64 bits."""
-        wide = xs[0].dtype.itemsize == 8
+        wide, floats = xs[0].dtype.itemsize == 8, is_float(xs[0].dtype)
         if self._library == "libdevice":
-            bits = "ll" if wide else ""
-            name = f"__nv_{function}{bits if not is_float(xs[0].dtype) else '' if wide else 'f'}"
+            name = f"__nv_{function}{'' if wide else 'f'}" if floats else f"__nv_{function}"
+            name += "ll" if wide and not floats else ""
         else:
-            number = "f" if is_float(xs[0].dtype) else "u"
-            own = {"popc": "popcount"}.get(function, function)
-            name = f"__ocml_{own}_{number}{64 if wide else 32}"
-        kind = type_text(xs[0].shape, element(dtype))
-        return self.let(
-            f"tt.extern_elementwise {', '.join(x.name for x in xs)} "
-            f'{{libname = "", libpath = "", pure = true, symbol = "{name}"}} : '
-            f"({', '.join(x.type for x in xs)}) -> {kind}",
-            xs[0].shape,
-            dtype,
-        )
+            function = {"popc": "popcount"}.get(function, function)
+            name = f"__ocml_{function}_{'f' if floats else 'u'}{64 if wide else 32}"
+        options = f'{{libname = "", libpath = "", pure = true, symbol = "{name}"}}'
+        names, types = [", ".join(row) for row in zip(*[(x.name, x.type) for x in xs], strict=True)]
+        text = f"tt.extern_elementwise {names} {options} : ({types}) -> "
+        return self.let(text + type_text(xs[0].shape, element(dtype)), xs[0].shape, dtype)
 
     def precision_of(self, precision: Any) -> str:
         """How a product of float32 is computed."""
@@ -199,13 +218,25 @@ class Body(TritonText):
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
             found = RULES[name](self, *ins, out=out, **eqn.params)
-        else:
+        elif (found := self._of_other_ops(eqn, ins)) is None:
             advice = _ADVICE.get(name, "Compute it outside of the kernel, and pass the result")
             raise self.unsupported(
                 f"the op {name}",
                 f"has no form in Triton's language. {advice}, or use another function on GPUs: "
                 "`lax.platform_dependent`",
             )
+        return found if isinstance(found, list) else [found]
+
+    def _of_other_ops(self, eqn: Equation, ins: list[Value]) -> list[Value] | None:
+        """The results of an op whose rule for StableHLO only runs other ops; else None."""
+        outs = [v.aval for v in eqn.outvars]
+        if eqn.op.lower is None or not outs or eqn.op.name in _ADVICE:
+            return None
+        types = [array_type(x.shape, x.dtype) for x in ins]
+        try:
+            found: Any = eqn.op.lower(eqn.op, OtherOps(self), types, outs, *ins, **eqn.params)
+        except (AttributeError, TypeError):  # it writes instructions
+            return None
         return found if isinstance(found, list) else [found]
 
     # -- refs --
@@ -217,9 +248,7 @@ class Body(TritonText):
 
     def _all_of(self, ref: Memory) -> Value:
         """All elements of a ref, for ops that are not accesses."""
-        n = len(ref.shape)
-        zeros = tuple([self.integer(0)] * n)
-        return gpu_refs.load(self, ref, Region(zeros, ref.shape, (1,) * n, (True,) * n))
+        return gpu_refs.load(self, ref, gpu_refs.everything(self, ref.shape))
 
     def _load(self, eqn: Equation, ref: Any, *rest: Value) -> Value:
         p, n = eqn.params, len(eqn.params["sizes"])
@@ -281,98 +310,54 @@ class Body(TritonText):
     def _scan(self, eqn: Equation, ins: list[Any]) -> list[Any]:
         own = ScanParams(**eqn.params)
         consts, carry, xs = own.parts(ins)
-        body, n = own.body, own.num_carry
         xs = [self._all_of(x) if isinstance(x, Memory) else x for x in xs]
-        ys = [self.constant(0, v.aval.shape, v.aval.dtype) for v in eqn.outvars[n:]]
-        turns = [_counted(body, len(consts) + i, i) for i in range(n)]
-        starts = list(carry)
-        live = [i for i in range(n) if not isinstance(carry[i], Memory) and not turns[i]]
+        ys = [self.constant(0, v.aval.shape, v.aval.dtype) for v in eqn.outvars[own.num_carry :]]
+        live = [x for x in carry if not isinstance(x, Memory)]
 
         def turn(i: Value, state: list[Value]) -> list[Value]:
-            at = i
             if own.reverse:
-                last = self.integer(own.length - 1)
-                at = self.binary("arith.subi", last, i)
-            now = list(starts)
-            for j, k in enumerate(live):
-                now[k] = state[j]
-            for k in range(n):
-                if turns[k]:
-                    now[k] = self._advanced(starts[k], i, turns[k])
-            rows = [self._row(x, at) for x in xs]
-            found = self.program(body, [*consts, *now, *rows])
-            self._check_same(starts, found[:n])
-            stacked = [
-                self._with_row(y, at, new)
-                for y, new in zip(state[len(live) :], found[n:], strict=True)
-            ]
-            return [*[found[k] for k in live], *stacked]
+                i = self.binary("arith.subi", self.integer(own.length - 1), i)
+            rows = [RULES["squeeze"](self, part(self, x, 0, i, 1)) for x in xs]
+            found = self.program(own.body, [*consts, *_refilled(carry, state), *rows])
+            stacked = []
+            for y, row in zip(state[len(live) :], found[own.num_carry :], strict=True):
+                starts = [i, *[self.integer(0)] * (len(y.shape) - 1)]
+                row = self.reshaped(row, (1, *y.shape[1:]))
+                new, mask = replaced(self, y, row, starts, [1] * len(y.shape))
+                stacked.append(self.select(mask, self.broadcast(new, y.shape), y))
+            return [*self.same(carry, found[: own.num_carry]), *stacked]
 
-        self._enter(body, [*consts, *carry])
-        low, high = self.integer(0), self.integer(own.length)
-        found = self.loop(low, high, [*[starts[k] for k in live], *ys], turn)
-        for j, k in enumerate(live):
-            starts[k] = found[j]
-        for k in range(n):
-            if turns[k]:
-                starts[k] = self._advanced(carry[k], high, turns[k])
-        return [*starts, *found[len(live) :]]
-
-    def _advanced(self, start: Value, i: Value, step: int) -> Value:
-        return self.plus(start, convert(self, self.times(i, step), start.dtype))
-
-    def _row(self, x: Value, at: Value) -> Value:
-        row = element_of(self, x, 0, at)
-        if len(x.shape) == 1:
-            return self.scalar_of(row)
-        return self.reshaped(row, x.shape[1:])
-
-    def _with_row(self, y: Value, at: Value, row: Value) -> Value:
-        row = self.reshaped(row, (1, *y.shape[1:]))
-        starts = [at, *[self.integer(0)] * (len(y.shape) - 1)]
-        new, mask = replaced(self, y, row, starts, [1] * len(y.shape))
-        return self.select(mask, self.broadcast(new, y.shape), y)
+        self._enter(own.body, [*consts, *carry])
+        found = self.loop(self.integer(0), self.integer(own.length), [*live, *ys], turn)
+        return [*_refilled(carry, found), *found[len(live) :]]
 
     def _while(self, eqn: Equation, ins: list[Any]) -> list[Any]:
         own = WhileParams(**eqn.params)
         for_test, for_body, carry = own.parts(ins)
-        live = [i for i, x in enumerate(carry) if not isinstance(x, Memory)]
-
-        def full(state: Sequence[Value]) -> list[Any]:
-            now = list(carry)
-            for j, k in enumerate(live):
-                now[k] = state[j]
-            return now
+        live = [x for x in carry if not isinstance(x, Memory)]
 
         def turn(state: Sequence[Value]) -> list[Value]:
-            found = self.program(own.body, [*for_body, *full(state)])
-            self._check_same(carry, found)
-            return [found[k] for k in live]
+            found = self.program(own.body, [*for_body, *_refilled(carry, state)])
+            return self.same(carry, found)
+
+        def test(state: Sequence[Value]) -> Value:
+            return self.program(own.test, [*for_test, *_refilled(carry, state)])[0]
 
         self._enter(own.body, [*for_body, *carry])
-        counter = _bounded(own)
-        if counter is not None and counter in live:
-            bound = own.test.eqns[0].invars[1]
-            names = dict(zip(own.test.invars, [*for_test, *carry], strict=True))
-            high = self._atom(bound, names)
-            rest = [k for k in live if k != counter]
+        counter = _counter(own)
+        if counter is None:
+            return _refilled(carry, self.while_loop(live, test, turn))
+        low, bound = carry[counter], own.test.eqns[0].invars[1]
+        high = self._atom(bound, dict(zip(own.test.invars, [*for_test, *carry], strict=True)))
+        at = live.index(low)
 
-            def counted(i: Value, state: list[Value]) -> list[Value]:
-                now = dict(zip(rest, state, strict=True)) | {counter: i}
-                found = turn([now[k] for k in live])
-                return [x for k, x in zip(live, found, strict=True) if k != counter]
+        def counted(i: Value, state: list[Value]) -> list[Value]:
+            found = turn([*state[:at], i, *state[at:]])
+            return [*found[:at], *found[at + 1 :]]
 
-            low = carry[counter]
-            found = self.loop(low, high, [carry[k] for k in rest], counted)
-            end = self.binary("arith.maxsi", low, high)
-            now = dict(zip(rest, found, strict=True)) | {counter: end}
-            return full([now[k] for k in live])
-        found = self.while_loop(
-            [carry[k] for k in live],
-            lambda state: self.program(own.test, [*for_test, *full(state)])[0],
-            turn,
-        )
-        return full(found)
+        found = self.loop(low, high, [*live[:at], *live[at + 1 :]], counted)
+        end = self.binary("arith.maxsi", low, high)
+        return _refilled(carry, [*found[:at], end, *found[at:]])
 
     def _cond(self, eqn: Equation, ins: list[Any]) -> list[Any]:
         which, *operands = ins
@@ -380,72 +365,66 @@ class Body(TritonText):
         if which.known is not None:
             at = min(max(int(which.known), 0), len(branches) - 1)
             return self.program(branches[at], operands)
+        for x in operands:
+            if isinstance(x, Memory):
+                gpu_refs.ordered(self, x.buffer, "branch")
         return self._chosen(which, branches, operands)
 
     def _chosen(self, which: Value, branches: Sequence[Program], operands: list[Any]) -> list[Any]:
+        """One of several branches; of each, refs in memory are written like those of all."""
         first, *rest = branches
         if not rest:
             return self.program(first, operands)
-        if is_bool(which.dtype):
-            flag, (no, yes) = which, branches
-        else:
+        flag = which
+        if not is_bool(which.dtype):
             flag = self.compare("sgt", which, self.constant(0, (), which.dtype))
-            no, yes = first, None
-        buffers = {id(x.buffer): x.buffer for x in operands if isinstance(x, Memory)}.values()
-        before = [(b.written, b.by) for b in buffers]
         refs = _passed_on(first, operands)
-        like = [
-            Value("", v.aval.shape, v.aval.dtype)
-            for v, ref in zip(first.outvars, refs, strict=True)
-            if ref is None
-        ]
-        after: list[list[Any]] = []
+        pairs = zip(first.outvars, refs, strict=True)
+        like = [Value("", v.aval.shape, v.aval.dtype) for v, ref in pairs if ref is None]
+        buffers = [x.buffer for x in operands if isinstance(x, Memory)]
+        ends: list[tuple[str, set[Any]]] = []
 
-        def run(program: Program | None) -> list[Value]:
-            for b, (written, by) in zip(buffers, before, strict=True):
-                b.written, b.by = written, by
-            if program is None:
+        def others() -> list[Value]:
+            less = which
+            if not is_bool(which.dtype):
                 less = self.binary("arith.subi", which, self.constant(1, (), which.dtype))
-                found = self._chosen(less, rest, operands)
-            else:
-                found = self.program(program, operands)
-            self._check_same(refs, found)
-            after.append([(b.written, b.by) for b in buffers])
-            return [x for x, ref in zip(found, refs, strict=True) if ref is None]
+            found = self.same(refs, self._chosen(less, rest, operands))
+            ends.extend((b.written, b.read) for b in buffers)
+            return found
 
-        results = iter(self.branch(flag, like, lambda: run(yes), lambda: run(no)))
-        for i, b in enumerate(buffers):
-            ends = [row[i] for row in after if row[i][0]]
-            if ends:
-                b.written = "store" if ("store" in [w for w, _ in ends]) else "atomic"
-                b.by = ends[0][1] if len({id(by) for _, by in ends}) == 1 else None
-        return [next(results) if ref is None else ref for ref in refs]
+        found = self.branch(
+            flag, like, others, lambda: self.same(refs, self.program(first, operands))
+        )
+        for b, (written, read) in zip(buffers, ends, strict=True):
+            b.written, b.by, b.read = b.written or written, None, b.read | read
+        return _refilled([ref or x for ref, x in zip(refs, first.outvars, strict=True)], found)
 
-    def _check_same(self, refs: Sequence[Any], found: Sequence[Any]) -> None:
-        """Refs in memory are passed on as they are."""
+    def same(self, refs: Sequence[Any], found: Sequence[Any]) -> list[Value]:
+        """The values among results, where refs in memory must be passed on as they are."""
         for old, new in zip(refs, found, strict=True):
             ref = old if isinstance(old, Memory) else new
             if old is not new and isinstance(ref, Memory):
                 raise self.unsupported(
                     f"the ref of {ref.buffer.what}",
-                    "is replaced by other values in a loop or branch. Write to it with "
-                    "`ref[...] = values`, at slices or with a mask",
+                    "is replaced by other values. Write to it with `ref[...] = values`, at slices "
+                    "or with a mask",
                 )
+        return [x for x in found if not isinstance(x, Memory)]
 
     def _enter(self, body: Program, operands: Sequence[Any]) -> None:
-        """Before a loop: its stores are before the accesses of the next iteration."""
+        """Before a loop: its stores are before the accesses of the next turn."""
         for v, x in zip(body.invars, operands, strict=False):
             if isinstance(x, Memory):
-                self.enter_loop(body, v, x)
+                self.enter_loop(body, v, x.buffer)
 
-    def enter_loop(self, body: Program, first: Var, ref: Memory) -> None:
+    def enter_loop(self, body: Program, first: Var, buffer: Buffer) -> None:
         """Notes the stores to a ref in the body of a loop."""
         found, _ = accesses(body, first)
         stores = [eqn for eqn in found if eqn.op is kernel_store]
         if stores:
-            plain = [eqn for eqn in stores if eqn.params["mode"] == "set"]
-            ref.buffer.written = "store" if plain or ref.buffer.written == "store" else "atomic"
-            ref.buffer.by = stores[0] if len(found) == 1 else None
+            only = all(eqn.op is kernel_store and eqn.params["mode"] != "set" for eqn in found)
+            buffer.written = "atomic" if only and buffer.written != "store" else "store"
+            buffer.by = stores[0] if len(found) == 1 else None
 
 
 def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
@@ -468,33 +447,27 @@ def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
     return None
 
 
-def _counted(body: Program, i: int, j: int) -> int:
-    """By how much an integer carry grows in each turn; 0 if it is not a counter."""
-    out = body.outvars[j]
-    for eqn in body.eqns:
-        if eqn.outvars[0] is out and eqn.op.name == "add" and body.invars[i] in eqn.invars:
-            (other,) = [a for a in eqn.invars if a is not body.invars[i]] or [None]
-            if isinstance(other, Literal) and other.aval.dtype == INT32:
-                return int(other.value)
-    return 0
-
-
-def _bounded(own: WhileParams) -> int | None:
+def _counter(own: WhileParams) -> int | None:
     """The carry that counts the turns of `while i < n`; None if the loop has another form."""
     test, consts = own.test, own.num_test
     if len(test.eqns) != 1 or test.eqns[0].op.name != "lt" or test.consts:
         return None
-    counter, bound = test.eqns[0].invars
-    if counter not in test.invars or counter.aval.dtype != INT32:
+    i, bound = test.eqns[0].invars
+    places: dict[Any, int] = {v: k - consts for k, v in enumerate(test.invars)}
+    at, limit = places.get(i, -1), places.get(bound, -1)
+    carried, outs = own.body.invars[own.num_body :], own.body.outvars
+    if at < 0 or i.aval.dtype != INT32 or (limit >= 0 and outs[limit] is not carried[limit]):
         return None
-    at = test.invars.index(counter) - consts
-    fixed = isinstance(bound, Literal) or bound in test.invars[:consts]
-    if not fixed and bound in test.invars:
-        j = test.invars.index(bound) - consts
-        fixed = own.body.outvars[j] is own.body.invars[own.num_body + j]
-    if at < 0 or not fixed or _counted(own.body, own.num_body + at, at) != 1:
-        return None
-    return at
+    for eqn in own.body.eqns:
+        if eqn.outvars[0] is outs[at] and eqn.op.name == "add" and carried[at] in eqn.invars:
+            return at if any(getattr(a, "value", 0) == 1 for a in eqn.invars) else None
+    return None
+
+
+def _refilled(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+    """`like`, with values in place of those that are not refs in memory."""
+    rest = iter(values)
+    return [x if isinstance(x, Memory) else next(rest) for x in like]
 
 
 def _passed_on(program: Program, operands: Sequence[Any]) -> list[Memory | None]:

@@ -13,7 +13,6 @@ from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.triton_modules import serialized
-from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 
@@ -39,7 +38,7 @@ def _lower(
     parallel: tuple[bool, ...],
     aliases: tuple[tuple[int, int], ...],
 ) -> list[str]:
-    kernel = kernel_of(body, maps, launch, parallel, ins, e.platform)
+    kernel = triton_kernel(body, maps, launch, parallel, ins, e.platform)
     return e.custom_call(
         TARGET,
         xs,
@@ -51,24 +50,6 @@ def _lower(
         extra={"mhlo.backend_config": _config(kernel)},
         effect=bool(launch.params.has_side_effects),
     )
-
-
-def kernel_of(
-    body: Program,
-    maps: Any,
-    launch: Launch,
-    parallel: tuple[bool, ...],
-    types: Sequence[ArrayType],
-    platform: Platform,
-) -> TritonKernel:
-    """The kernel of a launch, whose operands have these types: prefetched arrays, inputs, and the
-    values that results begin with."""
-    names = [f"prefetched argument {i}" for i in range(launch.prefetch)]
-    names += [f"argument {i}" for i in range(len(launch.ins))]
-    names += ["the values of a result"] * (len(types) - len(names))
-    names += [f"result {i}" for i in range(len(launch.outs))]
-    every = [*types, *[tile.type for tile in launch.outs]]
-    return triton_kernel(body, maps, launch, parallel, every, names, platform)
 
 
 def _config(kernel: TritonKernel) -> str:

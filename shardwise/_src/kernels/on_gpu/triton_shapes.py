@@ -90,6 +90,12 @@ def _reshape(e: Any, x: Value, *, out: Any, **p: Any) -> Value:
     return e.reshaped(x, out.shape)
 
 
+@rule("squeeze")
+def _squeeze(e: Any, x: Value, **p: Any) -> Value:
+    """Without the first dimension, of size 1."""
+    return e.reshaped(x, x.shape[1:]) if len(x.shape) > 1 else e.scalar_of(x)
+
+
 def _keeps_places(old: Sequence[int], new: Sequence[int]) -> bool:
     """Whether a reshape of the tensors of these shapes moves each element to its place."""
     left, right = [[n for n in shape if n != 1] for shape in (old, new)]
@@ -130,24 +136,10 @@ def part(e: Any, x: Value, axis: int, start: Value, size: int, stride: int = 1) 
     first = start.known is not None and start.known == 0
     if size == x.shape[axis] and (size == 1 or (first and stride == 1)):
         return x
-    if size == 1:
-        return element_of(e, x, axis, start)
     r = e.range(size)
     if stride != 1:
         r = e.binary("arith.muli", r, e.constant(stride, r.shape, INT32))
     return taken(e, x, axis, e.binary("arith.addi", r, e.splat(start, r.shape)))
-
-
-def element_of(e: Any, x: Value, axis: int, at: Value) -> Value:
-    """The element at a position along a dimension, which stays, with size 1."""
-    r = e.range(x.shape[axis])
-    mask = e.along(e.compare("eq", r, e.splat(at, r.shape)), axis, x.shape)
-    zero = e.constant(0, x.shape, x.dtype)
-    only = e.select(e.broadcast(mask, x.shape), x, zero)
-    # The bits of the one element, among zeros.
-    found = reduced(e, only, (axis,), "bits", 0)
-    shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
-    return e.reshaped(found, shape)
 
 
 def replaced(
@@ -215,11 +207,16 @@ def _gather(
     one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
     rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
     whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
-    if not one or not whole or dims.collapsed_slice_dims != dims.start_index_map:
+    if (
+        not one
+        or not whole
+        or p.get("mode") == "fill"
+        or dims.collapsed_slice_dims != dims.start_index_map
+    ):
         raise e.unsupported(
             "indices that are arrays",
-            "are supported along one dimension, as a vector. Read slices in a loop, "
-            "`ref[ds(i, n)]`, or index outside of the kernel",
+            "are supported along one dimension, as a vector of valid indices. Read slices in a "
+            "loop, `ref[ds(i, n)]`, or index outside of the kernel",
         )
     (axis,) = dims.start_index_map
     found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
@@ -289,16 +286,8 @@ def _accumulated(dtype: Any) -> Any:
 
 
 def reduced(e: Any, x: Value, axes: Sequence[int], op: str, identity: Any) -> Value:
-    """A reduction by an elementwise op; "bits" adds the bits of the one element that is not 0."""
+    """A reduction by an elementwise op."""
     dtype = x.dtype
-    if op == "bits":
-        bits = np.dtype(f"int{8 * dtype.itemsize}")
-        if is_float(dtype):
-            x = ELEMENTWISE["bitcast_convert_type"](e, x, dtype=bits)
-        found = reduced(e, x, axes, "or", 0)
-        return (
-            ELEMENTWISE["bitcast_convert_type"](e, found, dtype=dtype) if is_float(dtype) else found
-        )
     wide = _accumulated(dtype)
     if is_bool(dtype):  # numbers 0 and 1
         op = {"and": "min", "or": "max"}.get(op, op)

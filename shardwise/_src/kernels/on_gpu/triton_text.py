@@ -63,7 +63,7 @@ def type_text(shape: Sequence[int], of: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """A scalar or tensor. known: its value, of a constant scalar."""
+    """A scalar or tensor. known: of a constant, the number that it consists of."""
 
     name: str
     shape: tuple[int, ...]
@@ -148,7 +148,7 @@ class TritonText:
     def constant(self, value: Any, shape: Sequence[int], dtype: Any) -> Value:
         """A value of one number, which is defined at the start of the function."""
         text, kind = literal(value, dtype), type_text(shape, element(dtype))
-        known = None if shape else np.asarray(value).astype(dtype)[()]
+        known = np.asarray(value).astype(dtype)[()]
         if shape:
             line = f"arith.constant dense<{text}> : {kind}"
         else:
@@ -225,15 +225,26 @@ class TritonText:
         """A vector along one dimension of a shape, where the others have size 1."""
         return self.reshaped(x, [x.shape[0] if d == axis else 1 for d in range(len(shape))])
 
-    def range(self, n: int, dtype: Any = INT32) -> Value:
+    def range(self, n: int) -> Value:
         """0, 1, … n - 1."""
         end = power_of_two(n)
         text = f"tt.make_range {{end = {end} : i32, start = 0 : i32}} : tensor<{end}xi32>"
-        x = self.let(text, (n,), INT32)
-        return x if dtype == INT32 else self.extended(x, dtype)
+        return self.let(text, (n,), INT32)
+
+    def scaled(self, x: Value, n: int) -> Value:
+        """The product of a vector of integers and a number."""
+        return x if n == 1 else self.binary("arith.muli", x, self.constant(n, x.shape, x.dtype))
+
+    def total(self, x: Value | None, y: Value, shape: Sequence[int]) -> Value:
+        """The sum of integers that broadcast to a shape."""
+        if x is None:
+            return y
+        return self.binary("arith.addi", self.broadcast(x, shape), self.broadcast(y, shape))
 
     def extended(self, x: Value, dtype: Any) -> Value:
         """Integers with more bits."""
+        if x.dtype == dtype:
+            return x
         kind = type_text(x.shape, element(dtype))
         op = "extui" if is_unsigned(x.dtype) or is_bool(x.dtype) else "extsi"
         return self.let(f"arith.{op} {x.name} : {x.type} to {kind}", x.shape, dtype)

@@ -17,11 +17,15 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import walk
+from shardwise._src.kernels.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
-from shardwise._src.kernels.on_tpu.mosaic_module import module_text, sizes_in_memory
-from shardwise._src.kernels.on_tpu.mosaic_text import escaped, stored
+from shardwise._src.kernels.on_tpu.mosaic_module import Module, module_of
+from shardwise._src.kernels.on_tpu.mosaic_text import escaped, sizes_in_memory, stored
 from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.runtime.compiler.mosaic import InvalidKernel, serialized
 from shardwise._src.runtime.platforms import Platform
@@ -36,14 +40,15 @@ TARGET = "tpu_custom_call"
 
 @dataclass(frozen=True)
 class MosaicKernel:
-    """A kernel: its launch, the text of its module, and the types of its results."""
+    """A kernel: its module, the types of its results, and the mesh axes, in order, that the numbers
+    of devices are along to which it copies."""
 
-    launch: Launch
-    text: str
+    module: Module
     outs: tuple[ArrayType, ...]
+    axes: tuple[Any, ...]
 
     def __repr__(self) -> str:
-        return self.launch.name
+        return "MosaicKernel(…)"
 
 
 def tpu_program(
@@ -54,10 +59,13 @@ def tpu_program(
     Raises NotImplementedError if the kernel cannot be compiled for TPUs.
     """
     check_limits(launch, types)
-    text = module_text(body, maps, launch, platform)
+    module = module_of(body, maps, launch, platform)
+    forms = [eqn.params["form"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)]
     spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
-    wide = [_in_memory(t.type, t.space.name) for t in launch.outs]
-    kernel = MosaicKernel(launch, text, tuple(wide))
+    wide = tuple([_in_memory(t.type, t.space.name) for t in launch.outs])
+    axes = max([form.axes for form in forms], default=(), key=len)
+    static = {"body": body, "maps": tuple(maps), "launch": launch}
+    static["kernel"] = MosaicKernel(module, wide, axes)
 
     def run(*operands: Any) -> list[Any]:
         sizes, rest = operands[: launch.dynamic], operands[launch.dynamic :]
@@ -65,7 +73,12 @@ def tpu_program(
             _as(drop_sharding(x), _in_memory(type_of(x), space))
             for x, space in zip(rest, spaces, strict=True)
         ]
-        found = mosaic_call(*sizes, *given, kernel=kernel)
+        places = [
+            reshape(axis_index(names=names, sizes=sizes, varies=True), shape=(1,))
+            for names, sizes in module.axes
+        ]
+        first, others = given[: launch.prefetch], given[launch.prefetch :]
+        found = mosaic_call(*sizes, *first, *places, *others, **static)
         return [_as(x, tile.type) for x, tile in zip(found, launch.outs, strict=True)]
 
     return program_of(run, tuple(types), launch.name)
@@ -83,43 +96,66 @@ def _as(x: Any, t: ArrayType) -> Any:
     return x if type_of(x).shape == t.shape else reshape(x, shape=t.shape)
 
 
-def _type(op: Op, *types: ArrayType, kernel: MosaicKernel) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, kernel: MosaicKernel, **p: Any) -> tuple[ArrayType, ...]:
     return kernel.outs
 
 
 def _lower(
-    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, kernel: MosaicKernel
-) -> list[str]:
-    launch = kernel.launch
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, kernel: MosaicKernel,
+    launch: Launch, **p: Any,
+) -> list[str]:  # fmt: skip
+    _check_devices(e, launch.name, kernel.axes)
     try:
-        body = serialized(kernel.text)
+        body = serialized(kernel.module.text)
     except InvalidKernel as error:
         raise NotImplementedError(
             f"kernel {launch.name}: its operations cannot be compiled for TPUs: Mosaic, their "
             f"compiler of kernels, says {error}"
         ) from None
-    before = launch.dynamic + launch.prefetch
+    before = launch.dynamic + launch.prefetch + len(kernel.module.axes)
     return e.custom_call(
         TARGET,
         xs,
         ins,
         outs,
-        config=f'"{escaped(config_text(body, launch))}"',
+        config=f'"{escaped(config_text(body, launch, kernel))}"',
         version=1,
         aliases={before + i: j for i, j in launch.aliases},
-        effect=bool(launch.params.has_side_effects),
+        effect=bool(launch.params.has_side_effects or kernel.axes),
         extra={"kernel_name": f'"{escaped(launch.name)}"'},
+    )
+
+
+def _check_devices(e: Any, name: str, axes: tuple[Any, ...]) -> None:
+    """Rejects copies between devices whose numbers in the program are not those in the mesh."""
+    own = e.manual
+    if not axes or (
+        own is not None
+        and tuple(own.names) == axes
+        and own.manual >= {*own.names}
+        and own.grid.ravel().tolist() == [*range(own.grid.size)]
+    ):
+        return
+    raise NotImplementedError(
+        f"kernel {name} copies to other devices along the mesh axes {axes}. "
+        "On TPUs these must be all axes of the mesh, in order, and the mesh must have the order of "
+        "the program's devices: use `shard_map` over all axes of a mesh of all devices."
     )
 
 
 def _excess(op: Op, types: Sequence[ArrayType], p: dict[str, Any], target: Target) -> str:
     if not isinstance(target.kind, Tpu):
         return ""
-    launch = p["kernel"].launch
-    return too_large(launch, launch.parts(types)[1], target.kind, target.name)
+    launch, scoped = p["launch"], p["kernel"].module.scoped
+    return too_large(launch, scoped, launch.parts(types)[1], target.kind, target.name)
 
 
-def config_text(body: bytes, launch: Launch) -> str:
+def _cost(op: Op, types: Sequence[ArrayType], p: dict[str, Any]) -> tuple[int, int, int]:
+    """What its program says; what the user says is in the estimate of the compiler already."""
+    return launch_cost(op, types, p) if p["launch"].cost is None else (0, 0, 0)
+
+
+def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
     """The configuration of the custom call, as JSON."""
     params, cost = launch.params, launch.cost
     config: dict[str, Any] = {
@@ -127,8 +163,10 @@ def config_text(body: bytes, launch: Launch) -> str:
         "serialization_format": 1,
         "needs_layout_passes": True,
     }
-    if params.collective_id is not None:
-        config |= {"has_communication": True, "collective_id": params.collective_id}
+    if kernel.axes:
+        config["has_communication"] = True
+    if "tpu.sem_barrier" in kernel.module.text:
+        config["collective_id"] = params.collective_id
     if cost is not None:
         config["cost_estimate"] = {
             "flops": int(cost.flops),
@@ -149,5 +187,11 @@ def config_text(body: bytes, launch: Launch) -> str:
 
 
 mosaic_call = Op(
-    "mosaic_call", type_rule=_type, lower=_lower, excess=_excess, multiple=True, is_expensive=True
+    "mosaic_call",
+    type_rule=_type,
+    lower=_lower,
+    cost=_cost,
+    excess=_excess,
+    multiple=True,
+    is_expensive=True,
 )

@@ -12,8 +12,9 @@ from typing import Any
 
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_module import has_windows, is_remote, sizes_in_memory
-from shardwise._src.kernels.on_tpu.mosaic_text import element, stored
+from shardwise._src.kernels.on_tpu.mosaic_module import has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_text import element, sizes_in_memory, stored
+from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.targets.tpus import SMEM_BYTES, Tpu
 from shardwise._src.types.array_type import ArrayType
@@ -124,7 +125,7 @@ def _padded_bytes(shape: Sequence[int], dtype: Any, space: str) -> int:
     return math.prod(sizes) * 4 // per_word
 
 
-def memory_rows(launch: Launch, space: str) -> list[tuple[int, str]]:
+def memory_rows(launch: Launch, scoped: Sequence[Scratch], space: str) -> list[tuple[int, str]]:
     """The memory that a kernel has in a space: bytes, and what for."""
     windows, found = has_windows(launch), []
     for what, tile in named_tiles(launch):
@@ -134,16 +135,24 @@ def memory_rows(launch: Launch, space: str) -> list[tuple[int, str]]:
             buffers = "two blocks" if twice else "the block"
             block = tile.type.update(shape=tile.sizes).str_short(True)
             found.append((size, f"{buffers} of {what}, {block}"))
-    for i, s in enumerate(launch.scratch):
+    held = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
+    held += [("memory of run_scoped", s) for s in scoped]
+    for what, s in held:
         if s.space.name == space:
             size = _padded_bytes(s.shape, s.dtype, space)
-            found.append((size, f"scratch memory {i}, {s.type.str_short(True)}"))
+            found.append((size, f"{what}, {s.type.str_short(True)}"))
     return sorted(found, key=lambda row: -row[0])
 
 
-def too_large(launch: Launch, prefetched: Sequence[ArrayType], kind: Tpu, machine: str) -> str:
-    """Why a kernel does not fit the memory of a core; "" if it may."""
-    rows = memory_rows(launch, "vmem")
+def too_large(
+    launch: Launch, scoped: Sequence[Scratch], prefetched: Sequence[ArrayType], kind: Tpu,
+    machine: str,
+) -> str:  # fmt: skip
+    """Why a kernel does not fit the memory of a core; "" if it may.
+
+    scoped: the memory that its body allocates.
+    """
+    rows = memory_rows(launch, scoped, "vmem")
     given = launch.params.vmem_limit_bytes
     limit = kind.scoped_vmem if given is None else min(given, kind.vmem)
     if (needed := sum(n for n, _ in rows)) > limit:
@@ -154,7 +163,7 @@ def too_large(launch: Launch, prefetched: Sequence[ArrayType], kind: Tpu, machin
                 f"`params=CompilerParams(vmem_limit_bytes={needed})`."
             )
         return _message(launch, "VMEM", needed, limit, machine, rows, remedy)
-    rows = memory_rows(launch, "smem")
+    rows = memory_rows(launch, scoped, "smem")
     rows += [
         (_padded_bytes(t.shape, t.dtype, "smem"), f"prefetched argument {i}, {t.str_short(True)}")
         for i, t in enumerate(prefetched)

@@ -1,16 +1,44 @@
-"""Loads and stores of the memory of refs in Mosaic's dialect."""
+"""The memory of refs in Mosaic's dialect: loads and stores, copies and semaphores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store
-from shardwise._src.kernels.on_tpu.mosaic_ops import BOOL, cast, kind_of, reshaped
-from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Value, element, stored, vector
+from shardwise._src.kernels.accesses import (
+    MODES,
+    kernel_load,
+    kernel_store,
+    known_multiple,
+    new_memory,
+)
+from shardwise._src.kernels.copies import (
+    Form,
+    Region,
+    kernel_copy,
+    kernel_signal,
+    kernel_wait,
+    kernel_wait_copy,
+)
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, cast, kind_of
+from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
+from shardwise._src.kernels.on_tpu.mosaic_text import (
+    Memory,
+    Splat,
+    Value,
+    element,
+    memory_of,
+    stored,
+    vector,
+)
+from shardwise._src.kernels.spaces import Scratch, Space
+from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, array_type
 
 
 def _row(memory: Memory, *rows: Sequence[Any]) -> list[list[Any]]:
@@ -49,6 +77,9 @@ def _load(
 ) -> Value:
     out = eqn.outvars[0].aval
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
+    if isinstance(ref, Memory) and ref.space == "semaphore_mem":
+        semaphore = _view(w, eqn, ref, Region(sizes, strides, kept), starts)
+        return w.let(f"tpu.sem_read {semaphore.name} : {semaphore.type} -> i32")
     if isinstance(ref, Splat):
         found: Value = ref
     elif isinstance(ref, Memory):
@@ -154,4 +185,109 @@ def store_all(w: Any, memory: Memory, value: Value, t: ArrayType) -> None:
     _written(w, memory, w.name(value, t), t, *_all(memory))
 
 
-MEMORY_RULES: dict[Op, Callable[..., Any]] = {kernel_load: _load, kernel_store: _store}
+# -- memory that the body allocates --
+
+
+def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Value]:
+    t = eqn.outvars[0].aval
+    memory = memory_of(f"%m{len(w.scoped)}", t.shape, t.dtype, space)
+    w.scoped.append((memory, Scratch(t.shape, t.dtype, Space(space))))
+    return [memory]
+
+
+# -- copies and semaphores --
+
+
+def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Value]) -> Memory:
+    """A part of memory, without the dimensions that the part does not have."""
+    if not isinstance(memory, Memory):
+        raise w.no_form(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
+    at, sizes, strides = _row(memory, starts, region.sizes, region.strides)
+    if any(s != 1 for s in strides):
+        raise w.no_form(eqn, "with strides", "Copy all elements, and load with a stride.")
+    found = replace(memory, sizes=tuple(sizes))
+    if tuple(sizes) != memory.sizes:
+        names = [w.name(x, _INDEX) for x in at]
+        text = f"tpu.memref_slice {memory.name}[{', '.join(names)}] : {memory.type} -> {found.type}"
+        found = replace(found, name=w.let(text))
+    marks = iter(region.kept)
+    kept = [keep and next(marks) for keep in memory.kept]
+    if not all(kept):
+        left = tuple([n for n, keep in zip(sizes, kept, strict=True) if keep])
+        new = replace(found, sizes=left, kept=(True,) * len(left))
+        text = f"tpu.memref_squeeze {found.name} : {found.type} -> {new.type}"
+        found = replace(new, name=w.let(text))
+    return found
+
+
+def _views(w: Any, eqn: Any, form: Form, operands: Sequence[Value]) -> tuple[Any, Any]:
+    """The parts of memory that an op accesses, and its other operands; the last one says whether
+    the device takes part, which is so on TPUs."""
+    versions, starts, rest = form.parts(operands)
+    rows = zip(versions, form.regions, starts, strict=True)
+    return [_view(w, eqn, *row) for row in rows], rest
+
+
+def _device(w: Any, form: Form, rest: Sequence[Value]) -> str:
+    return w.name(rest[-2], _INDEX) if form.axes else ""
+
+
+def _copy(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
+    (source, target, done, *left), rest = _views(w, eqn, form, operands)
+    parts = [("source", source), ("target", target)]
+    parts += [*[("source_semaphore", s) for s in left], ("target_semaphore", done)]
+    text = " ".join(f"{word}({m.name} : {m.type})" for word, m in parts)
+    device = _device(w, form, rest)
+    w.line(f"tpu.enqueue_dma {text}{device and f' device_id({device})'}")
+    return operands[1 : len(form.regions)]
+
+
+def _wait_copy(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
+    (part, done), rest = _views(w, eqn, form, operands)
+    device = _device(w, form, rest)
+    w.line(
+        f"tpu.wait_dma2 semaphore({done.name} : {done.type}) src({part.name} : {part.type}) "
+        f"dst({part.name} : {part.type}){device and f' device_id({device})'}"
+    )
+    return operands[:2]
+
+
+def _signal(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
+    (semaphore,), (amount, *rest) = _views(w, eqn, form, operands)
+    device = _device(w, form, rest)
+    w.line(
+        f"tpu.sem_signal {semaphore.name}, {w.name(amount, _INDEX)}"
+        f"{device and f' device_id {device}'} : {semaphore.type}"
+    )
+    return operands[:1]
+
+
+def _wait(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
+    (semaphore,), (amount,) = _views(w, eqn, form, operands)
+    w.line(f"tpu.sem_wait {semaphore.name}, {w.name(amount, _INDEX)} : {semaphore.type}")
+    return operands[:1]
+
+
+def _multiple(w: Any, eqn: Any, x: Value, *, values: Any, **p: Any) -> list[Value]:
+    if isinstance(x, str) and not eqn.invars[0].aval.shape:
+        for n in values:
+            x = w.let(f"tpu.assume_multiple {x}, {n} : i32")
+    return [x]
+
+
+def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> str:
+    return _loaded(w, w.places[names, sizes], _INDEX, [Splat(0)], [1], [1])
+
+
+_INDEX = array_type((), np.dtype("int32"))
+MEMORY_RULES: dict[Op, Callable[..., Any]] = {
+    kernel_load: _load,
+    kernel_store: _store,
+    new_memory: _memory,
+    kernel_copy: _copy,
+    kernel_wait_copy: _wait_copy,
+    kernel_signal: _signal,
+    kernel_wait: _wait,
+    axis_index: _axis_index,
+    known_multiple: _multiple,
+}

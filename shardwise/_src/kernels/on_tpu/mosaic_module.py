@@ -1,26 +1,31 @@
 """The module of a launch in Mosaic's dialect: the body, and the indices of each block.
 
-    main(indices…, prefetched…, blocks of inputs…, blocks of results…, scratch…)
-    block_0(indices…, prefetched…) → the indices of the first block
+    main(indices…, prefetched…, axes…, blocks of inputs…, blocks of results…, scratch…, scoped…)
+    block_0(indices…, prefetched…, axes…) → the indices of the first block
 
 Mosaic copies the blocks between the memory of the chip and that of its core, while the body runs on
-those before.
+those before. The positions of the device along mesh axes are arrays of one integer, which XLA
+computes; memory that the body allocates is scratch memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.accesses import kernel_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_memory import load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_programs import Function
-from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Value, element, stored
+from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Value, memory_of, sizes_in_memory
+from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 
@@ -28,21 +33,35 @@ INT = np.dtype("int32")
 DYNAMIC = -(2**63)  # a size of the grid that is an operand
 
 
-def module_text(body: Program, maps: Sequence[Program], launch: Launch, platform: Platform) -> str:
+@dataclass(frozen=True)
+class Module:
+    """The text of a module, the memory that its body allocates, and the mesh axes along which it
+    needs its position: pairs of names and sizes."""
+
+    text: str
+    scoped: tuple[Scratch, ...]
+    axes: tuple[tuple[Any, Any], ...]
+
+
+def module_of(body: Program, maps: Sequence[Program], launch: Launch, platform: Platform) -> Module:
     """The module of a launch.
 
     Raises NotImplementedError if an op has no form in Mosaic's dialect.
     """
+    found = [eqn.params for eqn in walk(body) if eqn.op is axis_index]
+    axes = tuple(dict.fromkeys((p["names"], p["sizes"]) for p in found))
+    first = len(launch.grid) + launch.dynamic
+    types = body.in_types[first : first + launch.prefetch]
+    scalars = [memory_of(f"%p{i}", t.shape, t.dtype, "smem") for i, t in enumerate(types)]
+    places = {axis: memory_of(f"%a{i}", (1,), INT, "smem") for i, axis in enumerate(axes)}
+    writer = _Writer(body, maps, launch, platform, scalars, places)
     tiles = [*launch.ins, *launch.outs]
-    windows = has_windows(launch)
-    functions = [_main(body, maps, launch, platform)]
-    if windows:
-        functions += [
-            _indices(f"block_{i}", program, tile, launch, body, platform)
-            for i, (program, tile) in enumerate(zip(maps, tiles, strict=True))
-            if not is_remote(tile.space.name)
-        ]
-    return "module {\n" + "\n".join(functions) + "\n}\n"
+    main, scoped = writer.main(tiles)
+    texts = [main]
+    if has_windows(launch):
+        rows = enumerate(zip(maps, tiles, strict=True))
+        texts += [writer.indices(i, m, t) for i, (m, t) in rows if not is_remote(t.space.name)]
+    return Module("module {\n" + "\n".join(texts) + "\n}\n", tuple(scoped), axes)
 
 
 def has_windows(launch: Launch) -> bool:
@@ -56,74 +75,92 @@ def is_remote(space: str) -> bool:
     return space in ("any", "hbm")
 
 
-def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
-    """The shape of memory for a shape: scalars have dimensions too."""
-    return tuple(shape) or ((1,) if space == "smem" else (1, 1))
+@dataclass
+class _Writer:
+    """Writes the functions of a module. scalars: the memory of prefetched arrays; places: of the
+    positions along mesh axes."""
 
+    body: Program
+    maps: Sequence[Program]
+    launch: Launch
+    platform: Platform
+    scalars: list[Memory]
+    places: dict[Any, Memory]
 
-def _memory(
-    name: str, shape: Sequence[int], kept: Sequence[bool], dtype: Any, space: str
-) -> Memory:
-    sizes = sizes_in_memory(shape, space)
-    marks = tuple(kept) if shape else (False,) * len(sizes)
-    return Memory(name, sizes, marks, element(stored(dtype)), space)
+    def ids(self) -> list[str]:
+        one = ["%i0"] if has_windows(self.launch) else []
+        return [f"%i{d}" for d in range(len(self.launch.grid))] or one
 
+    def function(self) -> Function:
+        return Function(self.launch.name, self.platform, self.places)
 
-def _prefetched(body: Program, launch: Launch) -> list[Memory]:
-    first = len(launch.grid) + launch.dynamic
-    types = body.in_types[first : first + launch.prefetch]
-    return [
-        _memory(f"%p{i}", t.shape, [True] * t.ndim, t.dtype, "smem") for i, t in enumerate(types)
-    ]
+    def head(self, name: str, more: Sequence[Memory] = ()) -> str:
+        memories = [*self.scalars, *self.places.values(), *more]
+        given = [*[f"{i}: i32" for i in self.ids()], *[f"{m.name}: {m.type}" for m in memories]]
+        return f"  func.func @{name}({', '.join(given)})"
 
+    def main(self, tiles: Sequence[Tile]) -> tuple[str, list[Scratch]]:
+        w, launch, ids = self.function(), self.launch, self.ids()
+        blocks = [
+            memory_of(f"%b{i}", t.sizes, t.type.dtype, t.space.name, t.kept)
+            for i, t in enumerate(tiles)
+        ]
+        scratch = [
+            memory_of(f"%s{i}", s.shape, s.dtype, s.space.name)
+            for i, s in enumerate(launch.scratch)
+        ]
+        sizes: list[Value] = [
+            w.let(f"tpu.iteration_bound {d} : i32") for d, n in enumerate(launch.grid) if n is None
+        ]
+        _copy_aliased(w, self.body, self.maps, launch, blocks)
+        given = [*ids[: len(launch.grid)], *sizes, *self.scalars, *blocks, *scratch]
+        if launch.params.collective_id is not None:  # the last one is the barrier of all devices
+            barrier = scratch.pop()
+            if any(self.body.invars[-1] in eqn.invars for eqn in self.body.eqns):
+                w.lines.append(f"    {barrier.name} = tpu.sem_barrier : {barrier.type}")
+        found = w.program(self.body, given)
+        refs = given[len(given) - len(found) :]
+        for value, ref, t in zip(found, refs, self.body.out_types, strict=True):
+            w.settle(value, ref, t)
+        held = [*scratch, *[memory for memory, _ in w.scoped]]
+        marks = launch.parallel if launch.grid else [False] * len(ids)
+        semantics = ", ".join(
+            f"#tpu.dimension_semantics<{'parallel' if p else 'arbitrary'}>" for p in marks
+        )
+        notes = [
+            f"dimension_semantics = [{semantics}]",
+            f"scalar_prefetch = {len(self.scalars) + len(self.places)} : i64",
+            f"scratch_operands = {len(held)} : i64",
+            "tpu.core_type = #tpu.core_type<tc>",
+        ]
+        if has_windows(launch):
+            bounds = [DYNAMIC if n is None else n for n in launch.grid or (1,)]
+            notes.append(f"iteration_bounds = array<i64: {', '.join(map(str, bounds))}>")
+            notes.append(f"window_params = [{', '.join(map(_window, range(len(tiles)), tiles))}]")
+        text = "\n".join([*w.all_lines, "    return"])
+        head = self.head("main", [*blocks, *held])
+        return f"{head} attributes {{{', '.join(notes)}}} {{\n{text}\n  }}", [
+            s for _, s in w.scoped
+        ]
 
-def _signature(name: str, ids: Sequence[str], memories: Sequence[Memory]) -> str:
-    given = [*[f"{i}: i32" for i in ids], *[f"{m.name}: {m.type}" for m in memories]]
-    return f"  func.func @{name}({', '.join(given)})"
-
-
-def _ids(launch: Launch) -> list[str]:
-    return [f"%i{d}" for d in range(len(launch.grid))]
-
-
-def _main(body: Program, maps: Sequence[Program], launch: Launch, platform: Platform) -> str:
-    w = Function(launch.name, platform)
-    windows = has_windows(launch)
-    ids = _ids(launch) if launch.grid else ["%i0"] if windows else []
-    first = _prefetched(body, launch)
-    tiles = [*launch.ins, *launch.outs]
-    blocks = [
-        _memory(f"%b{i}", t.sizes, t.kept, t.type.dtype, t.space.name) for i, t in enumerate(tiles)
-    ]
-    scratch = [
-        _memory(f"%s{i}", s.shape, [True] * len(s.shape), s.dtype, s.space.name)
-        for i, s in enumerate(launch.scratch)
-    ]
-    sizes: list[Value] = [
-        w.let(f"tpu.iteration_bound {d} : i32") for d, n in enumerate(launch.grid) if n is None
-    ]
-    _copy_aliased(w, body, maps, launch, blocks)
-    refs = [*blocks[len(launch.ins) :], *scratch]
-    found = w.program(body, [*ids[: len(launch.grid)], *sizes, *first, *blocks, *scratch])
-    for value, ref, t in zip(found, refs, body.out_types, strict=True):
-        w.settle(value, ref, t)
-    semantics = ", ".join(
-        f"#tpu.dimension_semantics<{'parallel' if p else 'arbitrary'}>"
-        for p in (launch.parallel if launch.grid else [False] * len(ids))
-    )
-    notes = [
-        f"dimension_semantics = [{semantics}]",
-        f"scalar_prefetch = {len(first)} : i64",
-        f"scratch_operands = {len(scratch)} : i64",
-        "tpu.core_type = #tpu.core_type<tc>",
-    ]
-    if windows:
-        bounds = [DYNAMIC if n is None else n for n in launch.grid or (1,)]
-        notes.append(f"iteration_bounds = array<i64: {', '.join(map(str, bounds))}>")
-        notes.append(f"window_params = [{', '.join(map(_window, range(len(tiles)), tiles))}]")
-    head = _signature("main", ids, [*first, *blocks, *scratch])
-    text = "\n".join([*w.all_lines, "    return"])
-    return f"{head} attributes {{{', '.join(notes)}}} {{\n{text}\n  }}"
+    def indices(self, number: int, program: Program, tile: Tile) -> str:
+        """The function that computes the indices of a block. If one of them is that of an element,
+        all are."""
+        w = self.function()
+        values = w.program(program, [*self.ids()[: len(self.launch.grid)], *self.scalars])
+        found = [w.name(v, t) for v, t in zip(values, program.out_types, strict=True)]
+        if any(tile.element):
+            rows = zip(found, tile.sizes, tile.element, tile.padding, strict=True)
+            found = [
+                w.let(f"arith.addi {i}, {w.constant(low, INT)} : i32")
+                if is_element
+                else w.let(f"arith.muli {i}, {w.constant(n, INT)} : i32")
+                for i, n, is_element, (low, _) in rows
+            ]
+        found = found or [w.constant(0, INT)] * len(sizes_in_memory((), tile.space.name))
+        kinds = ", ".join("i32" for _ in found)
+        text = "\n".join([*w.all_lines, f"    return {', '.join(found)} : {kinds}"])
+        return f"{self.head(f'block_{number}')} -> ({kinds}) {{\n{text}\n  }}"
 
 
 def _window(number: int, tile: Tile) -> str:
@@ -140,30 +177,6 @@ def _window(number: int, tile: Tile) -> str:
     if tile.is_whole and tile.space.name == "vmem":
         parts.append("pipeline_mode = #tpu.pipeline_mode<synchronous>")  # one buffer is enough
     return f"{{{', '.join(parts)}}}"
-
-
-def _indices(
-    name: str, program: Program, tile: Tile, launch: Launch, body: Program, platform: Platform
-) -> str:
-    """The function that computes the indices of a block. If one of them is that of an element, all
-    are."""
-    w = Function(launch.name, platform)
-    ids = _ids(launch) if launch.grid else ["%i0"]
-    first = _prefetched(body, launch)
-    values = w.program(program, [*ids[: len(launch.grid)], *first])
-    found = [w.name(v, t) for v, t in zip(values, program.out_types, strict=True)]
-    if any(tile.element):
-        rows = zip(found, tile.sizes, tile.element, tile.padding, strict=True)
-        found = [
-            w.let(f"arith.addi {i}, {w.constant(low, INT)} : i32")
-            if is_element
-            else w.let(f"arith.muli {i}, {w.constant(n, INT)} : i32")
-            for i, n, is_element, (low, _) in rows
-        ]
-    found = found or [w.constant(0, INT)] * len(sizes_in_memory((), tile.space.name))
-    kinds = ", ".join("i32" for _ in found)
-    text = "\n".join([*w.all_lines, f"    return {', '.join(found)} : {kinds}"])
-    return f"{_signature(name, ids, first)} -> ({kinds}) {{\n{text}\n  }}"
 
 
 # -- results that begin with the values of arguments --

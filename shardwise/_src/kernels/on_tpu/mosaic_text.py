@@ -66,11 +66,19 @@ class Splat:
     number: Any
 
 
+SEMAPHORES = {
+    "semaphore": "!tpu.semaphore",
+    "barrier_semaphore": "!tpu.semaphore",
+    "dma_semaphore": "!tpu.dma_semaphore",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Memory:
     """The memory of a ref.
 
-    sizes: of its dimensions; kept: which of them the ref has. kind: its elements, as text.
+    sizes: of its dimensions; kept: which of them the ref has. kind: its elements, as text. space:
+    Mosaic's name of the memory space.
     """
 
     name: str
@@ -86,6 +94,23 @@ class Memory:
 
 
 Value = str | Splat | Memory
+
+
+def memory_of(
+    name: str, shape: Sequence[int], dtype: Any, space: str, kept: Sequence[bool] = ()
+) -> Memory:
+    """The memory for a ref of this shape, in a space as `kernels.spaces` names it."""
+    if space in SEMAPHORES:
+        marks = (True,) * len(shape)
+        return Memory(name, tuple(shape), marks, SEMAPHORES[space], "semaphore_mem")
+    sizes = sizes_in_memory(shape, space)
+    marks = (tuple(kept) or (True,) * len(shape)) if shape else (False,) * len(sizes)
+    return Memory(name, sizes, marks, element(stored(dtype)), space)
+
+
+def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
+    """The shape of memory for a shape: scalars have dimensions too."""
+    return tuple(shape) or ((1,) if space == "smem" else (1, 1))
 
 
 class Text:

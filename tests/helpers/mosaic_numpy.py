@@ -1,0 +1,394 @@
+"""Runs a module of Mosaic with NumPy: the operations that kernels use, over the grid with windows.
+
+    results = run(launch, module, *operands)
+
+Values that are not specified are NaN, or a large integer: what is beyond the end of an array, and
+what blocks of results hold before they are written. Copies end at once; semaphores count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from jaxlib.mlir import ir
+
+from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.on_tpu.mosaic_module import Module, has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
+from shardwise._src.runtime.compiler.mosaic import _context
+
+DTYPES = {
+    "f32": np.float32,
+    "bf16": ml_dtypes.bfloat16,
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i32": np.int32,
+    "index": np.int64,
+    "!tpu.semaphore": np.int32,
+    "!tpu.dma_semaphore": np.int32,
+}
+TYPE = re.compile(r"(?:vector|memref)<((?:\d+x)*)([^,>]+)")
+
+
+def shape_and_dtype(t: Any) -> tuple[tuple[int, ...], Any]:
+    found = TYPE.match(str(t))
+    if found is None:
+        return (), np.dtype(DTYPES[str(t)])
+    return tuple(map(int, found[1].split("x")[:-1])), np.dtype(DTYPES[found[2]])
+
+
+def garbage(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    value = np.nan if dtype.kind in "fV" else 77
+    return np.full(shape, value, dtype)
+
+
+def numbers(attribute: Any) -> list[int]:
+    """The integers of an attribute, as text: `[0, 1]`, `array<i64: 8, 128>`, `3 : i32`."""
+    text = re.sub(r"array<i\d+:?|: [iu]\d+", "", str(attribute))
+    return [int(x) for x in re.findall(r"-?\d+", text)]
+
+
+# -- operations: (op, operands) → the result --
+
+
+def _cast(op: Any, x: Any) -> Any:
+    return np.asarray(x).astype(shape_and_dtype(op.results[0].type)[1])
+
+
+def _unsigned(x: Any) -> Any:
+    x = np.asarray(x)
+    return x.astype(np.uint8) if x.dtype == bool else x.view(f"u{x.dtype.itemsize}")
+
+
+def _compared(op: Any, x: Any, y: Any) -> Any:
+    number = numbers(op.attributes["predicate"])[0]
+    if op.name == "arith.cmpi":
+        if number >= 6:
+            x, y = _unsigned(x), _unsigned(y)
+        name = ("eq", "ne", "lt", "le", "gt", "ge", "lt", "le", "gt", "ge")[number]
+    else:
+        name = {1: "eq", 2: "gt", 3: "ge", 4: "lt", 5: "le", 13: "ne"}[number]
+    functions = {
+        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+        "gt": np.greater, "ge": np.greater_equal,
+    }  # fmt: skip
+    return functions[name](x, y)
+
+
+def _constant(op: Any) -> Any:
+    shape, dtype = shape_and_dtype(op.results[0].type)
+    text = str(op.attributes["value"])
+    found = re.match(r"dense<([^>]*)>|(\S+)", text)
+    assert found is not None
+    word = found[1] or found[2]
+    if word.startswith("0x"):
+        value = np.array(int(word, 16), f"u{dtype.itemsize}").view(dtype)
+    else:
+        value = {"true": True, "false": False}.get(word, word)
+        value = np.array(float(value)).astype(dtype)
+    return np.broadcast_to(value, shape) if shape else value[()]
+
+
+def _reduced(op: Any, x: Any, start: Any) -> Any:
+    kind = re.search(r"<(\w+)>", str(op.attributes["kind"]))
+    axes = tuple(numbers(op.attributes["reduction_dims"]))
+    assert kind is not None
+    function = {
+        "add": np.add, "mul": np.multiply, "maximumf": np.maximum, "minimumf": np.minimum,
+        "maxsi": np.maximum, "minsi": np.minimum,
+    }[kind[1]]  # fmt: skip
+    return function(function.reduce(x, axes), start).astype(x.dtype)
+
+
+def _matmul(op: Any, x: Any, y: Any, start: Any) -> Any:
+    text = str(op.attributes["dimension_numbers"])
+    lists = [[int(n) for n in re.findall(r"\d+", part)] for part in re.findall(r"\[(.*?)\]", text)]
+    lc, rc, _, _, order, lb, rb = lists
+    wide = np.int32 if x.dtype.kind == "i" else np.float32
+    names = iter("abcdefgh")
+    left, right = [""] * x.ndim, [""] * y.ndim
+    for i, j in [*zip(lc, rc, strict=True), *zip(lb, rb, strict=True)]:
+        left[i] = right[j] = next(names)
+    left, right = ([n or next(names) for n in side] for side in (left, right))
+    pairs = zip(order[::2], order[1::2], strict=True)
+    out = "".join((left, right)[side][d] for side, d in pairs)
+    spec = f"{''.join(left)},{''.join(right)}->{out}"
+    return start + np.einsum(spec, x.astype(wide), y.astype(wide))
+
+
+def _iota(op: Any) -> Any:
+    shape, dtype = shape_and_dtype(op.results[0].type)
+    (axis,) = numbers(op.attributes["dimensions"])
+    return np.broadcast_to(
+        np.arange(shape[axis]).reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape
+    ).astype(dtype)
+
+
+def _slice(op: Any, x: Any) -> Any:
+    starts, sizes = (numbers(op.attributes[name]) for name in ("offsets", "sizes"))
+    return x[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
+
+
+def _places(op: Any, memory: Any, at: Sequence[Any], shape: Sequence[int]) -> Any:
+    steps = numbers(op.attributes["strides"]) if "strides" in op.attributes else []
+    steps = steps or [1] * memory.ndim
+    rows = zip(at, shape, steps, memory.shape, strict=True)
+    index = []
+    for a, n, step, size in rows:
+        last = int(a) + (n - 1) * step
+        assert a >= 0 and last < size, f"{op.name}: {a} to {last} of {size}"
+        index.append(slice(int(a), last + 1, step))
+    return tuple(index)
+
+
+def _load(op: Any, memory: Any, *at: Any) -> Any:
+    shape, _ = shape_and_dtype(op.results[0].type)
+    return memory[_places(op, memory, at, shape)].copy()
+
+
+def _store(op: Any, value: Any, memory: Any, *rest: Any) -> None:
+    at, mask = rest[: memory.ndim], rest[memory.ndim :]
+    index = _places(op, memory, at, value.shape)
+    memory[index] = np.where(mask[0], value, memory[index]) if mask else value
+
+
+def _memref_slice(op: Any, memory: Any, *at: Any) -> Any:
+    shape, _ = shape_and_dtype(op.results[0].type)
+    return memory[_places(op, memory, at, shape)]
+
+
+def _enqueue(op: Any, source: Any, target: Any, semaphore: Any) -> None:
+    target[...] = source
+    semaphore += np.int32(target.nbytes)
+
+
+def _wait_copy(op: Any, semaphore: Any, source: Any, target: Any) -> None:
+    semaphore -= np.int32(target.nbytes)
+    assert semaphore >= 0, "a wait for a copy that has not started"
+
+
+def _wait(op: Any, semaphore: Any, amount: Any) -> None:
+    semaphore -= amount
+    assert semaphore >= 0, "a wait for a signal that is not sent"
+
+
+def _signal(op: Any, semaphore: Any, amount: Any) -> None:
+    semaphore += amount
+
+
+def _multiple(op: Any, x: Any) -> Any:
+    (n,) = numbers(op.attributes["multiple"])
+    assert x % n == 0, f"{x} is not a multiple of {n}"
+    return x
+
+
+def _argument(op: Any, x: Any) -> Any:
+    function = np.argmax if "arg_max" in str(op.attributes["kind"]) else np.argmin
+    return function(x, numbers(op.attributes["axis"])[0]).astype(np.int32)
+
+
+def _round(x: Any) -> Any:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _plain(f: Callable[..., Any]) -> Callable[..., Any]:
+    def run(op: Any, *xs: Any) -> Any:
+        dtype = shape_and_dtype(op.results[0].type)[1]
+        return np.asarray(f(*xs)).astype(dtype)[()]
+
+    return run
+
+
+def _truncated(x: Any, y: Any) -> Any:
+    return np.trunc(np.asarray(x, np.float64) / y)
+
+
+OPS: dict[str, Callable[..., Any]] = {
+    "arith.constant": _constant, "arith.cmpi": _compared, "arith.cmpf": _compared,
+    **{f"arith.{name}": _cast for name in (
+        "extf", "truncf", "extsi", "trunci", "sitofp", "fptosi", "index_cast")},
+    "arith.extui": lambda op, x: _cast(op, _unsigned(x)),
+    "arith.uitofp": lambda op, x: _cast(op, _unsigned(x)),
+    **{f"arith.{name}": _plain(f) for name, f in {
+        "addf": np.add, "addi": np.add, "subf": np.subtract, "subi": np.subtract,
+        "mulf": np.multiply, "muli": np.multiply, "divf": np.divide, "divsi": _truncated,
+        "remsi": np.fmod, "remf": np.fmod, "maximumf": np.maximum, "maxsi": np.maximum,
+        "minimumf": np.minimum, "minsi": np.minimum, "negf": np.negative,
+        "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
+        "shli": np.left_shift, "shrsi": np.right_shift, "select": np.where,
+    }.items()},
+    **{f"math.{name}": _plain(f) for name, f in {
+        "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
+        "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+        "floor": np.floor, "ceil": np.ceil, "absf": np.abs, "absi": np.abs, "powf": np.power,
+        "roundeven": np.round, "round": _round, "erf": np.vectorize(math.erf),
+    }.items()},
+    "vector.load": _load, "tpu.strided_load": _load, "tpu.vector_store": _store,
+    "tpu.strided_store": _store,
+    "memref.load": lambda op, memory, *at: memory[tuple(map(int, at))],
+    "memref.store": lambda op, x, memory, *at: memory.__setitem__(tuple(map(int, at)), x),
+    "vector.broadcast": lambda op, x: np.broadcast_to(x, shape_and_dtype(op.results[0].type)[0]),
+    "vector.shape_cast": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
+    "vector.transpose": lambda op, x: x.transpose(numbers(op.attributes["permutation"])),
+    "vector.extract": lambda op, x: x[tuple(numbers(op.attributes["static_position"]))],
+    "vector.extract_strided_slice": _slice, "vector.multi_reduction": _reduced,
+    "tpu.concatenate": lambda op, *xs: np.concatenate(xs, numbers(op.attributes["dimension"])[0]),
+    "tpu.iota": _iota, "tpu.matmul": _matmul, "tpu.reduce_index": _argument,
+    "tpu.memref_slice": _memref_slice, "tpu.assume_multiple": _multiple,
+    "tpu.dynamic_rotate": lambda op, x, n: np.roll(x, n, numbers(op.attributes["dimension"])[0]),
+    "tpu.memref_squeeze": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
+    "tpu.enqueue_dma": _enqueue, "tpu.wait_dma2": _wait_copy, "tpu.sem_wait": _wait,
+    "tpu.sem_signal": _signal, "tpu.sem_read": lambda op, x: x[()].copy(),
+}  # fmt: skip
+
+
+class _Run:
+    """A run of the functions of a module. bounds: the sizes of the grid."""
+
+    def __init__(self, module: Any, bounds: Sequence[int]):
+        self.bounds = bounds
+        self.functions = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body.operations
+        }
+
+    def call(self, name: str, *args: Any) -> list[Any]:
+        block = self.functions[name].operation.regions[0].blocks[0]
+        return self.block(block, args, {})
+
+    def block(self, block: Any, args: Sequence[Any], env: dict[Any, Any]) -> list[Any]:
+        env.update(zip(block.arguments, args, strict=True))
+        for op in block.operations:
+            xs = [env[x] for x in op.operands]
+            name = op.operation.name
+            if name in ("func.return", "scf.yield", "scf.condition"):
+                return xs
+            found = self.operation(name, op.operation, xs, env)
+            env.update(zip(op.results, found, strict=True))
+        return []
+
+    def operation(self, name: str, op: Any, xs: list[Any], env: dict[Any, Any]) -> list[Any]:
+        regions = [region.blocks[0] if len(region.blocks) else None for region in op.regions]
+        if name == "scf.if":
+            taken = regions[0] if xs[0] else regions[1]
+            return [] if taken is None else self.block(taken, [], env)
+        if name == "scf.for":
+            low, high, step, *state = xs
+            for i in range(int(low), int(high), int(step)):
+                state = self.block(regions[0], [np.int32(i), *state], env)
+            return state
+        if name == "scf.while":
+            while True:
+                holds, *xs = self.block(regions[0], xs, env)
+                if not holds:
+                    return xs
+                xs = self.block(regions[1], xs, env)
+        if name == "tpu.iteration_bound":
+            return [np.int32(self.bounds[numbers(op.attributes["dim"])[0]])]
+        with np.errstate(all="ignore"):
+            found = OPS[name](op, *xs)
+        if not len(op.results):
+            return []
+        shape, dtype = shape_and_dtype(op.results[0].type)
+        assert np.shape(found) == shape and np.asarray(found).dtype == dtype, op
+        return [found]
+
+
+def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
+    """The results of a kernel for its operands, in the form in which its module has them."""
+    with _context(), ir.Location.unknown():
+        module = ir.Module.parse(written.text)
+        sizes, first, arrays = launch.parts([*map(np.asarray, operands)])
+        given = iter(sizes)
+        bounds = [int(next(given)) if n is None else n for n in launch.grid]
+        runs = _Run(module, bounds)
+        spaces = [t.space.name for t in launch.ins]
+        scalars = [_in_memory(x, "smem") for x in first]
+        arrays = [_in_memory(x, space) for x, space in zip(arrays, spaces, strict=True)]
+        aliased = {j: i for i, j in launch.aliases}
+        results = [
+            arrays[aliased[j]].copy()
+            if j in aliased
+            else garbage(
+                sizes_in_memory(t.type.shape, t.space.name), np.dtype(stored(t.type.dtype))
+            )
+            for j, t in enumerate(launch.outs)
+        ]
+        held = [
+            np.zeros(s.shape, np.int32)
+            if s.space.is_semaphore
+            else garbage(sizes_in_memory(s.shape, s.space.name), np.dtype(stored(s.dtype)))
+            for s in (*launch.scratch, *written.scoped)
+        ]
+        if not has_windows(launch):
+            runs.call("main", *scalars, *arrays, *results, *held)
+        else:
+            _over_grid(runs, launch, scalars, [*arrays, *results], held)
+        for memory, s in zip(held, (*launch.scratch, *written.scoped), strict=True):
+            assert not s.space.is_semaphore or not memory.any(), "a semaphore does not end at 0"
+        return results
+
+
+def _in_memory(x: np.ndarray, space: str) -> np.ndarray:
+    return x.astype(stored(x.dtype)).reshape(sizes_in_memory(x.shape, space)).copy()
+
+
+def _over_grid(
+    runs: _Run, launch: Launch, scalars: list[Any], arrays: list[Any], held: list[Any]
+) -> None:
+    """Runs the body for each program. Blocks are moved when their indices change."""
+    tiles, count = [*launch.ins, *launch.outs], len(launch.ins)
+    windows: list[Any] = [None] * len(tiles)
+    before: list[Any] = [None] * len(tiles)
+    for ids in itertools.product(*[range(n) for n in runs.bounds or (1,)]):
+        at = [np.int32(i) for i in ids]
+        for i, (tile, array) in enumerate(zip(tiles, arrays, strict=True)):
+            if is_remote(tile.space.name):
+                windows[i] = array
+                continue
+            index = [*map(int, runs.call(f"block_{i}", *at, *scalars))]
+            if index != before[i]:
+                _leave(i, tile, array, windows, before, count)
+                windows[i], before[i] = _entered(tile, array, index, i < count), index
+        runs.call("main", *at, *scalars, *windows, *held)
+    for i, (tile, array) in enumerate(zip(tiles, arrays, strict=True)):
+        _leave(i, tile, array, windows, before, count)
+
+
+def _spans(tile: Any, array: Any, index: Sequence[int]) -> list[tuple[int, int]]:
+    """Where a block begins in an array, and its size, along each dimension."""
+    sizes = sizes_in_memory(tile.sizes, tile.space.name)
+    if any(tile.element):
+        lows = [low for low, _ in tile.padding]
+        return [(i - low, n) for i, n, low in zip(index, sizes, lows, strict=True)]
+    return [(i * n, n) for i, n in zip(index, sizes, strict=True)]
+
+
+def _inside(spans: Any, array: Any) -> tuple[Any, Any]:
+    """The part of a block that is inside of the array: in the array, and in the block."""
+    ends = [(max(a, 0), min(a + n, size)) for (a, n), size in zip(spans, array.shape, strict=True)]
+    own = tuple(slice(low, max(high, low)) for low, high in ends)
+    return own, tuple(
+        slice(low - a, max(high, low) - a) for (low, high), (a, _) in zip(ends, spans, strict=True)
+    )
+
+
+def _entered(tile: Any, array: Any, index: Sequence[int], is_input: bool) -> Any:
+    spans = _spans(tile, array, index)
+    block = garbage([n for _, n in spans], array.dtype)
+    if is_input:
+        own, inner = _inside(spans, array)
+        block[inner] = array[own]
+    return block
+
+
+def _leave(i: int, tile: Any, array: Any, windows: Any, before: Any, count: int) -> None:
+    if i >= count and before[i] is not None:
+        own, inner = _inside(_spans(tile, array, before[i]), array)
+        array[own] = windows[i][inner]
