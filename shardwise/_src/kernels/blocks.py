@@ -120,7 +120,7 @@ class Tile:
         rows = zip(self.type.shape, self.sizes, self.element, self.padding, strict=True)
         for n, size, is_element, (before, after) in rows:
             low.append(-before if is_element else 0)
-            high.append(n + after - size if is_element else -(-n // size) - 1)
+            high.append(n + after - size if is_element else (n - 1) // size if n else 0)
         return low, high
 
     @property
