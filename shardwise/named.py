@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwise._src.named.algebra import rearrange as rearrange
     from shardwise._src.named.algebra import reduce as reduce
     from shardwise._src.named.algebra import rename as rename
-    from shardwise._src.named.check import check as check
+    from shardwise._src.named.axes_check import check as check
     from shardwise._src.named.declarations import axes as axes
     from shardwise._src.named.declarations import checked as checked
     from shardwise._src.named.declarations import vmap as vmap

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.blocks import Block as Block
     from shardwise._src.kernels.blocks import Blocked as Blocked
+    from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.checking.checked_functions import checked as checked

@@ -1,25 +1,34 @@
 """`kernels.checked`: kernels on several devices, and in functions; faults with whole messages."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 from shardwise import kernels, lax
+from shardwise import numpy as jnp
+from shardwise._src.kernels.checking import memory_interpreter
 from shardwise.errors import KernelError
 from shardwise.kernels import (
     VMEM,
+    Block,
     CompilerParams,
     SemaphoreType,
     call,
     ds,
     get_barrier_semaphore,
+    library,
     make_async_remote_copy,
+    semaphore_read,
     semaphore_signal,
     semaphore_wait,
     when,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.comparing import close
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.kernels.kernels import like
 from tests.kernels.test_memory_check import with_lines
 
@@ -216,8 +225,9 @@ def one_semaphore_for_all_steps(x, out, send, receive):
 @fault(
     "kernel no_capacity_semaphore: a race on element (0, 0, 0) of buffers of device 1: the "
     "copy that device 0 starts at `copy.start()` writes it, and the copy that device 1 starts"
-    " at `copy.start()` reads it, and neither waits for the other. Let the one device signal "
-    "a semaphore of the other, which waits for it (`semaphore_signal`, `semaphore_wait`).",
+    " at `copy.start()` reads it, and neither waits for the other. Device 1 must wait for "
+    "what arrives before it uses it (`wait_recv`), and signal device 0 when it may be "
+    "overwritten (`semaphore_signal`).",
     scratch=RING[:3],
 )
 def no_capacity_semaphore(x, out, buffers, send, receive):
@@ -255,6 +265,22 @@ def receiving_not_waited_for(x, out, send, receive):
     copy = make_async_remote_copy(x, out, send, receive, right())
     copy.start()
     copy.wait_send()
+
+
+@fault(
+    "kernel read_before_it_arrives: a race on element (0, 0) of out of device 0: the copy "
+    "that device 3 starts at `copy.start()` writes it, and device 0 reads it at `out[...] += "
+    "1.0`, and neither waits for the other. Device 0 must wait for what arrives before it "
+    "uses it (`wait_recv`), and signal device 3 when it may be overwritten "
+    "(`semaphore_signal`).",
+    scratch=[DMA, DMA],
+)
+def read_before_it_arrives(x, out, send, receive):
+    barrier()
+    copy = make_async_remote_copy(x, out, send, receive, right())
+    copy.start()
+    out[...] += 1.0
+    copy.wait()
 
 
 @fault(
@@ -348,3 +374,253 @@ def signaled_too_often(x, out, ready):
 def test_faults(body, text, options):
     checked = kernels.checked(mapped(body, **options))
     assert with_lines(message(KernelError, checked, X), __file__) == text
+
+
+# -- functions with launches --
+
+
+def double(x, out):
+    out[...] = 2 * x[...]
+
+
+def unwritten(x, out):
+    out[0] = x[0]
+
+
+def launches(f, *args, **options):
+    """The result of a checked function, and the names of its launches."""
+    names = []
+    found = kernels.checked(f, note=lambda launch, _: names.append(launch.name), **options)(*args)
+    return np.asarray(found), names
+
+
+doubled = call(double, like(2))
+
+
+@sw.custom_vjp
+def custom(x):
+    return doubled(x)
+
+
+custom.defvjp(lambda x: (doubled(x), None), lambda _, ct: (doubled(ct),))
+
+
+def in_a_loop(x):
+    return lax.scan(lambda c, y: (doubled(c) + y, c), x, jnp.ones((3, 2)), reverse=True)[0]
+
+
+def in_a_while_loop(x):
+    return lax.while_loop(lambda x: x.sum() < 20, sw.jit(doubled), x)
+
+
+def in_a_branch(x):
+    return lax.cond(x[0] > 0, lambda x: doubled(doubled(x)), lambda x: x, x)
+
+
+V = np.array([1, 2], np.float32)
+FUNCTIONS = {
+    "jit": (sw.jit(lambda x: doubled(x + 1) - 1), V, [3, 5], 1),
+    "scan": (in_a_loop, V, [15, 23], 3),
+    "while": (in_a_while_loop, V, [8, 16], 3),
+    "cond": (in_a_branch, V, [4, 8], 2),
+    "vmap": (sw.vmap(doubled), V[None], [[2, 4]], 1),
+    "checkpoint": (sw.checkpoint(doubled), V, [2, 4], 1),
+    "grad": (sw.grad(lambda x: (custom(x) ** 2).sum()), V, [8, 16], 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("level", ["memory", "blocks"])
+def test_functions(name, level):
+    f, x, wanted, count = FUNCTIONS[name]
+    found, names = launches(f, x, level=level)
+    np.testing.assert_array_equal(found, wanted)
+    assert names == ["double"] * count
+
+
+def in_a_mesh(f, x):
+    mesh = sw.make_mesh((2, 2), ("x", "y"))
+    return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x", "y")))(x)
+
+
+def around_a_launch(x):
+    """Work of each device and of all, around two launches and in a loop."""
+    x = x[:, None] + lax.psum(x, "x")[None] * lax.axis_index("y")
+    launch = call(double, like(*x.shape))
+    y = lax.fori_loop(0, 2, lambda i, x: launch(x), x)
+    return lax.cond(lax.psum(1, "x") > 1, launch, lambda y: y, y) + x
+
+
+def test_functions_of_devices():
+    f = functools.partial(in_a_mesh, around_a_launch)
+    x = np.arange(4, dtype=np.float32)
+    found, names = launches(f, x)
+    np.testing.assert_array_equal(found, f(x))
+    assert names == ["double"] * 3
+
+
+def test_several_axes_of_devices():
+    def corner(x, out, send, receive):
+        """From each device to the one that is opposite along both axes."""
+        semaphore = get_barrier_semaphore()
+        to = 1 - lax.axis_index("x"), 1 - lax.axis_index("y")
+        semaphore_signal(semaphore, device_id=to)
+        semaphore_wait(semaphore)
+        copy = make_async_remote_copy(x, out, send, receive, to)
+        copy.start()
+        copy.wait()
+
+    params = CompilerParams(collective_id=1)
+    f = call(corner, like(1, 1), scratch=[DMA, DMA], params=params)
+    mesh = sw.make_mesh((2, 2), ("x", "y"))
+    g = sw.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    found, _ = launches(g, x)
+    np.testing.assert_array_equal(found, x[::-1, ::-1])
+
+
+def test_faults_in_functions():
+    f = sw.jit(lambda x: call(unwritten, like(2))(doubled(x)))
+    assert with_lines(message(KernelError, kernels.checked(f), V)) == (
+        "kernel unwritten: no program writes element (1,) of out."
+    )
+    assert message(KernelError, kernels.checked(f, level="blocks"), V) == (
+        "kernel unwritten: 1 elements of out, the first at (1,), depend on memory that was not "
+        "written: of scratch, of a result, or beyond the end of an argument. Write it first, or "
+        "mask it."
+    )
+
+
+def differs(x):
+    return lax.cond(x[0, 0] > 0, call(double, like(1, 2)), lambda x: x, x)
+
+
+def test_blocks_in_a_mesh():
+    row = Block((1, 1), lambda i: (0, i))
+    f = mapped(double, grid=1, in_specs=row, out_specs=row)
+    assert message(KernelError, kernels.checked(f), X) == (
+        "kernel double: out, f32[1,2]: no program has block (0, 1), and 1 of 2 blocks are not "
+        "visited, so that the result is not written there."
+    )
+
+
+def sums_over_devices(x, out):
+    out[...] = lax.psum(x[...], "x")
+
+
+def test_mistakes():
+    assert message(NotImplementedError, kernels.checked(mapped(sums_over_devices)), X) == (
+        "kernel sums_over_devices: its body has the operation psum over devices, which the check "
+        "does not interpret. Use copies and semaphores, or call it outside of the kernel."
+    )
+    assert message(ValueError, kernels.checked, double, level="all") == (
+        "checked: the level is 'memory' or 'blocks'; got 'all' of type str."
+    )
+    assert message(ValueError, call, double, like(2), check="blocks") == (
+        "kernel double: check is True, False or 'memory'; got 'blocks' of type str."
+    )
+    assert message(ValueError, sw.jit(kernels.checked(doubled)), V) == (
+        "kernel double: `kernels.checked` cannot be called inside of `jit` and other transforms. "
+        "Call it outside of them: `checked(jit(f))`."
+    )
+    assert message(ValueError, sw.jit(call(double, like(2), check="memory")), V) == (
+        "kernel double: check='memory' runs the kernel step by step or several times, so that it "
+        "cannot be traced. Check it outside of `jit` and other transforms, or with the function "
+        "around it: `kernels.checked(f)`."
+    )
+    mesh = sw.make_mesh((N,), ("x",))
+    f = sw.shard_map(differs, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    assert message(NotImplementedError, kernels.checked(f), X) == (
+        "checked: a condition around a kernel differs between devices inside of `shard_map`. Put "
+        "the condition into the kernel."
+    )
+    f = mapped(shifted, scratch=[DMA, DMA])
+    assert message(ValueError, kernels.checked(f, level="blocks"), X) == (
+        "kernel shifted: level='blocks' does not check kernels inside of `shard_map`. Use "
+        "level='memory'."
+    )
+
+
+# -- kernels of the library --
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def gradient(f, count):
+    return sw.grad(lambda *xs: (f(*xs) ** 2).sum(), tuple(range(count)))
+
+
+attention = functools.partial(library.flash_attention, is_causal=True, blocks=(16, 16))
+QKV = normal(1, 20, 2, 8), normal(1, 20, 1, 8), normal(1, 20, 1, 8)
+POOL = normal(2, 2, 8), normal(1, 4, 16, 8), normal(1, 4, 16, 8)
+PAGES = np.array([17, 1]), np.array([[3, 1], [2, 9]])
+products = functools.partial(library.grouped_matmul, group_sizes=np.array([5, 0, 7]))
+
+
+def in_a_ring(f, *specs):
+    mesh = sw.make_mesh((3,), ("i",), devices=sw.devices()[:3])
+    return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=specs, out_specs=specs[-1]))
+
+
+def ring_matmul(x, w):
+    return library.collective_matmul(x, w, "i")
+
+
+LIBRARY = {
+    "ring": (
+        gradient(in_a_ring(ring_matmul, P("i"), P(None, "i")), 2),
+        (normal(6, 5), normal(5, 12)),
+    ),
+    "softmax": (gradient(library.softmax, 1), (normal(5, 40),)),
+    "paged": (lambda *xs: library.paged_attention(*xs, *PAGES), POOL),
+    "flash": (gradient(attention, 3), QKV),
+    "grouped": (gradient(products, 2), (normal(12, 8), normal(3, 8, 8))),
+}
+
+
+@pytest.mark.parametrize("name", everyday(LIBRARY, 2))
+def test_kernels_of_the_library_are_silent(name):
+    f, args = LIBRARY[name]
+    found, wanted = kernels.checked(f)(*args), f(*args)
+    close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def polled(x, out, ready):
+    barrier()
+    semaphore_signal(ready, device_id=right())
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+    semaphore_wait(ready)
+    out[...] = x[...]
+
+
+def polled_in_vain(x, out, ready):
+    out[...] = x[...]
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+
+
+def test_semaphores_that_are_read(monkeypatch):
+    f = mapped(polled, scratch=[REGULAR])
+    np.testing.assert_array_equal(np.asarray(kernels.checked(f)(X)), X)
+    monkeypatch.setattr(memory_interpreter, "POLLS", 10)
+    f = kernels.checked(mapped(polled_in_vain, scratch=[REGULAR]))
+    reads = "reads the semaphore ready, which has 0, at `lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))`"
+    assert with_lines(message(KernelError, f, X), __file__) == (
+        f"kernel polled_in_vain: a deadlock: {'; '.join([f'device {i} {reads}' for i in range(N)])}. No copy or "
+        "signal is left that could end the wait."
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool", "float8_e4m3fn"])
+def test_dtypes(dtype):
+    def body(x, out, held):
+        out[...] = jnp.where(x[...] > 0, x[...], held[...])
+        held[...] = x[...]
+
+    x = jnp.ones((2, 2), dtype)
+    f = call(body, x, scratch=[VMEM((2, 2), x.dtype)], check="memory")
+    np.testing.assert_array_equal(f(x), x)
+    assert "which was not written" in message(KernelError, f, jnp.zeros_like(x))
+    f = call(lambda x, out: out.set(x[...]), like(0, 2), check="memory")
+    assert f(np.zeros((0, 2), np.float32)).shape == (0, 2)

@@ -111,6 +111,11 @@ def _batch(
     return outs, [0] * len(outs)
 
 
+def _eval(op: Op, run: Any, args: list[Any], *, programs: Pair, counts: tuple) -> None:
+    consts, _, residuals, given = groups_of(args, counts)
+    run(programs[0], [*consts, *residuals, *given])
+
+
 linear_call_op = Op(
     "linear_call",
     type_rule=_type,
@@ -119,7 +124,7 @@ linear_call_op = Op(
     transpose=_transpose,
     batch=_batch,
     multiple=True,
-    contains=Programs(("programs",)),
+    contains=Programs(("programs",), eval=_eval),
 )
 
 # -- the public function --

@@ -16,6 +16,7 @@ the other elements. `mode`: how a store combines a value with the elements: "set
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
+from shardwise._src.ops.indexing.index_windows import slice_windows
 from shardwise._src.ops.shape import along, pad, slice_
 from shardwise._src.transforms.batch import to_dim, without_dim
 from shardwise._src.transforms.stage import program_of
@@ -222,12 +224,22 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
     return back
 
 
+def _windows(first: int, op: Op, args: Any, **p: Any) -> tuple | None:
+    """The accessed elements, for checks of bounds. first: which operand is the first start."""
+    count = len(p["sizes"])
+    if p["masked"] or not count or 0 in p["sizes"]:
+        return None
+    spans = tuple([(n - 1) * s + 1 for n, s in zip(p["sizes"], p["strides"], strict=True)])
+    return slice_windows(op, (args[0], *args[first : first + count]), slice_sizes=spans)
+
+
 kernel_load = Op(
     "kernel_load",
     elements=Elements.MOVED,
     type_rule=_load_type,
     dims=_load_dims,
     lower=_by_slices(_loaded),
+    windows=partial(_windows, 1),
     jvp=_load_jvp,
     transpose=_load_transpose,
     batch=_batch_load,
@@ -237,13 +249,21 @@ kernel_store = Op(
     type_rule=lambda op, x, value, *rest, **p: x,
     dims=_store_dims,
     lower=_by_slices(_stored),
+    windows=partial(_windows, 2),
     jvp=_store_jvp,
     transpose=_store_transpose,
     batch=_batch_store,
 )
 
 
+known_multiple = described_call("kernel_multiple_of")
 new_memory = described_call("kernel_memory")
+
+
+def multiple_of(x: Any, values: tuple[int, ...]) -> Any:
+    """`x`, of which is known that it is a multiple of these: compilers of kernels use it."""
+    program = program_of(lambda y: [y], (type_of(x),), "multiple_of")
+    return known_multiple(x, program=program, values=values)[0]
 
 
 def kernel_memory(t: ArrayType, space: str, fill: Any = 0) -> Any:

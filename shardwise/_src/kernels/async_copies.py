@@ -143,7 +143,7 @@ def sync_copy(src_ref: Any, dst_ref: Any) -> None:
 
 
 def semaphore_signal(
-    sem: Any,
+    sem_or_view: Any,
     inc: ArrayLike = 1,
     *,
     device_id: Any = None,
@@ -158,25 +158,25 @@ def semaphore_signal(
     who = "semaphore_signal"
     if core_index not in (None, 0):
         raise ValueError(f"{who}: devices have one core here, 0; got {core_index!r}.")
-    ref = _semaphore(who, sem, False)
+    ref = _semaphore(who, sem_or_view, False)
     to = None if device_id is None else _device(who, device_id, device_id_type)
     found = _bound(copies.kernel_signal, copies.signal, (ref,), to, _amount(who, inc))
     put(whole_ref(ref), found[0])
 
 
-def semaphore_wait(sem: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
+def semaphore_wait(sem_or_view: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
     """Waits until a semaphore has a value, and subtracts it, unless `decrement` is False."""
-    ref = _semaphore("semaphore_wait", sem, False)
+    ref = _semaphore("semaphore_wait", sem_or_view, False)
     amount = _amount("semaphore_wait", value)
     found = _bound(copies.kernel_wait, copies.wait, (ref,), None, amount)
     put(whole_ref(ref), found[0])
     if not decrement:
-        semaphore_signal(sem, amount)
+        semaphore_signal(sem_or_view, amount)
 
 
-def semaphore_read(sem: Any) -> Array:
+def semaphore_read(sem_or_view: Any) -> Array:
     """The value of a semaphore: an int32."""
-    ref = _semaphore("semaphore_read", sem, None)
+    ref = _semaphore("semaphore_read", sem_or_view, None)
     place = _place(ref)
     return Region(*place[1:]).load(value_of(whole_ref(ref)), scalars(place.starts))
 

@@ -18,6 +18,7 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.spaces import Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.symbolic import Symbolic
 
 
 class Squeezed:
@@ -52,11 +53,22 @@ class Element:
 
 
 @dataclass(frozen=True)
+class BoundedSlice:
+    """A dimension whose index is a slice, `ds(start, size)`, of a traced size up to `block_size`.
+
+    Refs have `block_size` elements. What is read of them beyond the size is not specified, and what
+    is written there is dropped.
+    """
+
+    block_size: int
+
+
+@dataclass(frozen=True)
 class Block:
     """The blocks of one operand or result.
 
     shape: for each dimension, a size, None or `Squeezed()` for one element without its dimension,
-           or `Element(size)`. None: the whole array.
+           `Element(size)` or `BoundedSlice(size)`. None: the whole array.
     index: the indices of the block of a program, from the indices of the program (and refs of
            scalars that are prefetched). None: zeros.
     space: the memory space of its refs.
@@ -81,6 +93,7 @@ class Tile:
     kept:    which dimensions its refs have.
     element: for which dimensions the index is that of an element.
     padding: of the array, before and after, so that every block is inside.
+    ragged:  the dimensions of `BoundedSlice`s, whose sizes follow the indices of a block.
     """
 
     type: ArrayType
@@ -89,6 +102,7 @@ class Tile:
     element: tuple[bool, ...]
     padding: tuple[tuple[int, int], ...]
     space: Space
+    ragged: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,12 +120,18 @@ class Tile:
         rows = zip(self.type.shape, self.sizes, self.element, self.padding, strict=True)
         for n, size, is_element, (before, after) in rows:
             low.append(-before if is_element else 0)
-            high.append(n + after - size if is_element else -(-n // size) - 1)
+            high.append(n + after - size if is_element else (n - 1) // size if n else 0)
         return low, high
 
     @property
     def is_whole(self) -> bool:
         return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether refs have all elements along their dimensions, so that programs write parts."""
+        rows = zip(self.sizes, self.type.shape, self.kept, strict=True)
+        return not any(self.element) and all(size == n or not keep for size, n, keep in rows)
 
 
 def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Tile:
@@ -129,16 +149,20 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
             f"{what} is {t.str_short(True)}. Write a size for each dimension, or None for one "
             "element without its dimension."
         )
-    sizes, kept, element, padding = [], [], [], []
+    sizes, kept, element, padding, ragged = [], [], [], [], []
     for d, (entry, n) in enumerate(zip(entries, t.shape, strict=True)):
         size, keep, is_element, pads = _entry(who, what, d, entry)
         if not is_element:
-            pads = (0, -n % size)
+            pads = (0, size - 1 if isinstance(n, Symbolic) else -n % size)
+        if isinstance(entry, BoundedSlice):
+            pads = (0, size)  # so that no slice is moved
+            ragged.append(d)
         sizes.append(size)
         kept.append(keep)
         element.append(is_element)
         padding.append(pads)
-    return Tile(t, tuple(sizes), tuple(kept), tuple(element), tuple(padding), space)
+    columns = tuple(sizes), tuple(kept), tuple(element), tuple(padding)
+    return Tile(t, *columns, space, tuple(ragged))
 
 
 def _entry(who: str, what: str, d: int, entry: Any) -> tuple[int, bool, bool, tuple[int, int]]:
@@ -146,12 +170,13 @@ def _entry(who: str, what: str, d: int, entry: Any) -> tuple[int, bool, bool, tu
         return 1, False, False, (0, 0)
     if isinstance(entry, Blocked):
         entry = entry.block_size
-    is_element = isinstance(entry, Element)
-    size, pads = (entry.block_size, entry.padding) if is_element else (entry, (0, 0))
+    is_element = isinstance(entry, Element | BoundedSlice)
+    size = entry.block_size if is_element else entry
+    pads = entry.padding if isinstance(entry, Element) else (0, 0)
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
-            "positive integer, None or Element(size)."
+            "positive integer, None, Element(size) or BoundedSlice(size)."
         )
     if min(pads) < 0:
         raise ValueError(f"{who}: the block of {what} has negative padding: {entry!r}.")

@@ -88,7 +88,7 @@ def core_map(
     Args:
       mesh: the cores. params, compiler_params: for the compilers of GPUs and TPUs.
       name: for messages and reports; by default that of the function.
-      simulation: what CPUs do where behaviour is not specified, for tests: see `Simulation`.
+      simulation: what CPUs do where behavior is not specified, for tests: see `Simulation`.
 
     Raises:
       TypeError: if the function returns something. ValueError: if it uses arrays from outside.

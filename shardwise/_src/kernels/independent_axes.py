@@ -93,6 +93,7 @@ def first_elements(tile: Tile, at: np.ndarray) -> np.ndarray:
     """The first elements of blocks in the padded array, int64[dimensions, programs]: those of
     slices, which are inside of it."""
     columns = []
+    at = at[:, : len(tile.sizes)]
     rows = zip(at.T, tile.type.shape, tile.sizes, tile.element, tile.padding, strict=True)
     for column, n, size, is_element, (before, after) in rows:
         first = column.astype(np.int64)

@@ -77,10 +77,10 @@ def check_blocks(
     for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=False)):
         if not tile.sizes or not ids.shape[1]:
             continue
-        at = over_grid(index, ids, prefetched)
+        at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
         who = f"kernel {launch.name}: {name}, {tile.type.str_short(True)}"
         _check_inside(who, tile, ids, at)
-        if number >= len(launch.ins) and not (by_element and tile.is_whole):
+        if number >= len(launch.ins) and not (by_element and tile.is_shared):
             is_aliased = number - len(launch.ins) in dict(launch.aliases).values()
             _check_written(who, tile, launch, ids, at, is_aliased)
 

@@ -52,11 +52,13 @@ class CompilerParams:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a kernel costs: operations, transcendental functions, bytes of memory traffic."""
+    """What a kernel costs: operations, transcendental functions, bytes of memory traffic, and of
+    those that are sent to other devices."""
 
     flops: int
     transcendentals: int
     bytes_accessed: int
+    remote_bytes_transferred: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Launch:
     prefetch: how many arrays are known before the blocks are read.
     ins, outs: the blocks. aliases: pairs of an input and the result that uses its memory.
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
-    simulation: what CPUs do where its behaviour is not specified.
+    simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     """
 

@@ -24,6 +24,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+from shardwise._src.values.dslice import Slice
 
 
 def staged_programs(
@@ -147,6 +148,15 @@ def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> No
         )
 
 
+def _slice(title: str, what: str, x: Any) -> Slice:
+    if isinstance(x, Slice) and x.stride == 1:
+        return x
+    raise TypeError(
+        f"kernel {title}: the index of the block of {what} along a BoundedSlice is a slice, "
+        f"`ds(start, size)`; got {short_repr(x)}."
+    )
+
+
 def staged_index(
     title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
 ) -> Program:
@@ -154,7 +164,7 @@ def staged_index(
 
     def flat(*values: Any) -> list[Any]:
         if block.index is None:
-            return [np.int32(0)] * rank
+            return [np.int32(0)] * (rank + len(tile.ragged))
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
         found = block.index(*values[:axes], *refs)
         found = found if isinstance(found, tuple | list) else (found,)
@@ -163,7 +173,10 @@ def staged_index(
                 f"kernel {title}: the index of the block of {what} has {len(found)} entries; "
                 f"expected {rank}, one for each dimension of {tile.type.str_short(True)}."
             )
-        entries = [as_arraylike(x) for x in found]
+        slices = [_slice(title, what, found[d]) for d in tile.ragged]
+        starts = dict(zip(tile.ragged, [s.start for s in slices], strict=True))
+        found = [starts.get(d, x) for d, x in enumerate(found)]
+        entries = [as_arraylike(x) for x in (*found, *[s.size for s in slices])]
         for x in entries:
             t = type_of(x)
             if t.shape or not is_integer(t.dtype):

@@ -125,7 +125,7 @@ def launch_work(
     has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
         result, t = number - len(launch.ins), array_type(tile.type.shape, tile.type.dtype)
-        at = over_grid(index, ids, given) if has_all and tile.sizes else None
+        at = over_grid(index, ids, given)[:, : len(tile.sizes)] if has_all and tile.sizes else None
         rows.append(
             OperandWork(
                 f"result {result}" if result >= 0 else f"argument {number}",

@@ -19,7 +19,6 @@ from typing import Any
 
 from shardwise._src.base.marks import given, spread
 from shardwise._src.control.call import batch_as_call, call, partial_eval_call
-from shardwise._src.control.entering_rules import enter_call
 from shardwise._src.control.programs import Extension
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
@@ -29,15 +28,17 @@ from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.launch_work import launch_cost
-from shardwise._src.kernels.on_cpu import loop_program
+from shardwise._src.kernels.on_cpu import loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
+from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.kernels.vectorized import vectorized
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.symbolic import Symbolic
 
 
 def _type(
@@ -189,6 +190,7 @@ def _grown(tile: Tile, size: int) -> Tile:
         kept=(False, *tile.kept),
         element=(False, *tile.element),
         padding=((0, 0), *tile.padding),
+        ragged=tuple([d + 1 for d in tile.ragged]),
     )
 
 
@@ -212,6 +214,11 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any], form: str | None = None
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
+    launch = p["launch"]
+    if launch.simulation != PLAIN:
+        return _loop(types, p)
+    if not platform.is_xla_cpu:
+        _check_sizes(launch, types, platform)
     if platform.triton_library and 0 not in p["launch"].grid:
         return gpu_program(p["body"], p["maps"], p["launch"], types)
     if platform.has_mosaic and 0 not in p["launch"].grid:
@@ -225,6 +232,21 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
     return _loop(types, p, "auto")
 
 
+def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform) -> None:
+    who = f"kernel {launch.name} cannot be compiled for '{platform}'"
+    if any(tile.ragged for tile in (*launch.ins, *launch.outs)):
+        raise NotImplementedError(
+            f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
+            "the end: `kernels.load(…, mask=…)`."
+        )
+    found = next((t for t in types if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    if found is not None:
+        raise NotImplementedError(
+            f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "
+            "each size, or for CPUs."
+        )
+
+
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
     program = _loop([type_of(a) for a in args], params)
     return partial_eval_call(call, interpreter, args, {"program": program})
@@ -235,8 +257,19 @@ def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
     return call.transpose(call, cts, *args, program=_loop(types, p))  # type: ignore[misc]
 
 
-def _enter(op: Op, inside: Any, state: list[Any], args: list[Any], **p: Any) -> Any:
-    return enter_call(call, inside, state, args, program=_loop([type_of(a) for a in args], p))
+def _enter(
+    op: Op,
+    inside: Any,
+    state: list[Any],
+    args: list[Any],
+    *,
+    body: Program,
+    maps: tuple,
+    launch: Launch,
+) -> Any:
+    """The state is more scratch memory."""
+    new = inside.program(body, len(body.invars), len(body.outvars))
+    return run_loop(new, maps, launch, launch.simulation.fill, False, args, state)
 
 
 def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:

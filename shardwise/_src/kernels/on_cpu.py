@@ -30,7 +30,8 @@ from shardwise._src.kernels.simulation import (
     value,
 )
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
 from shardwise._src.ops.shape import pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
@@ -55,18 +56,21 @@ def loop_program(
     parallel axes.
     """
     fill = launch.simulation.fill if fill is None else fill
-    run = partial(_run, body, maps, launch, fill, backwards)
-    return program_of(lambda *xs: run(xs), types, launch.name)
+    run = partial(run_loop, body, maps, launch, fill, backwards)
+    return program_of(lambda *xs: run(xs)[0], types, launch.name)
 
 
-def _run(
+def run_loop(
     body: Program,
     maps: Sequence[Program],
     launch: Launch,
     fill: Any,
     backwards: bool,
     operands: Sequence[Any],
-) -> list[Any]:
+    more: Sequence[Any] = (),
+) -> tuple[list[Any], list[Any]]:
+    """The results, and the last values of `more`, which the body takes and returns after its
+    scratch memory."""
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
@@ -79,6 +83,7 @@ def _run(
         for j, tile in enumerate(launch.outs)
     ]
     scratch = [filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
+    scratch += more
     first = [pvary(x, v.aval.varying) for x, v in zip((*outs, *scratch), body.outvars, strict=True)]
     outs, scratch = first[: len(outs)], first[len(outs) :]
     in_step = communicates(body)
@@ -124,7 +129,7 @@ def _run(
             if backwards:
                 rows = zip(more, part, marks, strict=True)
                 more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
-            more = simulated_order(more, part, marks, launch)
+            more = simulated_order(more, stop, launch)
             return visit(end, [*ids, *more], blocks, state)
 
         total: Any = math.prod([n for n in part if isinstance(n, int)])
@@ -140,7 +145,8 @@ def _run(
         state = visit(0, [], held, state)
     if in_step:
         report_missed(launch.name, state[2])
-    return [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    outs = [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    return outs, list(state[1][len(launch.scratch) :])
 
 
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
@@ -190,7 +196,7 @@ def _cropped(x: Any, tile: Tile) -> Any:
 
 
 def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
-    rows = zip(at, tile.sizes, tile.element, tile.padding, strict=True)
+    rows = zip(at, tile.sizes, tile.element, tile.padding, strict=False)
     return [
         ew.add(i, np.int32(low)) if is_element else ew.mul(i, np.int32(n))
         for i, n, is_element, (low, _) in rows
@@ -212,4 +218,12 @@ def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
         block = reshape(block, shape=tile.sizes)
     if tile.is_whole or not tile.sizes:
         return block
-    return dynamic_update_slice(x, block, *_starts(tile, at))
+    starts = _starts(tile, at)
+    if tile.ragged:
+        old = dynamic_slice(x, *starts, slice_sizes=tile.sizes)
+        for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
+            number = iota(shape=tile.sizes, dtype=INT32, dimension=d)
+            block = ew.where(
+                ew.lt(number, broadcast_in_dim(size, shape=tile.sizes, dims=())), block, old
+            )
+    return dynamic_update_slice(x, block, *starts)

@@ -22,7 +22,7 @@ class Frame:
 
     ids, sizes: along each axis of its grid; names: of these. barrier: the semaphore of all devices.
     varying: the mesh axes along which values of its refs differ.
-    simulation: what CPUs do where its behaviour is not specified.
+    simulation: what CPUs do where its behavior is not specified.
     """
 
     name: str

@@ -15,7 +15,7 @@ from shardwise._src.kernels.program_frames import FRAME, simulation
 from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.refs.refs import Ref, RefPart
+from shardwise._src.refs.refs import Ref, RefPart, end_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
@@ -147,7 +147,10 @@ def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **na
     names = frozenset() if frame is None else frame.varying
     refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)
-    return f(*given, **keywords)
+    result = f(*given, **keywords)
+    for ref in refs:
+        end_ref(ref, "memory of `run_scoped`, which ends with its function")
+    return result
 
 
 def _allocated(x: Scratch) -> Any:

@@ -189,6 +189,11 @@ def freeze(ref: Ref) -> Array:
     return value
 
 
+def end_ref(ref: Ref, what: str) -> None:
+    """Makes a ref invalid. what: completes "the ref was", for the error of later uses."""
+    ref._ended = what
+
+
 def free_ref(ref: Ref) -> None:
     """Ends a ref and frees its memory: it cannot be used afterwards. Raises as `freeze`."""
     freeze(ref)

@@ -14,7 +14,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
     as_text,
 )
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.messages.source import Site, describe
+from shardwise._src.messages.source import describe
 
 NOT_ENTERED = (
     "which may not have started the kernel yet. Let the devices wait for each other first: see "
@@ -40,8 +40,8 @@ class Faults:
             parts.append(f"program {as_text(program)}")
         return ", ".join(parts) or "the kernel"
 
-    def here(self, device: Any, site: Site | None) -> str:
-        return f"{self.who(device.number, device.program)}, at {describe(site)}"
+    def here(self, device: Any) -> str:
+        return f"{self.who(device.number, device.program)}, at {describe(device.site)}"
 
     def _of(self, buffer: Buffer) -> str:
         return f" of device {buffer.device}" if self.in_mesh else ""
@@ -61,15 +61,22 @@ class Faults:
         place = buffer.text(element)
         return self.error(
             f"a race on {place}{self._of(buffer)}: {self._does(first)}, and {self._does(second)}, "
-            f"and neither waits for the other. {self._advice(first, second)}"
+            f"and neither waits for the other. {self._advice(buffer.device, first, second)}"
         )
 
-    def _advice(self, first: Event, second: Event) -> str:
+    def _advice(self, here: int, first: Event, second: Event) -> str:
+        """here: the device of the memory."""
         copies = [e for e in (first, second) if e.is_copy]
         if not self.unclear.isdisjoint(copies):
             return (
                 "A wait for the semaphore of the copy may have ended because of another one that "
                 "signals it: give each its own."
+            )
+        if first.device != second.device and here in (first.device, second.device):
+            other = first.device + second.device - here
+            return (
+                f"Device {here} must wait for what arrives before it uses it (`wait_recv`), and "
+                f"signal device {other} when it may be overwritten (`semaphore_signal`)."
             )
         if first.device != second.device:
             return (
@@ -88,13 +95,13 @@ class Faults:
         )
 
     def outside(
-        self, version: Any, d: int, start: int, last: int, n: int, device: Any, site: Site | None
+        self, version: Any, d: int, start: int, last: int, n: int, device: Any
     ) -> KernelError:
         name, shape = version.buffer.name, as_text(version.ids.shape)
         what = f"element {start} is" if start == last else f"elements {start} to {last} are"
         return self.error(
             f"{name}: {what} outside of the ref of {shape} elements along dimension {d}, of size "
-            f"{n}: {self.here(device, site)}. Compiled, other elements are accessed."
+            f"{n}: {self.here(device)}. Compiled, other elements are accessed."
         )
 
     def outside_block(self, buffer: Buffer, at: Any, device: Any) -> KernelError:
@@ -110,19 +117,15 @@ class Faults:
             "kernel."
         )
 
-    def outside_array(
-        self, version: Any, index: Any, device: Any, site: Site | None
-    ) -> KernelError:
+    def outside_array(self, version: Any, index: Any, device: Any) -> KernelError:
         return self.error(
             f"{version.buffer.name}: the index {as_text(index)} of an array of indices is outside "
             f"of the ref of {as_text(version.ids.shape)} elements, and what is written there is "
-            f"dropped: {self.here(device, site)}."
+            f"dropped: {self.here(device)}."
         )
 
-    def undefined(
-        self, what: str, origin: Origin | None, device: Any, site: Site | None
-    ) -> KernelError:
-        return self.error(f"{what} of {self.here(device, site)}, {_depends(origin)}")
+    def undefined(self, what: str, origin: Origin | None, device: Any) -> KernelError:
+        return self.error(f"{what} of {self.here(device)}, {_depends(origin)}")
 
     def result(self, buffer: Buffer, element: int, event: Event) -> KernelError:
         """Of an element of a result that is not defined at the end."""
@@ -131,14 +134,14 @@ class Faults:
             return self.error(f"no program writes {place}.")
         return self.error(f"{self._does(event, place)}, and the value {_depends(event.origin)}")
 
-    def no_device(self, number: int, count: int, device: Any, site: Site | None) -> KernelError:
+    def no_device(self, number: int, count: int, device: Any) -> KernelError:
         return self.error(
-            f"there is no device {number}: the mesh has {count} devices: {self.here(device, site)}."
+            f"there is no device {number}: the mesh has {count} devices: {self.here(device)}."
         )
 
-    def not_entered(self, name: str, number: int, device: Any, site: Site | None) -> KernelError:
+    def not_entered(self, buffer: Buffer, number: int, device: Any) -> KernelError:
         return self.error(
-            f"{self.here(device, site)}, accesses {name} of device {number}, {NOT_ENTERED}"
+            f"{self.here(device)}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
         )
 
     def not_waited(self, buffer: Buffer, event: Event, moment: str) -> KernelError:
@@ -162,11 +165,12 @@ class Faults:
         for device in devices:
             if device.waits is None:
                 continue
-            buffer, semaphore, amount, site = device.waits
+            semaphore, buffer, amount = device.waits
             who = self.who(device.number, device.program)
+            what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
             rows.append(
-                f"{who} waits for {amount}{buffer.unit} of the semaphore {buffer.name}, which has "
-                f"{semaphore.count}, at {describe(site)}"
+                f"{who} {what} the semaphore {buffer.name}, which has "
+                f"{semaphore.count}, at {describe(device.site)}"
             )
         return self.error(
             f"a deadlock: {'; '.join(rows)}. No copy or signal is left that could end the wait."
@@ -177,5 +181,5 @@ def _depends(origin: Origin | None) -> str:
     assert origin is not None  # of an undefined value
     where = describe(origin.site)
     if origin.is_outside:
-        return f"depends on {origin.element}, outside of the array, read at {where}. Mask it."
+        return f"depends on {origin.element}, read at {where}. Mask it."
     return f"depends on {origin.element}, which was not written before it is read at {where}."

@@ -12,7 +12,7 @@ ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation
-from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.checking.fault_texts import Faults
 from shardwise._src.kernels.checking.shadow_memory import (
     COPY_READ,
@@ -96,23 +95,6 @@ class Core:
     scratch: list[Buffer]
 
 
-@dataclass(eq=False)
-class Device:
-    """buffers: by a key that is equal on all devices. waits: for what, if it waits. end: what is
-    known at its end."""
-
-    number: int
-    entry: int
-    arguments: list[Buffer]
-    results: list[Buffer]
-    buffers: dict[Hashable, Buffer]
-    cores: dict[tuple[int, ...], Core] = field(default_factory=dict)
-    core: Any = None
-    program: tuple[int, ...] = ()
-    waits: tuple[Buffer, Any, int, Site | None] | None = None
-    end: Clock = field(default_factory=dict)
-
-
 class Copy(NamedTuple):
     source: Buffer
     target: Buffer
@@ -121,8 +103,11 @@ class Copy(NamedTuple):
 
 
 class Machine:
-    """names: of the inputs, results and scratch. axes: of the mesh, names to sizes; None for one
-    device. seed: of the order in which devices run: that of their numbers if None."""
+    """What devices share.
+
+    names: of the arguments, results and scratch. axes: of the mesh, names to sizes; None for one
+    device. seed: of the order in which devices run: that of their numbers if None.
+    """
 
     def __init__(
         self,
@@ -134,162 +119,9 @@ class Machine:
         self.launch, self.names, self.faults = launch, names, Faults(launch, axes is not None)
         self.axes, self.seed = axes or {}, seed
         self.events = [Event(None, 0, ENTRY, None, 0, ())]
+        self.devices: list[Any] = []
         self.copies: list[Copy] = []
-        self.changes = 0
-        self.devices: list[Device] = []
-        self.count = math.prod(self.axes.values())
-
-    def add_device(self, operands: Sequence[Any]) -> Device:
-        number = len(self.devices)
-        self.events.append(Event(("entry", number), 1, ENTRY, None, number, ()))
-        device = Device(number, len(self.events) - 1, [], [], {})
-        _, prefetched, inputs = self.launch.parts(operands)
-        count = len(prefetched) + len(inputs)
-        aliased = {j: i for i, j in self.launch.aliases}
-        tiles = [*[None] * len(prefetched), *self.launch.ins]
-        for name, tile, x in zip(self.names, tiles, (*prefetched, *inputs), strict=False):
-            buffer = self.buffer(device, name, type_of(x), tile, x)
-            buffer.is_readonly = True
-            device.arguments.append(buffer)
-        for j, tile in enumerate(self.launch.outs):
-            x = inputs[aliased[j]] if j in aliased else None
-            buffer = self.buffer(device, self.names[count + j], tile.type, tile, x)
-            device.results.append(buffer)
-            device.buffers["result", j] = buffer
-        self.devices.append(device)
-        return device
-
-    def buffer(
-        self, device: Device, name: str, t: ArrayType, tile: Tile | None = None, x: Any = None
-    ) -> Buffer:
-        pads = tile.padding if tile is not None else ((0, 0),) * t.ndim
-        shape = tuple([low + n + high for (low, high), n in zip(pads, t.shape, strict=True)])
-        fills = fill_value(FILLS[0], t), fill_value(FILLS[1], t)
-        a, b = [np.full(shape, fill, t.dtype) for fill in fills]
-        if x is not None:
-            inside = tuple([slice(low, low + n) for (low, _), n in zip(pads, t.shape, strict=True)])
-            a[inside] = b[inside] = np.asarray(x)
-        lows = tuple([low for low, _ in pads])
-        return Buffer(
-            name, t, shape, a.ravel(), b.ravel(), fills, lows, device.number, device.entry,
-            self.events,
-        )  # fmt: skip
-
-    def core(self, device: Device, at: tuple[int, ...]) -> Core:
-        """The core of these positions along the parallel axes."""
-        if at not in device.cores:
-            names = self.names[len(self.names) - len(self.launch.scratch) :]
-            thread = device.number, at
-            clock = {thread: 1, ("entry", device.number): 1}
-            scratch = []
-            for j, (name, s) in enumerate(zip(names, self.launch.scratch, strict=True)):
-                made = self.buffer(device, name, s.type)
-                made.set_space(s.space.name)
-                device.buffers["scratch", at, j] = made
-                scratch.append(made)
-            device.cores[at] = Core(thread, clock, scratch)
-        return device.cores[at]
-
-    def event(self, device: Device, kind: str, site: Site | None, **fields: Any) -> int:
-        """The number of a new event of the core that runs."""
-        core = device.core
-        time = core.clock[core.thread]
-        made = Event(core.thread, time, kind, site, device.number, device.program, **fields)
-        self.events.append(made)
-        return len(self.events) - 1
-
-    # -- regions, and devices --
-
-    def region(
-        self, version: Version, region: Region, starts: Any, device: Device, site: Any
-    ) -> Any:
-        """The ids of accessed elements. Raises if they are outside of the ref."""
-        index: list[Any] = []
-        rows = zip(starts, *region, version.ids.shape, strict=True)
-        for d, (start, size, stride, keep, n) in enumerate(rows):
-            at = self.number(start, device, site)
-            last = at + (size - 1) * stride
-            if size and (at < 0 or last >= n):
-                raise self.faults.outside(version, d, at, last, n, device, site)
-            index.append(slice(at, max(last + 1, at), stride) if keep else at)
-        return version.ids[(*index, ...)]
-
-    def number(self, value: Value, device: Device, site: Site | None) -> int:
-        if not value.is_defined:
-            raise self.faults.undefined("an index or amount", value.origin, device, site)
-        return int(np.asarray(value.a))
-
-    def other(self, version: Version, number: int, device: Device, site: Site | None) -> Version:
-        """The same ref of another device."""
-        if not 0 <= number < self.count:
-            raise self.faults.no_device(number, self.count, device, site)
-        there = self.devices[number]
-        key = next(k for k, b in device.buffers.items() if b is version.buffer)
-        if isinstance(key, tuple) and key[0] == "scratch":
-            self.core(there, key[1])
-        if key not in there.buffers:
-            raise self.faults.not_entered(version.buffer.name, there.number, device, site)
-        return Version(there.buffers[key], version.ids)
-
-    # -- copies and semaphores --
-
-    def copy(self, device: Device, eqn: Equation, operands: Sequence[Any]) -> None:
-        form, site = eqn.params["form"], eqn.site
-        versions, starts, rest = form.parts(operands)
-        if form.axes:
-            number = self.number(rest[0], device, site)
-            versions[1:3] = [self.other(v, number, device, site) for v in versions[1:3]]
-        ids = [
-            self.region(v, r, at, device, site)
-            for v, r, at in zip(versions, form.regions, starts, strict=True)
-        ]
-        source, target = versions[0].buffer, versions[1].buffer
-        numbers = [self._copy_event(device, kind, site) for kind in (COPY_READ, COPY_WRITE)]
-        read, write = [self.events[n] for n in numbers]
-        before = {**device.core.clock}
-        source.read(ids[0], numbers[0], before, self.faults.race)
-        moved = source.value(ids[0], site)
-        if not moved.is_defined:
-            write = Event(*[getattr(write, n) for n in _FIELDS], origin=moved.origin)
-            self.events[numbers[1]] = write
-        target.write(ids[1], numbers[1], before, self.faults.race)
-        target.put(ids[1], moved.a.reshape(ids[1].shape), moved.b.reshape(ids[1].shape))
-        self.copies.append(Copy(source, target, read, write))
-        size = math.prod(form.regions[1].sizes) * target.type.dtype.itemsize
-        both = before | {read.thread: 1, write.thread: 1}
-        self._add(versions[2], ids[2], Signal(size, write, both))
-        if form.axes:
-            self._add(versions[3], ids[3], Signal(size, read, before | {read.thread: 1}))
-        device.core.clock[device.core.thread] += 1
-
-    def _copy_event(self, device: Device, kind: str, site: Site | None) -> int:
-        thread = "copy", len(self.copies), kind
-        self.events.append(Event(thread, 1, kind, site, device.number, device.program))
-        return len(self.events) - 1
-
-    def signal(self, device: Device, eqn: Equation, operands: Sequence[Any]) -> None:
-        form, site = eqn.params["form"], eqn.site
-        (version,), (at,), (amount, *rest) = form.parts(operands)
-        event = self.events[self.event(device, SIGNAL, site)]
-        if form.axes:
-            number = self.number(rest[0], device, site)
-            version = self.other(version, number, device, site)
-            entry = self.events[self.devices[number].entry]
-            if not (version.buffer.is_barrier or entry.known_to(device.core.clock)):
-                raise self.faults.not_entered(version.buffer.name, number, device, site)
-        ids = self.region(version, form.regions[0], at, device, site)
-        added = self.number(amount, device, site)
-        self._add(version, ids, Signal(added, event, {**device.core.clock}))
-        device.core.clock[device.core.thread] += 1
-
-    def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
-        self.changes += 1
-        self.semaphore(version, ids).signals.append(signal)
-
-    def semaphore(self, version: Version, ids: np.ndarray) -> Semaphore:
-        return version.buffer.semaphores.setdefault(int(ids), Semaphore())
-
-    # -- ends --
+        self.changes = 0  # counts copies and operations on semaphores
 
     def check_end(self, buffers: Sequence[Buffer], clock: Clock, moment: str) -> None:
         """Raises if memory ends while copies use it, or with semaphores that are not 0."""
@@ -304,4 +136,171 @@ class Machine:
                     raise self.faults.left(buffer, element, semaphore, moment)
 
 
-_FIELDS = "thread", "time", "kind", "site", "device", "program", "is_atomic"
+class Device:
+    """A device, and what it does with its memory.
+
+    buffers: by a key that is equal on all devices. program, core, site: those that run.
+    waits:   for what, if it waits: a semaphore, its buffer, the amount.
+    """
+
+    core: Core
+
+    def __init__(self, machine: Machine, operands: Sequence[Any]):
+        self.machine, self.faults, self.number = machine, machine.faults, len(machine.devices)
+        machine.devices.append(self)
+        self.buffers: dict[Any, Buffer] = {}
+        self.cores: dict[tuple[int, ...], Core] = {}
+        self.program: tuple[int, ...] = ()
+        self.site: Site | None = None
+        self.waits: tuple[Semaphore, Buffer, int] | None = None
+        self.entry = self.event(ENTRY, thread=("entry", self.number))
+        launch = machine.launch
+        _, prefetched, inputs = launch.parts(operands)
+        names, tiles = iter(machine.names), [*[None] * len(prefetched), *launch.ins]
+        self.arguments: list[Buffer] = []
+        for tile, x in zip(tiles, (*prefetched, *inputs), strict=True):
+            pads = () if tile is None else tile.padding
+            self.arguments.append(self.buffer(next(names), type_of(x), pads, x))
+            self.arguments[-1].is_readonly = True
+        aliased = {j: inputs[i] for i, j in launch.aliases}
+        self.results = [
+            self.buffer(next(names), t.type, t.padding, aliased.get(j), key=("result", j))
+            for j, t in enumerate(launch.outs)
+        ]
+
+    def buffer(
+        self, name: str, t: ArrayType, pads: Any = (), x: Any = None, key: Any = None
+    ) -> Buffer:
+        """New memory. x: the values of the array."""
+        pads = pads or ((0, 0),) * t.ndim
+        fills = [fill_value(fill, t) for fill in FILLS]
+        made = Buffer(name, t, pads, fills, self.number, self.entry, self.machine.events)
+        if x is not None:
+            made.a[made.inside] = made.b[made.inside] = np.asarray(x).ravel()
+        if key is not None:
+            self.buffers[key] = made
+        return made
+
+    def core_at(self, at: tuple[int, ...]) -> Core:
+        """The core of these positions along the parallel axes."""
+        if at not in self.cores:
+            launch, thread = self.machine.launch, (self.number, at)
+            names = self.machine.names[len(self.machine.names) - len(launch.scratch) :]
+            scratch = []
+            for j, (name, s) in enumerate(zip(names, launch.scratch, strict=True)):
+                scratch.append(self.buffer(name, s.type, key=("scratch", at, j)))
+                scratch[-1].set_space(s.space.name)
+            clock = {thread: 1, ("entry", self.number): 1}
+            self.cores[at] = Core(thread, clock, scratch)
+        return self.cores[at]
+
+    def event(self, kind: str, thread: Any = None, **fields: Any) -> int:
+        """The number of a new event: of the core that runs, or of another thread."""
+        time = 1
+        if thread is None:
+            thread, time = self.core.thread, self.core.clock[self.core.thread]
+        made = Event(thread, time, kind, self.site, self.number, self.program, **fields)
+        self.machine.events.append(made)
+        return len(self.machine.events) - 1
+
+    def end_clock(self) -> Clock:
+        """What is known when all programs have ended."""
+        clock: Clock = {}
+        for core in self.cores.values():
+            join(clock, core.clock)
+        return clock
+
+    # -- regions, and other devices --
+
+    def region(self, version: Version, region: Region, starts: Sequence[Any]) -> np.ndarray:
+        """The ids of accessed elements. Raises if they are outside of the ref."""
+        index: list[Any] = []
+        rows = zip(starts, *region, version.ids.shape, strict=True)
+        for d, (start, size, stride, keep, n) in enumerate(rows):
+            at = int(self.known(start, "an index"))
+            last = at + (size - 1) * stride
+            if size and (at < 0 or last >= n):
+                raise self.faults.outside(version, d, at, last, n, self)
+            index.append(slice(at, max(last + 1, at), stride) if keep else at)
+        return version.ids[(*index, ...)]
+
+    def known(self, value: Value, what: str) -> np.ndarray:
+        """Raises if a value depends on memory that was not written."""
+        if not value.is_defined:
+            raise self.faults.undefined(what, value.origin, self)
+        return np.asarray(value.a)
+
+    def other(self, version: Version, number: Value) -> Version:
+        """The same ref of another device."""
+        to, count = int(self.known(number, "the number of a device")), len(self.machine.devices)
+        if not 0 <= to < count:
+            raise self.faults.no_device(to, count, self)
+        there, buffer = self.machine.devices[to], version.buffer
+        key = next(k for k, b in self.buffers.items() if b is buffer)
+        if key[0] == "scratch":
+            there.core_at(key[1])
+        if key not in there.buffers:
+            raise self.faults.not_entered(buffer, to, self)
+        return Version(there.buffers[key], version.ids)
+
+    # -- copies and semaphores --
+
+    def copy(self, eqn: Equation, operands: Sequence[Any]) -> None:
+        form, machine = eqn.params["form"], self.machine
+        versions, starts, rest = form.parts(operands)
+        if form.axes:
+            versions[1:3] = [self.other(v, rest[0]) for v in versions[1:3]]
+        rows = zip(versions, form.regions, starts, strict=True)
+        ids = [self.region(*row) for row in rows]
+        source, target = versions[0].buffer, versions[1].buffer
+        threads = [("copy", len(machine.copies), kind) for kind in (COPY_READ, COPY_WRITE)]
+        before = {**self.core.clock}
+        number = self.event(COPY_READ, threads[0])
+        read = machine.events[number]
+        source.read(ids[0], number, before, self.faults.race)
+        moved = source.value(ids[0], self.site)
+        number = self.event(COPY_WRITE, threads[1], origin=moved.origin)
+        write = machine.events[number]
+        target.write(ids[1], number, before, self.faults.race)
+        target.put(ids[1], moved.a.reshape(ids[1].shape), moved.b.reshape(ids[1].shape))
+        machine.copies.append(Copy(source, target, read, write))
+        size = ids[1].size * target.type.dtype.itemsize
+        self._add(versions[2], ids[2], Signal(size, write, before | dict.fromkeys(threads, 1)))
+        if form.axes:
+            self._add(versions[3], ids[3], Signal(size, read, before | {threads[0]: 1}))
+
+    def signal(self, eqn: Equation, operands: Sequence[Any]) -> None:
+        form = eqn.params["form"]
+        (version,), (at,), (amount, *rest) = form.parts(operands)
+        if form.axes:
+            version = self.other(version, rest[0])
+            has_started = ("entry", version.buffer.device) in self.core.clock
+            if not (version.buffer.is_barrier or has_started):
+                raise self.faults.not_entered(version.buffer, version.buffer.device, self)
+        ids = self.region(version, form.regions[0], at)
+        event = self.machine.events[self.event(SIGNAL)]
+        added = int(self.known(amount, "the amount"))
+        self._add(version, ids, Signal(added, event, {**self.core.clock}))
+
+    def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
+        semaphore_of(version, ids).signals.append(signal)
+        self.core.clock[self.core.thread] += 1
+
+    def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
+        form = eqn.params["form"]
+        versions, starts, rest = form.parts(operands)
+        if form.amount:
+            amount = int(self.known(rest[0], "the amount"))
+        else:
+            amount = math.prod(form.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
+        version = versions[-1]
+        semaphore = semaphore_of(version, self.region(version, form.regions[-1], starts[-1]))
+        while semaphore.count < amount:
+            self.waits = semaphore, version.buffer, amount
+            yield False
+        self.waits = None
+        self.faults.unclear.update(semaphore.take(amount, self.core.clock))
+
+
+def semaphore_of(version: Version, ids: np.ndarray) -> Semaphore:
+    return version.buffer.semaphores.setdefault(int(ids), Semaphore())

@@ -11,7 +11,7 @@ Values are pairs: `a`, and `b`, which is another array if they depend on memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import Site
 from shardwise._src.types.array_type import ArrayType
 
-Clock = dict[Hashable, int]
+Clock = dict[Any, int]
 ENTRY, READ, WRITE, COPY_READ, COPY_WRITE, SIGNAL = (
     "entry", "reads", "writes", "copy reads", "copy writes", "signals"
 )  # fmt: skip
@@ -76,10 +76,22 @@ def defined(a: Any) -> Value:
     return Value(a, a)
 
 
-def paired(a: Any, b: Any, origin: Origin | None) -> Value:
-    """A value from two arrays, which are one if they are equal."""
-    x, y = np.asarray(a), np.asarray(b)
-    return Value(a, b, origin) if differ(x, y).any() else Value(a, a)
+def lifted(f: Callable[..., Any], *values: Value) -> Value:
+    """The value of a function of arrays."""
+    return several(lambda *xs: [f(*xs)], values)[0]
+
+
+def several(f: Callable[..., Sequence[Any]], values: Sequence[Value]) -> list[Value]:
+    """The same for several results. `b` is `a` again where they are equal."""
+    first = f(*[v.a for v in values])
+    origins = [v.origin for v in values if not v.is_defined]
+    if not origins:
+        return [*map(defined, first)]
+    rows = zip(first, f(*[v.b for v in values]), strict=True)
+    return [
+        Value(a, b, origins[0]) if differ(np.asarray(a), np.asarray(b)).any() else defined(a)
+        for a, b in rows
+    ]
 
 
 def differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -99,20 +111,17 @@ Race = Callable[["Buffer", int, Event, Event], Exception]
 class Buffer:
     """An array, a result, scratch memory or semaphores, of one device.
 
-    type:    of the array. shape: with its padding, of which `low` are before the array.
-    a, b:    the elements, flat. fills: their values where they were not written.
-    inside:  which of them the array has.
+    type, padding: of the array.
+    a, b:    the elements of the padded array, flat. fills: their values before they are written.
+    ids:     their numbers, in its shape. inside: which of them the array has.
     writer:  for each element the number of the event that wrote it, in `events`.
     readers: for each thread that has read since, the same.
     """
 
     name: str
     type: ArrayType
-    shape: tuple[int, ...]
-    a: np.ndarray
-    b: np.ndarray
-    fills: tuple[Any, Any]
-    low: tuple[int, ...]
+    padding: Sequence[tuple[int, int]]
+    fills: Sequence[Any]
     device: int
     entry: int
     events: list[Event]
@@ -123,14 +132,13 @@ class Buffer:
     semaphores: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ids = np.arange(self.a.size, dtype=np.int32).reshape(self.shape)
-        self.writer = np.full(self.a.size, self.entry, np.int32)
+        shape = self.type.shape
+        whole = np.pad(np.ones(shape, bool), self.padding or 0)
+        self.inside = whole.ravel()
+        self.ids = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
+        self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
+        self.writer = np.full(whole.size, self.entry, np.int32)
         self.readers: dict[Hashable, np.ndarray] = {}
-        rows = np.indices(self.shape, sparse=True)
-        self.inside = np.ones(self.shape, bool)
-        for row, low, n in zip(rows, self.low, self.type.shape, strict=True):
-            self.inside &= (row >= low) & (row < low + n)
-        self.inside = self.inside.ravel()
 
     def set_space(self, name: str) -> None:
         self.is_semaphore, self.is_barrier = name in SEMAPHORES, name == "barrier_semaphore"
@@ -138,13 +146,14 @@ class Buffer:
 
     def place(self, element: int) -> tuple[int, ...]:
         """The index of an element in the array."""
-        at = np.unravel_index(element, self.shape)
-        return tuple([int(i) - low for i, low in zip(at, self.low, strict=True)])
+        at = np.unravel_index(element, self.ids.shape)
+        return tuple([int(i) - low for i, (low, _) in zip(at, self.padding, strict=True)])
 
     # -- values --
 
     def value(self, ids: np.ndarray, site: Site | None) -> Value:
-        """The elements. Ids of -1 are outside of the memory, and undefined."""
+        """The elements. Ids of -1 are outside of the memory: read, they are undefined, and writing
+        has no effect."""
         a, b = self.a[ids], self.b[ids]
         if (ids < 0).any():
             a, b = [np.where(ids < 0, fill, x) for fill, x in zip(self.fills, (a, b), strict=True)]
@@ -153,19 +162,23 @@ class Buffer:
             return Value(a, a)
         first = int(ids[different].ravel()[0])
         if first < 0:
-            return Value(a, b, Origin(f"an element of {self.name}", True, site))
+            return Value(
+                a, b, Origin(f"what is outside of the block or ref of {self.name}", True, site)
+            )
         event = self.events[self.writer[first]]
         if event.origin is not None:
             return Value(a, b, event.origin)
-        return Value(a, b, Origin(self.text(first), not self.inside[first], site))
+        if self.inside[first]:
+            return Value(a, b, Origin(self.text(first), False, site))
+        return Value(a, b, Origin(f"{self.text(first)}, outside of the array", True, site))
 
     def text(self, element: int) -> str:
         place = self.place(element)
         return f"element {as_text(place)} of {self.name}" if place else self.name
 
     def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        self.a[ids] = a
-        self.b[ids] = b
+        self.a[ids[ids >= 0]] = a[ids >= 0]
+        self.b[ids[ids >= 0]] = b[ids >= 0]
 
     # -- accesses --
 
@@ -173,7 +186,7 @@ class Buffer:
         """Records a read; raises if there is a write that it may or may not see."""
         if self.is_readonly:
             return
-        event = self.events[number]
+        event, ids = self.events[number], ids[ids >= 0]
         self._check(self.writer, ids, event, clock, race)
         marks = self.readers.get(event.thread)
         if marks is None:
@@ -181,7 +194,7 @@ class Buffer:
         marks[ids] = number
 
     def write(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
-        event = self.events[number]
+        event, ids = self.events[number], ids[ids >= 0]
         self._check(self.writer, ids, event, clock, race)
         for thread, marks in [*self.readers.items()]:
             self._check(marks, ids, event, clock, race)
@@ -193,12 +206,11 @@ class Buffer:
     def _check(
         self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
     ) -> None:
-        flat = ids.ravel()
-        found = marks[flat]
+        found = marks[ids]
         for number in _distinct(found):
             other = self.events[number]
             if not (other.known_to(clock) or (other.is_atomic and event.is_atomic)):
-                raise race(self, int(flat[int((found == number).argmax())]), other, event)
+                raise race(self, int(ids[(found == number).argmax()]), other, event)
 
 
 def _distinct(numbers: np.ndarray) -> Iterable[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike
+from shardwise._src.kernels import ref_access
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.numpy.products.contractions import matmul
@@ -35,6 +37,30 @@ def store(
 ) -> None:
     """Writes to a ref, `ref.at[index]`. mask: which elements. eviction_policy: has no effect."""
     store_elements(ref, ..., val, mask=mask)
+
+
+def _atomic(update: Callable[..., Any]) -> Callable[..., Array]:
+    def atomic(
+        x_ref_or_view: Any, idx: Any, val: ArrayLike, *, mask: ArrayLike | None = None
+    ) -> Array:
+        return update(x_ref_or_view, idx, val, mask=mask)
+
+    name = update.__name__.replace("swap", "atomic_xchg")
+    return named(atomic, name, update.__doc__)
+
+
+atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = map(
+    _atomic,
+    (
+        ref_access.atomic_add,
+        ref_access.atomic_max,
+        ref_access.atomic_min,
+        ref_access.atomic_and,
+        ref_access.atomic_or,
+        ref_access.atomic_xor,
+        ref_access.swap,
+    ),
+)
 
 
 def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:

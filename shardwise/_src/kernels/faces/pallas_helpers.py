@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
+from shardwise._src.core.infer import as_arraylike
 from shardwise._src.debug.host_callbacks import debug_print as print_values
+from shardwise._src.kernels.accesses import multiple_of as known_multiple_of
 from shardwise._src.kernels.program_frames import cdiv
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.messages.formatting import short_repr
+from shardwise._src.numpy.shapes import broadcast_to as broadcast
 from shardwise._src.numpy.unary import reciprocal as inverse
-from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.ops.basis import zeros
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array, ArrayLike, T
+from shardwise._src.types.array_type import array_type
 
 
 def loop(
@@ -45,12 +51,14 @@ def loop(
     return decorate
 
 
-def with_scoped(*types: Any, collective_axes: Any = (), **named: Any) -> Any:
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **named: Any
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator: the function's last arguments are refs of new memory, as of `run_scoped`."""
 
-    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(f: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(f)
-        def wrapped(*args: Any) -> Any:
+        def wrapped(*args: Any) -> T:
             given = functools.partial(f, *args)
             return run_scoped(given, *types, collective_axes=collective_axes, **named)
 
@@ -77,9 +85,25 @@ def next_power_of_2(x: int) -> int:
     return 1 << (x - 1).bit_length() if x else 1
 
 
-def align_to(x: int, multiple: int) -> int:
-    """The smallest multiple that is not less than x."""
-    return -(-x // multiple) * multiple
+def align_to(a: int, alignment: int) -> int:
+    """The smallest multiple of `alignment` that is not less than `a`."""
+    return cdiv(a, alignment) * alignment
+
+
+def broadcast_to(a: ArrayLike, shape: Sequence[int]) -> Array:
+    """`numpy.broadcast_to`."""
+    return broadcast(a, shape)
+
+
+def empty_like(x: T) -> T:
+    """A pytree of arrays like those of `x`, which has shapes and dtypes; values are not
+    specified."""
+    leaves, tree = flatten(x)
+    return tree.unflatten([zeros(array_type(tuple(t.shape), t.dtype)) for t in leaves])
+
+
+def delay(nanos: ArrayLike) -> None:
+    """Waits on hardware; nothing on CPU."""
 
 
 def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -88,5 +112,11 @@ def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
-    """`x`, of which the user knows that it is a multiple of these: a hint for compilers."""
-    return x
+    """`x`, of which the user knows that it is a multiple of these.
+
+    Compilers for TPUs need it for parts of refs that begin at traced positions.
+    """
+    if isinstance(x, int | np.integer):
+        return x
+    several = values if isinstance(values, tuple | list) else (values,)
+    return known_multiple_of(as_arraylike(x), tuple([int(n) for n in several]))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise._src.kernels import core_maps, pipelines
 from shardwise._src.kernels.core_maps import CoreMesh
-from shardwise._src.kernels.interpret_params import simulation_of
+from shardwise._src.kernels.faces.interpret_params import simulation_of
+from shardwise._src.kernels.faces.pallas import blocks_from
+from shardwise._src.kernels.faces.pallas_helpers import empty_like
 from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.pallas import blocks_from
 from shardwise._src.kernels.spaces import run_scoped
-from shardwise._src.ops.basis import zeros
 from shardwise._src.refs.run_state import run_state
-from shardwise._src.runtime.pytree import flatten
-from shardwise._src.types.array_type import array_type
 
 
 def create_tensorcore_mesh(
@@ -40,9 +39,8 @@ def core_map(
     scratch_shapes: memory whose refs the function gets: a list, or a dict for keywords.
     interpret: as of `pallas_call`. debug, cost_estimate, metadata: without effect.
     """
-    mapped = core_maps.core_map(
-        mesh, params=compiler_params, name=name, simulation=simulation_of(interpret)
-    )
+    simulation = replace(simulation_of(interpret), seed=None)
+    mapped = core_maps.core_map(mesh, params=compiler_params, name=name, simulation=simulation)
     is_named = isinstance(scratch_shapes, dict)
     listed, named = ((), scratch_shapes) if is_named else (scratch_shapes, {})
     return lambda f: mapped(lambda: run_scoped(f, *listed, **named))
@@ -60,7 +58,7 @@ def kernel(
     debug: bool = False,
     name: str | None = None,
     metadata: Any = None,
-) -> Any:
+) -> Callable[..., Any]:
     """A function of arrays that runs a body on each core of a mesh; without a body, a decorator.
 
     The body gets refs of the arguments, of the results, which are like `out_type`, and of
@@ -81,9 +79,6 @@ def _kernel(
     interpret: Any,
     name: str | None,
 ) -> Callable[..., Any]:
-    leaves, tree = flatten(out_type)
-    types = [array_type(tuple(x.shape), x.dtype) for x in leaves]
-
     def called(*args: Any) -> Any:
         def run(refs: Any) -> None:
             ins, outs = refs
@@ -95,7 +90,7 @@ def _kernel(
             def _(*more: Any, **named: Any) -> None:
                 body(*ins, *listed, *more, **named)
 
-        return run_state(run)((args, tree.unflatten([zeros(t) for t in types])))[1]
+        return run_state(run)((args, empty_like(out_type)))[1]
 
     return called
 

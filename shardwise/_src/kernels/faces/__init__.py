@@ -1,0 +1,1 @@
+"""JAX's names for kernels (docs/kernels.md)."""
