@@ -252,12 +252,11 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
         value = infinite(type_of(value))
     if place is None:
         version = _value(ref)
-        if mask is not None:
+        if mask is not None:  # the others are combined with a value that changes nothing
             old = getitem(version, index)
-            mask, value = [
-                broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value)
-            ]
-            value = ew.where(mask, value, old)
+            same = lit(0, version) if mode in ("add", "xor") else old
+            more = [broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value, same)]
+            value = ew.where(*more)
         found = write(mode, version, index, value)
         if isinstance(ref, RefView):
             written(ref, "set", ..., found)

@@ -28,7 +28,7 @@ from shardwise._src.random.discrete import permutation
 from shardwise._src.random.keys import key, split
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_inexact, is_integer, max_value, min_value
+from shardwise._src.types.dtypes import finfo, is_inexact, is_integer, max_value, min_value
 from shardwise._src.values import binary
 from shardwise._src.values.indexing import getitem
 
@@ -65,7 +65,8 @@ PLAIN = Simulation()
 
 
 def value(fill: Any, t: ArrayType) -> Any:
-    """A fill as a scalar of a dtype: of small integers, the lower bits."""
+    """A fill as a scalar of a dtype: of small integers the lower bits, of small floats their
+    largest or smallest number."""
     if isinstance(fill, str):
         if is_inexact(t.dtype):
             return np.asarray(np.nan).astype(t.dtype)[()]
@@ -76,7 +77,8 @@ def value(fill: Any, t: ArrayType) -> Any:
         return np.bool_(fill < 0)
     if is_integer(t.dtype):
         return np.asarray(int(fill)).astype(t.dtype)[()]
-    return np.asarray(fill, np.float32).astype(t.dtype)[()]
+    ends = finfo(t.dtype)
+    return np.asarray(min(max(fill, float(ends.min)), float(ends.max))).astype(t.dtype)[()]
 
 
 def filled(t: ArrayType, fill: Any) -> Any:
