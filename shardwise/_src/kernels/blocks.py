@@ -125,7 +125,7 @@ class Tile:
 
     @property
     def is_whole(self) -> bool:
-        return self.sizes == self.type.shape and not any(self.element)
+        return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
 
     @property
     def is_shared(self) -> bool:
