@@ -28,7 +28,7 @@ from shardwise._src.kernels.launches import kernel_call
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program, triton_call
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.runtime.compiler.triton_modules import parsed_triton
-from shardwise._src.runtime.platforms import CUDA
+from shardwise._src.runtime.platforms import CUDA, Platform
 
 DTYPES = {
     "i1": bool,
@@ -73,15 +73,15 @@ def launched(operands: Sequence[Any], body: Any, maps: Any, launch: Any) -> list
     return eval_program(call, operands, _bind_call)
 
 
-def kernel_text(f: Callable[..., Any], *args: Any) -> str:
-    """The module of the only launch of a function."""
-    program = expanded(sw.make_jaxpr(f)(*args), CUDA)
+def kernel_of(f: Callable[..., Any], *args: Any, platform: Platform = CUDA) -> TritonKernel:
+    """The kernel of the only launch of a function."""
+    program = expanded(sw.make_jaxpr(f)(*args), platform)
     (eqn,) = [e for e in walk(program) if e.op is triton_call]
-    return _kernel(eqn.params, [a.aval for a in eqn.invars]).text
+    return _kernel(eqn.params, [a.aval for a in eqn.invars], platform)
 
 
-def _kernel(p: dict[str, Any], types: Sequence[Any]) -> TritonKernel:
-    return triton_kernel(p["body"], p["maps"], p["launch"], p["parallel"], types, CUDA)
+def _kernel(p: dict[str, Any], types: Sequence[Any], platform: Platform = CUDA) -> TritonKernel:
+    return triton_kernel(p["body"], p["maps"], p["launch"], p["parallel"], types, platform)
 
 
 def _bind_call(eqn: Any, values: list[Any]) -> Any:
@@ -170,7 +170,7 @@ LIBRARY = {
     "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "cbrt": np.cbrt, "expm1": np.expm1,
     "log1p": np.log1p, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
-    "nextafter": np.nextafter, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
+    "nextafter": np.nextafter, "lgamma": scipy.special.gammaln, "rint": np.rint, "pow": np.power, "exp": np.exp, "log": np.log,
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "sin": np.sin, "cos": np.cos,
     "erf": scipy.special.erf, "exp2": np.exp2,
     "popc": lambda x: np.array([bin(int(v)).count("1") for v in _unsigned(x).ravel()]).reshape(x.shape),
@@ -350,6 +350,10 @@ class Program:
         return old
 
     def tt_reduce(self, op: Any, env: Any, *xs: Any) -> Any:
+        names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+        plain = BINARY.get(names[0].removeprefix("arith."))
+        if len(names) == 2 and isinstance(plain, np.ufunc):
+            return plain.reduce(xs[0], axis=_integer(op.attributes["axis"]))
         return [row[-1] for row in self._folded(op, env, xs)]
 
     def tt_scan(self, op: Any, env: Any, *xs: Any) -> Any:

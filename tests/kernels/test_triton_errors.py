@@ -139,7 +139,7 @@ MISTAKES = {
     ),
     "a complex argument": (
         lambda: of(lambda x: x[...], X.astype(np.complex64), np.complex64),
-        f"kernel body {GPUS} argument 0 is c64[32,32], and Triton has no values of its dtype. "
+        f"kernel body {GPUS} argument x is c64[32,32], and Triton has no values of its dtype. "
         "Convert it outside of the kernel.",
     ),
     "a value of another dtype": (
@@ -157,12 +157,12 @@ MISTAKES = {
     ),
     "an atomic extremum of floats": (
         lambda: ref(rising, name="f"),
-        f"kernel f {GPUS} atomic_max on result 0, f32[32,32]: GPUs have atomic operations on "
+        f"kernel f {GPUS} atomic_max on out, f32[32,32]: GPUs have atomic operations on "
         "integers of 32 and 64 bits, and the sum of floats. Use such a dtype.",
     ),
     "an atomic sum of bytes": (
         lambda: ref(adding, np.int8, name="f"),
-        f"kernel f {GPUS} atomic_add on result 0, i8[32,32]: GPUs have atomic operations on "
+        f"kernel f {GPUS} atomic_add on out, i8[32,32]: GPUs have atomic operations on "
         "integers of 32 and 64 bits, and the sum of floats. Use such a dtype.",
     ),
     "writing at an array of indices": (
@@ -172,8 +172,8 @@ MISTAKES = {
     ),
     "reading at two arrays of indices": (
         lambda: of(lambda x: x[jnp.arange(4), jnp.arange(4)], shape=(4,)),
-        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector. "
-        "Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
+        f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector "
+        "of valid indices. Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
     ),
     "a grid of a traced size": (
         traced_grid,

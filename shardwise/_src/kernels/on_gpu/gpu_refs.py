@@ -3,14 +3,16 @@
 A ref of a block is a pointer to its first element with a stride for each dimension. Elements
 beyond the end of the array are masked: loads give 0 there, stores drop them.
 
-A thread sees what another thread of its program wrote only after a barrier, so accesses of memory
-that was written before are preceded by one.
+A thread sees what another thread of its program wrote only after a barrier, and may read what
+another one writes until then. So reads after writes are preceded by a barrier, and writes after
+reads, unless each element is surely read and written by one thread.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
 
 INT8 = np.dtype("int8")
+MOST_THREADS = 1024  # of a program
 
 
 @dataclass(eq=False)
@@ -37,15 +40,19 @@ class Buffer:
 
     what:    its name, for messages.
     pointer: its first element.
+    result:  whether the kernel may write to it.
     written: how it was written since the last barrier: "store", "atomic" or "".
     by:      the equation that did so, if only that one did.
+    read:    what was read since the last barrier.
     """
 
     what: str
     pointer: str
     type: ArrayType
+    result: bool = False
     written: str = ""
     by: Any = None
+    read: set[Any] = field(default_factory=set)
 
     @property
     def index(self) -> Any:
@@ -96,6 +103,14 @@ class Region:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    @property
+    def place(self) -> Any:
+        """Equal for regions whose elements are accessed by the same threads; they all access
+        different ones if there are enough."""
+        if math.prod(self.sizes) < MOST_THREADS:
+            return object()
+        return tuple([s.name for s in self.starts]), self.sizes, self.strides
 
     def is_all(self, shape: Sequence[int]) -> bool:
         """Whether these are all elements of a ref of this shape, with all of its dimensions."""
@@ -182,14 +197,20 @@ def _within(text: TritonText, bound: Bound, start: Value, steps: Value | None) -
     return found
 
 
-def ordered(text: TritonText, buffer: Buffer, kind: str, by: Any = None) -> None:
-    """A barrier, if another thread may have written the elements that are accessed. An equation
-    that writes the same elements again does so by the same threads."""
+def ordered(text: TritonText, buffer: Buffer, kind: str, place: Any = None, by: Any = None) -> None:
+    """A barrier before an access, if one is needed.
+
+    kind: "load", "store", "atomic" or "branch", in which there may be any of these.
+    by: an equation that writes the same elements each time, by the same threads.
+    """
     again = by is not None and buffer.by is by
-    if buffer.written and not again and not kind == buffer.written == "atomic":
+    after_write = buffer.written and not again and not kind == buffer.written == "atomic"
+    if after_write or (kind != "load" and buffer.read - {place}):
         text.line("gpu.barrier")
-        buffer.written = ""
-    if kind != "load":
+        buffer.written, buffer.read = "", set()
+    if kind == "load" and buffer.result:
+        buffer.read = buffer.read | {place}
+    elif kind in ("store", "atomic"):
         buffer.by = by if not buffer.written or again else None
         buffer.written = kind
 
@@ -203,7 +224,7 @@ def load(
 ) -> Value:
     """The elements of a region; `other` where the mask is False or the array ends."""
     buffer, shape = ref.buffer, region.shape
-    ordered(text, buffer, "load")
+    ordered(text, buffer, "load", region.place)
     where, kind, inside = pointers(text, ref, region)
     mask, more = text.both(mask, inside, shape), ""
     if mask is not None:
@@ -222,7 +243,7 @@ def store(
 ) -> None:
     """Writes a region, where the mask is True. by: the equation that does so."""
     static = all(s.known is not None for s in region.starts)
-    ordered(text, ref.buffer, "store", by if static else None)
+    ordered(text, ref.buffer, "store", region.place, by if static else None)
     where, kind, inside = pointers(text, ref, region)
     mask = text.both(mask, inside, region.shape)
     value = text.broadcast(text.extended(value, ref.buffer.stored), region.shape)
@@ -235,7 +256,7 @@ def atomic(
 ) -> Value:
     """Combines a value with the elements of a region; returns the elements from before."""
     dtype, shape = ref.buffer.type.dtype, region.shape
-    ordered(text, ref.buffer, "atomic")
+    ordered(text, ref.buffer, "atomic", region.place)
     where, kind, inside = pointers(text, ref, region)
     mask = text.both(mask, inside, shape) or text.constant(True, shape, BOOL)
     if mode == "add" and is_inexact(dtype):

@@ -56,6 +56,23 @@ _ADVICE = {
 }
 
 
+class OtherOps:
+    """What a lowering rule may use that runs other ops instead of writing instructions."""
+
+    def __init__(self, body: Body):
+        self.inline = self.call = lambda program, *xs: body.program(program, xs)
+
+    def staged(self, f: Any, ins: Any, **p: Any) -> Program:
+        def run(*xs: Any) -> list[Any]:
+            found = f(*xs, **p)
+            return [*found] if isinstance(found, tuple | list) else [found]
+
+        return program_of(run, tuple(ins), f.__name__)
+
+    def via(self, f: Any, ins: Any, *xs: Value, **p: Any) -> list[Value]:
+        return self.inline(self.staged(f, ins, **p), *xs)
+
+
 class Body(TritonText):
     """Writes programs as lines of one function.
 
@@ -201,13 +218,25 @@ class Body(TritonText):
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
             found = RULES[name](self, *ins, out=out, **eqn.params)
-        else:
+        elif (found := self._of_other_ops(eqn, ins)) is None:
             advice = _ADVICE.get(name, "Compute it outside of the kernel, and pass the result")
             raise self.unsupported(
                 f"the op {name}",
                 f"has no form in Triton's language. {advice}, or use another function on GPUs: "
                 "`lax.platform_dependent`",
             )
+        return found if isinstance(found, list) else [found]
+
+    def _of_other_ops(self, eqn: Equation, ins: list[Value]) -> list[Value] | None:
+        """The results of an op whose rule for StableHLO only runs other ops; else None."""
+        outs = [v.aval for v in eqn.outvars]
+        if eqn.op.lower is None or not outs or eqn.op.name in _ADVICE:
+            return None
+        types = [array_type(x.shape, x.dtype) for x in ins]
+        try:
+            found: Any = eqn.op.lower(eqn.op, OtherOps(self), types, outs, *ins, **eqn.params)
+        except (AttributeError, TypeError):  # it writes instructions
+            return None
         return found if isinstance(found, list) else [found]
 
     # -- refs --
@@ -338,7 +367,7 @@ class Body(TritonText):
             return self.program(branches[at], operands)
         for x in operands:
             if isinstance(x, Memory):
-                gpu_refs.ordered(self, x.buffer, "load")
+                gpu_refs.ordered(self, x.buffer, "branch")
         return self._chosen(which, branches, operands)
 
     def _chosen(self, which: Value, branches: Sequence[Program], operands: list[Any]) -> list[Any]:
@@ -353,21 +382,21 @@ class Body(TritonText):
         pairs = zip(first.outvars, refs, strict=True)
         like = [Value("", v.aval.shape, v.aval.dtype) for v, ref in pairs if ref is None]
         buffers = [x.buffer for x in operands if isinstance(x, Memory)]
-        written: list[str] = []
+        ends: list[tuple[str, set[Any]]] = []
 
         def others() -> list[Value]:
             less = which
             if not is_bool(which.dtype):
                 less = self.binary("arith.subi", which, self.constant(1, (), which.dtype))
             found = self.same(refs, self._chosen(less, rest, operands))
-            written.extend(b.written for b in buffers)
+            ends.extend((b.written, b.read) for b in buffers)
             return found
 
         found = self.branch(
             flag, like, others, lambda: self.same(refs, self.program(first, operands))
         )
-        for b, before in zip(buffers, written, strict=True):
-            b.written, b.by = b.written or before, None
+        for b, (written, read) in zip(buffers, ends, strict=True):
+            b.written, b.by, b.read = b.written or written, None, b.read | read
         return _refilled([ref or x for ref, x in zip(refs, first.outvars, strict=True)], found)
 
     def same(self, refs: Sequence[Any], found: Sequence[Any]) -> list[Value]:
@@ -393,8 +422,8 @@ class Body(TritonText):
         found, _ = accesses(body, first)
         stores = [eqn for eqn in found if eqn.op is kernel_store]
         if stores:
-            sets = any(eqn.params["mode"] == "set" for eqn in stores)
-            buffer.written = "store" if sets or buffer.written == "store" else "atomic"
+            only = all(eqn.op is kernel_store and eqn.params["mode"] != "set" for eqn in found)
+            buffer.written = "atomic" if only and buffer.written != "store" else "store"
             buffer.by = stores[0] if len(found) == 1 else None
 
 

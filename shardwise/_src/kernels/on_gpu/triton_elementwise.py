@@ -117,7 +117,7 @@ ELEMENTWISE: dict[str, Rule] = {
         name: _library(name)
         for name in (
             *("tanh", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh"),
-            *("atanh", "cbrt", "expm1", "log1p", "erfc", "nextafter"),
+            *("atanh", "cbrt", "expm1", "log1p", "erfc", "nextafter", "lgamma"),
         )
     },
     "erf_inv": _library("erfinv"),

@@ -227,12 +227,12 @@ def triton_kernel(
             f"kernel {launch.name}: num_warps must be a power of two up to 32, and num_stages at "
             f"least 1; got {warps} and {stages}."
         )
-    names = [f"prefetched argument {i}" for i in range(launch.prefetch)]
-    names += [f"argument {i}" for i in range(len(types) - launch.prefetch)]
-    names += [f"result {i}" for i in range(len(launch.outs))]
+    operands = launch.prefetch + len(launch.ins)
+    copied = ["the values of a result"] * (len(types) - operands)
+    names = [*launch.ref_names[:operands], *copied, *launch.ref_names[operands:]]
     every = [*types, *[tile.type for tile in launch.outs]]
-    rows = enumerate(zip(names, every, strict=True))
-    buffers = [Buffer(what, f"%arg{i}", t) for i, (what, t) in rows]
+    rows = enumerate(zip(names, every, strict=False))
+    buffers = [Buffer(what, f"%arg{i}", t, i >= len(types)) for i, (what, t) in rows]
     for b in buffers:
         if not is_element(b.type.dtype):
             raise NotImplementedError(

@@ -207,11 +207,16 @@ def _gather(
     one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
     rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
     whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
-    if not one or not whole or dims.collapsed_slice_dims != dims.start_index_map:
+    if (
+        not one
+        or not whole
+        or p.get("mode") == "fill"
+        or dims.collapsed_slice_dims != dims.start_index_map
+    ):
         raise e.unsupported(
             "indices that are arrays",
-            "are supported along one dimension, as a vector. Read slices in a loop, "
-            "`ref[ds(i, n)]`, or index outside of the kernel",
+            "are supported along one dimension, as a vector of valid indices. Read slices in a "
+            "loop, `ref[ds(i, n)]`, or index outside of the kernel",
         )
     (axis,) = dims.start_index_map
     found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
