@@ -183,6 +183,12 @@ def _signal(op: Any, semaphore: Any, amount: Any) -> None:
     semaphore += amount
 
 
+def _multiple(op: Any, x: Any) -> Any:
+    (n,) = numbers(op.attributes["multiple"])
+    assert x % n == 0, f"{x} is not a multiple of {n}"
+    return x
+
+
 def _argument(op: Any, x: Any) -> Any:
     function = np.argmax if "arg_max" in str(op.attributes["kind"]) else np.argmin
     return function(x, numbers(op.attributes["axis"])[0]).astype(np.int32)
@@ -235,7 +241,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "vector.extract_strided_slice": _slice, "vector.multi_reduction": _reduced,
     "tpu.concatenate": lambda op, *xs: np.concatenate(xs, numbers(op.attributes["dimension"])[0]),
     "tpu.iota": _iota, "tpu.matmul": _matmul, "tpu.reduce_index": _argument,
-    "tpu.memref_slice": _memref_slice,
+    "tpu.memref_slice": _memref_slice, "tpu.assume_multiple": _multiple,
+    "tpu.dynamic_rotate": lambda op, x, n: np.roll(x, n, numbers(op.attributes["dimension"])[0]),
     "tpu.memref_squeeze": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
     "tpu.enqueue_dma": _enqueue, "tpu.wait_dma2": _wait_copy, "tpu.sem_wait": _wait,
     "tpu.sem_signal": _signal, "tpu.sem_read": lambda op, x: x[()].copy(),

@@ -9,6 +9,7 @@ import numpy as np
 import shardwise as sw
 from shardwise import lax, nn
 from shardwise import numpy as jnp
+from shardwise.experimental.pallas import multiple_of
 from shardwise.kernels import (
     ANY,
     SMEM,
@@ -254,6 +255,44 @@ def scoped(x: Any, out: Any) -> None:
     run_scoped(inner, VMEM((8, 128), np.float32), SemaphoreType.REGULAR)
 
 
+def narrow(places: Any, x: Any, y: Any, out: Any) -> None:
+    """Arithmetic in int8, bfloat16 from a traced row, one of three branches, NaN."""
+    rows = y[ds(multiple_of(places[1], 16), 32)]
+    small = lax.shift_right_arithmetic(x[...] + np.int8(3), np.int8(1)) * jnp.maximum(x[...], 0)
+    found = lax.switch(
+        places[0], [lambda a: a, lambda a: a + 1, lambda a: a * 2], rows + small.astype(rows.dtype)
+    )
+    wide = jnp.roll(found.astype(np.float32), 3, 1)
+    out[...] = jnp.where(jnp.isnan(wide) | (wide != wide), 0.0, wide)
+
+
+def narrow_wanted(places: Any, x: Any, y: Any) -> Any:
+    small = lax.shift_right_arithmetic(x + np.int8(3), np.int8(1)) * jnp.maximum(x, 0)
+    found = y[places[1] : places[1] + 32] + small.astype(BF16)
+    return jnp.roll((found * 2).astype(np.float32), 3, 1)
+
+
+def shifts(places: Any, x: Any, out: Any) -> None:
+    rolled = jnp.roll(jnp.roll(x[...], places[0], 1), places[1], 0)
+    sums = jnp.cumsum(rolled, 1) + lax.cumsum(x[...], 0, reverse=True)
+    out[...] = lax.dynamic_slice(sums, (places[0], 0), (16, 128))
+
+
+def shifts_wanted(places: Any, x: Any) -> Any:
+    rolled = jnp.roll(jnp.roll(x, places[0], 1), places[1], 0)
+    return (jnp.cumsum(rolled, 1) + lax.cumsum(x, 0, reverse=True))[5:21]
+
+
+def products(x: Any, y: Any, out: Any, vector: Any) -> None:
+    out[...] = lax.dot_general(x[...], y[...], (((2,), (2,)), ((0,), (0,))), precision="highest")
+    vector[...] = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
+
+
+def products_wanted(x: Any, y: Any) -> Any:
+    vector = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
+    return jnp.einsum("bij,bkj->bik", x, y), vector
+
+
 def growing(n: Any, x: Any) -> Any:
     f = call(
         lambda x, out: store(out, ..., x[...] * num_programs(0)),
@@ -288,6 +327,7 @@ def _branched(s: Any, x: Any) -> Any:
 X = normal(24, 128)
 Q, K, V = (normal(2, 256, 128) / 8 for _ in range(3))
 PICKED = np.array([2, 0, 2, 1], np.int32)
+PLACES = np.array([5, 16], np.int32)  # the last branch, and a row
 INT8 = RNG.integers(-9, 9, (2, 128, 128)).astype(np.int8)
 CASES: dict[str, Case] = {
     "softmax": Case(lambda: rows_of(softmax, parallel=[0]), lambda x: nn.softmax(x, -1), (X,)),
@@ -381,6 +421,23 @@ CASES: dict[str, Case] = {
     "scoped": Case(
         lambda: call(scoped, like(8, 128)),
         lambda x: jnp.asarray(2 * x).at[0].set(x[1]) + 1, (X[:8],),
+    ),
+    "narrow": Case(
+        lambda: lambda x, y: call(
+            narrow, like(32, 128), in_specs=[Block(space=SMEM), Block(), Block()]
+        )(PLACES, x, y),
+        lambda x, y: narrow_wanted(PLACES, x, y),
+        (INT8[1, :32], normal(64, 128).astype(BF16)),
+    ),
+    "shifts": Case(
+        lambda: lambda x: call(shifts, like(16, 128), in_specs=[Block(space=SMEM), Block()])(
+            PLACES, x
+        ),
+        lambda x: shifts_wanted(PLACES, jnp.asarray(x)), (X,),
+    ),
+    "products": Case(
+        lambda: call(products, (like(2, 128, 128), like(1, 128))), products_wanted,
+        (normal(2, 128, 128), normal(2, 128, 128)),
     ),
     "dynamic": Case(lambda: lambda x: growing(jnp.int32(4), x), lambda x: 4 * x, (normal(32, 128),)),
     "limited": Case(

@@ -138,8 +138,9 @@ def test_checked_values_are_those_of_the_kernel(monkeypatch):
     monkeypatch.setattr(kernels, "call", checked)
     np.testing.assert_array_equal(case.launch()(*case.args), sw.jit(call_of(case))(*case.args))
     assert message(ValueError, sw.jit(case.launch()), *case.args) == (
-        "kernel matmul: check=True runs the kernel several times and compares the results, so that "
-        "it cannot be traced. Check it outside of `jit` and other transforms."
+        "kernel matmul: check=True runs the kernel step by step or several times, so that it cannot "
+        "be traced. Check it outside of `jit` and other transforms, or with the function around "
+        "it: `kernels.checked(f)`."
     )
 
 

@@ -16,6 +16,7 @@ from shardwise.kernels import (
     ANY,
     VMEM,
     Block,
+    BoundedSlice,
     SemaphoreType,
     atomic_add,
     call,
@@ -37,6 +38,8 @@ from tests.kernels.kernels import CASES, INTEGERS, like
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 ROWS = Block((2, 4), lambda i: (i, 0))
+ROW = Block((1, 4), lambda i, *_: (i, 0))
+PARTS = Block((BoundedSlice(5), 4), lambda i, ends: (ds(ends[i], ends[i + 1] - ends[i]), 0))
 DMA, REGULAR = SemaphoreType.DMA, SemaphoreType.REGULAR
 WHOLE = Block(space=ANY)
 
@@ -358,6 +361,22 @@ def index_not_written(x, out, held):
     out[held[0]] = x[0]
 
 
+@fault(
+    "kernel beyond_the_end_of_a_part: program (0,) writes element (0, 0) of out at `out[...] "
+    "= x[...].sum(0, keepdims=True)`, and the value depends on what is outside of the block "
+    "or ref of argument x, read at `out[...] = x[...].sum(0, keepdims=True)`. Mask it.",
+    np.array([0, 3, 8], np.int32),
+    X,
+    grid=2,
+    prefetch=1,
+    in_specs=PARTS,
+    out=(2, 4),
+    out_specs=ROW,
+)
+def beyond_the_end_of_a_part(ends, x, out):
+    out[...] = x[...].sum(0, keepdims=True)
+
+
 # -- places --
 
 
@@ -388,8 +407,8 @@ def negative_index(x, out):
 
 @fault(
     "kernel gather_outside: the kernel writes element (2, 0) of out at `out[...] = "
-    "x[rows[...]]`, and the value depends on an element of argument x, outside of the array, "
-    "read at `out[...] = x[rows[...]]`. Mask it.",
+    "x[rows[...]]`, and the value depends on what is outside of the block or ref of argument "
+    "x, read at `out[...] = x[rows[...]]`. Mask it.",
     np.array([0, 3, 8, 1], np.int32),
     X,
     out=(4, 4),
@@ -662,6 +681,13 @@ def scratch_in_a_scan(x, out):
         lax.scan(row, jnp.int32(0), None, length=8)
 
     run_scoped(scoped, VMEM((4,), np.float32))
+
+
+@correct(
+    2 * X, np.array([0, 3, 8], np.int32), X, grid=2, prefetch=1, in_specs=PARTS, out_specs=PARTS
+)
+def blocks_of_several_sizes(ends, x, out):
+    out[...] = 2 * x[...]
 
 
 @pytest.mark.parametrize("body, wanted, args, options", CORRECT)

@@ -8,9 +8,11 @@ import pytest
 import shardwise as sw
 from shardwise import kernels, lax
 from shardwise import numpy as jnp
+from shardwise._src.kernels.checking import memory_interpreter
 from shardwise.errors import KernelError
 from shardwise.kernels import (
     VMEM,
+    Block,
     CompilerParams,
     SemaphoreType,
     call,
@@ -18,6 +20,7 @@ from shardwise.kernels import (
     get_barrier_semaphore,
     library,
     make_async_remote_copy,
+    semaphore_read,
     semaphore_signal,
     semaphore_wait,
     when,
@@ -222,8 +225,9 @@ def one_semaphore_for_all_steps(x, out, send, receive):
 @fault(
     "kernel no_capacity_semaphore: a race on element (0, 0, 0) of buffers of device 1: the "
     "copy that device 0 starts at `copy.start()` writes it, and the copy that device 1 starts"
-    " at `copy.start()` reads it, and neither waits for the other. Let the one device signal "
-    "a semaphore of the other, which waits for it (`semaphore_signal`, `semaphore_wait`).",
+    " at `copy.start()` reads it, and neither waits for the other. Device 1 must wait for "
+    "what arrives before it uses it (`wait_recv`), and signal device 0 when it may be "
+    "overwritten (`semaphore_signal`).",
     scratch=RING[:3],
 )
 def no_capacity_semaphore(x, out, buffers, send, receive):
@@ -261,6 +265,22 @@ def receiving_not_waited_for(x, out, send, receive):
     copy = make_async_remote_copy(x, out, send, receive, right())
     copy.start()
     copy.wait_send()
+
+
+@fault(
+    "kernel read_before_it_arrives: a race on element (0, 0) of out of device 0: the copy "
+    "that device 3 starts at `copy.start()` writes it, and device 0 reads it at `out[...] += "
+    "1.0`, and neither waits for the other. Device 0 must wait for what arrives before it "
+    "uses it (`wait_recv`), and signal device 3 when it may be overwritten "
+    "(`semaphore_signal`).",
+    scratch=[DMA, DMA],
+)
+def read_before_it_arrives(x, out, send, receive):
+    barrier()
+    copy = make_async_remote_copy(x, out, send, receive, right())
+    copy.start()
+    out[...] += 1.0
+    copy.wait()
 
 
 @fault(
@@ -475,7 +495,24 @@ def differs(x):
     return lax.cond(x[0, 0] > 0, call(double, like(1, 2)), lambda x: x, x)
 
 
+def test_blocks_in_a_mesh():
+    row = Block((1, 1), lambda i: (0, i))
+    f = mapped(double, grid=1, in_specs=row, out_specs=row)
+    assert message(KernelError, kernels.checked(f), X) == (
+        "kernel double: out, f32[1,2]: no program has block (0, 1), and 1 of 2 blocks are not "
+        "visited, so that the result is not written there."
+    )
+
+
+def sums_over_devices(x, out):
+    out[...] = lax.psum(x[...], "x")
+
+
 def test_mistakes():
+    assert message(NotImplementedError, kernels.checked(mapped(sums_over_devices)), X) == (
+        "kernel sums_over_devices: its body has the operation psum over devices, which the check "
+        "does not interpret. Use copies and semaphores, or call it outside of the kernel."
+    )
     assert message(ValueError, kernels.checked, double, level="all") == (
         "checked: the level is 'memory' or 'blocks'; got 'all' of type str."
     )
@@ -487,8 +524,9 @@ def test_mistakes():
         "Call it outside of them: `checked(jit(f))`."
     )
     assert message(ValueError, sw.jit(call(double, like(2), check="memory")), V) == (
-        "kernel double: check='memory' runs the kernel several times and compares the results, so "
-        "that it cannot be traced. Check it outside of `jit` and other transforms."
+        "kernel double: check='memory' runs the kernel step by step or several times, so that it "
+        "cannot be traced. Check it outside of `jit` and other transforms, or with the function "
+        "around it: `kernels.checked(f)`."
     )
     mesh = sw.make_mesh((N,), ("x",))
     f = sw.shard_map(differs, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
@@ -519,7 +557,22 @@ QKV = normal(1, 20, 2, 8), normal(1, 20, 1, 8), normal(1, 20, 1, 8)
 POOL = normal(2, 2, 8), normal(1, 4, 16, 8), normal(1, 4, 16, 8)
 PAGES = np.array([17, 1]), np.array([[3, 1], [2, 9]])
 products = functools.partial(library.grouped_matmul, group_sizes=np.array([5, 0, 7]))
+
+
+def in_a_ring(f, *specs):
+    mesh = sw.make_mesh((3,), ("i",), devices=sw.devices()[:3])
+    return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=specs, out_specs=specs[-1]))
+
+
+def ring_matmul(x, w):
+    return library.collective_matmul(x, w, "i")
+
+
 LIBRARY = {
+    "ring": (
+        gradient(in_a_ring(ring_matmul, P("i"), P(None, "i")), 2),
+        (normal(6, 5), normal(5, 12)),
+    ),
     "softmax": (gradient(library.softmax, 1), (normal(5, 40),)),
     "paged": (lambda *xs: library.paged_attention(*xs, *PAGES), POOL),
     "flash": (gradient(attention, 3), QKV),
@@ -532,3 +585,42 @@ def test_kernels_of_the_library_are_silent(name):
     f, args = LIBRARY[name]
     found, wanted = kernels.checked(f)(*args), f(*args)
     close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def polled(x, out, ready):
+    barrier()
+    semaphore_signal(ready, device_id=right())
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+    semaphore_wait(ready)
+    out[...] = x[...]
+
+
+def polled_in_vain(x, out, ready):
+    out[...] = x[...]
+    lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
+
+
+def test_semaphores_that_are_read(monkeypatch):
+    f = mapped(polled, scratch=[REGULAR])
+    np.testing.assert_array_equal(np.asarray(kernels.checked(f)(X)), X)
+    monkeypatch.setattr(memory_interpreter, "POLLS", 10)
+    f = kernels.checked(mapped(polled_in_vain, scratch=[REGULAR]))
+    reads = "reads the semaphore ready, which has 0, at `lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))`"
+    assert with_lines(message(KernelError, f, X), __file__) == (
+        f"kernel polled_in_vain: a deadlock: {'; '.join([f'device {i} {reads}' for i in range(N)])}. No copy or "
+        "signal is left that could end the wait."
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool", "float8_e4m3fn"])
+def test_dtypes(dtype):
+    def body(x, out, held):
+        out[...] = jnp.where(x[...] > 0, x[...], held[...])
+        held[...] = x[...]
+
+    x = jnp.ones((2, 2), dtype)
+    f = call(body, x, scratch=[VMEM((2, 2), x.dtype)], check="memory")
+    np.testing.assert_array_equal(f(x), x)
+    assert "which was not written" in message(KernelError, f, jnp.zeros_like(x))
+    f = call(lambda x, out: out.set(x[...]), like(0, 2), check="memory")
+    assert f(np.zeros((0, 2), np.float32)).shape == (0, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise import lax
+from shardwise import export, lax
 from shardwise._src.kernels.on_tpu.mosaic_call import config_text
 from shardwise._src.runtime.compiler.mosaic import serialized
 from shardwise.kernels import (
@@ -144,6 +144,15 @@ def test_the_custom_call():
     assert "has_side_effect = true" in text
     cost = compiled(CASES["matmul"].launch(), "tpu-v5e", *CASES["matmul"].args).cost_analysis()
     assert cost["flops"] == 2 * 256 * 256 * 128
+
+
+def test_exports_for_tpus():
+    """They need no compiler for TPUs; the serialized module is for later releases, too."""
+    case = CASES["softmax"]
+    exported = export.export(sw.jit(case.launch()), platforms=["tpu", "cpu"])(*case.args)
+    again = export.deserialize(exported.serialize())
+    assert "tpu_custom_call" in again.mlir_module()
+    np.testing.assert_allclose(again.call(X), case.wanted(X), rtol=1e-5)
 
 
 # -- several devices --

@@ -1,17 +1,24 @@
 """Errors of kernels that cannot be compiled for TPUs. They need no compiler."""
 
+import re
+
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.kernels.on_tpu.mosaic_limits import too_large
+from shardwise._src.running.program_out_of_memory import ProgramTooLarge
+from shardwise._src.runtime.compiler.mosaic import failure_in
 from shardwise._src.targets.tpus import TPUS
 from shardwise._src.types.array_type import array_type
-from shardwise.kernels import ANY, SMEM, VMEM, Block, CompilerParams, call, program_id
+from shardwise.kernels import ANY, SMEM, VMEM, Block, CompilerParams, call, ds, program_id
 from tests.helpers.errors import line
 from tests.helpers.mosaic import kernels_in
+from tests.helpers.targets import compiled, needs_tpu
 from tests.kernels.kernels import like, normal
+from tests.kernels.mosaic_cases import BF16
 
 X = normal(16, 128)
 
@@ -125,8 +132,8 @@ OPS = [
     (
         lambda x: x[jnp.arange(16) // 2],  # gathered
         "kernel body: [gather] cannot be compiled for TPUs: Mosaic, their compiler of kernels, "
-        "has no such operation. Compute it outside of the kernel and pass the result as an "
-        "argument.",
+        "has no such operation. Index refs by integers, slices and `ds`; blocks may be chosen by "
+        "prefetched indices: `Block(shape, lambda i, rows: (rows[i], 0))`.",
     ),
 ]  # fmt: skip
 
@@ -159,6 +166,21 @@ def test_refs_in_other_spaces():
         "kernel scalars: [kernel_load] of [128] elements of a ref in SMEM cannot be compiled for "
         "TPUs: Mosaic, their compiler of kernels, has no such operation. SMEM is for scalars: "
         "`ref[i, j]`."
+    )
+
+
+def test_wide_counters():
+    def summed(x, out):
+        def step(i, total):  # with int64
+            return total + x[ds(i * 8, 8)]
+
+        out[...] = lax.fori_loop(0, 2, step, jnp.zeros((8, 128), np.float32))
+
+    with sw.enable_x64(True):
+        found = rejected(call(summed, like(8, 128)), X)
+    assert found == (
+        "kernel summed: a value has the dtype i64, which kernels on TPUs cannot have. Use int32.",
+        [f"The op was called at {__file__}:{line('# with int64') + 3} (summed)"],
     )
 
 
@@ -206,4 +228,58 @@ def test_memory():
     assert memory("tpu-v5e", f, np.zeros((2048, 3), np.int32), X) == (
         "kernel added needs 1.0 MiB of SMEM, and kernels have 1.0 MiB on 'tpu-v5e': 1.0 MiB for "
         "prefetched argument 0, i32[2048,3]. Pass large arrays in VMEM, or in parts by blocks."
+    )
+
+
+def test_what_the_compiler_says():
+    """Its messages without what users do not know: only the reason, and the user's line."""
+    message = (
+        "INTERNAL: Mosaic failed to compile TPU kernel: E2003: CompileTimeMosaicUnproven: cannot "
+        "statically prove that index in dimension 0 is a multiple of 8 See https://openxla.org/x "
+        'for more details.\n\nat location: loc("a.py":21:0)\n\nThe MLIR operation involved:\n...'
+    )
+    reason, place = failure_in(message)
+    assert reason == (
+        "cannot statically prove that index in dimension 0 is a multiple of 8. Along the last two "
+        "dimensions, what is loaded, stored or copied begins at tiles. If a traced start does so, "
+        "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
+    )
+    assert place == "a.py:21"
+    assert failure_in("Mosaic failed to compile TPU kernel: Bad thing.\nmore") == ("Bad thing.", "")
+    assert failure_in("RESOURCE_EXHAUSTED: out of memory") is None
+
+
+@needs_tpu
+def test_starts_between_tiles():
+    def rows(start, x, out):
+        out[...] = x[ds(start[0], 16)]  # between tiles
+
+    f = call(rows, like(16, 128, dtype=BF16), in_specs=[Block(space=SMEM), Block()])
+    with pytest.raises(NotImplementedError) as caught:
+        compiled(f, "tpu-v5e", like(1, dtype=np.int32), like(64, 128, dtype=BF16))
+    assert str(caught.value) == (
+        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: cannot "
+        "statically prove that index in dimension 0 is a multiple of 8. Along the last two "
+        "dimensions, what is loaded, stored or copied begins at tiles. If a traced start does so, "
+        "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
+    )
+    assert caught.value.__notes__ == [f"The op was called at {__file__}:{line('# between tiles')}"]
+
+
+@needs_tpu
+def test_memory_of_values():
+    """What only the compiler knows: how much memory the values of a body need."""
+
+    def squared(x, out):
+        out[...] = (x[...] @ x[...].T) @ x[...]
+
+    b = Block((960, 1024), lambda i: (i, 0))
+    f = call(squared, like(1920, 1024), grid=2, in_specs=[b], out_specs=b)
+    with pytest.raises(ProgramTooLarge) as caught:
+        compiled(f, "tpu-v5e", like(1920, 1024))
+    text = re.sub(r"[\d.]+ MiB", "N MiB", str(caught.value))
+    assert text == (
+        "RESOURCE_EXHAUSTED: squared does not fit 'tpu-v5e:1x1': a kernel needs N MiB of VMEM with "
+        "the values of its body, and kernels have N MiB. Use smaller blocks, or raise the limit: "
+        "`params=CompilerParams(vmem_limit_bytes=…)`."
     )

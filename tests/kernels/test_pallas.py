@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -30,6 +31,7 @@ def test_specs_are_records():
     assert pl.BlockSpec(ROWS.block_shape, ROWS.index_map) == ROWS
     other = ROWS.replace(block_shape=(8, 8), memory_space=pltpu.VMEM)
     assert (other.block_shape, other.index_map) == ((8, 8), ROWS.index_map)
+    assert pl.MemoryRef(LIKE, pltpu.SMEM) == pltpu.SMEM(X.shape, X.dtype)
     assert other.memory_space == pltpu.MemorySpace.VMEM and ROWS.memory_space is None
     spec = pltpu.PrefetchScalarGridSpec(1, grid=(4,), in_specs=[ROWS])
     assert isinstance(spec, pl.GridSpec) and (spec.num_scalar_prefetch, spec.grid) == (1, (4,))
@@ -216,9 +218,11 @@ def test_programs_along_parallel_axes_run_in_an_order_of_the_seed():
         seen.append((*map(int, ids), int(core)))
         return token
 
-    def run(semantics, seed):
+    def run(semantics, seed, cores=1):
         seen.clear()
-        params = pltpu.InterpretParams(grid_point_recorder=recorder, random_seed=seed)
+        params = pltpu.InterpretParams(
+            grid_point_recorder=recorder, random_seed=seed, num_cores_or_threads=cores
+        )
         block = pl.BlockSpec((4, 1), lambda i, j: (i, j))
         call = pl.pallas_call(
             copied,
@@ -233,10 +237,31 @@ def test_programs_along_parallel_axes_run_in_an_order_of_the_seed():
         return list(seen)
 
     every = [(i, j, 0) for i in range(4) for j in range(8)]
-    assert run(("parallel", "arbitrary"), None) == every
-    found = run((pltpu.PARALLEL, pltpu.ARBITRARY), 3)
-    assert found != every and sorted(found) == every
-    assert [j for _, j, _ in found[:8]] == list(range(8))
+    assert run(("arbitrary", "arbitrary"), 3) == every
+    for seed in (None, 3):
+        key = jax.random.split(jax.random.key(seed or 0))
+        rows = np.asarray(jax.random.permutation(key[1], 4))
+        wanted = [(int(i), j, int(n >= 2)) for n, i in enumerate(rows) for j in range(8)]
+        assert run((pltpu.PARALLEL, pltpu.ARBITRARY), seed, 2) == wanted
+    key = jax.random.split(key[0])
+    columns = np.asarray(jax.random.permutation(key[1], 8))
+    wanted = [(int(i), int(j), n // 2) for n, i in enumerate(rows) for j in columns]
+    assert run(("parallel", "parallel"), 3, 2) == wanted
+    assert message(ValueError, lambda: run(("arbitrary", "parallel"), None)) == (
+        "pallas_call: TPUs divide the programs along the first axes of a grid among their cores, so "
+        "that parallel axes come first; got ('arbitrary', 'parallel') of type tuple."
+    )
+
+
+def test_floats_may_be_skipped():
+    def body(x, out, count):
+        out[...] = x[...] @ x[...].T
+        count[...] = jnp.full_like(count, (x[...] < 0).sum() + 3)
+
+    out = sw.ShapeDtypeStruct((16, 16), "float32"), sw.ShapeDtypeStruct((2,), "int32")
+    params = pltpu.InterpretParams(skip_floating_point_ops=True)
+    found, count = pl.pallas_call(body, out, interpret=params)(-X)
+    assert np.isposinf(found).all() and np.asarray(count).tolist() == [3, 3]
 
 
 def test_memory_from_which_tpus_only_copy():

@@ -27,10 +27,11 @@ from shardwise.kernels import (
     ds,
     make_async_copy,
     program_id,
+    run_scoped,
     when,
 )
 from tests.helpers.errors import message
-from tests.helpers.targets import needs_cuda, on
+from tests.helpers.targets import needs_cuda, needs_tpu, on
 from tests.kernels.kernels import CASES, gather_rows, like, matmul, matmul_in_blocks
 
 F32 = 4  # bytes
@@ -320,13 +321,25 @@ def test_the_limit_of_vmem_is_what_the_kernel_asks_for():
     assert found.limit == 2**26 and not found.advice
 
 
-def test_scratch_and_blocks_of_tpus_are_padded_to_tiles():
+def test_memory_of_tpus_is_in_tiles():
     def body(x, out, held):
-        pass
+        def inner(buffer):
+            out[...] = buffer[0, :1]
 
-    f = call(body, like(1), scratch=[VMEM((3, 5), "bfloat16")])
-    assert of(f, np.zeros((9, 130), np.float32), machine="tpu-v5p").on_chip == (
-        16 * 128 * 2 + 16 * 256 * 4 + 8 * 128 * 4
+        run_scoped(inner, VMEM((8, 128), np.float32))
+
+    f = call(body, like(1), scratch=[VMEM((8, 100), "bfloat16")], in_specs=Block((16, 130)))
+    found = of(f, np.zeros((16, 130), np.float32), machine="tpu-v5p")
+    assert found.on_chip == 8 * 128 * (2 + 4) + 16 * 256 * 4 + 128 * 4
+    assert of(f, np.zeros((16, 130), np.float32)).on_chip == 8 * 100 * 2 + 16 * 130 * 4 + 4
+
+
+def test_dtypes_that_tpus_lack_are_noted():
+    f = call(lambda x, out: None, like(1), in_specs=Block())
+    found = of(f, np.zeros(8, np.complex64), machine="tpu-v5p")
+    assert found.notes == (
+        "a value has the dtype c64, which kernels on TPUs cannot have. Convert it to float32 or "
+        "int32 outside of the kernel.",
     )
 
 
@@ -380,12 +393,12 @@ def test_cost_analysis_adds_the_work_of_custom_calls():
     }
 
 
-def gpu_product(size):
-    """A product of f32[64,64] in square blocks."""
-    n = 64 // size
+def square_product(size, whole=64):
+    """A product of square matrices in square blocks."""
+    n = whole // size
     return call(
         matmul,
-        like(64, 64),
+        like(whole, whole),
         grid=(("i", n), ("j", n), ("k", n)),
         in_specs=[
             Block((size, size), lambda i, j, k: (i, k)),
@@ -400,20 +413,31 @@ def gpu_product(size):
 @needs_cuda
 def test_programs_for_gpus_count_their_kernels():
     x = on("h100", like(64, 64))
-    lowered = sw.jit(gpu_product(32)).lower(x, x)
+    lowered = sw.jit(square_product(32)).lower(x, x)
     for cost in (lowered.cost_analysis(), lowered.compile().cost_analysis()):
         assert cost["flops"] == 2 * 64**3 + 2 * 64**2
         assert cost["bytes accessed"] == (2 * 2 + 1) * 64**2 * F32
-    found = explain(gpu_product(32), machine="h100:1")(x, x)
+    found = explain(square_product(32), machine="h100:1")(x, x)
     assert found.computation.flops == {"f32": 2 * 64**3}
     assert found.computation.bytes == found.launches[0].bytes == (2 * 2 + 1) * 64**2 * F32
     assert found.computation.uncounted == ()
     assert found.launches[0].bound == "programs"
 
 
+@needs_tpu
+def test_programs_for_tpus_count_their_kernels():
+    x = on("tpu-v5e", like(256, 256))
+    flops, moved = 2 * 256**3, (2 * 2 + 1) * 256**2 * F32
+    cost = sw.jit(square_product(128, 256)).lower(x, x).compile().cost_analysis()
+    assert (cost["flops"], cost["bytes accessed"]) == (flops + 2 * 256**2, moved)
+    found = explain(square_product(128, 256), machine="tpu-v5e:1")(x, x)
+    assert found.computation.flops == {"f32": flops} and found.computation.bytes == moved
+    assert found.launches[0].on_chip == 7 * 128**2 * F32
+
+
 @needs_cuda
 def test_variants_are_ranked_by_the_compiler_of_a_machine():
-    f = kernels.rank(gpu_product, {"size": [8, 16, 32]}, machine="h100:1")
+    f = kernels.rank(square_product, {"size": [8, 16, 32]}, machine="h100:1")
     found = f(like(64, 64), like(64, 64))
     assert [c.choice["size"] for c in found.candidates] == [32, 16, 8]
     assert not any(c.rejected for c in found.candidates)

@@ -66,6 +66,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_store",
             "kernel_check",
             "kernel_memory",
+            "kernel_multiple_of",
             "kernel_copy",
             "kernel_wait_copy",
             "kernel_signal",

@@ -209,7 +209,7 @@ _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')
 _STABLE = re.compile(
     r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
     r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion|cuhybrid_\w+|"
-    r"Qr|ProductOfElementaryHouseholderReflectors|LuDecomposition|Eigh"
+    r"Qr|ProductOfElementaryHouseholderReflectors|LuDecomposition|Eigh|tpu_custom_call"
 )
 
 

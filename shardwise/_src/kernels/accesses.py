@@ -256,7 +256,14 @@ kernel_store = Op(
 )
 
 
+known_multiple = described_call("kernel_multiple_of")
 new_memory = described_call("kernel_memory")
+
+
+def multiple_of(x: Any, values: tuple[int, ...]) -> Any:
+    """`x`, of which is known that it is a multiple of these: compilers of kernels use it."""
+    program = program_of(lambda y: [y], (type_of(x),), "multiple_of")
+    return known_multiple(x, program=program, values=values)[0]
 
 
 def kernel_memory(t: ArrayType, space: str, fill: Any = 0) -> Any:

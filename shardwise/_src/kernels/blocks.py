@@ -120,12 +120,12 @@ class Tile:
         rows = zip(self.type.shape, self.sizes, self.element, self.padding, strict=True)
         for n, size, is_element, (before, after) in rows:
             low.append(-before if is_element else 0)
-            high.append(n + after - size if is_element else -(-n // size) - 1)
+            high.append(n + after - size if is_element else (n - 1) // size if n else 0)
         return low, high
 
     @property
     def is_whole(self) -> bool:
-        return self.sizes == self.type.shape and not any(self.element)
+        return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
 
     @property
     def is_shared(self) -> bool:

@@ -52,11 +52,13 @@ class CompilerParams:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a kernel costs: operations, transcendental functions, bytes of memory traffic."""
+    """What a kernel costs: operations, transcendental functions, bytes of memory traffic, and of
+    those that are sent to other devices."""
 
     flops: int
     transcendentals: int
     bytes_accessed: int
+    remote_bytes_transferred: int = 0
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,11 @@ def call(
       aliases: pairs of an argument, counted after the prefetched ones, and a result (leaves of the
         pytrees) that starts with its values and uses its memory.
       name: of the kernel, for messages and reports.
-      check: whether to check each launch: that blocks are inside of their arrays, that each block
-        of a result is written, by programs that do not conflict, and that the results depend
-        neither on memory that was not written nor on the order of parallel programs.
+      check: True: checks each launch: that blocks are inside of their arrays, that each block of a
+        result is written, by programs that do not conflict, and that the results depend neither on
+        memory that was not written nor on the order of parallel programs. "memory": interprets the
+        kernel, which also finds accesses outside of refs, races, copies that are not waited for,
+        semaphores that are not 0 at the end, and deadlocks. See `checked` for kernels in functions.
       params: for the compilers of GPUs and TPUs, such as `CompilerParams(num_warps=8)`.
       cost: what the kernel costs, for reports; None: as its program says.
       simulation: what CPUs do where the kernel's behavior is not specified, for tests: see
@@ -225,8 +227,9 @@ def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
     body, maps, launch = ready.op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
-            f"kernel {launch.name}: check={level!r} runs the kernel several times and compares the "
-            "results, so that it cannot be traced. Check it outside of `jit` and other transforms."
+            f"kernel {launch.name}: check={level!r} runs the kernel step by step or several times, "
+            "so that it cannot be traced. Check it outside of `jit` and other transforms, or with "
+            "the function around it: `kernels.checked(f)`."
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]

@@ -129,7 +129,7 @@ def run_loop(
             if backwards:
                 rows = zip(more, part, marks, strict=True)
                 more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
-            more = simulated_order(more, part, marks, launch)
+            more = simulated_order(more, stop, launch)
             return visit(end, [*ids, *more], blocks, state)
 
         total: Any = math.prod([n for n in part if isinstance(n, int)])

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
 from shardwise._src.kernels.program_frames import simulation
-from shardwise._src.kernels.simulation import check_region, read
+from shardwise._src.kernels.simulation import check_region, infinite, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
@@ -24,7 +24,7 @@ from shardwise._src.refs.ref_parts import RefPart
 from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.dtypes import is_inexact, is_integer
 from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
@@ -201,6 +201,12 @@ def _check_inside(ref: AnyRef, d: int, start: Any, size: int, stride: int, n: in
 
 def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
     """The elements at an index. mask: which are read; the others are `other`, 0 by default."""
+    if simulation().skips_floats and is_inexact(ref.dtype):
+        return infinite(type_of(_loaded(ref, index, mask, other)))
+    return _loaded(ref, index, mask, other)
+
+
+def _loaded(ref: AnyRef, index: Any, mask: Any, other: Any) -> Any:
     version, place = value_of(whole_ref(ref)), place_of(ref, index)
     if place is None:
         return _masked(getitem(_value(ref), index), mask, other)
@@ -242,14 +248,15 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
     whole, place = whole_ref(ref), place_of(ref, index)
     version = value_of(whole)
     value = cast(as_arraylike(value), ref.dtype, False)
+    if simulation().skips_floats and is_inexact(ref.dtype):
+        value = infinite(type_of(value))
     if place is None:
         version = _value(ref)
-        if mask is not None:
+        if mask is not None:  # the others are combined with a value that changes nothing
             old = getitem(version, index)
-            mask, value = [
-                broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value)
-            ]
-            value = ew.where(mask, value, old)
+            same = lit(0, version) if mode in ("add", "xor") else old
+            more = [broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value, same)]
+            value = ew.where(*more)
         found = write(mode, version, index, value)
         if isinstance(ref, RefView):
             written(ref, "set", ..., found)

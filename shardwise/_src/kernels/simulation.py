@@ -7,6 +7,7 @@ kernels: JAX's `interpret=True` and `InterpretParams`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,16 @@ from shardwise._src.control.call import described_call
 from shardwise._src.control.cond_api import cond
 from shardwise._src.core.infer import type_of
 from shardwise._src.debug.host_callbacks import debug_function
+from shardwise._src.effects.callback import host_context
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL
+from shardwise._src.random.discrete import permutation
+from shardwise._src.random.keys import key, split
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_inexact, is_integer, max_value, min_value
+from shardwise._src.types.dtypes import finfo, is_inexact, is_integer, max_value, min_value
 from shardwise._src.values import binary
 from shardwise._src.values.indexing import getitem
 
@@ -40,8 +44,9 @@ class Simulation:
       "filled" with that value, or "raised", an error. Blocks of results outside are errors in both
       of the latter.
     seed: of the order in which programs along parallel axes run; None: ascending.
-    recorder: called with None, the indices of each program, and 0, the number of the core, in the
-      order in which programs run.
+    recorder: called with None, the indices of each program, and the number of its core, in the
+      order in which programs run. cores: among which the programs along parallel axes are divided.
+    skips_floats: whether floats that are read and written are infinite.
     is_tpu: whether refs in HBM can only be copied, as on TPUs; allocates: whether kernels allocate
       memory there.
     """
@@ -50,6 +55,8 @@ class Simulation:
     outside: str = "moved"
     seed: int | None = None
     recorder: Callable[..., Any] | None = None
+    cores: int = 1
+    skips_floats: bool = False
     is_tpu: bool = False
     allocates: bool = False
 
@@ -58,7 +65,8 @@ PLAIN = Simulation()
 
 
 def value(fill: Any, t: ArrayType) -> Any:
-    """A fill as a scalar of a dtype: of small integers, the lower bits."""
+    """A fill as a scalar of a dtype: of small integers the lower bits, of small floats their
+    largest or smallest number."""
     if isinstance(fill, str):
         if is_inexact(t.dtype):
             return np.asarray(np.nan).astype(t.dtype)[()]
@@ -69,11 +77,16 @@ def value(fill: Any, t: ArrayType) -> Any:
         return np.bool_(fill < 0)
     if is_integer(t.dtype):
         return np.asarray(int(fill)).astype(t.dtype)[()]
-    return np.asarray(fill, np.float32).astype(t.dtype)[()]
+    ends = finfo(t.dtype)
+    return np.asarray(min(max(fill, float(ends.min)), float(ends.max))).astype(t.dtype)[()]
 
 
 def filled(t: ArrayType, fill: Any) -> Any:
     return broadcast_in_dim(value(fill, t), shape=t.shape, dims=()) if fill else zeros(t)
+
+
+def infinite(t: ArrayType) -> Any:
+    return broadcast_in_dim(np.asarray(np.inf).astype(t.dtype)[()], shape=t.shape, dims=())
 
 
 # -- reads outside --
@@ -140,23 +153,42 @@ def check_region(what: str, x: Any, starts: Rows, sizes: Rows, strides: Rows) ->
 
 def record(ids: Rows, launch: Any) -> None:
     recorder = launch.simulation.recorder
-    if recorder is not None:
+    if recorder is None:
+        return
+    orders = _orders(launch)
+    sizes = [len(order) for order in orders if order is not None]
+    share = max(-(-math.prod(sizes) // launch.simulation.cores), 1)
 
-        def recorded(*ids: Any) -> None:
-            recorder(None, tuple([np.int32(i) for i in ids]), np.int32(0))
+    def recorded(*ids: Any) -> None:
+        pairs = zip(orders, ids, strict=True)
+        at = [int(np.flatnonzero(order == i)[0]) for order, i in pairs if order is not None]
+        core = int(np.ravel_multi_index(at, sizes)) // share if at else 0
+        recorder(None, tuple([np.int32(i) for i in ids]), np.int32(core))
 
-        debug_function(recorded, *ids, ordered=True)
+    debug_function(recorded, *ids, ordered=True)
 
 
-def simulated_order(ids: list[Any], sizes: Rows, parallel: Rows, launch: Any) -> list[Any]:
-    """Indices of a program along some axes, in another order along those that are parallel."""
+def simulated_order(ids: list[Any], first: int, launch: Any) -> list[Any]:
+    """Indices of a program along the axes from `first` on, in another order along parallel ones."""
     if launch.simulation.seed is None:
         return ids
-    order = np.random.default_rng(launch.simulation.seed)
-    return [
-        getitem(order.permutation(n).astype(INT32), i) if p and isinstance(n, int) else i
-        for i, n, p in zip(ids, sizes, parallel, strict=True)
-    ]
+    orders = _orders(launch)[first : first + len(ids)]
+    return [i if o is None else getitem(o, i) for o, i in zip(orders, ids, strict=True)]
+
+
+def _orders(launch: Any) -> list[np.ndarray | None]:
+    """For each axis the order of its indices; None for those that are not parallel."""
+    seed = launch.simulation.seed
+    with host_context().entered():
+        state, found = key(seed or 0), []
+        for n, p in zip(launch.grid, launch.parallel, strict=True):
+            if p and n is not None:
+                state, own = split(state)
+                order = np.arange(n) if seed is None else np.asarray(permutation(own, n))
+                found.append(order.astype(INT32))
+            else:
+                found.append(None)
+    return found
 
 
 def check_inside(at: Sequence[Rows | None], launch: Any) -> None:

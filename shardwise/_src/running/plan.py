@@ -26,7 +26,11 @@ from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
-from shardwise._src.running.program_out_of_memory import check_excess, program_exhausted
+from shardwise._src.running.program_out_of_memory import (
+    check_excess,
+    kernel_failed,
+    program_exhausted,
+)
 from shardwise._src.running.program_placement import (
     Places,
     check_committed,
@@ -40,6 +44,7 @@ from shardwise._src.running.program_placement import (
 from shardwise._src.running.sharding_inspection import report_shardings
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.modules import CompiledModule
+from shardwise._src.runtime.compiler.mosaic import failure_in
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.target_machines import Target, is_compile_only, target_of
@@ -132,6 +137,8 @@ class ModulePlan(NamedTuple):
         try:
             return loaded_for(self.text, self.devices, free, quick, small, overrides, *rest)
         except backend.RuntimeFailure as error:
+            if (failure := failure_in(str(error))) is not None:
+                raise kernel_failed(failure) from None
             if not is_exhausted(error):
                 raise
             raise program_exhausted(

@@ -13,10 +13,12 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.formatting import in_bytes, joined
 from shardwise._src.messages.source import describe, note_line
 from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.compiler.mosaic import Failure
 from shardwise._src.runtime.target_machines import Target, target_of
 
 _SIZE = re.compile(r"\(([\d.]+)([KMGT])\)")  # as TPU's compiler reports them
 _SHARED = re.compile(r"Shared memory size limit exceeded: requested (\d+), available: (\d+)")
+_SCOPED = re.compile(r"Scoped allocation with size ([\d.]+)([KMG]) and limit ([\d.]+)([KMG])")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -59,6 +61,17 @@ def check_excess(program: Program, target: Target | None) -> None:
                 raise failure
 
 
+def kernel_failed(failure: Failure) -> NotImplementedError:
+    """The error for a kernel that the compiler of TPUs rejects."""
+    error = NotImplementedError(
+        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: "
+        f"{failure.reason}"
+    )
+    if failure.place:
+        error.add_note(f"The op was called at {failure.place}")
+    return error
+
+
 def _too_large(program: Program, machine: str, rows: str, error: BaseException) -> Exception:
     """The error for a program that its compiler rejects, as a device has too little memory."""
     if found := _SHARED.search(str(error)):
@@ -67,6 +80,13 @@ def _too_large(program: Program, machine: str, rows: str, error: BaseException) 
             f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel "
             f"needs {sizes[0]} of shared memory, and {sizes[1]} are available. Use smaller blocks, "
             "or fewer stages: `params=CompilerParams(num_stages=2)`."
+        )
+    if found := _SCOPED.search(str(error)):
+        n, limit = (f"{found[i]} {found[i + 1]}iB" for i in (1, 3))
+        return ProgramTooLarge(
+            f"RESOURCE_EXHAUSTED: {program.name.lstrip('_')} does not fit {machine!r}: a kernel "
+            f"needs {n} of VMEM with the values of its body, and kernels have {limit}. Use smaller "
+            "blocks, or raise the limit: `params=CompilerParams(vmem_limit_bytes=…)`."
         )
     sizes = [int(float(n) * _UNITS[unit]) for n, unit in _SIZE.findall(str(error))[:2]]
     needed, available = sizes if len(sizes) == 2 else (0, 0)

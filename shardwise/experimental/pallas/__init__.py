@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.faces.pallas_helpers import reciprocal as reciprocal
     from shardwise._src.kernels.faces.pallas_helpers import strides_from_shape as strides_from_shape
     from shardwise._src.kernels.faces.pallas_helpers import with_scoped as with_scoped
+    from shardwise._src.kernels.faces.pallas_tpu import HOST as HOST
+    from shardwise._src.kernels.faces.pallas_tpu import MemoryRef as MemoryRef
     from shardwise._src.kernels.faces.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate

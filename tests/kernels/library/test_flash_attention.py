@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise import lax, nn
+from shardwise import kernels, lax, nn
 from shardwise import numpy as jnp
 from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.library.block_choices import Options
-from shardwise._src.kernels.library.flash_kernels import Plan, Side, cotangents, forward
 from shardwise.kernels.library import flash_attention
 from shardwise.sharding import PartitionSpec as P
 from shardwise.testing import check_grads
@@ -135,19 +133,12 @@ def test_checks_are_silent(name):
     close(found, wanted, atol=1e-6)
 
 
-@pytest.mark.sweep
-def test_checks_of_derivatives_are_silent():
-    """They are traced by derivatives, so that this calls their launches."""
-    b, t, s, n, k, h = 1, 32, 48, 4, 2, 16
-    q, key, v = [x.swapaxes(1, 2) for x in inputs(b, t, s, n, k, h)]
-    sides = Side(t, 16, None, 8), Side(s, 16, 8, None)
-    plan = Plan(*sides, 2, 0.2, True, Options((16, 16), check=True))
-    arrays = q, key, v, (), np.array([[20], [40]], np.int32)
-    found = cotangents(plan, (*arrays, *forward(plan, *arrays)), q)
-    mask = visible(b, t, s, window=(None, 8), lengths=(np.array([20]), np.array([40])))
-    f = attention(jnp, mask, 0.2)
-    wanted = sw.vjp(f, *[x.swapaxes(1, 2) for x in (q, key, v)])[1](q.swapaxes(1, 2))
-    close(found, tuple(x.swapaxes(1, 2) for x in wanted), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("name", everyday(CASES, 1, of="memory"))
+def test_derivatives_have_no_faults_of_memory(name):
+    sizes, options = CASES[name]
+    args = inputs(*sizes)
+    back = lambda *xs: sw.vjp(lambda *xs: flash_attention(*xs, **options, **SMALL), *xs)[1](xs[0])  # noqa: E731
+    close(kernels.checked(back)(*args), sw.jit(back)(*args), atol=1e-5)
 
 
 def test_defaults_are_those_of_dot_product_attention():

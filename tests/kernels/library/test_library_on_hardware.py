@@ -9,7 +9,16 @@ from shardwise._src.kernels.library.block_choices import Options
 from shardwise._src.kernels.library.flash_kernels import Plan, Side, cotangents, forward
 from shardwise._src.kernels.library.grouped_matmul_kernel import KINDS, visits_of
 from shardwise._src.kernels.library.grouped_matmul_kernel import Plan as Products
-from shardwise.kernels.library import flash_attention, grouped_matmul, paged_attention
+from shardwise.kernels.library import (
+    collective_matmul,
+    flash_attention,
+    grouped_matmul,
+    paged_attention,
+    ring_all_gather,
+    ring_reduce_scatter,
+)
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
 from tests.helpers.everyday import everyday
 from tests.helpers.mosaic import kernels_in
 from tests.helpers.targets import compiled, needs_cuda, needs_tpu
@@ -136,3 +145,29 @@ def test_compiles_for_tpus(name):
 def test_compiles_for_gpus(name):
     f, args = function(name)
     assert "__gpu$xla.gpu.triton" in compiled(f, "h100", *args).as_text()
+
+
+RINGS = {
+    "all_gather": (lambda x: ring_all_gather(x, "i", tiled=True), [(256, 128)], P("i")),
+    "reduce_scatter": (lambda x: ring_reduce_scatter(x, "i", tiled=True), [(1024, 128)], P("i")),
+    "matmul": (lambda *xs: collective_matmul(*xs, "i"), [(256, 128), (128, 512)], P(None, "i")),
+}
+
+
+@needs_tpu
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", RINGS)
+def test_rings_compile_for_tpus(name):
+    f, shapes, spec = RINGS[name]
+    mesh = Mesh(np.array(sw.targets.devices("tpu-v5e:2x2")).reshape(4), ("i",))
+    specs = P("i"), P(None, "i")
+    g = sw.shard_map(f, mesh=mesh, in_specs=specs[: len(shapes)], out_specs=spec)
+    args = [
+        sw.ShapeDtypeStruct(shape, np.dtype("float32"), sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, specs, strict=False)
+    ]
+    back = sw.grad(lambda *xs: (g(*xs) ** 2).sum(), tuple(range(len(args))))
+    counts = [
+        sw.jit(h).lower(*args).compile().as_text().count("tpu_custom_call") for h in (g, back)
+    ]
+    assert counts == [1, 3 if name == "matmul" else 2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise import lax
+from shardwise import kernels, lax
 from shardwise import numpy as jnp
 from shardwise.kernels.library import collective_matmul, ring_all_gather, ring_reduce_scatter
 from shardwise.sharding import PartitionSpec as P
@@ -64,6 +64,16 @@ def test_values_and_gradients(name, size):
         return sw.jit(sw.grad(total, tuple(range(len(args))), has_aux=True))(*args)
 
     close(moved(f), moved(wanted), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), everyday(itertools.product(CASES, (2, 3, 8)), 1, "faults")
+)
+def test_no_races_and_deadlocks(name, size):
+    f, _, specs, out, shapes = CASES[name]
+    args = [normal(*shape) for shape in shapes(size)]
+    found = kernels.checked(mapped(f, specs, out, size))(*args)
+    close(found, sw.jit(mapped(f, specs, out, size))(*args))
 
 
 @pytest.mark.sweep

@@ -28,10 +28,12 @@ from shardwise._src.explain.rendering.report_text import section_text
 from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
+from shardwise._src.kernels.accesses import new_memory
 from shardwise._src.kernels.launch_record import CostEstimate, Launch
-from shardwise._src.kernels.launch_work import LaunchWork, OperandWork, launch_work
+from shardwise._src.kernels.launch_work import LaunchWork, launch_work
+from shardwise._src.kernels.on_tpu.mosaic_limits import memory_rows
 from shardwise._src.kernels.program_work import counted_program, program_cost
-from shardwise._src.kernels.spaces import SMEM
+from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -41,7 +43,6 @@ from shardwise._src.targets.tpus import TPUS
 from shardwise._src.transfers.transfer import default_place
 from shardwise._src.transforms.tracer import Tracer
 
-TILE = 128, 32  # of TPUs: columns, and bytes of a column
 REREAD = 4  # how often a block is moved, on average, before there is advice
 
 
@@ -175,6 +176,7 @@ class _Chip(NamedTuple):
     limit: int
     memory: str
     is_gpu: bool = False
+    is_tpu: bool = False
 
 
 def _chip(machine: Machine) -> _Chip:
@@ -183,7 +185,7 @@ def _chip(machine: Machine) -> _Chip:
         gpu = GPUS[name]
         return _Chip(gpu.cores, gpu.kernel_memory, "registers and shared memory", True)
     if name in TPUS:
-        return _Chip(1, TPUS[name].scoped_vmem, "VMEM")
+        return _Chip(1, TPUS[name].scoped_vmem, "VMEM", is_tpu=True)
     return _Chip(1, 0, "fast memory")
 
 
@@ -192,7 +194,7 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
     if chip.is_gpu and launch.cost is None:  # its programs read what they access
         operands = tuple([replace(o, bytes=o.accessed) for o in work.operands])
         work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
-    if launch.params.vmem_limit_bytes and not chip.is_gpu:
+    if launch.params.vmem_limit_bytes and chip.is_tpu:
         chip = chip._replace(limit=launch.params.vmem_limit_bytes)
     programs = _at_once(work, launch.parallel, chip)
     share = min(programs / chip.cores, 1.0) or 1.0
@@ -200,9 +202,11 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
     compute = sum([n / rate for rate, n in rates]) / share
     memory = work.bytes / machine.memory_bandwidth / share
     bound = "programs" if share < 1 else "compute" if compute > memory else "memory"
-    scratch = [s.type for s in launch.scratch]
-    on_chip = sum([_padded(t.shape, t.dtype.itemsize, chip) for t in scratch])
-    on_chip += sum([_on_chip(o, work.programs, chip) for o in work.operands])
+    on_chip = 0
+    try:
+        on_chip = _on_chip(eqn, work, chip)
+    except NotImplementedError as error:
+        work = replace(work, notes=(*work.notes, str(error)))
     return LaunchReport(
         **vars(work), machine=machine, count=count, on_chip=on_chip, limit=chip.limit,
         cores=chip.cores, compute=compute, memory=memory, bound=bound,
@@ -217,24 +221,23 @@ def _at_once(work: LaunchWork, parallel: Sequence[bool], chip: _Chip) -> int:
     return math.prod([n for n, p in sizes if p or not chip.is_gpu or not n])
 
 
-def _on_chip(o: OperandWork, programs: int, chip: _Chip) -> int:
-    """Bytes of fast memory: of blocks on TPUs, of the largest accesses on GPUs."""
+def _on_chip(eqn: Equation, work: LaunchWork, chip: _Chip) -> int:
+    """Bytes of fast memory of a program: on TPUs what Mosaic allocates, otherwise scratch memory
+    and on GPUs the largest accesses, on CPUs the blocks.
+
+    Raises NotImplementedError for dtypes that TPUs lack.
+    """
+    launch = eqn.params["launch"]
+    if chip.is_tpu:
+        memory = [e for e in walk(eqn.params["body"]) if e.op is new_memory]
+        scoped = [e.outvars[0].aval for e in memory if e.params["space"] == VMEM.name]
+        held = [VMEM(t.shape, t.dtype) for t in scoped]
+        return sum([n for n, _ in memory_rows(launch, held, VMEM.name)])
+    scratch = sum([math.prod(s.shape) * s.type.dtype.itemsize for s in launch.scratch])
     if chip.is_gpu:
-        return o.largest
-    if not o.is_moved or o.space == SMEM.name:
-        return 0
-    shape = [n for n in o.block if n is not None]
-    return _padded(shape, o.itemsize, chip) * (2 if programs > 1 else 1)
-
-
-def _padded(shape: Sequence[int], itemsize: int, chip: _Chip) -> int:
-    """The bytes of an array; on TPUs the last two dimensions are multiples of a tile's."""
-    if chip.is_gpu or not chip.limit or not shape:
-        return math.prod(shape) * itemsize
-    columns, column = TILE
-    *more, rows, last = (1, *shape)
-    each = max(column // itemsize, 1)
-    return math.prod(more) * -(-rows // each) * -(-last // columns) * each * columns * itemsize
+        return scratch + sum([o.largest for o in work.operands])
+    blocks = [o for o in work.operands if o.is_moved]
+    return scratch + sum([math.prod([n or 1 for n in o.block]) * o.itemsize for o in blocks])
 
 
 def _advice(
@@ -244,7 +247,7 @@ def _advice(
     if not work.programs:
         return "The grid has no programs, so that results are not written. Use smaller blocks."
     if 0 < chip.limit < on_chip:
-        buffers = ", with two buffers for each block" * (not chip.is_gpu and work.programs > 1)
+        buffers = ", with two buffers for each block" * (chip.is_tpu and work.programs > 1)
         return (
             f"A program needs {in_bytes(on_chip)} of {chip.memory}{buffers}; {name!r} has "
             f"{in_bytes(chip.limit)}. Use smaller blocks."

@@ -61,15 +61,22 @@ class Faults:
         place = buffer.text(element)
         return self.error(
             f"a race on {place}{self._of(buffer)}: {self._does(first)}, and {self._does(second)}, "
-            f"and neither waits for the other. {self._advice(first, second)}"
+            f"and neither waits for the other. {self._advice(buffer.device, first, second)}"
         )
 
-    def _advice(self, first: Event, second: Event) -> str:
+    def _advice(self, here: int, first: Event, second: Event) -> str:
+        """here: the device of the memory."""
         copies = [e for e in (first, second) if e.is_copy]
         if not self.unclear.isdisjoint(copies):
             return (
                 "A wait for the semaphore of the copy may have ended because of another one that "
                 "signals it: give each its own."
+            )
+        if first.device != second.device and here in (first.device, second.device):
+            other = first.device + second.device - here
+            return (
+                f"Device {here} must wait for what arrives before it uses it (`wait_recv`), and "
+                f"signal device {other} when it may be overwritten (`semaphore_signal`)."
             )
         if first.device != second.device:
             return (
@@ -160,8 +167,9 @@ class Faults:
                 continue
             semaphore, buffer, amount = device.waits
             who = self.who(device.number, device.program)
+            what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
             rows.append(
-                f"{who} waits for {amount}{buffer.unit} of the semaphore {buffer.name}, which has "
+                f"{who} {what} the semaphore {buffer.name}, which has "
                 f"{semaphore.count}, at {describe(device.site)}"
             )
         return self.error(
@@ -173,5 +181,5 @@ def _depends(origin: Origin | None) -> str:
     assert origin is not None  # of an undefined value
     where = describe(origin.site)
     if origin.is_outside:
-        return f"depends on {origin.element}, outside of the array, read at {where}. Mask it."
+        return f"depends on {origin.element}, read at {where}. Mask it."
     return f"depends on {origin.element}, which was not written before it is read at {where}."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.program import Program
-from shardwise._src.kernels.checking.memory_interpreter import run_devices
+from shardwise._src.kernels.checking.memory_interpreter import is_plain, run_devices
 from shardwise._src.kernels.checking.memory_machine import Machine
 from shardwise._src.kernels.checking.shadow_memory import Buffer, differ
 from shardwise._src.kernels.launch_checks import check_blocks
@@ -42,7 +42,7 @@ def check_memory(
     - copies that no device waits for; semaphores that are not 0 at their end; deadlocks.
     """
     names = launch.ref_names
-    if axes is None:
+    if axes is None or all(map(is_plain, maps)):
         check_blocks(maps, launch, operands[0], names[launch.prefetch :], by_element=True)
     machine = Machine(launch, names, axes)
     _run(machine, body, maps, operands)

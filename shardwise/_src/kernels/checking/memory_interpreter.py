@@ -113,15 +113,18 @@ class _Run(Device):
         return []
 
     def _block(self, buffer: Buffer, tile: Tile, starts: Sequence[Value]) -> Version:
-        index = []
-        at = [int(self.known(start, "the index of a block")) for start in starts]
-        rows = zip(at, tile.sizes, tile.kept, tile.element, tile.padding, strict=True)
-        for d, (i, size, keep, is_element, (low, _)) in enumerate(rows):
+        index, at = [], [int(self.known(start, "the index of a block")) for start in starts]
+        rows = zip(at, tile.sizes, tile.element, tile.padding, buffer.ids.shape, strict=False)
+        for i, size, is_element, (low, _), n in rows:
             i = i + low if is_element else i * size
-            if i < 0 or i + size > buffer.ids.shape[d]:
-                raise self.faults.outside_block(buffer, at, self)
-            index.append(slice(i, i + size) if keep else i)
-        return Version(buffer, buffer.ids[(*index, ...)])
+            if i < 0 or i + size > n:
+                raise self.faults.outside_block(buffer, at[: len(tile.sizes)], self)
+            index.append(slice(i, i + size))
+        ids = buffer.ids[tuple(index)]
+        for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
+            number = np.indices(ids.shape, sparse=True)[d]
+            ids = np.where(number < size, ids, -1)
+        return Version(buffer, ids.reshape(tile.shape))
 
     # -- programs --
 
@@ -137,9 +140,9 @@ class _Run(Device):
             if op is new_memory:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
+            elif op is kernel_load and values[0].buffer.is_semaphore:
+                outs = yield from self._read_semaphore(eqn, *values)
             elif op is kernel_load:
-                if values[0].buffer.is_semaphore:
-                    yield True
                 outs = [self._load(eqn, values, i in idle)]
             elif op is kernel_store:
                 outs = [self._store(eqn, values)]
@@ -161,9 +164,9 @@ class _Run(Device):
             self.signal(eqn, values)
         else:
             yield from self.wait(eqn, values)
+        self.machine.changes += 1
         if self.machine.seed is not None:
             yield False
-            self.machine.changes += 1
         return [values[i] for i in CHANGES[eqn.op][: len(eqn.outvars)]]
 
     def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
@@ -227,7 +230,7 @@ class _Run(Device):
     # -- accesses --
 
     def _memory(self, eqn: Equation) -> Version:
-        count = sum([key[0] == id(eqn) for key in self.buffers])  # type: ignore[index]
+        count = sum([key[0] == id(eqn) for key in self.buffers])
         key = id(eqn), count
         made = self.buffer("memory of `run_scoped`", eqn.outvars[0].aval, key=key)
         made.set_space(eqn.params["space"])
@@ -239,11 +242,16 @@ class _Run(Device):
         region = Region(p["sizes"], p["strides"], p["kept"])
         return self.region(version, region, rest[:n]), rest[n:]
 
+    def _read_semaphore(self, eqn: Equation, version: Version, *starts: Value) -> Steps:
+        semaphore = semaphore_of(version, self._parts(eqn, version, starts)[0])
+        self.waits = semaphore, version.buffer, 0
+        yield True
+        self.waits = None
+        return [defined(np.int32(semaphore.count))]
+
     def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value:
         version, *rest = values
         ids, rest = self._parts(eqn, version, rest)
-        if version.buffer.is_semaphore:
-            return defined(np.int32(semaphore_of(version, ids).count))
         if not rest:
             return self._read(version.buffer, ids, is_idle)
         mask, other = rest
@@ -254,7 +262,7 @@ class _Run(Device):
         """The elements. is_idle: whether this is not an access."""
         if not (is_idle or buffer.is_readonly):
             number = self.event(READ)
-            buffer.read(ids[ids >= 0], number, self.core.clock, self.faults.race)
+            buffer.read(ids, number, self.core.clock, self.faults.race)
         return buffer.value(ids, self.site)
 
     def _store(self, eqn: Equation, values: list[Any]) -> Version:

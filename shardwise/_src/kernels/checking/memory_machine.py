@@ -121,7 +121,7 @@ class Machine:
         self.events = [Event(None, 0, ENTRY, None, 0, ())]
         self.devices: list[Any] = []
         self.copies: list[Copy] = []
-        self.changes = 0  # counts signals
+        self.changes = 0  # counts copies and operations on semaphores
 
     def check_end(self, buffers: Sequence[Buffer], clock: Clock, moment: str) -> None:
         """Raises if memory ends while copies use it, or with semaphores that are not 0."""
@@ -148,7 +148,7 @@ class Device:
     def __init__(self, machine: Machine, operands: Sequence[Any]):
         self.machine, self.faults, self.number = machine, machine.faults, len(machine.devices)
         machine.devices.append(self)
-        self.buffers: dict[Hashable, Buffer] = {}
+        self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
         self.program: tuple[int, ...] = ()
         self.site: Site | None = None
@@ -236,7 +236,7 @@ class Device:
         if not 0 <= to < count:
             raise self.faults.no_device(to, count, self)
         there, buffer = self.machine.devices[to], version.buffer
-        key: Any = next(k for k, b in self.buffers.items() if b is buffer)
+        key = next(k for k, b in self.buffers.items() if b is buffer)
         if key[0] == "scratch":
             there.core_at(key[1])
         if key not in there.buffers:
@@ -283,14 +283,13 @@ class Device:
         self._add(version, ids, Signal(added, event, {**self.core.clock}))
 
     def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
-        self.machine.changes += 1
         semaphore_of(version, ids).signals.append(signal)
         self.core.clock[self.core.thread] += 1
 
     def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
         form = eqn.params["form"]
         versions, starts, rest = form.parts(operands)
-        if rest:
+        if form.amount:
             amount = int(self.known(rest[0], "the amount"))
         else:
             amount = math.prod(form.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize

@@ -152,7 +152,8 @@ class Buffer:
     # -- values --
 
     def value(self, ids: np.ndarray, site: Site | None) -> Value:
-        """The elements. Ids of -1 are outside of the memory, and undefined."""
+        """The elements. Ids of -1 are outside of the memory: read, they are undefined, and writing
+        has no effect."""
         a, b = self.a[ids], self.b[ids]
         if (ids < 0).any():
             a, b = [np.where(ids < 0, fill, x) for fill, x in zip(self.fills, (a, b), strict=True)]
@@ -161,19 +162,23 @@ class Buffer:
             return Value(a, a)
         first = int(ids[different].ravel()[0])
         if first < 0:
-            return Value(a, b, Origin(f"an element of {self.name}", True, site))
+            return Value(
+                a, b, Origin(f"what is outside of the block or ref of {self.name}", True, site)
+            )
         event = self.events[self.writer[first]]
         if event.origin is not None:
             return Value(a, b, event.origin)
-        return Value(a, b, Origin(self.text(first), not self.inside[first], site))
+        if self.inside[first]:
+            return Value(a, b, Origin(self.text(first), False, site))
+        return Value(a, b, Origin(f"{self.text(first)}, outside of the array", True, site))
 
     def text(self, element: int) -> str:
         place = self.place(element)
         return f"element {as_text(place)} of {self.name}" if place else self.name
 
     def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        self.a[ids] = a
-        self.b[ids] = b
+        self.a[ids[ids >= 0]] = a[ids >= 0]
+        self.b[ids[ids >= 0]] = b[ids >= 0]
 
     # -- accesses --
 
@@ -181,7 +186,7 @@ class Buffer:
         """Records a read; raises if there is a write that it may or may not see."""
         if self.is_readonly:
             return
-        event = self.events[number]
+        event, ids = self.events[number], ids[ids >= 0]
         self._check(self.writer, ids, event, clock, race)
         marks = self.readers.get(event.thread)
         if marks is None:
@@ -189,7 +194,7 @@ class Buffer:
         marks[ids] = number
 
     def write(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
-        event = self.events[number]
+        event, ids = self.events[number], ids[ids >= 0]
         self._check(self.writer, ids, event, clock, race)
         for thread, marks in [*self.readers.items()]:
             self._check(marks, ids, event, clock, race)
@@ -201,12 +206,11 @@ class Buffer:
     def _check(
         self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
     ) -> None:
-        flat = ids.ravel()
-        found = marks[flat]
+        found = marks[ids]
         for number in _distinct(found):
             other = self.events[number]
             if not (other.known_to(clock) or (other.is_atomic and event.is_atomic)):
-                raise race(self, int(flat[int((found == number).argmax())]), other, event)
+                raise race(self, int(ids[(found == number).argmax()]), other, event)
 
 
 def _distinct(numbers: np.ndarray) -> Iterable[int]:

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.messages.formatting import short_repr
 
@@ -20,14 +22,15 @@ class InterpretParams:
       when the kernel runs; "uninitialized": what is read there is memory that was not written.
     uninitialized_memory: "nan": memory that was not written is NaN, and of integers the largest;
       or "zero".
-    random_seed: of the order in which programs along parallel axes of the grid run; None: in
-      ascending order.
-    grid_point_recorder: called with None, the indices of each program, and 0, the number of the
-      core, in the order in which programs run.
+    random_seed: of the order in which programs along parallel axes of the grid run; None: 0.
+    grid_point_recorder: called with None, the indices of each program, and the number of its core,
+      in the order in which programs run.
+    num_cores_or_threads: cores, among which the programs along parallel axes, which come first, are
+      divided. They run one after another.
+    skip_floating_point_ops: floats that are read and written are infinite.
     allow_hbm_allocation_in_run_scoped: whether `run_scoped` can allocate memory in `HBM` and `ANY`.
-    detect_races, dma_execution_mode, num_cores_or_threads, vector_clock_size, logging_mode,
-      skip_floating_point_ops, buffer_bounds: no effect. Programs run one after another on one core,
-      and copies are done when they start; `kernels.call(check="memory")` finds races.
+    detect_races, dma_execution_mode, vector_clock_size, logging_mode, buffer_bounds: no effect.
+      Copies are done when they start; `kernels.call(check="memory")` finds races.
     """
 
     detect_races: bool = False
@@ -61,8 +64,10 @@ class InterpretParams:
         return Simulation(
             fill="greatest" if self.uninitialized_memory == "nan" else 0,
             outside="raised" if self.out_of_bounds_reads == "raise" else "filled",
-            seed=self.random_seed,
+            seed=self.random_seed or 0,
             recorder=self.grid_point_recorder,
+            cores=self.num_cores_or_threads,
+            skips_floats=self.skip_floating_point_ops,
             is_tpu=True,
             allocates=self.allow_hbm_allocation_in_run_scoped,
         )
@@ -83,7 +88,7 @@ def simulation_of(interpret: Any) -> Simulation:
     interpret = _FORCED.get() or interpret
     if isinstance(interpret, InterpretParams):
         return interpret.simulation
-    if not isinstance(interpret, bool):
+    if not isinstance(interpret, bool | np.bool_):
         raise TypeError(
             f"interpret is a boolean or InterpretParams(); got {short_repr(interpret)}."
         )

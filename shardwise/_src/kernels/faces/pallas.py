@@ -10,6 +10,7 @@ from shardwise._src.kernels.blocks import Block, Squeezed
 from shardwise._src.kernels.faces.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
+from shardwise._src.kernels.simulation import Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
 
@@ -129,6 +130,7 @@ def pallas_call(
             f"{short_repr(in_specs)}."
         )
     prefetch = 0 if grid_spec is None else grid_spec.num_scalar_prefetch
+    simulation = simulation_of(interpret)
     params = CompilerParams() if compiler_params is None else compiler_params
     return call(
         kernel,
@@ -138,16 +140,16 @@ def pallas_call(
         out_specs=blocks_from(out_specs),
         scratch=scratch_shapes,
         prefetch=prefetch,
-        parallel=parallel_axes(grid, params.dimension_semantics),
+        parallel=parallel_axes(grid, params.dimension_semantics, simulation),
         aliases={i - prefetch: j for i, j in (input_output_aliases or {}).items()},
         name=name,
         params=replace(params, dimension_semantics=None),
         cost=cost_estimate,
-        simulation=simulation_of(interpret),
+        simulation=simulation,
     )
 
 
-def parallel_axes(grid: Any, semantics: Sequence[Any] | None) -> list[int]:
+def parallel_axes(grid: Any, semantics: Sequence[Any] | None, simulation: Simulation) -> list[int]:
     """The axes of a grid whose programs may run in any order, from their semantics."""
     count = len(grid) if isinstance(grid, tuple | list) else 1
     if semantics is not None and len(semantics) != count:
@@ -155,4 +157,10 @@ def parallel_axes(grid: Any, semantics: Sequence[Any] | None) -> list[int]:
             f"pallas_call: dimension_semantics has {len(semantics)} entries, "
             f"{short_repr(semantics)}; the grid has {count} axes."
         )
-    return [i for i, s in enumerate(semantics or ()) if "parallel" in str(s).lower()]
+    found = [i for i, s in enumerate(semantics or ()) if "parallel" in str(s).lower()]
+    if simulation.is_tpu and found != list(range(len(found))):
+        raise ValueError(
+            f"pallas_call: TPUs divide the programs along the first axes of a grid among their "
+            f"cores, so that parallel axes come first; got {short_repr(semantics)}."
+        )
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise._src.kernels import core_maps, pipelines
@@ -38,9 +39,8 @@ def core_map(
     scratch_shapes: memory whose refs the function gets: a list, or a dict for keywords.
     interpret: as of `pallas_call`. debug, cost_estimate, metadata: without effect.
     """
-    mapped = core_maps.core_map(
-        mesh, params=compiler_params, name=name, simulation=simulation_of(interpret)
-    )
+    simulation = replace(simulation_of(interpret), seed=None)
+    mapped = core_maps.core_map(mesh, params=compiler_params, name=name, simulation=simulation)
     is_named = isinstance(scratch_shapes, dict)
     listed, named = ((), scratch_shapes) if is_named else (scratch_shapes, {})
     return lambda f: mapped(lambda: run_scoped(f, *listed, **named))

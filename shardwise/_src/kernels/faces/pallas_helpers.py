@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
+from shardwise._src.core.infer import as_arraylike
 from shardwise._src.debug.host_callbacks import debug_print as print_values
+from shardwise._src.kernels.accesses import multiple_of as known_multiple_of
 from shardwise._src.kernels.program_frames import cdiv
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.messages.formatting import short_repr
@@ -110,5 +112,11 @@ def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
-    """`x`, of which the user knows that it is a multiple of these: a hint for compilers."""
-    return x
+    """`x`, of which the user knows that it is a multiple of these.
+
+    Compilers for TPUs need it for parts of refs that begin at traced positions.
+    """
+    if isinstance(x, int | np.integer):
+        return x
+    several = values if isinstance(values, tuple | list) else (values,)
+    return known_multiple_of(as_arraylike(x), tuple([int(n) for n in several]))

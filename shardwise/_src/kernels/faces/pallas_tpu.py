@@ -8,7 +8,7 @@ from typing import Any
 from shardwise._src.core.infer import as_arraylike
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
-from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Space
+from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Scratch, Space
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.rearrange import roll as rolled
@@ -22,6 +22,14 @@ class MemorySpace:
 
     ANY, VMEM, SMEM, HBM = ANY, VMEM, SMEM, HBM
     HOST = Space("host")
+
+
+HOST = MemorySpace.HOST
+
+
+def MemoryRef(inner_aval: Any, memory_space: Space) -> Scratch:
+    """Memory for refs, as a memory space makes it when it is called."""
+    return memory_space(inner_aval.shape, inner_aval.dtype)
 
 
 class GridDimensionSemantics(enum.Enum):

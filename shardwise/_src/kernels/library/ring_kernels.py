@@ -1,4 +1,4 @@
-"""Collectives over a ring of devices, by copies to the neighbour; and a product during one.
+"""Collectives over a ring of devices, by copies to the neighbor; and a product during one.
 
 In each step a device sends a block to the device on its right, and receives one from its left. A
 block in the other device's memory may only be overwritten when that device has used it: it says so
@@ -134,7 +134,7 @@ class Ring:
         return (axis_index(self.axis) - steps + 2 * self.size) % self.size
 
     def begin(self) -> None:
-        """Waits until both neighbours run the kernel."""
+        """Waits until both neighbors run the kernel."""
         barrier = get_barrier_semaphore()
         for steps in (1, -1):
             semaphore_signal(barrier, device_id={self.axis: self.at(steps)})
@@ -156,7 +156,7 @@ class Ring:
             in_specs=[anywhere] * len(args),
             out_specs=anywhere,
             scratch=scratch,
-            name=body.__name__,
+            name=body.__name__.removesuffix("_kernel"),
             params=CompilerParams(collective_id=self.number),
         )
         return f(*args)

@@ -1,9 +1,9 @@
 """Softmax along rows, exp(x - max(x)) / sum(exp(x - max(x))), its logarithm and their derivatives.
 
-Rows that fit a block are computed at once (`_rows`). Longer ones are visited twice (`_long_rows`),
-on a grid of (blocks of rows, pass, blocks of columns): the first pass finds the largest element and
-the sum, which it corrects when a larger element comes; the second one writes the result. In the
-first pass all programs have the first block of the result, so that no block is left unwritten.
+The grid is (blocks of rows, passes, blocks of columns). Rows that fit a block need one pass. Longer
+ones need two: the first finds the largest element and the sum, which it corrects when a larger
+element comes; the second writes the result. In the first pass all programs have the first block of
+the result, so that no block is left before it is written.
 
 Elements beyond the end of a row are -inf, which adds 0 to the sum. Rows beyond the end of the array
 are computed from unspecified elements, and dropped.
@@ -13,50 +13,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, as_rows, row_block, sizes_of, wide
-from shardwise._src.kernels.program_frames import cdiv, program_id, when
+from shardwise._src.kernels.library.block_choices import (
+    Options,
+    as_rows,
+    elements,
+    row_block,
+    sizes_of,
+    wide,
+)
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
+from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
 from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.maps.ufuncs import maximum
-from shardwise._src.messages.formatting import short_repr
-from shardwise._src.numpy.creation import full, zeros
-from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.statistics.reductions import max as largest
-from shardwise._src.numpy.statistics.reductions import sum as total_of
 from shardwise._src.numpy.unary import exp, log
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.values.convert import inexact
-
-LOWEST = float(np.finfo(np.float32).min)  # finite: of rows that begin with -inf
 
 
 def softmax(
     x: ArrayLike,
     axis: int = -1,
     *,
-    derivative: Literal["kernel", "automatic"] = "kernel",
-    block: tuple[int, int] | None = None,
+    blocks: tuple[int, int] | None = None,
     check: bool = False,
     params: CompilerParams | None = None,
 ) -> Array:
-    """exp(x) / sum(exp(x)) along an axis, by a kernel that computes in float32 or float64.
+    """exp(x) / sum(exp(x)) along an axis, computed in float32 or float64.
 
     Args:
-      x: floats of any shape; integers are converted.
-      axis: an integer.
-      derivative: "kernel": reverse mode runs a kernel on the result. "automatic": derivatives of
-        the kernel itself, in all modes, but slower in reverse mode.
-      block: (rows, columns) of a block. By default about 16,384 elements in whole rows, or 4,096
+      x: floats of any shape but []; integers are converted.
+      blocks: the (rows, columns) of a block. By default about 16,384 elements: whole rows, or 4,096
         elements of longer rows.
       check, params: as those of `kernels.call`.
 
@@ -64,159 +59,133 @@ def softmax(
       An array like `x`, of its dtype.
 
     Raises:
-      ValueError: if x has no dimension, or the axis or the block is wrong.
+      ValueError: if x has no dimension, or the axis or blocks is wrong.
     """
-    return _softmax("softmax", x, axis, derivative, block, check, params)
+    return _softmax("softmax", x, axis, blocks, check, params)
 
 
 def log_softmax(
     x: ArrayLike,
     axis: int = -1,
     *,
-    derivative: Literal["kernel", "automatic"] = "kernel",
-    block: tuple[int, int] | None = None,
+    blocks: tuple[int, int] | None = None,
     check: bool = False,
     params: CompilerParams | None = None,
 ) -> Array:
-    """log(softmax(x)) along an axis, without underflow; the arguments are those of `softmax`."""
-    return _softmax("log_softmax", x, axis, derivative, block, check, params)
+    """log(softmax(x)), without underflow: arguments, result and errors are those of `softmax`."""
+    return _softmax("log_softmax", x, axis, blocks, check, params)
 
 
-def _softmax(
-    who: str, x: Any, axis: int, derivative: str, block: Any, check: bool, params: Any
-) -> Any:
+def _softmax(who: str, x: Any, axis: int, blocks: Any, check: bool, params: Any) -> Any:
     rows, restored = as_rows(who, inexact(x), axis)
     m, n = type_of(rows).shape
-    sizes = sizes_of(who, ("rows", "columns"), block, row_block(m, n))
-    if derivative not in ("kernel", "automatic"):
-        raise ValueError(
-            f"{who}: derivative is 'kernel' or 'automatic'; got {short_repr(derivative)}."
-        )
-    run = _with_rule if derivative == "kernel" else forward
-    return restored(run(rows, who == "log_softmax", Options(sizes, check, params)))
+    sizes = sizes_of(who, ("rows", "columns"), blocks, row_block(m, n))
+    return restored(_rows((who == "log_softmax", Options(sizes, check, params)), rows))
 
 
 # -- launches --
 
 
-def forward(x: Any, in_logs: bool, options: Options) -> Any:
-    """The softmax of each row of x, [m, n]."""
-    return _launched("softmax", _rows, _long_rows, (x,), in_logs, options)
+def forward(how: tuple[bool, Options], x: Any) -> Any:
+    """The softmax of each row of x, [m, n], or its logarithm. how: whether that, and options."""
+    return _launched("softmax", partial(_body, how[0]), 2, how[1], x)
 
 
-def backward(y: Any, ct: Any, in_logs: bool, options: Options) -> Any:
-    """The cotangent of x, from the result y and its cotangent."""
-    return _launched("softmax_vjp", _vjp_rows, _vjp_long_rows, (y, ct), in_logs, options)
+def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
+    """The cotangent of x, from that of the result, which the kernel computes again."""
+    return (_launched("softmax_vjp", partial(_vjp_body, how[0]), 3, how[1], *given, ct),)
 
 
 def _launched(
-    name: str,
-    short: Callable[..., None],
-    long: Callable[..., None],
-    args: tuple[Any, ...],
-    in_logs: bool,
-    options: Options,
+    name: str, body: Callable[..., None], numbers: int, options: Options, *args: Any
 ) -> Any:
+    """numbers: how many numbers of each row a program remembers."""
     t = type_of(args[0])
-    (m, n), (rows, columns) = t.shape, options.block
-    if not m * n:
+    if 0 in t.shape:
         return args[0]
-    out = ShapeDtypeStruct(t.shape, t.dtype)
-    if n <= columns:
-        whole = Block((rows, columns), lambda i: (i, 0))
-        launch = call(
-            partial(short, n, in_logs), out, grid=(("rows", cdiv(m, rows)),), in_specs=whole,
-            out_specs=whole, parallel=["rows"], name=name, **options.of_call,
-        )  # fmt: skip
-    else:
-        launch = call(
-            partial(long, n, in_logs), out,
-            grid=(("rows", cdiv(m, rows)), ("pass", 2), ("columns", cdiv(n, columns))),
-            in_specs=Block((rows, columns), lambda i, _, j: (i, j)),
-            out_specs=Block((rows, columns), lambda i, phase, j: (i, j * phase)),
-            scratch=[VMEM((rows, 1), wide(t.dtype))] * (1 if short is _vjp_rows else 2),
-            parallel=["rows"], name=name, **options.of_call,
-        )  # fmt: skip
-    return launch(*args)
+    (m, n), (rows, columns) = t.shape, options.blocks
+    passes = 1 if n <= columns else 2
+    return call(
+        partial(body, n),
+        ShapeDtypeStruct(t.shape, t.dtype),
+        grid=(("rows", cdiv(m, rows)), ("passes", passes), ("columns", cdiv(n, columns))),
+        in_specs=Block((rows, columns), lambda i, _, j: (i, j)),
+        out_specs=Block((rows, columns), lambda i, p, j: (i, j if passes == 1 else j * p)),
+        scratch=[VMEM((rows, 1), wide(t.dtype))] * numbers,
+        parallel=["rows"],
+        name=name,
+        **options.of_call,
+    )(*args)
 
 
-_with_rule = custom_vjp(forward, nondiff_argnums=(1, 2))
-_with_rule.defvjp(
-    lambda x, *options: (_with_rule(x, *options),) * 2,
-    lambda in_logs, options, y, ct: (backward(y, ct, in_logs, options),),
-)
+_rows = with_cotangents(forward, backward)
 
 
 # -- bodies --
 
 
-def _elements(ref: Any, n: int, first: Any, beyond: float) -> Any:
-    """A block from column `first` on, with a value for elements beyond the end of a row."""
-    values = ref[...].astype(wide(ref.dtype))
-    width = values.shape[1]
-    if n % width == 0:
-        return values
-    return where(first + broadcasted_iota(np.int32, values.shape, 1) < n, values, beyond)
+def _turns() -> tuple[Any, Any, Any]:
+    """Whether this program is the first of its rows, adds to the sums, writes the result."""
+    if num_programs("passes") == 1:
+        return True, True, True
+    is_first_pass = program_id("passes") == 0
+    return is_first_pass & (program_id("columns") == 0), is_first_pass, ~is_first_pass
 
 
-def _rows(n: int, in_logs: bool, x: Any, out: Any) -> None:
-    values = _elements(x, n, 0, -np.inf)
-    values = values - largest(values, 1, keepdims=True)
-    total = total_of(exp(values), 1, keepdims=True)
-    out[...] = (values - log(total) if in_logs else exp(values) / total).astype(out.dtype)
+def _body(in_logs: bool, n: int, x: Any, out: Any, top: Any, total: Any) -> None:
+    starts, adds, writes = _turns()
+    values = elements(x, top.dtype, -np.inf, (1, program_id("columns"), n))
 
-
-def _long_rows(n: int, in_logs: bool, x: Any, out: Any, top: Any, total: Any) -> None:
-    is_first_pass, j = program_id("pass") == 0, program_id("columns")
-    values = _elements(x, n, j * x.shape[1], -np.inf)
-
-    @when(is_first_pass & (j == 0))
+    @when(starts)
     def _() -> None:
-        top[...] = full(top.shape, LOWEST, top.dtype)
-        total[...] = zeros(total.shape, total.dtype)
+        top[...] = np.finfo(top.dtype).min  # finite, for rows that begin with -inf
+        total[...] = 0
 
-    @when(is_first_pass)
+    @when(adds)
     def _() -> None:
-        new = maximum(top[...], largest(values, 1, keepdims=True))
-        added = total_of(exp(values - new), 1, keepdims=True)
-        total[...] = total[...] * exp(top[...] - new) + added
-        top[...] = new
+        _add(values, top, total)
 
-    @when(~is_first_pass)
+    @when(writes)
     def _() -> None:
         above = values - top[...]
         result = above - log(total[...]) if in_logs else exp(above) / total[...]
         out[...] = result.astype(out.dtype)
 
 
-def _vjp_of(y: Any, ct: Any, total: Any, in_logs: bool) -> Any:
-    """total: the sum of `_terms`."""
-    return ct - exp(y) * total if in_logs else y * (ct - total)
+def _add(values: Any, top: Any, total: Any) -> tuple[Any, Any]:
+    """Adds a block to the largest elements and sums of rows; returns the powers of its elements,
+    and the factors by which sums relative to the largest elements changed."""
+    new = maximum(top[...], values.max(1, keepdims=True))
+    factor, powers = exp(top[...] - new), exp(values - new)
+    total[...] = total[...] * factor + powers.sum(1, keepdims=True)
+    top[...] = new
+    return powers, factor
 
 
-def _terms(y: Any, ct: Any, in_logs: bool) -> Any:
-    return ct if in_logs else y * ct
+def _vjp_body(
+    in_logs: bool, n: int, x: Any, ct: Any, out: Any, top: Any, total: Any, cts: Any
+) -> None:
+    """cts: the sum of the cotangents, or of their products with powers."""
+    starts, adds, writes = _turns()
+    values, given = [
+        elements(ref, top.dtype, beyond, (1, program_id("columns"), n))
+        for ref, beyond in ((x, -np.inf), (ct, 0))
+    ]
 
-
-def _vjp_rows(n: int, in_logs: bool, y: Any, ct: Any, out: Any) -> None:
-    results, cts = _elements(y, n, 0, 0), _elements(ct, n, 0, 0)
-    total = total_of(_terms(results, cts, in_logs), 1, keepdims=True)
-    out[...] = _vjp_of(results, cts, total, in_logs).astype(out.dtype)
-
-
-def _vjp_long_rows(n: int, in_logs: bool, y: Any, ct: Any, out: Any, total: Any) -> None:
-    is_first_pass, j = program_id("pass") == 0, program_id("columns")
-    first = j * y.shape[1]
-    results, cts = _elements(y, n, first, 0), _elements(ct, n, first, 0)
-
-    @when(is_first_pass & (j == 0))
+    @when(starts)
     def _() -> None:
-        total[...] = zeros(total.shape, total.dtype)
+        top[...] = np.finfo(top.dtype).min
+        total[...] = 0
+        cts[...] = 0
 
-    @when(is_first_pass)
+    @when(adds)
     def _() -> None:
-        total[...] += total_of(_terms(results, cts, in_logs), 1, keepdims=True)
+        powers, factor = _add(values, top, total)
+        more = given if in_logs else powers * given
+        cts[...] = cts[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)
 
-    @when(~is_first_pass)
+    @when(writes)
     def _() -> None:
-        out[...] = _vjp_of(results, cts, total[...], in_logs).astype(out.dtype)
+        y = exp(values - top[...]) / total[...]
+        result = given - y * cts[...] if in_logs else y * (given - cts[...] / total[...])
+        out[...] = result.astype(out.dtype)

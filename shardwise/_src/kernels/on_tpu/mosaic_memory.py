@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
+from shardwise._src.kernels.accesses import (
+    MODES,
+    kernel_load,
+    kernel_store,
+    known_multiple,
+    new_memory,
+)
 from shardwise._src.kernels.copies import (
     Form,
     Region,
@@ -18,7 +24,8 @@ from shardwise._src.kernels.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
-from shardwise._src.kernels.on_tpu.mosaic_ops import BOOL, cast, kind_of, reshaped
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, cast, kind_of
+from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
     Memory,
     Splat,
@@ -261,6 +268,13 @@ def _wait(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[
     return operands[:1]
 
 
+def _multiple(w: Any, eqn: Any, x: Value, *, values: Any, **p: Any) -> list[Value]:
+    if isinstance(x, str) and not eqn.invars[0].aval.shape:
+        for n in values:
+            x = w.let(f"tpu.assume_multiple {x}, {n} : i32")
+    return [x]
+
+
 def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> str:
     return _loaded(w, w.places[names, sizes], _INDEX, [Splat(0)], [1], [1])
 
@@ -275,4 +289,5 @@ MEMORY_RULES: dict[Op, Callable[..., Any]] = {
     kernel_signal: _signal,
     kernel_wait: _wait,
     axis_index: _axis_index,
+    known_multiple: _multiple,
 }

@@ -17,12 +17,19 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import COMPOSED, ELEMENTWISE, kind_of
 from shardwise._src.kernels.on_tpu.mosaic_memory import MEMORY_RULES, load_all, store_all
-from shardwise._src.kernels.on_tpu.mosaic_ops import COMPOSED, RULES, kind_of
+from shardwise._src.kernels.on_tpu.mosaic_shapes import SHAPES
 from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Text, Value
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.families import add
+from shardwise._src.ops.indexing.gather_scatter import (
+    dynamic_update_slice,
+    gather,
+    scatter,
+    scatter_add,
+)
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
@@ -53,15 +60,21 @@ class Function(Text):
             try:
                 found = self._equation(eqn, xs)
             except NotImplementedError as error:
-                note_line(error, self.site)
-                raise
+                raise self._located(error) from None
             self.site = outer
             env.update(zip(eqn.outvars, found, strict=True))
         return [Splat(a.value) if isinstance(a, Literal) else env[a] for a in program.outvars]
 
+    def _located(self, error: NotImplementedError) -> NotImplementedError:
+        """The error with the kernel's name and the user's line."""
+        if not str(error).startswith("kernel "):
+            error = NotImplementedError(f"kernel {self.kernel}: {error}")
+        note_line(error, self.site)
+        return error
+
     def _equation(self, eqn: Any, xs: list[Value]) -> Sequence[Value]:
         op: Op = eqn.op
-        rule = RULES.get(op) or MEMORY_RULES.get(op) or _CONTROL.get(op)
+        rule = _RULES.get(op)
         if rule is not None:
             found = rule(self, eqn, *xs, **eqn.params)
             return found if op.multiple else [found]
@@ -79,7 +92,7 @@ class Function(Text):
 
     def no_form(self, eqn: Any, how: str = "", advice: str = "") -> NotImplementedError:
         """The error for an equation that has no form in Mosaic."""
-        advice = advice or "Compute it outside of the kernel and pass the result as an argument."
+        advice = advice or _ADVICE.get(eqn.op, _OUTSIDE)
         return NotImplementedError(
             f"kernel {self.kernel}: [{eqn.op.name}]{how and ' ' + how} cannot be compiled for TPUs:"
             f" Mosaic, their compiler of kernels, has no such operation. {advice}"
@@ -260,4 +273,14 @@ def _while(w: Function, eqn: Any, *xs: Value, **params: Any) -> list[Value]:
     return _merged(list(carry), w.lets(text, len(starts)))
 
 
+_OUTSIDE = "Compute it outside of the kernel and pass the result as an argument."
+_BY_ARRAYS = (
+    "Index refs by integers, slices and `ds`; blocks may be chosen by prefetched indices: "
+    "`Block(shape, lambda i, rows: (rows[i], 0))`."
+)
+_ADVICE = {
+    dynamic_update_slice: "Write to a ref instead: `ref[ds(start, size)] = value`.",
+    **dict.fromkeys((gather, scatter, scatter_add), _BY_ARRAYS),
+}
 _CONTROL: dict[Op, Callable[..., Any]] = {cond: _cond, scan: _scan, while_loop: _while}
+_RULES = ELEMENTWISE | SHAPES | MEMORY_RULES | _CONTROL

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.base.caches import cached
 from shardwise._src.base.interrupts import uninterrupted
@@ -39,6 +40,34 @@ def _context() -> ir.Context:
     _tpu_ext.register_dialect(context)
     context.allow_unregistered_dialects = True
     return context
+
+
+_FAILED = "Mosaic failed to compile TPU kernel: "
+_PLACE = re.compile(r'at location: loc\("([^"]*)":(\d+):')
+_ALIGNED = re.compile(r"index (in|at) dimension \d+ is (a multiple of|divisible by)")
+_ADVICE = (
+    "Along the last two dimensions, what is loaded, stored or copied begins at tiles. If a traced "
+    "start does so, use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."
+)
+
+
+class Failure(NamedTuple):
+    """Why libtpu rejects a kernel, and the user's line, if it is known."""
+
+    reason: str
+    place: str
+
+
+def failure_in(message: str) -> Failure | None:
+    """What libtpu says about a kernel, in its message; None if it is about something else."""
+    _, found, text = message.partition(_FAILED)
+    if not found:
+        return None
+    reason = re.split(r"\n| See https://| If it is, use tpu", text.strip(), maxsplit=1)[0]
+    reason = re.sub(r"^E\d+: \w+: ", "", reason.strip()).rstrip(".")
+    place = _PLACE.search(text)
+    advice = f" {_ADVICE}" if _ALIGNED.search(reason) else ""
+    return Failure(f"{reason}.{advice}", f"{place[1]}:{place[2]}" if place else "")
 
 
 @cached(256)

@@ -1,0 +1,114 @@
+"""Prefix sums in one pass: a carry in scratch memory goes from block to block.
+
+    out[:, j] = x[:, 0] + … + x[:, j]
+
+The programs of some rows run along the columns, one block after another. Each adds the sums of its
+block to the carry, the sum of all blocks before. `reverse` starts with the last block, and
+`exclusive` moves the elements by one. The derivative is the same kernel in the other direction.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.core.infer import type_of
+from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.launching import call
+from shardwise._src.kernels.library.block_choices import (
+    Options,
+    as_numbers,
+    as_rows,
+    elements,
+    row_block,
+    sizes_of,
+    wide,
+)
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
+from shardwise._src.kernels.program_frames import cdiv, program_id, when
+from shardwise._src.kernels.spaces import VMEM
+from shardwise._src.lax.lax_reductions import cumsum as sums_along
+from shardwise._src.numpy.creation import zeros
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.types.annotations import Array, ArrayLike
+
+
+def cumsum(
+    x: ArrayLike,
+    axis: int = -1,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    blocks: tuple[int, int] | None = None,
+    check: bool = False,
+    params: CompilerParams | None = None,
+) -> Array:
+    """The sums of all elements up to each one, along an axis.
+
+    Args:
+      x: floats or integers of any shape but []. Sums of small floats are computed in float32.
+      exclusive: whether sums are without the element itself, so that the first one is 0.
+      reverse: whether to sum from each element to the last one.
+      blocks: the (rows, columns) of a block; by default about 16,384 elements of up to 512 columns.
+      check, params: as those of `kernels.call`.
+
+    Returns:
+      An array like x; of int32 or uint32 for smaller integers.
+
+    Raises:
+      TypeError: if x is neither of floats nor of integers.
+      ValueError: if x has no dimension, or the axis or blocks is wrong.
+    """
+    rows, restored = as_rows("cumsum", as_numbers("cumsum", "x", x), axis)
+    t = type_of(rows)
+    if t.dtype.kind in "iu" and t.dtype.itemsize < 4:
+        rows = rows.astype("int32" if t.dtype.kind == "i" else "uint32")
+    m, n = t.shape
+    sizes = sizes_of("cumsum", ("rows", "columns"), blocks, row_block(m, n, 512))
+    if exclusive and n:
+        first = zeros((m, 1), rows.dtype)
+        rows = concatenate([rows[:, 1:], first] if reverse else [first, rows[:, :-1]], 1)
+    return restored(_sums((bool(reverse), Options(sizes, check, params)), rows))
+
+
+def forward(how: tuple[bool, Options], x: Any) -> Any:
+    """The sums along each row of x, [m, n]."""
+    (reverse, options), t = how, type_of(x)
+    if 0 in t.shape:
+        return x
+    (m, n), (rows, columns) = t.shape, options.blocks
+    last = cdiv(n, columns) - 1
+    block = Block((rows, columns), lambda i, j: (i, last - j if reverse else j))
+    return call(
+        partial(_body, n, reverse),
+        ShapeDtypeStruct(t.shape, t.dtype),
+        grid=(("rows", cdiv(m, rows)), ("columns", last + 1)),
+        in_specs=block,
+        out_specs=block,
+        scratch=[VMEM((rows, 1), t.dtype if t.dtype.kind in "iu" else wide(t.dtype))],
+        parallel=["rows"],
+        name="cumsum",
+        **options.of_call,
+    )(x)
+
+
+def _body(n: int, reverse: bool, x: Any, out: Any, carry: Any) -> None:
+    step = program_id("columns")
+
+    @when(step == 0)
+    def _() -> None:
+        carry[...] = 0
+
+    block = cdiv(n, x.shape[1]) - 1 - step if reverse else step
+    values = elements(x, carry.dtype, 0, (1, block, n))
+    out[...] = (carry[...] + sums_along(values, 1, reverse)).astype(out.dtype)
+    carry[...] += values.sum(1, keepdims=True)
+
+
+def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
+    return (_sums((not how[0], how[1]), ct),)
+
+
+_sums = with_cotangents(forward, backward)

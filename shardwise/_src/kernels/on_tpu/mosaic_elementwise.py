@@ -1,0 +1,294 @@
+"""The forms of elementwise ops in Mosaic: arithmetic, comparisons, conversions.
+
+    ELEMENTWISE[op](w, eqn, *xs) → the result
+
+`w` is the function that is written (mosaic_text.py, mosaic_programs.py), `xs` are the values of the
+operands of an equation. Narrow numbers are computed in 32 bits, but for bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import logical, shape
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.sharded.varying import pcast
+from shardwise._src.ops.special.special_functions import erf
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+
+F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
+Rule = Callable[..., Any]
+
+
+def kind_of(t: ArrayType) -> str:
+    return vector(t.shape, element(t.dtype))
+
+
+# -- arithmetic --
+
+
+def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> Rule:
+    """An operation of one type, for floats, signed and unsigned integers."""
+
+    def rule(w: Any, eqn: Any, *xs: Value) -> str:
+        t = eqn.outvars[0].aval
+        kinds = floats, unsigned, signed
+        text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
+        if text is None:
+            raise w.no_form(eqn, f"of the dtype {t.dtype.name}")
+        wide = t.dtype if is_bool(t.dtype) or t.dtype.name == "bfloat16" else widened(t.dtype)
+        types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
+        names = [cast(w, x, own, wide, t.shape) for x, own in zip(xs, types, strict=True)]
+        found = w.let(f"{text} {', '.join(names)} : {vector(t.shape, element(wide))}")
+        return cast(w, found, t.update(dtype=wide), t.dtype)
+
+    return rule
+
+
+def _same(text: str) -> Rule:
+    return _by_dtype(text, text, text)
+
+
+def _float(text: str) -> Rule:
+    return _by_dtype(text, None, None)
+
+
+def _compared(signed: str, floats: str) -> Rule:
+    unsigned = signed if signed in ("eq", "ne") else "u" + signed[1:]
+
+    def rule(w: Any, eqn: Any, *xs: Value) -> str:
+        t, to = eqn.invars[0].aval, eqn.outvars[0].aval.shape
+        wide = widened(t.dtype)
+        types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
+        a, b = [cast(w, x, own, wide, to) for x, own in zip(xs, types, strict=True)]
+        kind = vector(to, element(wide))
+        if floats == "une" and is_inexact(wide):
+            return differs(w, a, b, kind, to)
+        how = unsigned if is_unsigned(wide) else signed
+        name = f"arith.cmpf {floats}" if is_inexact(wide) else f"arith.cmpi {how}"
+        return w.let(f"{name}, {a}, {b} : {kind}")
+
+    return rule
+
+
+def differs(w: Any, x: str, y: str, kind: str, shape: Sequence[int]) -> str:
+    """x != y for floats, of which Mosaic has only that they are equal."""
+    equal = w.let(f"arith.cmpf oeq, {x}, {y} : {kind}")
+    return w.let(f"arith.xori {equal}, {w.constant(True, BOOL, shape)} : {vector(shape, 'i1')}")
+
+
+def widened(dtype: Any) -> Any:
+    """A dtype of 32 bits with the values of a narrower one, which all TPUs compute in."""
+    if dtype.itemsize >= 4:
+        return dtype
+    return F32 if is_inexact(dtype) else I32
+
+
+def _select(w: Any, eqn: Any, which: Value, *cases: Value) -> str:
+    out, flag = eqn.outvars[0].aval, eqn.invars[0].aval
+    types, wide = [a.aval for a in eqn.invars[1:]], I32 if is_bool(out.dtype) else out.dtype
+    names = [cast(w, x, t, wide, out.shape) for x, t in zip(cases, types, strict=True)]
+    if not is_bool(flag.dtype):
+        raise w.no_form(eqn, "between more than two cases", "Select with `where` several times.")
+    chosen = w.name(which, flag)  # a scalar selects between vectors, too
+    kinds = kind_of(flag), vector(out.shape, element(wide))
+    kind = kinds[1] if not flag.shape else ", ".join(kinds)
+    y = w.let(f"arith.select {chosen}, {names[1]}, {names[0]} : {kind}")
+    return cast(w, y, out.update(dtype=wide), out.dtype)
+
+
+def _not(w: Any, eqn: Any, x: Value) -> str:
+    t = eqn.invars[0].aval
+    ones = w.constant(True if is_bool(t.dtype) else -1, t.dtype, t.shape)
+    return w.let(f"arith.xori {w.name(x, t)}, {ones} : {kind_of(t)}")
+
+
+def _abs(w: Any, eqn: Any, x: Value) -> str:
+    return _by_dtype("math.absf", "math.absi", None)(w, eqn, x)
+
+
+def _negative(w: Any, eqn: Any, x: Value) -> str:
+    t = eqn.invars[0].aval
+    if is_inexact(t.dtype):
+        return _float("arith.negf")(w, eqn, x)
+    wide = t.update(dtype=widened(t.dtype))
+    y = f"{w.constant(0, wide.dtype, t.shape)}, {cast(w, x, t, wide.dtype)}"
+    return cast(w, w.let(f"arith.subi {y} : {kind_of(wide)}"), wide, t.dtype)
+
+
+def _integer_pow(x: Any, y: int) -> Any:
+    if y < 0:
+        return ew.div(lit(1, x), _integer_pow(x, -y))
+    if y == 0:
+        return ew.add(ew.mul(x, lit(0, x)), lit(1, x))
+    half = _integer_pow(x, y // 2) if y > 1 else None
+    squared = None if half is None else ew.mul(half, half)
+    return x if squared is None else ew.mul(squared, x) if y % 2 else squared
+
+
+def _sign(x: Any) -> Any:
+    zero, one = lit(0, x), lit(1, x)
+    return ew.where(ew.gt(x, zero), one, ew.where(ew.lt(x, zero), lit(-1, x), zero))
+
+
+def _logistic(x: Any) -> Any:
+    return ew.div(lit(1, x), ew.add(lit(1, x), ew.exp(ew.neg(x))))
+
+
+def _expm1(x: Any) -> Any:
+    """By tanh, which is exact near zero: exp(x) - 1 = tanh(x/2) (exp(x) + 1)."""
+    small = ew.mul(ew.tanh(ew.mul(lit(0.5, x), x)), ew.add(ew.exp(x), lit(1, x)))
+    return ew.where(ew.lt(ew.abs(x), lit(0.5, x)), small, ew.sub(ew.exp(x), lit(1, x)))
+
+
+def _cumsum(x: Any, axis: int, reverse: bool = False) -> Any:
+    """By sums with shifted elements: 1, 2, 4… apart."""
+    rank, n, step = type_of(x).ndim, type_of(x).shape[axis], 1
+    while step < n:
+        kept = shape.slice_in_dim(x, step if reverse else 0, n if reverse else n - step, axis)
+        ends = (0, step, 0) if reverse else (step, 0, 0)
+        config = tuple([ends if d == axis else (0, 0, 0) for d in range(rank)])
+        x = ew.add(x, shape.pad(kept, lit(0, x), padding_config=config))
+        step *= 2
+    return x
+
+
+def _finite(x: Any) -> Any:
+    return ew.lt(ew.abs(x), lit(np.inf, x))
+
+
+COMPOSED: dict[Op, Callable[..., Any]] = {  # by functions of other ops
+    ew.square: lambda x: ew.mul(x, x),
+    ew.one_minus_square: lambda x: ew.mul(ew.sub(lit(1, x), x), ew.add(lit(1, x), x)),
+    ew.integer_pow: _integer_pow,
+    ew.sign: _sign,
+    ew.logistic: _logistic,
+    ew.expm1: _expm1,
+    ew.is_finite: _finite,
+    logical.clamp: lambda low, x, high: ew.min(ew.max(low, x), high),
+    ew.cosh: lambda x: ew.mul(lit(0.5, x), ew.add(ew.exp(x), ew.exp(ew.neg(x)))),
+    cumsum: _cumsum,
+    ew.sinh: lambda x: ew.mul(lit(0.5, x), ew.sub(ew.expm1(x), ew.expm1(ew.neg(x)))),
+}
+
+
+# -- conversion --
+
+
+def cast(w: Any, x: Value, t: ArrayType, dtype: Any, to: Sequence[int] | None = None) -> str:
+    """A value of a type in another dtype, in the steps that Mosaic has."""
+    to = t.shape if to is None else to
+    if isinstance(x, Splat):
+        return w.constant(np.asarray(x.number).astype(t.dtype).astype(dtype)[()], dtype, to)
+    name = w.name(x, t, to)
+    for step in _steps(t.dtype, dtype):
+        name = cast_once(w, name, t, step, to)
+        t = t.update(dtype=step)
+    return name
+
+
+def _steps(old: Any, new: Any) -> list[Any]:
+    """The dtypes on the way from one to another: narrow ones and booleans go by 32 bits."""
+    if old == new:
+        return []
+    first = widened(old)
+    path = [first, first if is_bool(new) else widened(new), new]
+    narrow_floats = is_inexact(old) and is_inexact(new)
+    if narrow_floats and {old.itemsize, new.itemsize} == {2, 4}:
+        path = [new]
+    return [b for a, b in zip([old, *path], path, strict=False) if a != b]
+
+
+def cast_once(w: Any, x: str, t: ArrayType, dtype: Any, to: Sequence[int]) -> str:
+    """One step of a conversion."""
+    old, new = t.dtype, dtype
+    kinds = vector(to, element(old)), vector(to, element(new))
+    if is_bool(new):
+        zero = w.constant(0, old, to)
+        if is_inexact(old):
+            return differs(w, x, zero, kinds[0], to)
+        return w.let(f"arith.cmpi ne, {x}, {zero} : {kinds[0]}")
+    if kinds[0] == kinds[1]:  # signed and unsigned integers
+        return x
+    if is_inexact(old) and is_inexact(new):
+        name = "extf" if new.itemsize > old.itemsize else "truncf"
+    elif is_inexact(old):
+        name = "fptoui" if is_unsigned(new) else "fptosi"
+    elif is_inexact(new):
+        name = "uitofp" if is_unsigned(old) else "sitofp"
+    elif new.itemsize > old.itemsize or is_bool(old) or "4" in old.name:
+        name = "extui" if is_unsigned(old) or is_bool(old) else "extsi"
+    else:
+        name = "trunci"
+    return w.let(f"arith.{name} {x} : {kinds[0]} to {kinds[1]}")
+
+
+def _convert(w: Any, eqn: Any, x: Value, *, dtype: Any, weak: bool = False) -> Value:
+    t = eqn.invars[0].aval
+    if isinstance(x, Splat):
+        return Splat(np.asarray(x.number).astype(t.dtype).astype(dtype)[()])
+    return x if t.dtype == dtype else cast(w, x, t, dtype)
+
+
+def _bitcast(w: Any, eqn: Any, x: Value, *, dtype: Any) -> str:
+    t, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    kinds = kind_of(t), kind_of(out)
+    if t.shape != out.shape:
+        raise w.no_form(eqn, "between dtypes of different sizes")
+    name = w.name(x, t)
+    if kinds[0] == kinds[1]:
+        return name
+    if t.shape:
+        return w.let(f"tpu.bitcast {name} : {kinds[0]} -> {kinds[1]}")
+    return w.let(f"arith.bitcast {name} : {kinds[0]} to {kinds[1]}")
+
+
+def _shifted(w: Any, eqn: Any, *xs: Value) -> str:
+    t = eqn.outvars[0].aval
+    if t.dtype.itemsize < 4:
+        raise w.no_form(eqn, f"of the dtype {t.dtype.name}", "Convert to uint32 before.")
+    return _same("arith.shrui")(w, eqn, *xs)
+
+
+def _given(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
+    return x
+
+
+ELEMENTWISE: dict[Op, Rule] = {
+    **{op: _same(f"arith.{text}") for op, text in {
+        logical.bitwise_and: "andi", logical.bitwise_or: "ori", logical.bitwise_xor: "xori",
+        logical.shift_left: "shli", logical.shift_right_arithmetic: "shrsi",
+    }.items()},
+    **{op: _by_dtype(*[f"arith.{text}" for text in texts]) for op, texts in {
+        ew.add: ("addf", "addi", "addi"), ew.sub: ("subf", "subi", "subi"),
+        ew.mul: ("mulf", "muli", "muli"), ew.div: ("divf", "divsi", "divui"),
+        ew.rem: ("remf", "remsi", "remui"), ew.max: ("maximumf", "maxsi", "maxui"),
+        ew.min: ("minimumf", "minsi", "minui"),
+    }.items()},
+    **{op: _float(f"math.{text}") for op, text in {
+        ew.exp: "exp", ew.exp2: "exp2", ew.log: "log", ew.log1p: "log1p", ew.tanh: "tanh",
+        ew.sin: "sin", ew.cos: "cos", ew.tan: "tan", ew.sqrt: "sqrt", ew.rsqrt: "rsqrt",
+        ew.floor: "floor", ew.ceil: "ceil", ew.pow: "powf", ew.atan2: "atan2", erf: "erf",
+    }.items()},
+    **{op: _compared(*texts) for op, texts in {
+        logical.eq: ("eq", "oeq"), logical.ne: ("ne", "une"), logical.lt: ("slt", "olt"),
+        logical.le: ("sle", "ole"), logical.gt: ("sgt", "ogt"), logical.ge: ("sge", "oge"),
+    }.items()},
+    logical.select_n: _select, logical.bitwise_not: _not, ew.abs: _abs, ew.neg: _negative,
+    logical.population_count: _same("math.ctpop"), logical.clz: _same("math.ctlz"),
+    ew.round: lambda w, eqn, x, rounding_method=0: _float(
+        "math.roundeven" if rounding_method else "math.round")(w, eqn, x),
+    convert_element_type: _convert, bitcast_convert_type: _bitcast,
+    ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
+    logical.shift_right_logical: _shifted,
+}  # fmt: skip
