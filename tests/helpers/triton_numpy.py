@@ -144,7 +144,7 @@ BINARY = {
     "divf": np.divide,
     "remf": np.fmod,
     "divsi": _truncated,
-    "divui": lambda x, y: _truncated(_unsigned(x), _unsigned(y)),
+    "divui": lambda x, y: np.floor_divide(_unsigned(x), _unsigned(y)),
     "remsi": np.fmod,
     "remui": lambda x, y: np.fmod(_unsigned(x), _unsigned(y)),
     "maximumf": np.maximum,

@@ -18,6 +18,7 @@ from shardwise._src.control.call import call
 from shardwise._src.control.cond import cond
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.ops.elementwise import eq
 
 
 def split_turns(
@@ -38,7 +39,7 @@ def split_turns(
 def _turn_of(body: Program, flag: Any, turn: Var) -> int | None:
     """The only turn in which a flag is True, if it is `turn == n`."""
     for eqn in body.eqns:
-        if flag is eqn.outvars[0] and eqn.op.name == "eq" and turn in eqn.invars:
+        if flag is eqn.outvars[0] and eqn.op is eq and turn in eqn.invars:
             (other,) = [a for a in eqn.invars if a is not turn] or [None]
             return int(other.value) if isinstance(other, Literal) else None
     return None
