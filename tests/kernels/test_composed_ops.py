@@ -15,6 +15,7 @@ from shardwise._src.core.program import eval_program
 from shardwise._src.kernels import composed_ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise.kernels import atomic_add, atomic_max, call
+from tests.helpers.targets import MACHINES, compiled
 from tests.helpers.triton_numpy import triton_values
 from tests.kernels.kernels import like
 from tests.kernels.test_mosaic_values import any_block as any_block
@@ -124,6 +125,16 @@ def test_values(name, target):
         xs = operands(dtype, kind)
         (found,) = run(launched(f, xs), *xs)
         check(found, sw.jit(f)(*xs), dtype)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", CASES)
+def test_compiled(name, machine):
+    f, dtypes, kind = CASES[name]
+    for dtype in dtypes:
+        xs = operands(dtype, kind)
+        compiled(launched(f, xs), machine, *xs)
 
 
 @pytest.mark.parametrize("op", composed_ops.COMPOSED, ids=lambda op: op.name)

@@ -10,7 +10,6 @@ itself is the instruction, and its operands are such that its values are those o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,18 +32,15 @@ Types = Sequence[ArrayType]
 
 def composed(op: Op, types: Types, params: dict[str, Any]) -> Program | None:
     f = COMPOSED.get(op)
-    return None if f is None else _staged(op, types, partial(f, **params))
+    return None if f is None else program_of(lambda *xs: [f(*xs, **params)], tuple(types), op.name)
 
 
 def around(op: Op, types: Types, known: Any = None) -> Program | None:
     """known: the last operand, if it is a number that is the same for all elements."""
-    rule = _AROUND.get(op)
-    f = None if rule is None else rule(op, types[-1].dtype, known)
-    return None if f is None else _staged(op, types, f)
-
-
-def _staged(op: Op, types: Types, f: Callable[..., Any]) -> Program:
-    return program_of(lambda *xs: [f(*xs)], tuple(types), op.name)
+    f = _AROUND.get(op)
+    if f is None or not is_integer(types[-1].dtype):
+        return None
+    return program_of(lambda *xs: [f(op, known, *xs)], tuple(types), op.name)
 
 
 # -- ops without an instruction --
@@ -149,68 +145,51 @@ def _as(x: Any, kind: str) -> Any:
     return convert_element_type(x, dtype=np.dtype(f"{kind}{max(bits, 32)}"))
 
 
-def _division(op: Op, dtype: Any, known: Any) -> Any:
+def _division(op: Op, known: Any, x: Any, y: Any) -> Any:
     """By 0, the quotient is -1 and the remainder x; the least integer over -1 is itself."""
-    if not is_integer(dtype) or (known is not None and known > 0):
-        return None
-
-    def f(x: Any, y: Any) -> Any:
-        kind = "uint" if is_unsigned(dtype) else "int"
-        x, y = _as(x, kind), _as(y, kind)
-        wide = type_of(x).dtype
-        is_zero = unsafe = ew.eq(y, lit(0, y))
-        if kind == "int":
-            over = logical.bitwise_and(ew.eq(x, lit(np.iinfo(wide).min, x)), ew.eq(y, lit(-1, y)))
-            unsafe = logical.bitwise_or(is_zero, over)
-        found = op(x, ew.where(unsafe, lit(1, y), y))
-        found = ew.where(is_zero, lit(-1, x) if op is ew.div else x, found)
-        return convert_element_type(found, dtype=dtype)
-
-    return f
+    dtype = type_of(x).dtype
+    if known is not None and known > 0:
+        return op(x, y)
+    kind = "uint" if is_unsigned(dtype) else "int"
+    x, y = _as(x, kind), _as(y, kind)
+    is_zero = unsafe = ew.eq(y, lit(0, y))
+    if kind == "int":
+        least = ew.eq(x, lit(np.iinfo(type_of(x).dtype).min, x))
+        unsafe = logical.bitwise_or(is_zero, logical.bitwise_and(least, ew.eq(y, lit(-1, y))))
+    found = op(x, ew.where(unsafe, lit(1, y), y))
+    found = ew.where(is_zero, lit(-1, x) if op is ew.div else x, found)
+    return convert_element_type(found, dtype=dtype)
 
 
-def _shift(op: Op, dtype: Any, known: Any) -> Any:
+def _shift(op: Op, known: Any, x: Any, n: Any) -> Any:
     """A shift by as many bits as there are, or more, moves all of them out."""
+    dtype, signed = type_of(x).dtype, op is logical.shift_right_arithmetic
     bits = itemsize_bits(dtype)
     if known is not None and 0 <= known < bits and bits >= 32:
-        return None
-
-    def f(x: Any, n: Any) -> Any:
-        signed = op is logical.shift_right_arithmetic
-        x, n = _as(x, "int" if signed else "uint"), _as(n, "uint")
-        inside = _below(n, bits)
-        n = convert_element_type(ew.where(inside, n, lit(bits - 1, n)), dtype=type_of(x).dtype)
-        found = op(x, n) if signed else ew.where(inside, op(x, n), lit(0, x))
-        return convert_element_type(found, dtype=dtype)
-
-    return f
+        return op(x, n)
+    x, n = _as(x, "int" if signed else "uint"), _as(n, "uint")
+    inside = _below(n, bits)
+    n = convert_element_type(ew.where(inside, n, lit(bits - 1, n)), dtype=type_of(x).dtype)
+    found = op(x, n) if signed else ew.where(inside, op(x, n), lit(0, x))
+    return convert_element_type(found, dtype=dtype)
 
 
-def _count(op: Op, dtype: Any, known: Any) -> Any:
+def _count(op: Op, known: Any, x: Any) -> Any:
     """Of fewer than 32 bits: of 32, less the leading zeros that these have more."""
-    more = 32 - itemsize_bits(dtype)
-    if more <= 0:
-        return None
-
-    def f(x: Any) -> Any:
-        found = op(_as(x, "uint"))
-        found = ew.sub(found, lit(more, found)) if op is logical.clz else found
-        return convert_element_type(found, dtype=dtype)
-
-    return f
+    dtype, found = type_of(x).dtype, op(_as(x, "uint"))
+    if op is logical.clz:
+        found = ew.sub(found, lit(max(32 - itemsize_bits(dtype), 0), found))
+    return convert_element_type(found, dtype=dtype)
 
 
-def _power(op: Op, dtype: Any, known: Any) -> Any:
+def _power(op: Op, known: Any, x: Any, y: Any) -> Any:
     """An integer exponent becomes a float."""
-    if not is_integer(dtype):
-        return None
-    return lambda x, y: op(x, convert_element_type(y, dtype=type_of(x).dtype))
+    return op(x, convert_element_type(y, dtype=type_of(x).dtype))
 
 
-_AROUND: dict[Op, Callable[[Op, Any, Any], Any]] = {
+_AROUND: dict[Op, Callable[..., Any]] = {
     **dict.fromkeys((ew.div, ew.rem), _division),
-    logical.shift_left: _shift,
-    logical.shift_right_logical: _shift,
+    **dict.fromkeys((logical.shift_left, logical.shift_right_logical), _shift),
     logical.shift_right_arithmetic: _shift,
     **dict.fromkeys((logical.population_count, logical.clz), _count),
     ew.pow: _power,

@@ -43,7 +43,8 @@ def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> R
         text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
         if text is None:
             raise w.no_form(eqn, f"of the dtype {t.dtype.name}")
-        wide = t.dtype if is_bool(t.dtype) or t.dtype.name == "bfloat16" else widened(t.dtype)
+        narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
+        wide = t.dtype if is_bool(t.dtype) or narrow else widened(t.dtype)
         types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
         names = [cast(w, x, own, wide, t.shape) for x, own in zip(xs, types, strict=True)]
         found = w.let(f"{text} {', '.join(names)} : {vector(t.shape, element(wide))}")
