@@ -1,4 +1,4 @@
-"""Values of kernels for GPUs: the text of each, run with NumPy, beside the kernel on CPU."""
+"""Values of kernels for GPUs: the text of each, run with NumPy, compared with the kernel on CPU."""
 
 import itertools
 from typing import Any
