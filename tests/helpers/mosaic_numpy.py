@@ -206,6 +206,10 @@ def _plain(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _of_unsigned(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y: f(_unsigned(x), _unsigned(y))
+
+
 def _truncated(x: Any, y: Any) -> Any:
     return np.trunc(np.asarray(x, np.float64) / y)
 
@@ -223,6 +227,13 @@ OPS: dict[str, Callable[..., Any]] = {
         "minimumf": np.minimum, "minsi": np.minimum, "negf": np.negative,
         "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
         "shli": np.left_shift, "shrsi": np.right_shift, "select": np.where,
+        **{
+            f"{text}ui": _of_unsigned(f)
+            for text, f in {
+                "shr": np.right_shift, "div": np.floor_divide, "rem": np.remainder,
+                "max": np.maximum, "min": np.minimum,
+            }.items()
+        },
     }.items()},
     **{f"math.{name}": _plain(f) for name, f in {
         "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
@@ -315,15 +326,13 @@ def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
         results = [
             arrays[aliased[j]].copy()
             if j in aliased
-            else garbage(
-                sizes_in_memory(t.type.shape, t.space.name), np.dtype(stored(t.type.dtype))
-            )
+            else garbage(sizes_in_memory(t.type.shape, t.space.name), _element(t.type.dtype))
             for j, t in enumerate(launch.outs)
         ]
         held = [
             np.zeros(s.shape, np.int32)
             if s.space.is_semaphore
-            else garbage(sizes_in_memory(s.shape, s.space.name), np.dtype(stored(s.dtype)))
+            else garbage(sizes_in_memory(s.shape, s.space.name), _element(s.dtype))
             for s in (*launch.scratch, *written.scoped)
         ]
         if not has_windows(launch):
@@ -332,11 +341,19 @@ def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
             _over_grid(runs, launch, scalars, [*arrays, *results], held)
         for memory, s in zip(held, (*launch.scratch, *written.scoped), strict=True):
             assert not s.space.is_semaphore or not memory.any(), "a semaphore does not end at 0"
-        return results
+        rows = zip(results, launch.outs, strict=True)
+        return [x.view(np.dtype(stored(t.type.dtype))) for x, t in rows]
+
+
+def _element(dtype: Any) -> np.dtype:
+    """The dtype of an element of memory: integers have no sign there."""
+    found = np.dtype(stored(dtype))
+    return np.dtype(f"i{found.itemsize}") if found.kind == "u" else found
 
 
 def _in_memory(x: np.ndarray, space: str) -> np.ndarray:
-    return x.astype(stored(x.dtype)).reshape(sizes_in_memory(x.shape, space)).copy()
+    held = x.astype(stored(x.dtype)).reshape(sizes_in_memory(x.shape, space)).copy()
+    return held.view(_element(x.dtype))
 
 
 def _over_grid(

@@ -283,14 +283,27 @@ def shifts_wanted(places: Any, x: Any) -> Any:
     return (jnp.cumsum(rolled, 1) + lax.cumsum(x, 0, reverse=True))[5:21]
 
 
+def unsigned(x: Any, y: Any, out: Any) -> None:
+    wide = jnp.max(x[...], 1, keepdims=True) - jnp.min(x[...], 1, keepdims=True)
+    odd = lax.shift_right_logical(x[...], np.uint32(31)) ^ jnp.max(y[...]).astype(np.uint32)
+    out[...] = jnp.where(x[...] < np.uint32(2**31), wide, -odd)
+
+
+def unsigned_wanted(x: Any, y: Any) -> Any:
+    wide = jnp.max(x, 1, keepdims=True) - jnp.min(x, 1, keepdims=True)
+    odd = lax.shift_right_logical(x, np.uint32(31)) ^ jnp.max(y).astype(np.uint32)
+    return jnp.where(x < np.uint32(2**31), wide, -odd)
+
+
 def products(x: Any, y: Any, out: Any, vector: Any) -> None:
     out[...] = lax.dot_general(x[...], y[...], (((2,), (2,)), ((0,), (0,))), precision="highest")
+    out[...] += x[...] @ y[1]
     vector[...] = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
 
 
 def products_wanted(x: Any, y: Any) -> Any:
     vector = (x[0] @ y[0, 0])[None] + jnp.pad(y[1, :, :64], ((0, 0), (32, 32)))[:1]
-    return jnp.einsum("bij,bkj->bik", x, y), vector
+    return jnp.einsum("bij,bkj->bik", x, y) + x @ y[1], vector
 
 
 def growing(n: Any, x: Any) -> Any:
@@ -434,6 +447,10 @@ CASES: dict[str, Case] = {
             PLACES, x
         ),
         lambda x: shifts_wanted(PLACES, jnp.asarray(x)), (X,),
+    ),
+    "unsigned": Case(
+        lambda: call(unsigned, like(8, 128, dtype=np.uint32)), unsigned_wanted,
+        (RNG.integers(0, 2**32, (8, 128), np.uint32), RNG.integers(0, 256, (32, 128), np.uint8)),
     ),
     "products": Case(
         lambda: call(products, (like(2, 128, 128), like(1, 128))), products_wanted,

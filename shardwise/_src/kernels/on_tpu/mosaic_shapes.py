@@ -5,6 +5,7 @@ mosaic_elementwise.py.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -203,8 +204,8 @@ def _iota(w: Any, eqn: Any, *, dtype: Any, shape: Any, dimension: int) -> str:
 # -- reductions --
 
 
-def _reduce(kinds: tuple[str, str, str], identity: Callable[[Any], Any]) -> Rule:
-    """kinds: for floats, signed and unsigned integers. identity: of a dtype."""
+def _reduce(kinds: tuple[str, str], identity: Callable[[Any], Any]) -> Rule:
+    """kinds: for floats and for integers. identity: of a dtype."""
 
     def rule(w: Any, eqn: Any, x: Value, *, axes: Any) -> str:
         t, out = eqn.invars[0].aval, eqn.outvars[0].aval
@@ -212,11 +213,21 @@ def _reduce(kinds: tuple[str, str, str], identity: Callable[[Any], Any]) -> Rule
         name = cast(w, x, t, wide)
         if not axes:
             return cast(w, name, t.update(dtype=wide), t.dtype)
-        kind = kinds[0 if is_inexact(wide) else 1 + is_unsigned(wide)]
+        kind = kinds[not is_inexact(wide)]
+        is_order = is_unsigned(wide) and kind != "add"  # as signed integers with another first bit
+        if is_order:
+            name, wide = _first_bit(w, name, t.update(dtype=wide)), I32
         name = reduced(w, name, t.update(dtype=wide), axes, kind, identity(wide))
+        name = _first_bit(w, name, out.update(dtype=I32)) if is_order else name
         return cast(w, name, out.update(dtype=wide), out.dtype)
 
     return rule
+
+
+def _first_bit(w: Any, x: str, t: ArrayType) -> str:
+    """Integers of 32 bits with the first bit inverted."""
+    bit = w.constant(-(2**31), I32, t.shape)
+    return w.let(f"arith.xori {x}, {bit} : {vector(t.shape, 'i32')}")
 
 
 def reduced(w: Any, x: str, t: ArrayType, axes: Sequence[int], kind: str, identity: Any) -> str:
@@ -235,7 +246,7 @@ def reduced(w: Any, x: str, t: ArrayType, axes: Sequence[int], kind: str, identi
 
 def _of_flags(kind: str, identity: Callable[[Any], Any]) -> Rule:
     """A reduction of booleans."""
-    rule = _reduce((kind, kind, kind), identity)
+    rule = _reduce((kind, kind), identity)
 
     def flags(w: Any, eqn: Any, x: Value, *, axes: Any) -> str:
         if not is_bool(eqn.invars[0].aval.dtype):
@@ -297,6 +308,10 @@ def _dot(
     numbers = []
     for i, (c, b) in enumerate(zip((lc, rc), (lb, rb), strict=True)):
         t = types[i]
+        if len(own[i]) > 1 and not b and tuple(c) == (t.ndim - 1,):  # rows of rows
+            rows = math.prod([t.shape[d] for d in own[i]])
+            names[i] = reshaped(w, names[i], t, (rows, t.shape[-1]))
+            types[i], own[i], c = t.update(shape=(rows, t.shape[-1])), [0], (1,)
         if not own[i]:  # a vector is a matrix of one row
             names[i] = reshaped(w, names[i], t, (*t.shape, 1))
             types[i], own[i] = t.update(shape=(*t.shape, 1)), [t.ndim]
@@ -338,9 +353,9 @@ SHAPES: dict[Op, Rule] = {
     dynamic_slice: _dynamic_slice, shape.slice_: _slice, shape.split: _split,
     shape.concatenate: _concatenate, shape.pad: _pad,
     iota: _iota, dot_general: _dot,
-    reduce_sum: _reduce(("add", "add", "add"), lambda d: 0),
-    reduce.reduce_max: _reduce(("maximumf", "maxsi", "maxui"), _lowest),
-    reduce.reduce_min: _reduce(("minimumf", "minsi", "minui"), _highest),
+    reduce_sum: _reduce(("add", "add"), lambda d: 0),
+    reduce.reduce_max: _reduce(("maximumf", "maxsi"), _lowest),
+    reduce.reduce_min: _reduce(("minimumf", "minsi"), _highest),
     reduce.reduce_and: _of_flags("minsi", _highest),
     reduce.reduce_or: _of_flags("maxsi", _lowest),
     reduce.argmax: _arg("arg_max"), reduce.argmin: _arg("arg_min"),
