@@ -1,4 +1,4 @@
-"""Registers, shared memory and spills of kernels for GPUs, beside those of jax's Pallas kernels.
+"""Registers, shared memory and spills of kernels for GPUs, next to those of jax's Pallas kernels.
 
     python benchmarks/kernel_resources.py [--machine h100] [names…]
 

@@ -59,6 +59,33 @@ def test_arrays_as_indices():
     np.testing.assert_array_equal(run(body), 2 * X)
 
 
+def test_masked_updates_at_arrays_of_indices_change_nothing_else():
+    place, mask = np.array([1, 3, 3, 5]), np.array([True, True, False, False])
+    wanted = {"add": [0, 11, 2, 13, 4, 5, 6, 7], "max": [0, 10, 2, 10, 4, 5, 6, 7],
+              "min": [0, 1, 2, 3, 4, 5, 6, 7]}  # fmt: skip
+    for mode, values in wanted.items():
+
+        def body(x, i, m, out, mode=mode):
+            out[...] = x[...]
+            getattr(kernels, f"atomic_{mode}")(out, i[...], jnp.full(4, 10.0), mask=m[...])
+
+        np.testing.assert_array_equal(call(body, like(8))(X, place, mask), values)
+
+
+def test_arrays_of_one_element_without_its_dimension():
+    def add(x, out):
+        @kernels.when(x[0] > 0)
+        def _():
+            out[...] += x[...]
+
+    block = Block((None, 1), lambda i: (i, 0))
+    f = call(
+        lambda x, start, out: add(x, out), like(1, 1), grid=1, in_specs=[block, block],
+        out_specs=block, aliases={1: 0},
+    )  # fmt: skip
+    np.testing.assert_array_equal(f(X[1:2, None], X[2:3, None]), [[3]])
+
+
 def test_integers_are_cast_and_results_keep_their_dtype():
     def body(x, out):
         out[...] = 3

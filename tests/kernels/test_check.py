@@ -152,3 +152,15 @@ def call_of(case):
         return case.launch()
     finally:
         kernels.call = held
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn"])
+def test_memory_that_was_not_written_differs_in_small_floats(dtype):
+    def body(x, out, held):
+        out[...] = held[...] + x[...]
+
+    scratch = [VMEM((8, 8), jnp.dtype(dtype))]
+    f = call(body, like(8, 8, dtype=jnp.dtype(dtype)), scratch=scratch, check=True)
+    assert message(KernelError, f, jnp.zeros((8, 8), dtype)) == (
+        f"kernel body: 64 elements of out, the first at (0, 0), {UNWRITTEN}"
+    )

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.errors import KernelError
@@ -692,7 +693,9 @@ def blocks_of_several_sizes(ends, x, out):
 
 @pytest.mark.parametrize("body, wanted, args, options", CORRECT)
 def test_correct_kernels_are_silent(body, wanted, args, options):
-    np.testing.assert_array_equal(launched(body, **options)(*args), wanted)
+    found = launched(body, **options)(*args)
+    assert isinstance(found, sw.Array)
+    np.testing.assert_array_equal(found, wanted)
 
 
 KNOWN = {name: case for name, case in {**CASES, **INTEGERS}.items() if name != "windows"}

@@ -438,6 +438,38 @@ def test_functions(name, level):
     assert names == ["double"] * count
 
 
+def squares(x):
+    return (doubled(x) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (sw.grad(squares), V),
+        (sw.jit(sw.grad(sw.jit(squares))), V),
+        (sw.vmap(sw.grad(squares)), np.stack([V, 2 * V])),
+        (sw.grad(lambda x: sw.vmap(squares)(x).sum()), np.stack([V, 2 * V])),
+        (sw.jit(lambda x: sw.jvp(doubled, (x,), (4 * x,))[1]), V),
+    ],
+    ids=["grad", "jit", "vmap of grad", "grad of vmap", "jvp"],
+)
+def test_derivatives(f, x):
+    found, names = launches(f, x)
+    np.testing.assert_allclose(found, 8 * x)
+    assert names == ["double"]
+
+
+def test_derivatives_over_devices():
+    def total(f):
+        return sw.jit(sw.grad(lambda x: (f(x) ** 2).sum()))
+
+    found, names = launches(total(mapped(shifted, scratch=[DMA, DMA])), X)
+    np.testing.assert_allclose(found, 2 * X)
+    assert names == ["shifted"]
+    f = kernels.checked(total(mapped(no_barrier, scratch=[DMA, DMA])))
+    assert "may not have started the kernel yet" in message(KernelError, f, X)
+
+
 def in_a_mesh(f, x):
     mesh = sw.make_mesh((2, 2), ("x", "y"))
     return sw.jit(sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x", "y")))(x)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.runtime.compiler.triton_modules import serialized
 from shardwise._src.runtime.platforms import ROCM
@@ -130,3 +131,12 @@ def test_accesses_outside_are_found():
 def test_texts_are_verified():
     with pytest.raises(ValueError, match=r"the module in Triton's dialect is not valid: .*"):
         serialized("module { tt.func @f(%x: i32) { tt.return %x : i32 } }")
+
+
+PRECISIONS = {None: "tf32", "high": "tf32x3", "highest": "ieee", "BF16_BF16_F32_X3": "bf16x3"}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_precisions_of_products(name):
+    f = call(lambda x, out: out.set(lax.dot(x[...], x[...], precision=name)), like(32, 32))
+    assert f"inputPrecision = {PRECISIONS[name]} :" in kernel_of(f, ones(32, 32)).text

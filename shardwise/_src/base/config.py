@@ -56,10 +56,10 @@ numpy_dtype_promotion = Flag(
 )
 kernels_cpu_form = Flag(
     "kernels_cpu_form",
-    "auto",
-    "How kernels run on CPU: loop, program after program; vectorized, several programs at once "
-    "where they are independent, which may change the last bits; auto, so if it changes no bits.",
-    choices=("auto", "loop", "vectorized"),
+    "loop",
+    "How kernels run on CPU: loop, program after program; vectorized, all programs along axes of "
+    "the grid at once where they are independent, which may change the last bits of results.",
+    choices=("loop", "vectorized"),
     trace=True,
 )
 num_cpu_devices = Flag(

@@ -42,12 +42,17 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any) -> 
     return results[:count], spread(results[count:], marks)
 
 
-def partial_eval_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """Partial evaluation: the known part runs now, the rest is staged with residuals."""
+def partial_eval_call(
+    op: Op, interpreter: Any, args: Any, params: dict, known: Op | None = None, **facts: Any
+) -> list[Any]:
+    """Partial evaluation: the known part runs now, the rest is staged with residuals.
+
+    known, facts: the op for the known part, if it is another one, and its further parameters.
+    """
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
     known_args, rest_args = partition(args, unknown)
-    outs = interpreter.known(op, known_args, params | {"program": parts.known})
+    outs = interpreter.known(known or op, known_args, params | facts | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
     left = params | {"program": parts.rest}

@@ -24,9 +24,10 @@ from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.transforms.stage import program_of
+from shardwise._src.values.convert import cast
 
 MOST_PROGRAMS = 2**22
 FILLS = 1.7e3, -2.9e5  # values of memory that was not written
@@ -86,7 +87,7 @@ def check_blocks(
 
 
 def _counts(tile: Tile) -> list[int]:
-    return [-(-n // size) for n, size in zip(tile.type.shape, tile.sizes, strict=True)]
+    return [-(-n // size) if n else 1 for n, size in zip(tile.type.shape, tile.sizes, strict=True)]
 
 
 def _text(values: Any) -> str:
@@ -150,12 +151,7 @@ _UNWRITTEN = (
     "memory that was not written: of scratch, of a result, or beyond the end of an argument. Write "
     "it first, or mask it"
 )
-# Further runs: the value of memory that was not written, whether the order is reversed, and what
-# results depend on if they differ.
-_CASES = (
-    (FILLS[1], False, _UNWRITTEN),
-    (FILLS[0], True, "the order of programs along the parallel axes of the grid"),
-)
+_ORDER = "the order of programs along the parallel axes of the grid"
 
 
 def check_runs(
@@ -165,48 +161,49 @@ def check_runs(
     operands: Sequence[Any],
     names: Sequence[str],
 ) -> list[Any]:
-    types = tuple(map(type_of, operands))
-    *results, marks = call(*operands, program=_all_runs(body, types, maps, launch))
-    found = np.argwhere(np.asarray(marks))
-    if len(found):
-        number, j = found[0]
-        fill, backwards, cause = _CASES[number]
+    types, is_parallel = tuple(map(type_of, operands)), any(launch.parallel)
+    *results, marks = call(*operands, program=_two_runs(body, types, maps, launch))
+    if not np.asarray(marks).any():
+        return results
+    cases = [(FILLS[1], False, _UNWRITTEN), (FILLS[0], True, _ORDER), (FILLS[1], True, _ORDER)]
+    for fill, backwards, cause in cases if is_parallel else cases[:1]:
         program = loop_program(body, types, maps, launch, fill, backwards)
-        other = call(*operands, program=program)[j]
-        different = np.atleast_1d(np.asarray(_different(results[j], other)))
-        place = _text(np.argwhere(different)[0])
-        raise KernelError(
-            f"kernel {launch.name}: {different.sum()} elements of {names[len(launch.ins) + j]}, "
-            f"the first at {place}, depend on {cause}."
-        )
+        others = call(*operands, program=program)
+        for name, a, b in zip(names[len(launch.ins) :], results, others, strict=False):
+            different = np.atleast_1d(np.asarray(_different(a, b)))
+            if different.any():
+                place = _text(np.argwhere(different)[0])
+                raise KernelError(
+                    f"kernel {launch.name}: {different.sum()} elements of {name}, the first at "
+                    f"{place}, depend on {cause}."
+                )
     return results
 
 
 @derived
-def _all_runs(body: Program, types: Any, maps: tuple[Program, ...], launch: Launch) -> Program:
-    """All runs in one program, whose loops may run at the same time: the results of the first, and
-    which of them differ in each other one, bool[cases, results]."""
-    cases = _CASES if any(launch.parallel) else _CASES[:1]
+def _two_runs(body: Program, types: Any, maps: tuple[Program, ...], launch: Launch) -> Program:
+    """The results of a run, and which of them differ in one with other values of memory that was
+    not written, in the reverse order."""
 
     def run(*operands: Any) -> list[Any]:
         def results(fill: float, backwards: bool) -> list[Any]:
             return loop_program(body, types, maps, launch, fill, backwards)(*operands)
 
-        first = results(FILLS[0], False)
-        marks = []
-        for fill, backwards, _ in cases:
-            pairs = zip(first, results(fill, backwards), strict=True)
-            marks += [reshape(_any(_different(a, b)), shape=(1, 1)) for a, b in pairs]
-        if not marks:
-            return [np.zeros((0, 0), bool)]
-        rows = reshape(concatenate(*marks, dimension=0), shape=(len(cases), len(first)))
-        return [*first, rows]
+        first, second = results(FILLS[0], False), results(FILLS[1], any(launch.parallel))
+        pairs = zip(first, second, strict=True)
+        marks = [reshape(_any(_different(a, b)), shape=(1,)) for a, b in pairs]
+        return [*first, concatenate(*marks, dimension=0) if marks else np.zeros(0, bool)]
 
     return program_of(run, types, launch.name)
 
 
 def _any(x: Any) -> Any:
-    return reduce_or(x, axes=tuple(range(type_of(x).ndim)))
+    """Whether any is True. Bytes are reduced by columns first, which XLA does several at once."""
+    found = cast(x, np.dtype("int8"))
+    if type_of(x).ndim > 1:
+        found = reduce_max(found, axes=(0,))
+    found = reduce_max(found, axes=tuple(range(type_of(found).ndim)))
+    return ew.gt(found, np.int8(0))
 
 
 def _different(a: Any, b: Any) -> Any:

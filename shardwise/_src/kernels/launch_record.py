@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class Launch:
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
     simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
+    primal:   of a launch that also computes tangents: the body, maps and launch without these.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Launch:
     cost: CostEstimate | None = None
     simulation: Simulation = PLAIN
     labels: tuple[str, ...] = ()
+    primal: Any = field(default=None, compare=False, repr=False)
 
     @property
     def ref_names(self) -> tuple[str, ...]:

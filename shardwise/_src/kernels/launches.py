@@ -13,12 +13,12 @@ run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from shardwise._src.base.marks import given, spread
-from shardwise._src.control.call import batch_as_call, call, partial_eval_call
+from shardwise._src.control.call import batch_as_call, call, described_call, partial_eval_call
 from shardwise._src.control.programs import Extension
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
@@ -32,7 +32,7 @@ from shardwise._src.kernels.on_cpu import loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.kernels.simulation import PLAIN
-from shardwise._src.kernels.vectorized import vectorized
+from shardwise._src.kernels.vectorized import in_form
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.jvp import jvp_program
@@ -128,6 +128,7 @@ def _jvp(
                 if i in doubled
             ],
         ),
+        primal=launch.primal or (body, maps, launch),
     )
     own, others = maps[:ins], maps[ins:]
     new_maps = (*own, *[own[i] for i in doubled], *others, *[others[j] for j in moved_outs])
@@ -162,6 +163,7 @@ def _batch(
         grid=(mapped.size, *launch.grid),
         names=(None, *launch.names),
         parallel=(True, *launch.parallel),
+        primal=None,
         ins=tuple(tiles[: len(launch.ins)]),
         outs=tuple(tiles[len(launch.ins) :]),
     )
@@ -206,10 +208,9 @@ def _with_index(program: Program, returned: bool) -> Program:
 # -- programs --
 
 
-def _loop(types: Sequence[ArrayType], p: dict[str, Any], form: str | None = None) -> Program:
-    """What CPUs run, for operands of these types. form: another in which programs may be joined:
-    derivatives of joined programs have sums over them."""
-    body, launch = vectorized(p["body"], p["launch"], p["maps"], (form, "vectorized"))
+def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
+    """What CPUs run, for operands of these types."""
+    body, launch = in_form(p["body"], p["launch"], p["maps"])
     return loop_program(body, tuple(types), p["maps"], launch)
 
 
@@ -229,7 +230,7 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
             "CPUs, GPUs and TPUs. Use operands on such a device, or write the function without a "
             "kernel for other platforms: `lax.platform_dependent`."
         )
-    return _loop(types, p, "auto")
+    return _loop(types, p)
 
 
 def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform) -> None:
@@ -247,9 +248,37 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
         )
 
 
+@dataclass(frozen=True)
+class Source:
+    """The launch of a loop.
+
+    unknown: the types of operands that the loop does not have.
+    mapped:  how many mapped dimensions each of the others begins with.
+    """
+
+    body: Program
+    maps: tuple[Program, ...]
+    launch: Launch
+    unknown: tuple[ArrayType | None, ...]
+    mapped: tuple[int, ...]
+
+
+def _batch_loop(op: Op, mapped: Any, args: Any, dims: Any, *, program: Program, source: Any) -> Any:
+    rows = zip(source.mapped, dims, strict=True)
+    source = replace(source, mapped=tuple([n + (d is not None) for n, d in rows]))
+    return call.batch(op, mapped, args, dims, program=program, source=source)  # type: ignore[misc]
+
+
+# The part of a launch, as a loop, that reverse mode runs first. `checked` checks its `source`.
+kernel_loop = described_call("kernel_loop", batch=_batch_loop)
+
+
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
-    program = _loop([type_of(a) for a in args], params)
-    return partial_eval_call(call, interpreter, args, {"program": program})
+    types = [type_of(a) for a in args]
+    unknown = [t if interpreter.is_unknown(a) else None for a, t in zip(args, types, strict=True)]
+    source = Source(**params, unknown=tuple(unknown), mapped=(0,) * unknown.count(None))
+    params = {"program": _loop(types, params)}
+    return partial_eval_call(call, interpreter, args, params, kernel_loop, source=source)
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:

@@ -6,10 +6,10 @@ This is possible along an axis that is independent, and that is itself the index
 of their dimensions: then the blocks are adjacent. The body is mapped over the new dimension of its
 refs, and scratch memory exists once for each program.
 
-XLA's loops cost little, so that this pays off only where no loop remains. XLA sums larger arrays in
-another order, rounds half precision where it likes, and has two functions `exp`, one for fusions
-with sums and products. "auto" therefore leaves loops in all launches but elementwise ones in single
-and double precision, so that it has the bits of "loop".
+XLA's loops cost little, and the last bits may differ: XLA sums larger arrays in another order, has
+several functions `exp`, rounds half precision where it likes, and makes one operation of a product
+and a sum if no loop is in between, even if one of them is outside of the kernel. So this is an
+option, `kernels_cpu_form`, and not the default.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import kernels_cpu_form
-from shardwise._src.control.cond import cond
-from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Elements
-from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.kernels.accesses import kernel_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.independent_axes import independent_axes, is_written
@@ -38,7 +34,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.transforms.batch import batch, to_dim
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.symbolic import Symbolic
 
 MOST_BYTES = 2**28  # of scratch memory, and of the largest intermediate value
 
@@ -46,22 +42,19 @@ Parts = tuple[Program, Launch]
 
 
 @derived
-def vectorized(
-    body: Program, launch: Launch, maps: tuple[Program, ...], forms: tuple[str, ...]
-) -> Parts:
-    """The body and launch with larger programs, if the option `kernels_cpu_form` is one of these
-    forms. The maps stay as they are."""
-    form, grid, new = kernels_cpu_form.value, launch.grid, (body, launch)
-    if form not in forms or launch.simulation != PLAIN or body.effects or communicates(body):
-        return new
-    if form == "auto" and not all(map(_keeps_bits, walk(body))):
-        return new
-    for axis in reversed(range(len(grid))):
-        places = _places(*new, maps, axis)
-        if places is not None and _bytes(*new) * (grid[axis] or 0) <= MOST_BYTES:
-            new = _joined(*new, axis, places)
-    is_better = set(new[1].grid) == {1} and _branches(new[0]) == _branches(body)
-    return new if is_better or form == "vectorized" else (body, launch)
+def in_form(body: Program, launch: Launch, maps: tuple[Program, ...]) -> Parts:
+    """The body and launch, with larger programs if the option says so. The maps are the same."""
+    tiles = (*launch.ins, *launch.outs)
+    shapes = [n for tile in tiles for n in tile.type.shape]
+    is_known = not any(t.ragged for t in tiles) and not any(isinstance(n, Symbolic) for n in shapes)
+    is_plain = launch.simulation == PLAIN and not (body.effects or communicates(body))
+    if kernels_cpu_form.value == "loop" or not (is_plain and is_known):
+        return body, launch
+    for axis in reversed(range(len(launch.grid))):
+        places, count = _places(body, launch, maps, axis), launch.grid[axis] or 0
+        if places is not None and _bytes(body, launch) * count <= MOST_BYTES:
+            body, launch = _joined(body, launch, axis, places)
+    return body, launch
 
 
 def _places(
@@ -96,25 +89,6 @@ def _bytes(body: Program, launch: Launch) -> int:
     sizes = [v.aval.size * v.aval.dtype.itemsize for e in walk(body) for v in e.outvars]
     scratch = [math.prod(s.shape) * np.dtype(s.dtype).itemsize for s in launch.scratch]
     return max(sizes, default=0) + sum(scratch)
-
-
-def _keeps_bits(eqn: Equation) -> bool:
-    """Whether elements of the results are the same, however many there are at once."""
-    op = eqn.op
-    types = [a.aval for a in (*eqn.invars, *eqn.outvars)]
-    inexact = [t.dtype.itemsize for t in types if is_inexact(t.dtype)]
-    if op.programs or not inexact or op.elements is Elements.MOVED or op is kernel_store:
-        return True
-    if min(inexact) < 4:
-        return False
-    return op.pointwise or op.elements is Elements.CONVERTED
-
-
-def _branches(program: Program) -> tuple[int, int]:
-    """How many branches and loops: where conditions differ between programs that are joined, all
-    branches run, and loops as long as the longest one."""
-    ops = [eqn.op for eqn in walk(program)]
-    return ops.count(cond), ops.count(while_loop)
 
 
 def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | None]) -> Parts:

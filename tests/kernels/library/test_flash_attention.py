@@ -133,7 +133,8 @@ def test_checks_are_silent(name):
     close(found, wanted, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 1, of="memory"))
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", CASES)
 def test_derivatives_have_no_faults_of_memory(name):
     sizes, options = CASES[name]
     args = inputs(*sizes)

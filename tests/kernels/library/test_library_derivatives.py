@@ -13,6 +13,8 @@ from shardwise.test_util import check_grads
 from tests.helpers.everyday import everyday
 from tests.kernels.library.library_cases import CASES, INDICES, normal, wanted_layer_norm
 
+SLOW = [pytest.param(name, marks=pytest.mark.sweep) for name in CASES if name != "rms_norm"]
+
 
 def close(found, wanted, bound=1e-4):
     pairs = zip(sw.tree.leaves(found), sw.tree.leaves(wanted), strict=True)
@@ -25,7 +27,7 @@ def total(f):
     return lambda *xs: (lambda y: jnp.sum(jnp.sin(y) * jnp.arange(y.size).reshape(y.shape)))(f(*xs))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 4))
 def test_gradients_are_those_of_the_same_function_without_a_kernel(name):
     case = CASES[name]
     numbers = tuple(range(len(case.args)))
@@ -34,15 +36,13 @@ def test_gradients_are_those_of_the_same_function_without_a_kernel(name):
     close(found(*case.args), wanted(*case.args), 1e-3)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.sweep) for name in CASES if name != "rms_norm"]
-
-
-@pytest.mark.parametrize("name", ["rms_norm", *SLOW])
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", CASES)
 def test_derivatives_to_second_order(name):
     check_grads(sw.jit(CASES[name].kernel), CASES[name].args, 2)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 1))
+@pytest.mark.parametrize("name", ["rms_norm", *SLOW])
 def test_forward_mode_over_reverse_mode(name):
     case, x, *rest = CASES[name], *CASES[name].args
 
@@ -79,6 +79,7 @@ def test_the_derivative_is_a_kernel():
         assert launches(program) == kernels
 
 
+@pytest.mark.sweep
 def test_the_kernels_of_derivatives_pass_checks():
     x, ct, weight = normal(5, 7), normal(5, 7) + 1, normal(7)
     for sizes in ((4, 4), (4, 16)):

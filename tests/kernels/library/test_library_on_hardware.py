@@ -127,7 +127,7 @@ def function(name):
     return f, [jnp.asarray(normal(*shape), dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize("name", everyday(FUNCTIONS, 2))
+@pytest.mark.parametrize("name", everyday(FUNCTIONS, 1, of="modules"))
 def test_modules_for_tpus(name):
     f, args = function(name)
     assert kernels_in(f, *args)

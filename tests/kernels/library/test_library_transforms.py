@@ -24,7 +24,7 @@ def of_first(case, f, g=None):
     return lambda x: f(x, *case.args[1:]) if g is None else g(lambda x: f(x, *case.args[1:]))(x)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 2))
+@pytest.mark.parametrize("name", everyday(CASES, 1))
 def test_maps_and_gradients_of_maps(name):
     case = CASES[name]
     many = [np.stack([x, 2 * x, -x], 1) for x in case.args]
@@ -40,7 +40,7 @@ def test_maps_and_gradients_of_maps(name):
     close(both(case.kernel), both(case.wanted), 1e-2)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 2, of="control flow"))
+@pytest.mark.parametrize("name", everyday(CASES, 1, of="control flow"))
 def test_inside_of_control_flow_and_checkpoint(name):
     case = CASES[name]
 
@@ -55,7 +55,7 @@ def test_inside_of_control_flow_and_checkpoint(name):
     close(found, wanted, 2e-3)
 
 
-@pytest.mark.parametrize("name", everyday(ROWS, 2))
+@pytest.mark.parametrize("name", everyday(ROWS, 1))
 def test_inside_of_maps_over_devices(name):
     case = CASES[name]
     x = np.concatenate([case.args[0][:2] * k for k in range(1, 9)])

@@ -66,9 +66,11 @@ def test_values_and_gradients(name, size):
     close(moved(f), moved(wanted), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), everyday(itertools.product(CASES, (2, 3, 8)), 1, "faults")
-)
+SIZES = [3, *[pytest.param(size, marks=pytest.mark.sweep) for size in (2, 8)]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", CASES)
 def test_no_races_and_deadlocks(name, size):
     f, _, specs, out, shapes = CASES[name]
     args = [normal(*shape) for shape in shapes(size)]

@@ -24,7 +24,7 @@ from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.launches import Source, kernel_call, kernel_loop
 from shardwise._src.maps.shard_map_op import ShardMapParams, global_type, shard_map
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -43,8 +43,8 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
         kernels.checked(step)(state, batch)
 
-    It is slow: use small arrays. Reverse-mode derivatives of kernels are not checked, but the
-    functions that are differentiated are.
+    It is slow: use small arrays. Of a kernel that is differentiated, the launch is checked, and not
+    that of its derivative; in second derivatives, neither.
 
     Args:
       f: a function of arrays. The result may not be called inside of `jit` and other transforms.
@@ -68,12 +68,12 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
 @derived
 def _has_launches(program: Program) -> bool:
-    return any(eqn.op is kernel_call for eqn in walk(program))
+    return any(eqn.op in (kernel_call, kernel_loop) for eqn in walk(program))
 
 
 def _launches(op: Op, params: dict[str, Any]) -> bool:
     """Whether an operation launches kernels."""
-    return op is kernel_call or (
+    return op in (kernel_call, kernel_loop) or (
         params.get("length") != 0 and any(map(_has_launches, held_in(op, params)))
     )
 
@@ -90,15 +90,35 @@ class _Checking(Interpreter):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
-        if _launches(op, params) and op not in (kernel_call, shard_map):
+        if _launches(op, params) and op not in (kernel_call, kernel_loop, shard_map):
             run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
             return _only(_walked(op, params, [[x] for x in args], run))
         with self.parent_context().entered():
-            if op is kernel_call:
+            if op is kernel_call and params["launch"].primal is None:
                 return self.launch([args], **params)[0]
+            if op in (kernel_call, kernel_loop):
+                self.primal_launch([args], params)
             if op is shard_map and _launches(op, params):
                 return _OverMesh(self, ShardMapParams(**params)).whole(args)
             return op(*args, **params)
+
+    def primal_launch(
+        self, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
+    ) -> None:
+        """Checks the launch whose tangents a launch also computes, or that reverse mode made a loop
+        of. known: the operands, of each device; those that a loop does not have are zeros here, and
+        of those that are mapped, it takes the first elements."""
+        count = len(known[0])
+        source = params.get("source") or Source(
+            **params, unknown=(None,) * count, mapped=(0,) * count
+        )
+        body, maps, launch = source.launch.primal or (source.body, source.maps, source.launch)
+        types = source.unknown[: launch.dynamic + launch.prefetch + len(launch.ins)]
+        operands = []
+        for row in known:
+            xs = iter([np.asarray(x)[(0,) * n] for x, n in zip(row, source.mapped, strict=True)])
+            operands.append([next(xs) if t is None else np.zeros(t.shape, t.dtype) for t in types])
+        self.launch(operands, body, maps, launch, axes)
 
     def launch(
         self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any = None
@@ -250,11 +270,15 @@ class _OverMesh:
             eqn = part.eqns[0]
             if not has_launches:
                 outs = self._without_launches(part, values(part.invars))
-            elif eqn.op is kernel_call:
+            elif eqn.op in (kernel_call, kernel_loop):
                 columns = values(eqn.invars)
                 operands = [[row[i] for row in columns] for i in range(count)]
-                found = self.check.launch(operands, **eqn.params, axes=self.axes)
-                outs = [*map(list, zip(*found, strict=True))]
+                if eqn.op is kernel_call and eqn.params["launch"].primal is None:
+                    found = self.check.launch(operands, **eqn.params, axes=self.axes)
+                    outs = [*map(list, zip(*found, strict=True))]
+                else:
+                    self.check.primal_launch(operands, eqn.params, self.axes)
+                    outs = self._without_launches(part, values(part.invars))
             else:
                 outs = _walked(eqn.op, eqn.params, values(eqn.invars), self.run)
             env.update(zip(part.outvars, outs, strict=True))

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.program import Program
+from shardwise._src.effects.callback import host_context
 from shardwise._src.kernels.checking.memory_interpreter import is_plain, run_devices
 from shardwise._src.kernels.checking.memory_machine import Machine
 from shardwise._src.kernels.checking.shadow_memory import Buffer, differ
@@ -27,7 +29,7 @@ def check_memory(
     launch: Launch,
     operands: Sequence[Sequence[Any]],
     axes: Mapping[Any, int] | None = None,
-) -> list[list[np.ndarray]]:
+) -> list[list[Any]]:
     """Raises a `KernelError` for the first fault; returns the results of each device.
 
     operands: of each device. axes: of the mesh, names to sizes; None for one device outside of a
@@ -45,10 +47,11 @@ def check_memory(
     if axes is None or all(map(is_plain, maps)):
         check_blocks(maps, launch, operands[0], names[launch.prefetch :], by_element=True)
     machine = Machine(launch, names, axes)
-    _run(machine, body, maps, operands)
-    if len(operands) > 1:
-        _run(Machine(launch, names, axes, SEED), body, maps, operands)
-    return [[*map(_cropped, device.results)] for device in machine.devices]
+    with host_context().entered():
+        _run(machine, body, maps, operands)
+        if len(operands) > 1:
+            _run(Machine(launch, names, axes, SEED), body, maps, operands)
+    return [[*map(_result, device.results)] for device in machine.devices]
 
 
 def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Any) -> None:
@@ -64,5 +67,5 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Any
                 raise machine.faults.result(buffer, int(bad[0]), event)
 
 
-def _cropped(buffer: Buffer) -> np.ndarray:
-    return buffer.a[buffer.inside].reshape(buffer.type.shape)
+def _result(buffer: Buffer) -> Any:
+    return eval_trace().new_array(buffer.a[buffer.inside].reshape(buffer.type.shape))

@@ -94,9 +94,9 @@ class _Run(Device):
 
     def launch(self, body: Program, maps: Sequence[Program], operands: Sequence[Any]) -> Steps:
         launch, count = self.machine.launch, self.machine.launch.prefetch
-        dynamic = [*map(defined, launch.parts(operands)[0])]
+        dynamic = [defined(np.asarray(n)) for n in launch.parts(operands)[0]]
         sizes = iter(dynamic)
-        grid = [int(np.asarray(next(sizes).a)) if n is None else n for n in launch.grid]
+        grid = [int(next(sizes).a) if n is None else n for n in launch.grid]
         prefetched = [Version(b, b.ids) for b in self.arguments[:count]]
         tiles = *launch.ins, *launch.outs
         for self.program in np.ndindex(*grid):

@@ -28,7 +28,13 @@ from shardwise._src.custom.linear_call import linear_call
 from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, power_above, sizes_of, wide
+from shardwise._src.kernels.library.block_choices import (
+    Options,
+    inside,
+    power_above,
+    sizes_of,
+    wide,
+)
 from shardwise._src.kernels.library.flash_kernels import INT32, product, require
 from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
 from shardwise._src.kernels.spaces import VMEM
@@ -132,13 +138,6 @@ def own_rows(visits: Any, x: Any) -> Any:
     return where((row >= visits[START, s]) & (row < visits[END, s]), x, 0)
 
 
-def up_to(x: Any, dim: int, length: int, block: Any) -> Any:
-    """The block x of an array with 0 beyond the array's end along a dimension."""
-    if length % x.shape[dim] == 0:
-        return x
-    return where(block * x.shape[dim] + broadcasted_iota(INT32, x.shape, dim) < length, x, 0)
-
-
 def grouped_products(
     length: int, flip: bool, visits: Any, x: Any, w: Any, out: Any, total: Any
 ) -> None:
@@ -151,8 +150,8 @@ def grouped_products(
 
     @when(visits[START, s] < visits[END, s])
     def _() -> None:
-        own = up_to(own_rows(visits, x[...]), 1, length, k)
-        total[...] += product(own, up_to(w[...].T if flip else w[...], 0, length, k))
+        own = inside(own_rows(visits, x[...]), 0, (1, k, length))
+        total[...] += product(own, inside(w[...].T if flip else w[...], 0, (0, k, length)))
 
     @when(k == num_programs("inner") - 1)
     def _() -> None:

@@ -85,8 +85,8 @@ def matmul(
       out_dtype: of the result. By default the common dtype of x and y; of float8, float32; of
         integers, that of the sum, or float32 if the epilogue has floats.
       precision: as that of `lax.dot`.
-      blocks: the (rows, columns, inner) sizes of blocks; by default 128 each, and fewer rows if m
-        is smaller.
+      blocks: the (rows, columns, inner) sizes of blocks; by default 128 each, 64 rows of 4 bytes
+        and more, and fewer rows if m is smaller.
       check, params: as those of `kernels.call`.
 
     Returns:
@@ -102,9 +102,11 @@ def matmul(
     extras = {
         name: _as_matrix(name, asarray(v), m, n) for name, v in given.items() if v is not None
     }
-    usual = min(128, power_above(m, 32)), 128, 128
-    sizes = sizes_of("matmul", ("rows", "columns", "inner"), blocks, usual)
     dtypes = _dtypes(left.dtype, right.dtype, extras, activation, out_dtype)
+    is_large = dtypes[0].itemsize >= 4  # so that two stages of a pipeline fit the memory of GPUs
+    usual = min(64 if is_large else 128, power_above(m, 32)), 128, 128
+    sizes = sizes_of("matmul", ("rows", "columns", "inner"), blocks, usual)
+    params = CompilerParams(num_stages=2) if params is None and is_large else params
     how = Product(*dtypes, activation, precision, Options(sizes, check, params))
     return _product(how, left, right, extras)
 

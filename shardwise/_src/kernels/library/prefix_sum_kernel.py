@@ -3,14 +3,17 @@
     out[:, j] = x[:, 0] + … + x[:, j]
 
 The programs of some rows run along the columns, one block after another. Each adds the sums of its
-block to the carry, the sum of all blocks before. `reverse` starts with the last block, and
-`exclusive` moves the elements by one. The derivative is the same kernel in the other direction.
+block, which it finds in log2(columns) steps, to the carry, the sum of all blocks before. `reverse`
+starts with the last block, and `exclusive` moves the elements by one. The derivative is the same
+kernel in the other direction.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.core.infer import type_of
@@ -22,6 +25,7 @@ from shardwise._src.kernels.library.block_choices import (
     as_numbers,
     as_rows,
     elements,
+    power_above,
     row_block,
     sizes_of,
     wide,
@@ -29,9 +33,11 @@ from shardwise._src.kernels.library.block_choices import (
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id, when
 from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.lax.lax_reductions import cumsum as sums_along
+from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.rearrange import roll
 from shardwise._src.types.annotations import Array, ArrayLike
 
 
@@ -51,7 +57,8 @@ def cumsum(
       x: floats or integers of any shape but []. Sums of small floats are computed in float32.
       exclusive: whether sums are without the element itself, so that the first one is 0.
       reverse: whether to sum from each element to the last one.
-      blocks: the (rows, columns) of a block; by default about 16,384 elements of up to 512 columns.
+      blocks: the (rows, columns) of a block; by default up to 16 rows and 128 columns, or up
+        to 4 rows and 256 columns.
       check, params: as those of `kernels.call`.
 
     Returns:
@@ -66,7 +73,9 @@ def cumsum(
     if t.dtype.kind in "iu" and t.dtype.itemsize < 4:
         rows = rows.astype("int32" if t.dtype.kind == "i" else "uint32")
     m, n = t.shape
-    sizes = sizes_of("cumsum", ("rows", "columns"), blocks, row_block(m, n, 512))
+    height = min(row_block(m, n)[0], 16)  # a block of few elements, since it has many steps
+    usual = height, min(power_above(n, 128), 256 if height < 8 else 128)
+    sizes = sizes_of("cumsum", ("rows", "columns"), blocks, usual)
     if exclusive and n:
         first = zeros((m, 1), rows.dtype)
         rows = concatenate([rows[:, 1:], first] if reverse else [first, rows[:, :-1]], 1)
@@ -103,8 +112,19 @@ def _body(n: int, reverse: bool, x: Any, out: Any, carry: Any) -> None:
 
     block = cdiv(n, x.shape[1]) - 1 - step if reverse else step
     values = elements(x, carry.dtype, 0, (1, block, n))
-    out[...] = (carry[...] + sums_along(values, 1, reverse)).astype(out.dtype)
+    out[...] = (carry[...] + _sums_of_block(values, reverse)).astype(out.dtype)
     carry[...] += values.sum(1, keepdims=True)
+
+
+def _sums_of_block(values: Any, reverse: bool) -> Any:
+    """The sums along each row: of 2 elements after the first step, of 4 after the second, …."""
+    n, step = values.shape[1], 1
+    at = broadcasted_iota(np.int32, values.shape, 1)
+    while step < n:
+        exists = at < n - step if reverse else at >= step
+        values = values + where(exists, roll(values, -step if reverse else step, 1), 0)
+        step *= 2
+    return values
 
 
 def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:

@@ -34,12 +34,21 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 )
 from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
 from shardwise._src.messages.source import note_line
-from shardwise._src.ops.contract import Precision
+from shardwise._src.ops.contract import DotAlgorithmPreset, Precision
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_bool, is_float
 
-_PRECISIONS = {Precision.DEFAULT: "tf32", Precision.HIGH: "tf32x3", Precision.HIGHEST: "ieee"}
+_PRECISIONS: dict[Any, str] = {  # of products of float32
+    Precision.DEFAULT: "tf32",
+    Precision.HIGH: "tf32x3",
+    Precision.HIGHEST: "ieee",
+    DotAlgorithmPreset.TF32_TF32_F32: "tf32",
+    DotAlgorithmPreset.TF32_TF32_F32_X3: "tf32x3",
+    DotAlgorithmPreset.BF16_BF16_F32_X3: "bf16x3",
+    DotAlgorithmPreset.BF16_BF16_F32_X6: "bf16x6",
+    DotAlgorithmPreset.F32_F32_F32: "ieee",
+}
 MOST_ELEMENTS = 1 << 20  # of a tensor
 _ADVICE = {
     "sort": "Sort outside of the kernel",
