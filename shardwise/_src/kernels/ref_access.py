@@ -291,15 +291,12 @@ def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mas
         same = lit(0, version) if mode in ("add", "xor") else old
         return write(mode, version, index, ew.where(mask, value, broadcast_to(same, shape)))
     parts = index if isinstance(index, tuple) else (index,)
-    if len(parts) == ref.ndim and all(isinstance(p, int) or hasattr(p, "dtype") for p in parts):
-        first = ew.where(mask, cast(broadcast_to(parts[0], shape), INT32, False), MASKED)
-        return write("set", version, (first, *parts[1:]), value, mode="drop")
-    size, whole = type_of(version).size, type_of(version).shape
-    numbers = reshape(iota(shape=(size,), dtype=INT32, dimension=0), shape=whole)
-    at = ew.where(mask, getitem(numbers, index), MASKED)
-    return reshape(
-        write("set", reshape(version, shape=(size,)), at, value, mode="drop"), shape=whole
-    )
+    if len(parts) != ref.ndim or not all(isinstance(p, int) or hasattr(p, "dtype") for p in parts):
+        t = type_of(version)  # an array of positions along each dimension
+        numbers = [iota(shape=t.shape, dtype=INT32, dimension=d) for d in range(t.ndim)]
+        parts = tuple([getitem(n, index) for n in numbers])
+    first = ew.where(mask, cast(broadcast_to(as_arraylike(parts[0]), shape), INT32, False), MASKED)
+    return write("set", version, (first, *parts[1:]), value, mode="drop")
 
 
 def _as_mask(ref: AnyRef, mask: Any) -> Any:
