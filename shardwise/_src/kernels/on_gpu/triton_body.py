@@ -118,6 +118,11 @@ class Body(TritonText):
     def unary(self, op: str, x: Value) -> Value:
         return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
 
+    def composed(self, f: Any, *xs: Value) -> Value:
+        """A function of ops."""
+        types = tuple([array_type(x.shape, x.dtype) for x in xs])
+        return self.program(program_of(lambda *ys: [f(*ys)], types, f.__name__), xs)[0]
+
     def scalar_of(self, x: Value) -> Value:
         """The element of a tensor of one."""
         while x.shape:
