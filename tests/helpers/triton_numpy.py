@@ -134,7 +134,8 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 
 def _truncated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.where(y == 0, 0, np.trunc(x.astype("float64") / np.where(y == 0, 1, y)))
+    down = np.floor_divide(x, y)
+    return down + ((down < 0) & (down * y != x)).astype(x.dtype)
 
 
 BINARY = {

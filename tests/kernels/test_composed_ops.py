@@ -11,10 +11,11 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_program
 from shardwise._src.kernels import composed_ops
 from shardwise._src.ops.cumulative import cumsum
-from shardwise.kernels import atomic_add, atomic_max, call
+from shardwise.kernels import atomic_add, atomic_max, call, ds
 from tests.helpers.targets import MACHINES, compiled
 from tests.helpers.triton_numpy import triton_values
 from tests.kernels.kernels import like
@@ -127,6 +128,16 @@ def test_values(name, target):
         check(found, sw.jit(f)(*xs), dtype)
 
 
+@pytest.mark.parametrize("name", [n for n in CASES if {*INTEGERS} <= {*CASES[n][1]}])
+def test_values_of_64_bits(name):
+    f, _, kind = CASES[name]
+    with sw.enable_x64(True):
+        for dtype in map(np.dtype, ("int64", "uint64")):
+            xs = operands(dtype, kind)
+            (found,) = triton_values(launched(f, xs), *xs)
+            np.testing.assert_array_equal(found, sw.jit(f)(*xs))
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", CASES)
@@ -143,7 +154,7 @@ def test_programs_in_place_of_ops(op):
     (x,) = operands(FLOATS[0], UNARY)
     params = {"y": 3} if op is composed_ops.ew.integer_pow else {"axis": 1} if op is cumsum else {}
     xs = (x - 1, x, x + 1) if op is lax.clamp_p else (np.nan_to_num(x) if op is cumsum else x,)
-    program = composed_ops.composed(op, [sw.typeof(v) for v in xs], params)
+    program = composed_ops.composed(op, [type_of(v) for v in xs], params)
     assert program is not None
     (found,) = sw.jit(lambda *vs: eval_program(program, vs))(*xs)
     if op is not cumsum:
@@ -165,3 +176,15 @@ def test_masked_atomic_accesses_return_the_elements_from_before(where):
     args = np.arange(8, dtype=np.int32) - 3, keep, np.full(8, 4, np.int32)
     for a, b in zip(triton_values(f, *args), sw.jit(f)(*args), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_masked_atomic_accesses_beyond_the_end():
+    """Nothing is read there, which the evaluation on NumPy checks."""
+
+    def body(first, out, olds):
+        out[...], i = jnp.arange(8), first[0]
+        olds[...] = atomic_add(out, ds(i, 4), jnp.full(4, 9), mask=i + jnp.arange(4) < 8)
+
+    f = call(body, (like(8, dtype=np.int32), like(4, dtype=np.int32)), name="beyond")
+    found, olds = triton_values(f, np.array([6], np.int32))
+    assert found.tolist() == [0, 1, 2, 3, 4, 5, 15, 16] and olds[:2].tolist() == [6, 7]
