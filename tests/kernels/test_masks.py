@@ -96,6 +96,18 @@ def test_masked_stores_at_repeated_indices(mask: list[bool]):
     assert rows[2].tolist() == [0, x[int(mask[1])], x[int(mask[1])]]
 
 
+def test_masked_atomics_beyond_the_end():
+    x = normal(SIZE)
+
+    def past(x: Any, out: Any, before: Any) -> None:
+        at = program_id(0) + 8 + jnp.arange(4)
+        before[...] = atomic_add(out, ds(at[0], 4), jnp.ones(4), mask=at < SIZE)
+
+    out, before = call(past, (like(SIZE), like(4)), grid=1, aliases={0: 0})(x)
+    assert before.tolist() == [*x[8:].tolist(), 0, 0]
+    np.testing.assert_array_equal(out, x + (np.arange(SIZE) >= 8))
+
+
 def test_values_must_fit():
     def run(body: Any) -> None:
         call(body, like(4, dtype=np.int32))(np.ones(4, np.float32))

@@ -350,7 +350,7 @@ def _atomic(mode: str) -> Any:
     def update(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
         whole, index = _whole(f"atomic_{mode}", ref, index)
         whole_ref(whole).space.check_writable(whole)
-        old = loaded(whole, index)
+        old = loaded(whole, index, mask)
         written(whole, mode, index, value, mask)
         return old
 
@@ -358,7 +358,7 @@ def _atomic(mode: str) -> Any:
     update.__doc__ = f"""Combines a value with the elements at an index by `{mode}`, atomically on
     hardware where several programs do so; returns the elements from before.
 
-    mask: which elements."""
+    mask: which elements; the others are 0 in the result."""
     return update
 
 
