@@ -25,7 +25,7 @@ from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import ANY
 from shardwise._src.messages.argument_names import name_of
@@ -104,14 +104,13 @@ def core_map(
         def flat(core: Any) -> list[Any]:
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
             sizes, names = [mesh.num_cores], (mesh.axis_name,)
-            frame = FRAME.set(Frame(title, [core], sizes, names, simulation=simulation or PLAIN))
+            frame = Frame(title, [core], sizes, names, simulation=simulation or PLAIN)
             space = DEFAULT_SPACE.set(ANY)
             try:
-                with current().replace(axes=(*current().axes, axis)).entered():
+                with current().replace(axes=(*current().axes, axis), kernel=frame).entered():
                     result = f()
             finally:
                 DEFAULT_SPACE.reset(space)
-                FRAME.reset(frame)
             if result is not None:
                 raise TypeError(
                     f"core_map: {title} returned {short_repr(result)}. It writes its results to "

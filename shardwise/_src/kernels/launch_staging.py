@@ -15,7 +15,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.spaces import SMEM, Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -109,18 +109,14 @@ def _staged_varying(
         scratch = refs([s.space for s in launch.scratch])
         has_barrier = launch.params.collective_id is not None
         barrier = scratch[-1] if has_barrier else None
-        token = FRAME.set(
-            Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
-        )
-        try:
+        frame = Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        with frame.entered():
             more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
             named = more if isinstance(more, dict) else {}
             listed = () if named else more if isinstance(more, tuple | list) else (more,)
             result = body(
                 *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
             )
-        finally:
-            FRAME.reset(token)
         if result is not None:
             raise ValueError(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "

@@ -17,7 +17,7 @@ from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.async_copies import make_async_copy
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.launch_arguments import grid_of
-from shardwise._src.kernels.program_frames import FRAME, Frame, when
+from shardwise._src.kernels.program_frames import Frame, frame_here, when
 from shardwise._src.kernels.ref_access import AnyRef, RefView
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
 from shardwise._src.messages.argument_names import name_of
@@ -25,6 +25,7 @@ from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
 from shardwise._src.values.dslice import ds
 
@@ -152,7 +153,7 @@ def _run(
     total: Any = np.int32(math.prod([n for n in sizes if isinstance(n, int)]))
     for n in sizes:
         total = total if isinstance(n, int) else ew.mul(total, cast(n, INT32))
-    sizes = [np.int32(n) if isinstance(n, int) else cast(n, INT32) for n in sizes]
+    sizes = [cast(n, INT32) if isinstance(n, Tracer) else np.int32(n) for n in sizes]
 
     def step(t: Any, state: Any) -> Any:
         ids, before, after = (_ids(x, sizes) for x in (t, ew.sub(t, 1), ew.add(t, 1)))
@@ -162,11 +163,8 @@ def _run(
             is_new = ew.bitwise_or(is_first, _differ(stream, ids, before))
             _before(stream, slot, moved, is_new, ids, after, is_last)
             views.append(stream.buffer.at[slot])
-        token = FRAME.set(_inner(title, ids, sizes, names))
-        try:
+        with _inner(title, ids, sizes, names).entered():
             body(*views, *scratches)
-        finally:
-            FRAME.reset(token)
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
             ends = ew.bitwise_or(is_last, _differ(stream, ids, after))
@@ -214,7 +212,7 @@ def _differ(stream: _Stream, a: Sequence[Any], b: Sequence[Any]) -> Any:
 
 
 def _inner(title: str, ids: Any, sizes: Any, names: Any) -> Frame:
-    outer = FRAME.get()
+    outer = frame_here()
     if outer is None:
         raise ValueError("emit_pipeline is for the body of a kernel, and is called outside of one.")
     return Frame(title, ids, sizes, names, outer.barrier, outer.varying, outer.simulation)

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.accesses import kernel_memory
-from shardwise._src.kernels.program_frames import FRAME, simulation
+from shardwise._src.kernels.program_frames import frame_here, simulation
 from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import pvary
@@ -143,7 +143,7 @@ def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **na
     """
     leaves, tree = flatten((types, named))
     memory = [as_scratch("run_scoped", x) for x in leaves]
-    frame = FRAME.get()
+    frame = frame_here()
     names = frozenset() if frame is None else frame.varying
     refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)
