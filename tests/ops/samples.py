@@ -62,6 +62,7 @@ UNSAMPLED: dict[str, str] = {
         name: "accesses refs of kernels; tests/kernels"
         for name in (
             "kernel_call",
+            "effectful_kernel_call",
             "kernel_loop",
             "kernel_load",
             "kernel_store",

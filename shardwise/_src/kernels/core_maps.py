@@ -24,7 +24,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
-from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.launches import op_of
 from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import ANY
@@ -138,7 +138,8 @@ def core_map(
         )
         rows = enumerate(tiles)
         maps = tuple([staged_index(title, f"ref {i}", Block(), t, 1, ()) for i, t in rows])
-        found = kernel_call(*values, body=ignoring(body, types, 1), maps=maps * 2, launch=launch)
+        body = ignoring(body, types, 1)
+        found = op_of(launch)(*values, body=body, maps=maps * 2, launch=launch)
         write_back(refs, found)
 
     return run

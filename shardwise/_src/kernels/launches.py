@@ -128,6 +128,7 @@ def _jvp(
                 if i in doubled
             ],
         ),
+        cost=launch.cost and launch.cost.times(2 if doubled else 1),
         primal=launch.primal or (body, maps, launch),
     )
     own, others = maps[:ins], maps[ins:]
@@ -163,6 +164,7 @@ def _batch(
         grid=(mapped.size, *launch.grid),
         names=(None, *launch.names),
         parallel=(True, *launch.parallel),
+        cost=launch.cost and launch.cost.times(mapped.size),
         primal=None,
         ins=tuple(tiles[: len(launch.ins)]),
         outs=tuple(tiles[len(launch.ins) :]),
@@ -319,3 +321,13 @@ kernel_call = Op(
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,
 )
+
+# A launch that is kept if its results are not used.
+effectful_kernel_call = replace(
+    kernel_call, name="effectful_kernel_call", effects=frozenset({"kernels with side effects"})
+)
+LAUNCHES = kernel_call, effectful_kernel_call
+
+
+def op_of(launch: Launch) -> Op:
+    return effectful_kernel_call if launch.params.is_retained else kernel_call

@@ -28,7 +28,7 @@ from shardwise._src.kernels.launch_arguments import (
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
-from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.launches import op_of
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
@@ -174,8 +174,8 @@ def call(
             (*blocks, *out_blocks),
             (*paths, *out_paths),
         )
-        op = BoundOp(kernel_call, {"body": programs[0], "maps": programs[1], "launch": launch})
-        return _Ready(op, (*paths, *out_paths))
+        static = {"body": programs[0], "maps": programs[1], "launch": launch}
+        return _Ready(BoundOp(op_of(launch), static), (*paths, *out_paths))
 
     known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
 
