@@ -11,15 +11,22 @@ from shardwise._src.kernels.launches import LAUNCHES
 from shardwise.experimental import pallas as pl
 from shardwise.experimental.pallas.tpu import SideEffectType
 from shardwise.kernels import (
+    ANY,
     VMEM,
     Block,
+    BoundedSlice,
     CompilerParams,
     CostEstimate,
     call,
+    ds,
+    emit_pipeline,
+    make_async_remote_copy,
     num_programs,
     program_id,
     run_scoped,
+    when,
 )
+from shardwise.sharding import PartitionSpec
 from tests.helpers.errors import message
 from tests.kernels.kernels import like
 
@@ -138,3 +145,118 @@ def test_stated_costs_of_derivatives_and_maps():
     assert cost(f, X[0]) == CostEstimate(100, 10, 1000, 5)
     assert cost(sw.vmap(f), X) == CostEstimate(1600, 160, 16000, 80)
     assert cost(lambda x: sw.jvp(f, (x,), (x,)), X[0]) == CostEstimate(200, 20, 2000, 10)
+
+
+# -- arguments --
+
+
+def test_scratch_memory_without_a_list():
+    def body(x, out, held):
+        held[...] = 2 * x[...]
+        out[...] = held[...]
+
+    f = call(body, like(8), scratch=VMEM((8,), "float32"), check="memory")
+    np.testing.assert_array_equal(f(X[0]), 2 * X[0])
+
+
+WRONG = {
+    "space": (
+        TypeError, {"in_specs": Block(space="vmem")},  # type: ignore[arg-type]
+        "kernel copy: the space of the block of argument x is a memory space, such as "
+        "`kernels.VMEM`, or None; got 'vmem' of type str.",
+    ),
+    "names": (
+        TypeError, {"aliases": {"x": 0}},
+        "kernel copy: aliases has 'x' of type str: 0 of type int; expected the number of an "
+        "argument, counted after the prefetched ones, and that of a result.",
+    ),
+    "pairs": (
+        TypeError, {"aliases": [(0, 0)]},
+        "kernel copy: aliases is a dict from numbers of arguments to numbers of results, such as "
+        "{0: 0}; got [(0, 0)] of type list.",
+    ),
+    "simulation": (
+        TypeError, {"simulation": "least"},
+        "kernel copy: simulation is a `Simulation`, or None; got 'least' of type str.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_arguments(kind):
+    error, options, text = WRONG[kind]
+    assert message(error, lambda: call(copy, like(8), **options)(X[0])) == text
+
+
+def test_wrong_memory_and_simulations():
+    assert message(TypeError, VMEM, 8, "float32") == (
+        "VMEM: the shape of memory is a tuple, such as (8, 128); got 8 of type int."
+    )
+    assert message(TypeError, kernels.SemaphoreType.DMA, 2) == (
+        "SemaphoreType.DMA: the shape of memory is a tuple, such as (8, 128); got 2 of type int."
+    )
+    assert message(ValueError, lambda: kernels.Simulation(outside="rased")) == (
+        "Simulation: outside is one of 'moved', 'filled', 'raised'; got 'rased' of type str."
+    )
+    assert message(ValueError, lambda: kernels.Simulation(fill="most")) == (
+        "Simulation: fill is a number, 'least' or 'greatest'; got 'most' of type str."
+    )
+
+
+WRONG_INDICES = {
+    "too many": (
+        ValueError, Block((4,), lambda i: (i, 0)),
+        "the index of the block of ref 0 has 2 entries; expected 1, one for each dimension of "
+        "f32[8].",
+    ),
+    "floats": (
+        ValueError, Block((4,), lambda i: 0.5 * i),
+        "the index of the block of ref 0 has an entry of type f32[]; expected integers.",
+    ),
+    "slices": (
+        NotImplementedError, Block((BoundedSlice(4),), lambda i: ds(4 * i, 4)),
+        "a block of ref 0 is a BoundedSlice, but copies have one size. Use blocks of one size, and "
+        "mask what is beyond the end: `kernels.load(…, mask=…)`.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG_INDICES)
+def test_wrong_indices_in_pipelines(kind):
+    error, block, text = WRONG_INDICES[kind]
+    own = Block((4,), lambda i: (i,))
+
+    def body(x, out):
+        emit_pipeline(copy, grid=2, in_specs=[block], out_specs=[own])(x, out)
+
+    f = call(body, like(8), in_specs=Block(space=ANY), out_specs=Block(space=ANY))
+    assert message(error, f, X[0]) == f"emit_pipeline of copy: {text}"
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_a_branch_that_receives_and_then_writes_in_a_loop(turns):
+    def body(count, x, out, *semaphores):
+        out[...] = x[...]
+
+        @when(lax.axis_index("i") >= 0)
+        def _():
+            to = (lax.axis_index("i") + 1) % 4
+            sent = make_async_remote_copy(x, out, *semaphores, device_id=(to,))
+            sent.start()
+            sent.wait()
+
+            def turn(i, carry):
+                out[0] += 1
+                return carry
+
+            lax.fori_loop(0, count[0], turn, 0)
+
+    f = call(body, like(2), scratch=[kernels.SemaphoreType.DMA] * 2)
+    mesh = sw.make_mesh((4,), ("i",), devices=sw.devices()[:4])
+    specs = PartitionSpec(), PartitionSpec("i")
+    found = sw.shard_map(f, mesh=mesh, in_specs=specs, out_specs=specs[1])(
+        np.array([turns], np.int32), X[0]
+    )
+    wanted = np.roll(X[0], 2)
+    wanted[::2] += turns
+    np.testing.assert_array_equal(found, wanted)

@@ -125,6 +125,10 @@ def call(
         raise ValueError(
             f"kernel {title}: check is True, False or 'memory'; got {short_repr(check)}."
         )
+    if not isinstance(simulation, Simulation | None):
+        raise TypeError(
+            f"kernel {title}: simulation is a `Simulation`, or None; got {short_repr(simulation)}."
+        )
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
     outs = [out_type(title, x) for x in out_leaves]
@@ -209,7 +213,8 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     if isinstance(scratch, dict):
         names = [path.strip("[]'\"") for path in leaves]
     else:
-        known = len(leaves) == len(scratch) and len(parameters) >= len(leaves)
+        count = len(scratch) if isinstance(scratch, tuple | list) else 1
+        known = len(leaves) == count and len(parameters) >= len(leaves)
         names = parameters[len(parameters) - len(leaves) :] if known else []
         names = names or [f"scratch{path}" for path in leaves]
     return [*names, *["the barrier"] * (len(memory) - len(names))]

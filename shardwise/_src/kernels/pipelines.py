@@ -17,6 +17,7 @@ from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.async_copies import make_async_copy
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.launch_arguments import grid_of
+from shardwise._src.kernels.launch_staging import index_entries
 from shardwise._src.kernels.program_frames import Frame, frame_here, when
 from shardwise._src.kernels.ref_access import AnyRef, RefView
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
@@ -81,8 +82,10 @@ def emit_pipeline(
         memory = [(VMEM((2, *t.shape), t.type.dtype), SemaphoreType.DMA((2,))) for t in tiles]
 
         def run(*held: Any) -> None:
-            rows = zip(refs, tiles, blocks, held, is_out, strict=True)
-            streams = [_Stream(r, t, b, h, o) for r, t, b, h, o in rows]
+            who = f"emit_pipeline of {title}"
+            names_of = [(who, f"ref {i}") for i in range(count)]
+            rows = zip(names_of, refs, tiles, blocks, held, is_out, strict=True)
+            streams = [_Stream(*row) for row in rows]
             _run(title, body, streams, sizes, names, scratches)
 
         run_scoped(run, *memory)
@@ -104,6 +107,12 @@ def _tile(title: str, i: int, ref: Any, block: Block) -> Tile:
             f"emit_pipeline of {title}: expected refs of a kernel; got {short_repr(ref)}."
         )
     tile = tile_of(f"emit_pipeline of {title}", f"ref {i}", block, ref.type, VMEM)
+    if tile.ragged:
+        raise NotImplementedError(
+            f"emit_pipeline of {title}: a block of ref {i} is a BoundedSlice, but copies have one "
+            "size. Use blocks of one size, and mask what is beyond the end: "
+            "`kernels.load(…, mask=…)`."
+        )
     if any(row != (0, 0) for row in tile.padding):
         raise ValueError(
             f"emit_pipeline of {title}: blocks of {list(tile.sizes)} do not divide {ref.short}. "
@@ -115,19 +124,27 @@ def _tile(title: str, i: int, ref: Any, block: Block) -> Tile:
 class _Stream:
     """The blocks of one ref: two buffers, the semaphores of their copies.
 
+    names: of the pipeline and of the ref, for messages.
     slot: the buffer of the present block. moved: how many blocks there have been.
     """
 
-    def __init__(self, ref: AnyRef, tile: Tile, block: Block, held: tuple[Ref, Ref], is_out: bool):
+    def __init__(
+        self,
+        names: tuple[str, str],
+        ref: AnyRef,
+        tile: Tile,
+        block: Block,
+        held: tuple[Ref, Ref],
+        is_out: bool,
+    ):
+        self.names = names
         self.ref, self.tile, self.block, self.is_out = ref, tile, block, is_out
         self.buffer, self.semaphores = held
 
     def index(self, ids: Sequence[Any]) -> list[Any]:
         if self.block.index is None:
             return [np.int32(0)] * len(self.tile.sizes)
-        found = self.block.index(*ids)
-        found = found if isinstance(found, tuple | list) else (found,)
-        return [cast(x, INT32, False) for x in found]
+        return index_entries(*self.names, self.block.index(*ids), self.tile)
 
     def copy(self, at: Sequence[Any], slot: Any) -> Any:
         rows = zip(at, self.tile.sizes, self.tile.kept, self.tile.element, strict=True)

@@ -43,7 +43,7 @@ class Space:
     is_readonly: bool = False
 
     def __call__(self, shape: Any, dtype: Any) -> Scratch:
-        return Scratch(tuple(shape), canonicalize(dtype), self)
+        return Scratch(_shape(repr(self), shape), canonicalize(dtype), self)
 
     @property
     def is_semaphore(self) -> bool:
@@ -96,6 +96,14 @@ LARGE = "any", "hbm"
 SEMAPHORES = "semaphore", "dma_semaphore", "barrier_semaphore"
 
 
+def _shape(who: str, shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, tuple | list):
+        return tuple(shape)
+    raise TypeError(
+        f"{who}: the shape of memory is a tuple, such as (8, 128); got {short_repr(shape)}."
+    )
+
+
 def _not_memory(ref: Any) -> TypeError:
     return TypeError(
         f"A semaphore{list(ref.shape) or ''} has no elements to read or write. Use "
@@ -117,7 +125,8 @@ class SemaphoreType(enum.Enum):
     BARRIER = "barrier_semaphore"
 
     def __call__(self, shape: Any = ()) -> Scratch:
-        return Scratch(tuple(shape), np.dtype("int32"), Space(self.value))
+        shape = _shape(f"SemaphoreType.{self.name}", shape)
+        return Scratch(shape, np.dtype("int32"), Space(self.value))
 
 
 def as_scratch(who: str, x: Any) -> Scratch:
