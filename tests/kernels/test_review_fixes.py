@@ -260,3 +260,55 @@ def test_a_branch_that_receives_and_then_writes_in_a_loop(turns):
     wanted = np.roll(X[0], 2)
     wanted[::2] += turns
     np.testing.assert_array_equal(found, wanted)
+
+
+# -- checks under other functions --
+
+
+def forgetful(x, out):
+    out[:4] = x[:4]
+
+
+def test_checked_replaces_the_own_check_of_a_launch():
+    good, bad = [sw.jit(call(body, like(8), check=True)) for body in (copy, forgetful)]
+    advice = (
+        "kernel copy: check=True runs the kernel step by step or several times, so that it cannot "
+        "be traced. Check it outside of `jit` and other transforms, or with the function around "
+        "it: `kernels.checked(f)`."
+    )
+    assert message(ValueError, good, X[0]) == advice
+    np.testing.assert_array_equal(kernels.checked(good)(X[0]), X[0])
+    np.testing.assert_array_equal(kernels.checked(sw.vmap(good))(X), X)
+    assert message(ValueError, good, X[0]) == advice  # what was traced for `checked` is separate
+    assert message(sw.errors.KernelError, kernels.checked(bad), X[0]).startswith("kernel forgetful")
+
+
+def test_cache_misses_in_kernels_are_explained(caplog):
+    def body(out):
+        out[...] = jnp.full((1,), add_size_jitted(jnp.float32(0)))
+
+    caplog.set_level("WARNING", "shardwise.jit")
+    with sw.explain_cache_misses(True):
+        for grid in (2, 3):
+            over(body, grid, "float32")
+    assert "it is called in a kernel with another grid, or not in the same kernel" in caplog.text
+
+
+def test_reverse_mode_needs_sizes_of_the_grid():
+    def total(x, count):
+        return (call(copy, like(8), grid=count)(x) ** 2).sum()
+
+    text = (
+        "kernel copy has a grid with a traced size, so that it has no reverse-mode derivative "
+        "(grad, vjp, jacrev): how many programs run is not known, so residuals cannot be stored "
+        "for the backward pass. Make the sizes of the grid Python integers; use forward mode "
+        "(`jvp`, `jacfwd`); or define a rule for the function that launches it by `custom_vjp`."
+    )
+    one = jnp.int32(1)
+    assert message(ValueError, sw.grad(total), X[0], one) == text
+    assert message(ValueError, sw.jit(sw.grad(total)), X[0], one) == text
+    assert message(ValueError, sw.vmap(sw.grad(total), (0, None)), X, one) == text
+    np.testing.assert_allclose(sw.grad(total)(X[0], 1), 2 * X[0])
+    np.testing.assert_allclose(sw.jacfwd(total)(X[0], one), 2 * X[0])
+    tangent = sw.jit(lambda x, n: sw.linearize(lambda x: total(x, n), x)[1](x))(X[0], one)
+    np.testing.assert_allclose(tangent, 2 * (X[0] ** 2).sum())

@@ -64,6 +64,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_call",
             "effectful_kernel_call",
             "kernel_loop",
+            "sized_kernel",
             "kernel_load",
             "kernel_store",
             "kernel_check",

@@ -25,6 +25,7 @@ from shardwise._src.kernels.launch_arguments import (
     paths_of,
     value_of_argument,
 )
+from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
@@ -200,7 +201,8 @@ def call(
             make_room(known, SIGNATURES)
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
-        results = _checked(check, found, operands) if check else found.op(*operands)
+        is_checked = check and not are_checked.value
+        results = _checked(check, found, operands) if is_checked else found.op(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known

@@ -22,6 +22,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launches import LAUNCHES, Source, kernel_loop
@@ -39,7 +40,8 @@ Noted = Callable[[Launch, Exception | None], None]
 
 def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
     """A function that does the same as `f`, and checks each launch of a kernel in it, also in
-    functions that are jitted, in loops and branches, and in `shard_map`.
+    functions that are jitted, in loops and branches, and in `shard_map`. It replaces the own checks
+    of launches, `kernels.call(check=…)`.
 
         kernels.checked(step)(state, batch)
 
@@ -60,7 +62,7 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
     @functools.wraps(f)
     @hides_frames
     def run(*args: Any, **kwargs: Any) -> Any:
-        with _Checking(level, name_of(f), note).entered():
+        with are_checked(True), _Checking(level, name_of(f), note).entered():
             return f(*args, **kwargs)
 
     return run  # type: ignore[return-value]
@@ -93,7 +95,7 @@ class _Checking(Interpreter):
         if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
             run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
             return _only(_walked(op, params, [[x] for x in args], run))
-        with self.parent_context().entered():
+        with are_checked(False), self.parent_context().entered():
             if op in LAUNCHES and params["launch"].primal is None:
                 return self.launch([args], **params)[0]
             if op in (*LAUNCHES, kernel_loop):
