@@ -312,3 +312,22 @@ def test_reverse_mode_needs_sizes_of_the_grid():
     np.testing.assert_allclose(sw.jacfwd(total)(X[0], one), 2 * X[0])
     tangent = sw.jit(lambda x, n: sw.linearize(lambda x: total(x, n), x)[1](x))(X[0], one)
     np.testing.assert_allclose(tangent, 2 * (X[0] ** 2).sum())
+
+
+@pytest.mark.parametrize("level", ["blocks", "memory"])
+def test_checked_functions_return_arrays(level):
+    launch = call(copy, like(8))
+    turns = {
+        "launch": launch,
+        "no turns": lambda x: lax.while_loop(lambda c: c[0] < 0, launch, x),
+        "numbers": lambda x: lax.while_loop(
+            lambda c: c[1] < 1, lambda c: (launch(c[0]), c[1] + 1), (x, 1)
+        )[1],
+    }
+    for name, f in turns.items():
+        found, wanted = kernels.checked(f, level)(X[0]), f(X[0])
+        assert isinstance(found, sw.Array), name
+        assert (found.shape, found.dtype, found.weak_type) == (
+            wanted.shape, wanted.dtype, wanted.weak_type
+        )  # fmt: skip
+    assert isinstance(call(copy, like(8), check="memory")(X[0]), sw.Array)

@@ -17,6 +17,7 @@ from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.infer import is_array
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var, held_in
@@ -94,7 +95,8 @@ class _Checking(Interpreter):
             return op.eager(op, args, params)
         if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
             run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
-            return _only(_walked(op, params, [[x] for x in args], run))
+            outs = _only(_walked(op, params, [[x] for x in args], run))
+            return [x if is_array(x) else eval_trace().new_array(x) for x in outs]
         with are_checked(False), self.parent_context().entered():
             if op in LAUNCHES and params["launch"].primal is None:
                 return self.launch([args], **params)[0]
