@@ -78,7 +78,7 @@ def test_configuration():
         vmem_limit_bytes=2**20, collective_id=3, allow_input_fusion=[True],
         disable_bounds_checks=True, skip_device_barrier=True,
     )  # fmt: skip
-    f = rows_of(softmax, params=params, cost=CostEstimate(1, 2, 3))
+    f = rows_of(softmax, params=params, cost=CostEstimate(1, 2, 3, 4))
     (kernel,) = kernels_in(f, X)
     found = json.loads(config_text(b"body", kernel.launch, kernel.kernel))
     assert found == {
@@ -90,7 +90,7 @@ def test_configuration():
                 "flops": 1,
                 "transcendentals": 2,
                 "bytes_accessed": 3,
-                "remote_bytes_transferred": 0,
+                "remote_bytes_transferred": 4,
             },
             "allow_input_fusion": [True],
             "disable_bounds_checks": True,

@@ -62,7 +62,9 @@ UNSAMPLED: dict[str, str] = {
         name: "accesses refs of kernels; tests/kernels"
         for name in (
             "kernel_call",
+            "effectful_kernel_call",
             "kernel_loop",
+            "sized_kernel",
             "kernel_load",
             "kernel_store",
             "kernel_check",

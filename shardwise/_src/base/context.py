@@ -73,9 +73,10 @@ class Context:
     exact:       whether the mesh was entered inside of a trace, which is then for its devices.
     axes:        the named axes in scope, as a tuple of `NamedAxis`.
     flags:       flag name → value, for every flag that differs from its default.
+    kernel:      the kernel that is being traced, or None. Its `facts` are part of the key.
     """
 
-    __slots__ = ("interpreter", "mesh", "axes", "flags", "exact", "key", "trace_key")
+    __slots__ = ("interpreter", "mesh", "axes", "flags", "exact", "kernel", "key", "trace_key")
 
     def __init__(
         self,
@@ -84,16 +85,18 @@ class Context:
         axes: tuple[Any, ...],
         flags: dict[str, Any],
         exact: bool = False,
+        kernel: Any = None,
     ):
         self.interpreter = interpreter
         self.mesh = mesh
         self.axes = axes
         self.flags = flags
         self.exact = exact
-        self.key, self.trace_key = _keys(mesh, axes, flags, exact)
+        self.kernel = kernel
+        self.key, self.trace_key = _keys(mesh, axes, flags, exact, kernel)
 
     def replace(self, **fields: Any) -> Context:
-        names = ("interpreter", "mesh", "axes", "flags", "exact")
+        names = ("interpreter", "mesh", "axes", "flags", "exact", "kernel")
         return Context(**{name: getattr(self, name) for name in names} | fields)
 
     def under(self, interpreter: Any) -> Context:
@@ -104,6 +107,7 @@ class Context:
         new.axes = self.axes
         new.flags = self.flags
         new.exact = self.exact
+        new.kernel = self.kernel
         new.key = self.key
         new.trace_key = self.trace_key
         return new
@@ -170,14 +174,15 @@ TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as fla
 
 
 def _keys(
-    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool
+    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool, kernel: Any = None
 ) -> tuple[TraceKey, TraceKey]:
     """The key of a context, and the key of programs staged in it."""
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
-    key = TraceKey((mesh, axes, relevant))
+    rest = (axes, relevant) if kernel is None else (axes, relevant, kernel.facts)
+    key = TraceKey((mesh, *rest))
     if mesh is None or exact:
         return key, key
-    return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), axes, relevant))
+    return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), *rest))
 
 
 ROOT = Context(None, None, (), {})

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from shardwise._src.base.context import NamedAxis
 from shardwise._src.base.flags import FLAGS, USER_CONTEXTS
 from shardwise._src.messages.argument_names import argument_name, name_of, names_of
 from shardwise._src.messages.tree_paths import tree_text
@@ -90,15 +91,24 @@ def _differences(fun: Callable, new: tuple, old: tuple, names: Sequence[str]) ->
     return lines
 
 
+def _sizes_of(axes: Sequence[NamedAxis]) -> dict[Any, int]:
+    return {axis.name: axis.size for axis in axes}
+
+
 def _of_contexts(new: Any, old: Any) -> list[str]:
-    (mesh, axes, flags), (old_mesh, old_axes, old_flags) = new.parts, old.parts
+    (mesh, axes, flags, *kernel), (old_mesh, old_axes, old_flags, *old_kernel) = (
+        new.parts,
+        old.parts,
+    )
     lines = []
     if mesh != old_mesh:
         alike = repr(mesh) == repr(old_mesh)
         other = "over other devices" if alike else f"not {old_mesh}"
         lines.append(f"the mesh in scope is {mesh}, {other}")
     if axes != old_axes:
-        lines.append(f"the named axes in scope are {dict(axes)}, not {dict(old_axes)}")
+        lines.append(f"the named axes in scope are {_sizes_of(axes)}, not {_sizes_of(old_axes)}")
+    if kernel != old_kernel:
+        lines.append("it is called in a kernel with another grid, or not in the same kernel")
     values, old_values = dict(flags), dict(old_flags)
     for name in sorted({*values, *old_values}):
         own = name not in FLAGS

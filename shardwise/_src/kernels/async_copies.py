@@ -13,7 +13,7 @@ from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import copies
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.copies import Form, Region, bound
-from shardwise._src.kernels.program_frames import FRAME
+from shardwise._src.kernels.program_frames import frame_here
 from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
@@ -186,7 +186,7 @@ def get_barrier_semaphore() -> Ref:
 
     The kernel must have a number for it: `params=CompilerParams(collective_id=0)`.
     """
-    frame = FRAME.get()
+    frame = frame_here()
     if frame is None:
         raise ValueError(
             "get_barrier_semaphore is for the body of a kernel, and is called outside of one."

@@ -138,6 +138,11 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     """Checks a block of an array. what: its name, for messages."""
     if not isinstance(block, Block):
         raise TypeError(f"{who}: the block of {what} must be a Block; got {short_repr(block)}.")
+    if not isinstance(block.space, Space | None):
+        raise TypeError(
+            f"{who}: the space of the block of {what} is a memory space, such as `kernels.VMEM`, "
+            f"or None; got {short_repr(block.space)}."
+        )
     space = block.space or space
     if block.shape is None:
         n = t.ndim

@@ -24,8 +24,8 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
-from shardwise._src.kernels.launches import kernel_call
-from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.launches import op_of
+from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import ANY
 from shardwise._src.messages.argument_names import name_of
@@ -104,14 +104,13 @@ def core_map(
         def flat(core: Any) -> list[Any]:
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
             sizes, names = [mesh.num_cores], (mesh.axis_name,)
-            frame = FRAME.set(Frame(title, [core], sizes, names, simulation=simulation or PLAIN))
+            frame = Frame(title, [core], sizes, names, simulation=simulation or PLAIN)
             space = DEFAULT_SPACE.set(ANY)
             try:
-                with current().replace(axes=(*current().axes, axis)).entered():
+                with current().replace(axes=(*current().axes, axis), kernel=frame).entered():
                     result = f()
             finally:
                 DEFAULT_SPACE.reset(space)
-                FRAME.reset(frame)
             if result is not None:
                 raise TypeError(
                     f"core_map: {title} returned {short_repr(result)}. It writes its results to "
@@ -139,7 +138,8 @@ def core_map(
         )
         rows = enumerate(tiles)
         maps = tuple([staged_index(title, f"ref {i}", Block(), t, 1, ()) for i, t in rows])
-        found = kernel_call(*values, body=ignoring(body, types, 1), maps=maps * 2, launch=launch)
+        body = ignoring(body, types, 1)
+        found = op_of(launch)(*values, body=body, maps=maps * 2, launch=launch)
         write_back(refs, found)
 
     return run

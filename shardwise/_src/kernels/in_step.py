@@ -17,6 +17,9 @@ import numpy as np
 
 from shardwise._src.control.cond import cond
 from shardwise._src.control.cond_api import cond as choose
+from shardwise._src.control.programs import ScanParams, WhileParams
+from shardwise._src.control.scan import scan
+from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation, Literal, Program, eval_program
 from shardwise._src.core.program_tools import derived, walk
@@ -97,11 +100,24 @@ def _changed(eqn: Equation) -> Sequence[int | None]:
         return CHANGES[eqn.op]
     if eqn.op is pcast:
         return (0,)
+    if eqn.op is while_loop or eqn.op is scan:
+        return _changed_in_loop(eqn)
     inner = [versions(p) for p in eqn.programs()]
     if not inner or any(row != inner[0] for row in inner):
         return ()
     skipped = 1 if eqn.op is cond else 0
     return [None if i is None else i + skipped for i in inner[0]]
+
+
+def _changed_in_loop(eqn: Equation) -> Sequence[int | None]:
+    """As `_changed`: those parts of the carry that an iteration changes in place."""
+    if eqn.op is while_loop:
+        own = WhileParams(**eqn.params)
+        consts, before = own.num_body, own.num_test
+    else:
+        consts, before = ScanParams(**eqn.params).num_consts, 0
+    row = versions(eqn.params["body"])
+    return [consts + before + j if i == consts + j else None for j, i in enumerate(row)]
 
 
 class _InStep(Inside):

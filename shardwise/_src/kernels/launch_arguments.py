@@ -136,11 +136,25 @@ def parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...
     return tuple(marks)
 
 
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | np.integer) and not isinstance(x, bool)
+
+
 def alias_pairs(
     who: str, aliases: Mapping[int, int] | None, ins: Sequence[Tile], outs: Sequence[Tile]
 ) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
+    if not isinstance(aliases, Mapping | None):
+        raise TypeError(
+            f"kernel {who}: aliases is a dict from numbers of arguments to numbers of results, "
+            f"such as {{0: 0}}; got {short_repr(aliases)}."
+        )
     for i, j in (aliases or {}).items():
+        if not (_is_number(i) and _is_number(j)):
+            raise TypeError(
+                f"kernel {who}: aliases has {short_repr(i)}: {short_repr(j)}; expected the number "
+                "of an argument, counted after the prefetched ones, and that of a result."
+            )
         if not (0 <= i < len(ins) and 0 <= j < len(outs)):
             raise ValueError(
                 f"kernel {who}: aliases has {i}: {j}; there are {len(ins)} arguments and "

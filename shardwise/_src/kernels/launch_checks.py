@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import KernelError
+from shardwise._src.base.flags import make_user_context
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
@@ -30,6 +31,7 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.values.convert import cast
 
 MOST_PROGRAMS = 2**22
+are_checked = make_user_context(False)  # whether `checked` checks all launches
 FILLS = 1.7e3, -2.9e5  # values of memory that was not written
 
 

@@ -24,7 +24,8 @@ class CompilerParams:
     vmem_limit_bytes: of TPUs: how much VMEM the kernel may use.
     dimension_semantics: for each axis of the grid "parallel" or "arbitrary"; JAX's name for the
       argument `parallel` of `kernels.call`, and used by `pallas_call`.
-    has_side_effects: whether the kernel is kept if its results are not used.
+    has_side_effects: whether the kernel is kept if its results are not used: a boolean, or a
+      `SideEffectType` of JAX.
     collective_id: a number for kernels of TPUs that communicate, equal on all devices.
     allow_input_fusion, disable_bounds_checks, skip_device_barrier: of TPUs.
     """
@@ -49,6 +50,12 @@ class CompilerParams:
             if isinstance(value, list):  # parameters of ops are hashable
                 object.__setattr__(self, name, tuple(value))
 
+    @property
+    def is_retained(self) -> bool:
+        """Whether the kernel is kept if its results are not used."""
+        kind = getattr(self.has_side_effects, "value", self.has_side_effects)
+        return bool(kind) and kind != "pure"
+
 
 @dataclass(frozen=True)
 class CostEstimate:
@@ -59,6 +66,9 @@ class CostEstimate:
     transcendentals: int
     bytes_accessed: int
     remote_bytes_transferred: int = 0
+
+    def times(self, count: int) -> CostEstimate:
+        return CostEstimate(*[count * getattr(self, f.name) for f in fields(self)])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import FRAME, Frame
+from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.spaces import SMEM, Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -109,18 +109,14 @@ def _staged_varying(
         scratch = refs([s.space for s in launch.scratch])
         has_barrier = launch.params.collective_id is not None
         barrier = scratch[-1] if has_barrier else None
-        token = FRAME.set(
-            Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
-        )
-        try:
+        frame = Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        with frame.entered():
             more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
             named = more if isinstance(more, dict) else {}
             listed = () if named else more if isinstance(more, tuple | list) else (more,)
             result = body(
                 *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
             )
-        finally:
-            FRAME.reset(token)
         if result is not None:
             raise ValueError(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
@@ -148,11 +144,33 @@ def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> No
         )
 
 
-def _slice(title: str, what: str, x: Any) -> Slice:
+def index_entries(who: str, what: str, found: Any, tile: Tile) -> list[Any]:
+    """The indices of a block, as its `index` returned them, and then the sizes of its slices."""
+    found = found if isinstance(found, tuple | list) else (found,)
+    if len(found) != len(tile.sizes):
+        raise ValueError(
+            f"{who}: the index of the block of {what} has {len(found)} entries; "
+            f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
+        )
+    slices = [_slice(who, what, found[d]) for d in tile.ragged]
+    starts = dict(zip(tile.ragged, [s.start for s in slices], strict=True))
+    found = [starts.get(d, x) for d, x in enumerate(found)]
+    entries = [as_arraylike(x) for x in (*found, *[s.size for s in slices])]
+    for x in entries:
+        t = type_of(x)
+        if t.shape or not is_integer(t.dtype):
+            raise ValueError(
+                f"{who}: the index of the block of {what} has an entry of type "
+                f"{t.str_short(True)}; expected integers."
+            )
+    return [cast(x, INT.dtype, False) for x in entries]
+
+
+def _slice(who: str, what: str, x: Any) -> Slice:
     if isinstance(x, Slice) and x.stride == 1:
         return x
     raise TypeError(
-        f"kernel {title}: the index of the block of {what} along a BoundedSlice is a slice, "
+        f"{who}: the index of the block of {what} along a BoundedSlice is a slice, "
         f"`ds(start, size)`; got {short_repr(x)}."
     )
 
@@ -160,31 +178,12 @@ def _slice(title: str, what: str, x: Any) -> Slice:
 def staged_index(
     title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
 ) -> Program:
-    rank = len(tile.sizes)
-
     def flat(*values: Any) -> list[Any]:
         if block.index is None:
-            return [np.int32(0)] * (rank + len(tile.ragged))
+            return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
         found = block.index(*values[:axes], *refs)
-        found = found if isinstance(found, tuple | list) else (found,)
-        if len(found) != rank:
-            raise ValueError(
-                f"kernel {title}: the index of the block of {what} has {len(found)} entries; "
-                f"expected {rank}, one for each dimension of {tile.type.str_short(True)}."
-            )
-        slices = [_slice(title, what, found[d]) for d in tile.ragged]
-        starts = dict(zip(tile.ragged, [s.start for s in slices], strict=True))
-        found = [starts.get(d, x) for d, x in enumerate(found)]
-        entries = [as_arraylike(x) for x in (*found, *[s.size for s in slices])]
-        for x in entries:
-            t = type_of(x)
-            if t.shape or not is_integer(t.dtype):
-                raise ValueError(
-                    f"kernel {title}: the index of the block of {what} has an entry of type "
-                    f"{t.str_short(True)}; expected integers."
-                )
-        return [cast(x, INT.dtype, False) for x in entries]
+        return index_entries(f"kernel {title}", what, found, tile)
 
     program, captured = stage(
         flat, [INT] * axes + list(prefetched), transform="kernels.call", name="index"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwise._src.base.marks import given, spread
 from shardwise._src.control.call import batch_as_call, call, described_call, partial_eval_call
@@ -128,6 +128,7 @@ def _jvp(
                 if i in doubled
             ],
         ),
+        cost=launch.cost and launch.cost.times(2 if doubled else 1),
         primal=launch.primal or (body, maps, launch),
     )
     own, others = maps[:ins], maps[ins:]
@@ -163,6 +164,7 @@ def _batch(
         grid=(mapped.size, *launch.grid),
         names=(None, *launch.names),
         parallel=(True, *launch.parallel),
+        cost=launch.cost and launch.cost.times(mapped.size),
         primal=None,
         ins=tuple(tiles[: len(launch.ins)]),
         outs=tuple(tiles[len(launch.ins) :]),
@@ -263,25 +265,43 @@ class Source:
     mapped: tuple[int, ...]
 
 
-def _batch_loop(op: Op, mapped: Any, args: Any, dims: Any, *, program: Program, source: Any) -> Any:
+def _batch_loop(op: Op, mapped: Any, args: Any, dims: Any, *, source: Any, **p: Any) -> Any:
     rows = zip(source.mapped, dims, strict=True)
     source = replace(source, mapped=tuple([n + (d is not None) for n, d in rows]))
-    return call.batch(op, mapped, args, dims, program=program, source=source)  # type: ignore[misc]
+    return call.batch(op, mapped, args, dims, source=source, **p)  # type: ignore[misc]
 
 
 # The part of a launch, as a loop, that reverse mode runs first. `checked` checks its `source`.
 kernel_loop = described_call("kernel_loop", batch=_batch_loop)
 
 
+def _reject_sizes(op: Op, cts: Any, *args: Any, title: str, **p: Any) -> NoReturn:
+    raise ValueError(
+        f"kernel {title} has a grid with a traced size, so that it has no reverse-mode derivative "
+        "(grad, vjp, jacrev): how many programs run is not known, so residuals cannot be stored "
+        "for the backward pass. Make the sizes of the grid Python integers; use forward mode "
+        "(`jvp`, `jacfwd`); or define a rule for the function that launches it by `custom_vjp`."
+    )
+
+
+# The part of a launch of a traced grid, as a loop, that reverse mode would transpose.
+sized_kernel = described_call("sized_kernel", transpose=_reject_sizes, batch=call.batch)
+
+
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
     types = [type_of(a) for a in args]
     unknown = [t if interpreter.is_unknown(a) else None for a, t in zip(args, types, strict=True)]
     source = Source(**params, unknown=tuple(unknown), mapped=(0,) * unknown.count(None))
-    params = {"program": _loop(types, params)}
-    return partial_eval_call(call, interpreter, args, params, kernel_loop, source=source)
+    launch, params = source.launch, {"program": _loop(types, params)}
+    rest = call
+    if launch.dynamic:
+        rest, params = sized_kernel, params | {"title": launch.name}
+    return partial_eval_call(rest, interpreter, args, params, kernel_loop, source=source)
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
+    if p["launch"].dynamic:
+        _reject_sizes(op, cts, title=p["launch"].name)
     types = [a.aval if is_linear(a) else type_of(a) for a in args]
     return call.transpose(call, cts, *args, program=_loop(types, p))  # type: ignore[misc]
 
@@ -319,3 +339,13 @@ kernel_call = Op(
     contains=Programs(("body", "maps"), eval=_eval),
     is_expensive=True,
 )
+
+# A launch that is kept if its results are not used.
+effectful_kernel_call = replace(
+    kernel_call, name="effectful_kernel_call", effects=frozenset({"kernels with side effects"})
+)
+LAUNCHES = kernel_call, effectful_kernel_call
+
+
+def op_of(launch: Launch) -> Op:
+    return effectful_kernel_call if launch.params.is_retained else kernel_call

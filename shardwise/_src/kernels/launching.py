@@ -25,10 +25,11 @@ from shardwise._src.kernels.launch_arguments import (
     paths_of,
     value_of_argument,
 )
+from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
-from shardwise._src.kernels.launches import kernel_call
+from shardwise._src.kernels.launches import op_of
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
@@ -125,6 +126,10 @@ def call(
         raise ValueError(
             f"kernel {title}: check is True, False or 'memory'; got {short_repr(check)}."
         )
+    if not isinstance(simulation, Simulation | None):
+        raise TypeError(
+            f"kernel {title}: simulation is a `Simulation`, or None; got {short_repr(simulation)}."
+        )
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
     outs = [out_type(title, x) for x in out_leaves]
@@ -174,8 +179,8 @@ def call(
             (*blocks, *out_blocks),
             (*paths, *out_paths),
         )
-        op = BoundOp(kernel_call, {"body": programs[0], "maps": programs[1], "launch": launch})
-        return _Ready(op, (*paths, *out_paths))
+        static = {"body": programs[0], "maps": programs[1], "launch": launch}
+        return _Ready(BoundOp(op_of(launch), static), (*paths, *out_paths))
 
     known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
 
@@ -196,7 +201,8 @@ def call(
             make_room(known, SIGNATURES)
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
-        results = _checked(check, found, operands) if check else found.op(*operands)
+        is_checked = check and not are_checked.value
+        results = _checked(check, found, operands) if is_checked else found.op(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known
@@ -209,7 +215,8 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     if isinstance(scratch, dict):
         names = [path.strip("[]'\"") for path in leaves]
     else:
-        known = len(leaves) == len(scratch) and len(parameters) >= len(leaves)
+        count = len(scratch) if isinstance(scratch, tuple | list) else 1
+        known = len(leaves) == count and len(parameters) >= len(leaves)
         names = parameters[len(parameters) - len(leaves) :] if known else []
         names = names or [f"scratch{path}" for path in leaves]
     return [*names, *["the barrier"] * (len(memory) - len(names))]

@@ -17,7 +17,8 @@ from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.async_copies import make_async_copy
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.launch_arguments import grid_of
-from shardwise._src.kernels.program_frames import FRAME, Frame, when
+from shardwise._src.kernels.launch_staging import index_entries
+from shardwise._src.kernels.program_frames import Frame, frame_here, when
 from shardwise._src.kernels.ref_access import AnyRef, RefView
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
 from shardwise._src.messages.argument_names import name_of
@@ -25,6 +26,7 @@ from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
 from shardwise._src.values.dslice import ds
 
@@ -80,8 +82,10 @@ def emit_pipeline(
         memory = [(VMEM((2, *t.shape), t.type.dtype), SemaphoreType.DMA((2,))) for t in tiles]
 
         def run(*held: Any) -> None:
-            rows = zip(refs, tiles, blocks, held, is_out, strict=True)
-            streams = [_Stream(r, t, b, h, o) for r, t, b, h, o in rows]
+            who = f"emit_pipeline of {title}"
+            names_of = [(who, f"ref {i}") for i in range(count)]
+            rows = zip(names_of, refs, tiles, blocks, held, is_out, strict=True)
+            streams = [_Stream(*row) for row in rows]
             _run(title, body, streams, sizes, names, scratches)
 
         run_scoped(run, *memory)
@@ -103,6 +107,12 @@ def _tile(title: str, i: int, ref: Any, block: Block) -> Tile:
             f"emit_pipeline of {title}: expected refs of a kernel; got {short_repr(ref)}."
         )
     tile = tile_of(f"emit_pipeline of {title}", f"ref {i}", block, ref.type, VMEM)
+    if tile.ragged:
+        raise NotImplementedError(
+            f"emit_pipeline of {title}: a block of ref {i} is a BoundedSlice, but copies have one "
+            "size. Use blocks of one size, and mask what is beyond the end: "
+            "`kernels.load(…, mask=…)`."
+        )
     if any(row != (0, 0) for row in tile.padding):
         raise ValueError(
             f"emit_pipeline of {title}: blocks of {list(tile.sizes)} do not divide {ref.short}. "
@@ -114,19 +124,27 @@ def _tile(title: str, i: int, ref: Any, block: Block) -> Tile:
 class _Stream:
     """The blocks of one ref: two buffers, the semaphores of their copies.
 
+    names: of the pipeline and of the ref, for messages.
     slot: the buffer of the present block. moved: how many blocks there have been.
     """
 
-    def __init__(self, ref: AnyRef, tile: Tile, block: Block, held: tuple[Ref, Ref], is_out: bool):
+    def __init__(
+        self,
+        names: tuple[str, str],
+        ref: AnyRef,
+        tile: Tile,
+        block: Block,
+        held: tuple[Ref, Ref],
+        is_out: bool,
+    ):
+        self.names = names
         self.ref, self.tile, self.block, self.is_out = ref, tile, block, is_out
         self.buffer, self.semaphores = held
 
     def index(self, ids: Sequence[Any]) -> list[Any]:
         if self.block.index is None:
             return [np.int32(0)] * len(self.tile.sizes)
-        found = self.block.index(*ids)
-        found = found if isinstance(found, tuple | list) else (found,)
-        return [cast(x, INT32, False) for x in found]
+        return index_entries(*self.names, self.block.index(*ids), self.tile)
 
     def copy(self, at: Sequence[Any], slot: Any) -> Any:
         rows = zip(at, self.tile.sizes, self.tile.kept, self.tile.element, strict=True)
@@ -152,7 +170,7 @@ def _run(
     total: Any = np.int32(math.prod([n for n in sizes if isinstance(n, int)]))
     for n in sizes:
         total = total if isinstance(n, int) else ew.mul(total, cast(n, INT32))
-    sizes = [np.int32(n) if isinstance(n, int) else cast(n, INT32) for n in sizes]
+    sizes = [cast(n, INT32) if isinstance(n, Tracer) else np.int32(n) for n in sizes]
 
     def step(t: Any, state: Any) -> Any:
         ids, before, after = (_ids(x, sizes) for x in (t, ew.sub(t, 1), ew.add(t, 1)))
@@ -162,11 +180,8 @@ def _run(
             is_new = ew.bitwise_or(is_first, _differ(stream, ids, before))
             _before(stream, slot, moved, is_new, ids, after, is_last)
             views.append(stream.buffer.at[slot])
-        token = FRAME.set(_inner(title, ids, sizes, names))
-        try:
+        with _inner(title, ids, sizes, names).entered():
             body(*views, *scratches)
-        finally:
-            FRAME.reset(token)
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
             ends = ew.bitwise_or(is_last, _differ(stream, ids, after))
@@ -214,7 +229,7 @@ def _differ(stream: _Stream, a: Sequence[Any], b: Sequence[Any]) -> Any:
 
 
 def _inner(title: str, ids: Any, sizes: Any, names: Any) -> Frame:
-    outer = FRAME.get()
+    outer = frame_here()
     if outer is None:
         raise ValueError("emit_pipeline is for the body of a kernel, and is called outside of one.")
     return Frame(title, ids, sizes, names, outer.barrier, outer.varying, outer.simulation)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
+from shardwise._src.base.context import current
 from shardwise._src.control.cond_api import cond
 from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.simulation import PLAIN, Simulation
@@ -18,7 +21,7 @@ I = TypeVar("I", int, Array)  # noqa: E741
 
 @dataclass(frozen=True)
 class Frame:
-    """A kernel that is being traced.
+    """A kernel that is being traced: the `kernel` of the context.
 
     ids, sizes: along each axis of its grid; names: of these. barrier: the semaphore of all devices.
     varying: the mesh axes along which values of its refs differ.
@@ -33,18 +36,32 @@ class Frame:
     varying: frozenset[Any] = frozenset()
     simulation: Simulation = PLAIN
 
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """What a function that is traced in the kernel can depend on without capturing a tracer:
+        part of the keys under which such programs are cached."""
+        sizes = [(type(n), n) if isinstance(n, int | np.integer) else None for n in self.sizes]
+        return tuple(sizes), tuple(self.names), self.varying, self.simulation
 
-FRAME: ContextVar[Frame | None] = ContextVar("kernel", default=None)
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        with current().replace(kernel=self).entered():
+            yield
+
+
+def frame_here() -> Frame | None:
+    """The kernel that is being traced."""
+    return current().kernel
 
 
 def simulation() -> Simulation:
     """That of the kernel that is being traced."""
-    frame = FRAME.get()
+    frame = frame_here()
     return PLAIN if frame is None else frame.simulation
 
 
 def _axis(who: str, axis: Any) -> tuple[Frame, int]:
-    frame = FRAME.get()
+    frame = frame_here()
     if frame is None:
         raise ValueError(f"{who} is for the body of a kernel, and is called outside of one.")
     if axis in frame.names and axis is not None:

@@ -20,6 +20,7 @@ from shardwise._src.control.cond_api import cond
 from shardwise._src.core.infer import type_of
 from shardwise._src.debug.host_callbacks import debug_function
 from shardwise._src.effects.callback import host_context
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, zeros
 from shardwise._src.ops.create import iota
@@ -33,6 +34,7 @@ from shardwise._src.values import binary
 from shardwise._src.values.indexing import getitem
 
 INT32 = np.dtype("int32")
+OUTSIDE = "moved", "filled", "raised"
 Rows = Sequence[Any]
 
 
@@ -59,6 +61,17 @@ class Simulation:
     skips_floats: bool = False
     is_tpu: bool = False
     allocates: bool = False
+
+    def __post_init__(self) -> None:
+        if self.outside not in OUTSIDE:
+            raise ValueError(
+                f"Simulation: outside is one of {', '.join(map(repr, OUTSIDE))}; got "
+                f"{short_repr(self.outside)}."
+            )
+        if isinstance(self.fill, str) and self.fill not in ("least", "greatest"):
+            raise ValueError(
+                f"Simulation: fill is a number, 'least' or 'greatest'; got {short_repr(self.fill)}."
+            )
 
 
 PLAIN = Simulation()

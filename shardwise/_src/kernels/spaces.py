@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.kernels.accesses import kernel_memory
-from shardwise._src.kernels.program_frames import FRAME, simulation
+from shardwise._src.kernels.program_frames import frame_here, simulation
 from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import pvary
@@ -43,7 +43,7 @@ class Space:
     is_readonly: bool = False
 
     def __call__(self, shape: Any, dtype: Any) -> Scratch:
-        return Scratch(tuple(shape), canonicalize(dtype), self)
+        return Scratch(_shape(repr(self), shape), canonicalize(dtype), self)
 
     @property
     def is_semaphore(self) -> bool:
@@ -93,6 +93,14 @@ LARGE = "any", "hbm"
 SEMAPHORES = "semaphore", "dma_semaphore", "barrier_semaphore"
 
 
+def _shape(who: str, shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, tuple | list):
+        return tuple(shape)
+    raise TypeError(
+        f"{who}: the shape of memory is a tuple, such as (8, 128); got {short_repr(shape)}."
+    )
+
+
 def _not_memory(ref: Any) -> TypeError:
     return TypeError(
         f"A semaphore{list(ref.shape) or ''} has no elements to read or write. Use "
@@ -114,7 +122,8 @@ class SemaphoreType(enum.Enum):
     BARRIER = "barrier_semaphore"
 
     def __call__(self, shape: Any = ()) -> Scratch:
-        return Scratch(tuple(shape), np.dtype("int32"), Space(self.value))
+        shape = _shape(f"SemaphoreType.{self.name}", shape)
+        return Scratch(shape, np.dtype("int32"), Space(self.value))
 
 
 def as_scratch(who: str, x: Any) -> Scratch:
@@ -140,7 +149,7 @@ def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **na
     """
     leaves, tree = flatten((types, named))
     memory = [as_scratch("run_scoped", x) for x in leaves]
-    frame = FRAME.get()
+    frame = frame_here()
     names = frozenset() if frame is None else frame.varying
     refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)

@@ -17,14 +17,16 @@ from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.infer import is_array
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.launches import Source, kernel_call, kernel_loop
+from shardwise._src.kernels.launches import LAUNCHES, Source, kernel_loop
 from shardwise._src.maps.shard_map_op import ShardMapParams, global_type, shard_map
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -39,7 +41,8 @@ Noted = Callable[[Launch, Exception | None], None]
 
 def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
     """A function that does the same as `f`, and checks each launch of a kernel in it, also in
-    functions that are jitted, in loops and branches, and in `shard_map`.
+    functions that are jitted, in loops and branches, and in `shard_map`. It replaces the own checks
+    of launches, `kernels.call(check=…)`.
 
         kernels.checked(step)(state, batch)
 
@@ -60,7 +63,7 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
     @functools.wraps(f)
     @hides_frames
     def run(*args: Any, **kwargs: Any) -> Any:
-        with _Checking(level, name_of(f), note).entered():
+        with are_checked(True), _Checking(level, name_of(f), note).entered():
             return f(*args, **kwargs)
 
     return run  # type: ignore[return-value]
@@ -68,12 +71,12 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
 @derived
 def _has_launches(program: Program) -> bool:
-    return any(eqn.op in (kernel_call, kernel_loop) for eqn in walk(program))
+    return any(eqn.op in (*LAUNCHES, kernel_loop) for eqn in walk(program))
 
 
 def _launches(op: Op, params: dict[str, Any]) -> bool:
     """Whether an operation launches kernels."""
-    return op in (kernel_call, kernel_loop) or (
+    return op in (*LAUNCHES, kernel_loop) or (
         params.get("length") != 0 and any(map(_has_launches, held_in(op, params)))
     )
 
@@ -90,13 +93,14 @@ class _Checking(Interpreter):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
-        if _launches(op, params) and op not in (kernel_call, kernel_loop, shard_map):
+        if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
             run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
-            return _only(_walked(op, params, [[x] for x in args], run))
-        with self.parent_context().entered():
-            if op is kernel_call and params["launch"].primal is None:
+            outs = _only(_walked(op, params, [[x] for x in args], run))
+            return [x if is_array(x) else eval_trace().new_array(x) for x in outs]
+        with are_checked(False), self.parent_context().entered():
+            if op in LAUNCHES and params["launch"].primal is None:
                 return self.launch([args], **params)[0]
-            if op in (kernel_call, kernel_loop):
+            if op in (*LAUNCHES, kernel_loop):
                 self.primal_launch([args], params)
             if op is shard_map and _launches(op, params):
                 return _OverMesh(self, ShardMapParams(**params)).whole(args)
@@ -270,10 +274,10 @@ class _OverMesh:
             eqn = part.eqns[0]
             if not has_launches:
                 outs = self._without_launches(part, values(part.invars))
-            elif eqn.op in (kernel_call, kernel_loop):
+            elif eqn.op in (*LAUNCHES, kernel_loop):
                 columns = values(eqn.invars)
                 operands = [[row[i] for row in columns] for i in range(count)]
-                if eqn.op is kernel_call and eqn.params["launch"].primal is None:
+                if eqn.op in LAUNCHES and eqn.params["launch"].primal is None:
                     found = self.check.launch(operands, **eqn.params, axes=self.axes)
                     outs = [*map(list, zip(*found, strict=True))]
                 else:

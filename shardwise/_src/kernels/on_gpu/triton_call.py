@@ -48,7 +48,7 @@ def _lower(
         version=1,
         aliases=dict(aliases),
         extra={"mhlo.backend_config": _config(kernel)},
-        effect=bool(launch.params.has_side_effects),
+        effect=launch.params.is_retained,
     )
 
 

@@ -121,7 +121,7 @@ def _lower(
         config=f'"{escaped(config_text(body, launch, kernel))}"',
         version=1,
         aliases={before + i: j for i, j in launch.aliases},
-        effect=bool(launch.params.has_side_effects or kernel.axes),
+        effect=launch.params.is_retained or bool(kernel.axes),
         extra={"kernel_name": f'"{escaped(launch.name)}"'},
     )
 
@@ -172,7 +172,7 @@ def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
             "flops": int(cost.flops),
             "transcendentals": int(cost.transcendentals),
             "bytes_accessed": int(cost.bytes_accessed),
-            "remote_bytes_transferred": 0,
+            "remote_bytes_transferred": int(cost.remote_bytes_transferred),
         }
     if params.allow_input_fusion is not None:
         config["allow_input_fusion"] = [bool(x) for x in params.allow_input_fusion]
