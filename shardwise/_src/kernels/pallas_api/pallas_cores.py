@@ -8,10 +8,10 @@ from typing import Any
 
 from shardwise._src.kernels import core_maps, pipelines
 from shardwise._src.kernels.core_maps import CoreMesh
-from shardwise._src.kernels.faces.interpret_params import simulation_of
-from shardwise._src.kernels.faces.pallas import blocks_from
-from shardwise._src.kernels.faces.pallas_helpers import empty_like
 from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
+from shardwise._src.kernels.pallas_api.pallas import blocks_from
+from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.refs.run_state import run_state
 

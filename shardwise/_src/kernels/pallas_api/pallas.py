@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.kernels.blocks import Block, Squeezed
-from shardwise._src.kernels.faces.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
+from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
 from shardwise._src.kernels.simulation import Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
