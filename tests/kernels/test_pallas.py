@@ -369,8 +369,20 @@ def test_rolls_and_bits():
     found = pltpu.roll(X, jnp.int32(1), 0, stride=2, stride_axis=1)
     wanted = np.stack([np.roll(X[:, j], 1 + 2 * j) for j in range(8)], 1)
     np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(pltpu.roll(X, 1, -2, stride=2, stride_axis=-1), wanted)
     assert pltpu.bitcast(X, jnp.int16).shape == (32, 8)
     np.testing.assert_array_equal(pltpu.bitcast(pltpu.bitcast(X, "int16"), "float32"), X)
+
+
+def test_products_are_float32_or_int32():
+    like = {"bfloat16": "float32", "float16": "float32", "float64": "float64", "int8": "int32"}
+    with sw.enable_x64():
+        for dtype, wanted in like.items():
+            x = jnp.full((2, 64), 3, dtype)
+            found = pltriton.dot(x, x, trans_b=True)
+            assert found.dtype == wanted and (np.asarray(found) == 576).all()
+    texts = [str(sw.make_jaxpr(lambda: pltriton.dot(X, X.T, allow_tf32=a))()) for a in (0, 1)]
+    assert ["HIGHEST" in text for text in texts] == [True, False]
 
 
 def test_functions_on_cores():
@@ -413,7 +425,36 @@ MISTAKES = [
     (
         lambda: pl.pallas_call(copied, LIKE, grid_spec=pl.GridSpec(), grid=(4,)),
         ValueError,
-        "pallas_call: grid, in_specs and out_specs are fields of grid_spec if that is given.",
+        "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec if that "
+        "is given.",
+    ),
+    (
+        lambda: pl.pallas_call(
+            copied, LIKE, grid_spec=pl.GridSpec(), scratch_shapes=[pltpu.SMEM((), "int32")]
+        ),
+        ValueError,
+        "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec if that "
+        "is given.",
+    ),
+    (
+        lambda: pltpu.roll(X, 1, 0, stride=2),
+        ValueError,
+        "roll: stride and stride_axis are given both, or neither.",
+    ),
+    (
+        lambda: pltpu.roll(X, 1, 0, stride=2, stride_axis=-2),
+        ValueError,
+        "roll: axis and stride_axis are different; got 0 for both.",
+    ),
+    (
+        lambda: pltriton.dot(X, X[0]),
+        ValueError,
+        "dot: expected two matrices; got f32[16,8] and f32[8].",
+    ),
+    (
+        lambda: pltriton.dot(X, X.T, allow_tf32=True, precision="highest"),
+        ValueError,
+        "dot: allow_tf32 is another way to give precision; pass one of them.",
     ),
     (
         lambda: pl.pallas_call(copied, LIKE, in_specs={"x": ROWS}),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         create_tensorcore_mesh as create_tensorcore_mesh,
     )
     from shardwise._src.kernels.pallas_api.pallas_cores import emit_pipeline as emit_pipeline
+    from shardwise._src.kernels.pallas_api.pallas_helpers import load as load
+    from shardwise._src.kernels.pallas_api.pallas_helpers import store as store
     from shardwise._src.kernels.pallas_api.pallas_tpu import ARBITRARY as ARBITRARY
     from shardwise._src.kernels.pallas_api.pallas_tpu import CORE_PARALLEL as CORE_PARALLEL
     from shardwise._src.kernels.pallas_api.pallas_tpu import PARALLEL as PARALLEL
@@ -42,9 +44,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.pallas_api.pallas_tpu import SideEffectType as SideEffectType
     from shardwise._src.kernels.pallas_api.pallas_tpu import bitcast as bitcast
-    from shardwise._src.kernels.pallas_api.pallas_tpu import load as load
     from shardwise._src.kernels.pallas_api.pallas_tpu import roll as roll
-    from shardwise._src.kernels.pallas_api.pallas_tpu import store as store
     from shardwise._src.kernels.pallas_api.pallas_tpu import touch as touch
     from shardwise._src.kernels.pallas_api.pallas_tpu import trace_value as trace_value
     from shardwise._src.kernels.pallas_api.pallas_tpu import (

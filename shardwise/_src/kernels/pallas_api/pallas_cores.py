@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,31 +65,18 @@ def kernel(
     The body gets refs of the arguments, of the results, which are like `out_type`, and of
     `scratch_types`. The other arguments are those of `core_map`.
     """
+    options: dict[str, Any] = {
+        "mesh": mesh, "compiler_params": compiler_params, "interpret": interpret, "name": name,
+    }  # fmt: skip
     if body is None:
-        options = (mesh, scratch_types, compiler_params, interpret, name)
-        return lambda f: _kernel(f, out_type, *options)
-    return _kernel(body, out_type, mesh, scratch_types, compiler_params, interpret, name)
+        return functools.partial(kernel, out_type=out_type, scratch_types=scratch_types, **options)
 
-
-def _kernel(
-    body: Callable[..., None],
-    out_type: Any,
-    mesh: CoreMesh,
-    scratch: Any,
-    params: CompilerParams | None,
-    interpret: Any,
-    name: str | None,
-) -> Callable[..., Any]:
     def called(*args: Any) -> Any:
         def run(refs: Any) -> None:
             ins, outs = refs
             listed = outs if isinstance(outs, tuple | list) else (outs,)
-
-            @core_map(
-                mesh, compiler_params=params, interpret=interpret, name=name, scratch_shapes=scratch
-            )
-            def _(*more: Any, **named: Any) -> None:
-                body(*ins, *listed, *more, **named)
+            mapped = core_map(scratch_shapes=scratch_types, **options)
+            mapped(functools.partial(body, *ins, *listed))
 
         return run_state(run)((args, empty_like(out_type)))[1]
 

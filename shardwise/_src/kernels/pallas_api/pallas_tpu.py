@@ -6,12 +6,11 @@ import enum
 from typing import Any
 
 from shardwise._src.core.infer import as_arraylike
-from shardwise._src.kernels.ref_access import load as load_elements
-from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Scratch, Space
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.rearrange import roll as rolled
+from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.refs.ref_parts import bits_as
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize
@@ -55,16 +54,6 @@ class SideEffectType(enum.Enum):
     SIDE_EFFECTING = "side_effecting"
 
 
-def load(ref: Any, *, mask: ArrayLike | None = None) -> Array:
-    """The elements of a ref, `ref.at[index]`. mask: which are read; the rest is 0."""
-    return load_elements(ref, ..., mask=mask)
-
-
-def store(ref: Any, val: ArrayLike, *, mask: ArrayLike | None = None) -> None:
-    """Writes to a ref, `ref.at[index]`. mask: which elements."""
-    store_elements(ref, ..., val, mask=mask)
-
-
 def bitcast(x: ArrayLike, ty: Any) -> Array:
     """The bits of an array as elements of another dtype, as `ref.bitcast` does."""
     return bits_as(as_arraylike(x), canonicalize(ty))
@@ -82,12 +71,16 @@ def roll(
 
     stride, stride_axis: element i along `stride_axis` is rolled by `shift + i * stride`.
     """
-    if stride is None or stride_axis is None:
+    if stride is None and stride_axis is None:
         return rolled(x, shift, axis)
-    count = as_arraylike(x).shape[stride_axis]
-    inner = axis - (axis > stride_axis)
-    shifts = shift + stride * arange(count)
-    return vmap(lambda row, n: rolled(row, n, inner), (stride_axis, 0), stride_axis)(x, shifts)
+    if stride is None or stride_axis is None:
+        raise ValueError("roll: stride and stride_axis are given both, or neither.")
+    shape = as_arraylike(x).shape
+    axis, other = [canonical_axis(a, len(shape)) for a in (axis, stride_axis)]
+    if axis == other:
+        raise ValueError(f"roll: axis and stride_axis are different; got {axis} for both.")
+    inner, shifts = axis - (axis > other), shift + stride * arange(shape[other])
+    return vmap(lambda row, n: rolled(row, n, inner), (other, 0), other)(x, shifts)
 
 
 def touch(ref: Any) -> None:
