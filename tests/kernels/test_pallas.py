@@ -1,5 +1,6 @@
 """JAX's names for kernels: the records, the functions, and the parameters for interpreting."""
 
+import functools
 from typing import Any
 
 import jax
@@ -381,7 +382,8 @@ def test_products_are_float32_or_int32():
             x = jnp.full((2, 64), 3, dtype)
             found = pltriton.dot(x, x, trans_b=True)
             assert found.dtype == wanted and (np.asarray(found) == 576).all()
-    texts = [str(sw.make_jaxpr(lambda: pltriton.dot(X, X.T, allow_tf32=a))()) for a in (0, 1)]
+    dots = [functools.partial(pltriton.dot, allow_tf32=allowed) for allowed in (False, True)]
+    texts = [str(sw.make_jaxpr(dot)(X, X.T)) for dot in dots]
     assert ["HIGHEST" in text for text in texts] == [True, False]
 
 

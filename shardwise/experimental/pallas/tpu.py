@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.launches.tpu_info import ChipVersion as ChipVersion
+    from shardwise._src.explain.launches.tpu_info import Tiling as Tiling
+    from shardwise._src.explain.launches.tpu_info import TpuInfo as TpuInfo
+    from shardwise._src.explain.launches.tpu_info import get_tpu_info as get_tpu_info
+    from shardwise._src.explain.launches.tpu_info import (
+        get_tpu_info_for_chip as get_tpu_info_for_chip,
+    )
+    from shardwise._src.explain.launches.tpu_info import is_tpu_device as is_tpu_device
     from shardwise._src.kernels.async_copies import async_copy as async_copy
     from shardwise._src.kernels.async_copies import async_remote_copy as async_remote_copy
     from shardwise._src.kernels.async_copies import get_barrier_semaphore as get_barrier_semaphore
