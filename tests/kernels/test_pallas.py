@@ -375,6 +375,34 @@ def test_rolls_and_bits():
     np.testing.assert_array_equal(pltpu.bitcast(pltpu.bitcast(X, "int16"), "float32"), X)
 
 
+PACKED = [
+    *(("int8", "int4"), ("int16", "uint8"), ("uint32", "int8"), ("int32", "int16")),
+    ("float32", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize("wide, packed", PACKED)
+def test_packed_elements(wide, packed):
+    like = sw.ShapeDtypeStruct(X.shape, wide)
+    of = {"packed_dtype": packed}
+    count = np.dtype(wide).itemsize * 8 // jnp.iinfo(packed).bits if wide != "float32" else 2
+    xs = [(3 * X - 100 * i).astype(np.int64).astype(wide) for i in range(count)]
+
+    def body(*refs):
+        *ins, word, outs = refs[: count + 1] + (refs[count + 1 :],)
+        word[...] = pltpu.pack_elementwise([x[...] for x in ins], **of)
+        for i, out in enumerate(outs):
+            out[...] = pltpu.unpack_elementwise(word[...], index=i, unpacked_dtype=wide, **of)
+
+    word = sw.ShapeDtypeStruct(X.shape, f"uint{8 * np.dtype(wide).itemsize}")
+    found, *parts = run(body, *xs, out=(word, *[like] * count))
+    for x, part in zip(xs, parts, strict=True):
+        np.testing.assert_array_equal(part, np.asarray(jnp.asarray(x).astype(packed).astype(wide)))
+    if packed == "int16":
+        lows = [x.astype(np.int64) & 0xFFFF for x in xs]
+        np.testing.assert_array_equal(found, lows[0] | lows[1] << 16)
+
+
 def test_products_are_float32_or_int32():
     like = {"bfloat16": "float32", "float16": "float32", "float64": "float64", "int8": "int32"}
     with sw.enable_x64():
@@ -447,6 +475,34 @@ MISTAKES = [
         lambda: pltpu.roll(X, 1, 0, stride=2, stride_axis=-2),
         ValueError,
         "roll: axis and stride_axis are different; got 0 for both.",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X, X[0]], packed_dtype="bfloat16"),
+        ValueError,
+        "pack_elementwise: expected arrays of one shape and dtype; got f32[16,8], f32[8].",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X], packed_dtype="bfloat16"),
+        ValueError,
+        "pack_elementwise: an element of float32 has 2 parts of bfloat16; got 1 arrays.",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X, X], packed_dtype="int16"),
+        ValueError,
+        "pack_elementwise: bfloat16 is packed into float32, and integers into wider ones; got int16 "
+        "and float32.",
+    ),
+    (
+        lambda: pltpu.unpack_elementwise(
+            X, index=2, packed_dtype="bfloat16", unpacked_dtype="float32"
+        ),
+        ValueError,
+        "unpack_elementwise: an element has 2 parts of bfloat16; got index 2.",
+    ),
+    (
+        lambda: pltpu.unpack_elementwise(X, index=0, packed_dtype="int4", unpacked_dtype="int8"),
+        ValueError,
+        "unpack_elementwise: int8 has 8 bits; got x, f32[16,8].",
     ),
     (
         lambda: pltriton.dot(X, X[0]),

@@ -52,9 +52,13 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.pallas_api.pallas_tpu import SideEffectType as SideEffectType
     from shardwise._src.kernels.pallas_api.pallas_tpu import bitcast as bitcast
+    from shardwise._src.kernels.pallas_api.pallas_tpu import pack_elementwise as pack_elementwise
     from shardwise._src.kernels.pallas_api.pallas_tpu import roll as roll
     from shardwise._src.kernels.pallas_api.pallas_tpu import touch as touch
     from shardwise._src.kernels.pallas_api.pallas_tpu import trace_value as trace_value
+    from shardwise._src.kernels.pallas_api.pallas_tpu import (
+        unpack_elementwise as unpack_elementwise,
+    )
     from shardwise._src.kernels.pallas_api.pallas_tpu import (
         with_memory_space_constraint as with_memory_space_constraint,
     )

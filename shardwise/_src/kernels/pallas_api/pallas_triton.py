@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.kernels import ref_access
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.numpy.products.contractions import matmul
@@ -14,6 +16,22 @@ from shardwise._src.ops.contract import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.promotion import promote_types
+
+
+def _renamed(update: Callable[..., Any], name: str) -> Callable[..., Array]:
+    def atomic(
+        x_ref_or_view: Any, idx: Any, val: ArrayLike, *, mask: ArrayLike | None = None
+    ) -> Array:
+        return update(x_ref_or_view, idx, val, mask=mask)
+
+    return named(atomic, name, update.__doc__)
+
+
+atomic_add, atomic_and, atomic_max, atomic_min, atomic_or, atomic_xor = [
+    _renamed(getattr(ref_access, name), name)
+    for name in [f"atomic_{mode}" for mode in ("add", "and", "max", "min", "or", "xor")]
+]
+atomic_xchg = _renamed(ref_access.swap, "atomic_xchg")
 
 
 def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
