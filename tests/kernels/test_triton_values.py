@@ -26,7 +26,7 @@ from shardwise.kernels import (
     when,
 )
 from tests.helpers.everyday import everyday
-from tests.helpers.triton_numpy import triton_values
+from tests.helpers.triton_numpy import kernel_of, triton_values
 from tests.kernels.kernels import CASES, INTEGERS, like, matmul, normal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -457,3 +457,61 @@ def test_a_vector_of_indices():
 
     at = np.array([3, 1, 15, 0, 7, 7, 2, 9], np.int32)
     check(call(body, like(8, 16)), at, normal(16, 16))
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_turns_up_to_a_limit_are_a_loop_without_branches(first):
+    def body(limits, x, out, total):
+        turn = program_id(1)
+
+        @when(turn == 0)
+        def _():
+            total[...] = jnp.zeros_like(total)
+
+        @when(turn + first < limits[program_id(0)] if first else turn <= limits[program_id(0)])
+        def _():
+            total[...] += x[...] * (1 + turn)
+
+        @when(turn == 3)
+        def _():
+            out[...] = total[...]
+
+    f = call(
+        body,
+        like(6, 8),
+        grid=(6, 4),
+        in_specs=Block((None, 8), lambda i, k, limits: (k, 0)),
+        out_specs=Block((None, 8), lambda i, k, limits: (i, 0)),
+        scratch=[VMEM((8,), np.float32)],
+        prefetch=1,
+        parallel=[0],
+    )
+    args = np.array([-3, 0, 1, 3, 4, 9], np.int32), normal(4, 8)
+    check(f, *args)
+    assert "scf.if" not in kernel_of(f, *args).text
+
+
+def test_float8_is_exact():
+    every = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    wide = every.astype(np.float32)
+    halves = np.concatenate([wide, (wide[1:] + wide[:-1]) / 2, [463.9, 464.1, np.inf, 1e-30, -0.0]])
+    halves = halves.astype(np.float32)
+    up = call(lambda x, out: out.set(x[...].astype(np.float32)), like(256))
+    down = call(
+        lambda x, out: out.set(x[...].astype(every.dtype)), like(halves.size, dtype=every.dtype)
+    )
+    np.testing.assert_array_equal(triton_values(up, every)[0], wide)
+    found, wanted = triton_values(down, halves)[0], halves.astype(every.dtype)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_float8(dtype):
+    x = (np.arange(32 * 32) % 7 - 3).reshape(32, 32).astype(getattr(ml_dtypes, dtype))
+    check(
+        call(
+            lambda x, out: out.set(lax.dot(x[...], x[...], preferred_element_type=np.float32)),
+            like(32, 32),
+        ),
+        x,
+    )
