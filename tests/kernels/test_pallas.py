@@ -1,5 +1,6 @@
 """JAX's names for kernels: the records, the functions, and the parameters for interpreting."""
 
+import functools
 from typing import Any
 
 import jax
@@ -369,8 +370,49 @@ def test_rolls_and_bits():
     found = pltpu.roll(X, jnp.int32(1), 0, stride=2, stride_axis=1)
     wanted = np.stack([np.roll(X[:, j], 1 + 2 * j) for j in range(8)], 1)
     np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(pltpu.roll(X, 1, -2, stride=2, stride_axis=-1), wanted)
     assert pltpu.bitcast(X, jnp.int16).shape == (32, 8)
     np.testing.assert_array_equal(pltpu.bitcast(pltpu.bitcast(X, "int16"), "float32"), X)
+
+
+PACKED = [
+    *(("int8", "int4"), ("int16", "uint8"), ("uint32", "int8"), ("int32", "int16")),
+    ("float32", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize("wide, packed", PACKED)
+def test_packed_elements(wide, packed):
+    like = sw.ShapeDtypeStruct(X.shape, wide)
+    of = {"packed_dtype": packed}
+    count = np.dtype(wide).itemsize * 8 // jnp.iinfo(packed).bits if wide != "float32" else 2
+    xs = [(3 * X - 100 * i).astype(np.int64).astype(wide) for i in range(count)]
+
+    def body(*refs):
+        *ins, word, outs = refs[: count + 1] + (refs[count + 1 :],)
+        word[...] = pltpu.pack_elementwise([x[...] for x in ins], **of)
+        for i, out in enumerate(outs):
+            out[...] = pltpu.unpack_elementwise(word[...], index=i, unpacked_dtype=wide, **of)
+
+    word = sw.ShapeDtypeStruct(X.shape, f"uint{8 * np.dtype(wide).itemsize}")
+    found, *parts = run(body, *xs, out=(word, *[like] * count))
+    for x, part in zip(xs, parts, strict=True):
+        np.testing.assert_array_equal(part, np.asarray(jnp.asarray(x).astype(packed).astype(wide)))
+    if packed == "int16":
+        lows = [x.astype(np.int64) & 0xFFFF for x in xs]
+        np.testing.assert_array_equal(found, lows[0] | lows[1] << 16)
+
+
+def test_products_are_float32_or_int32():
+    like = {"bfloat16": "float32", "float16": "float32", "float64": "float64", "int8": "int32"}
+    with sw.enable_x64():
+        for dtype, wanted in like.items():
+            x = jnp.full((2, 64), 3, dtype)
+            found = pltriton.dot(x, x, trans_b=True)
+            assert found.dtype == wanted and (np.asarray(found) == 576).all()
+    dots = [functools.partial(pltriton.dot, allow_tf32=allowed) for allowed in (False, True)]
+    texts = [str(sw.make_jaxpr(dot)(X, X.T)) for dot in dots]
+    assert ["HIGHEST" in text for text in texts] == [True, False]
 
 
 def test_functions_on_cores():
@@ -413,7 +455,64 @@ MISTAKES = [
     (
         lambda: pl.pallas_call(copied, LIKE, grid_spec=pl.GridSpec(), grid=(4,)),
         ValueError,
-        "pallas_call: grid, in_specs and out_specs are fields of grid_spec if that is given.",
+        "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec if that "
+        "is given.",
+    ),
+    (
+        lambda: pl.pallas_call(
+            copied, LIKE, grid_spec=pl.GridSpec(), scratch_shapes=[pltpu.SMEM((), "int32")]
+        ),
+        ValueError,
+        "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec if that "
+        "is given.",
+    ),
+    (
+        lambda: pltpu.roll(X, 1, 0, stride=2),
+        ValueError,
+        "roll: stride and stride_axis are given both, or neither.",
+    ),
+    (
+        lambda: pltpu.roll(X, 1, 0, stride=2, stride_axis=-2),
+        ValueError,
+        "roll: axis and stride_axis are different; got 0 for both.",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X, X[0]], packed_dtype="bfloat16"),
+        ValueError,
+        "pack_elementwise: expected arrays of one shape and dtype; got f32[16,8], f32[8].",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X], packed_dtype="bfloat16"),
+        ValueError,
+        "pack_elementwise: an element of float32 has 2 parts of bfloat16; got 1 arrays.",
+    ),
+    (
+        lambda: pltpu.pack_elementwise([X, X], packed_dtype="int16"),
+        ValueError,
+        "pack_elementwise: bfloat16 is packed into float32, and integers into wider ones; got int16 "
+        "and float32.",
+    ),
+    (
+        lambda: pltpu.unpack_elementwise(
+            X, index=2, packed_dtype="bfloat16", unpacked_dtype="float32"
+        ),
+        ValueError,
+        "unpack_elementwise: an element has 2 parts of bfloat16; got index 2.",
+    ),
+    (
+        lambda: pltpu.unpack_elementwise(X, index=0, packed_dtype="int4", unpacked_dtype="int8"),
+        ValueError,
+        "unpack_elementwise: int8 has 8 bits; got x, f32[16,8].",
+    ),
+    (
+        lambda: pltriton.dot(X, X[0]),
+        ValueError,
+        "dot: expected two matrices; got f32[16,8] and f32[8].",
+    ),
+    (
+        lambda: pltriton.dot(X, X.T, allow_tf32=True, precision="highest"),
+        ValueError,
+        "dot: allow_tf32 is another way to give precision; pass one of them.",
     ),
     (
         lambda: pl.pallas_call(copied, LIKE, in_specs={"x": ROWS}),

@@ -23,7 +23,7 @@ from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.target_machines import Target, target_of
 from shardwise._src.targets.gpus import Gpu
 from shardwise._src.targets.machine_names import named
-from shardwise._src.targets.tpus import Tpu
+from shardwise._src.targets.tpus import Tpu, tpu_of_kind
 
 
 @public("shardwise.explain")
@@ -117,7 +117,10 @@ def machine_of(asked: Any, device: Any) -> Machine:
         return named_machine(asked)
     if (target := target_of(device)) is not None:
         return rates_of(target.kind, target.name, target.node)
-    kind = getattr(device, "device_kind", "").lower().replace(" ", "-")
+    name = getattr(device, "device_kind", "")
+    if (tpu := tpu_of_kind(name)) is not None:
+        return machines[tpu.name]
+    kind = name.lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in kind]
     usual = machines[platform_of(device).typical_machine if device is not None else "h100"]
     return max(found, key=lambda m: len(m.name)) if found else usual

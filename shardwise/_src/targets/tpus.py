@@ -19,6 +19,9 @@ class Tpu:
     prefix: its name in libtpu; axes: of the grid of its chips; chips: the most that are connected.
     devices: on a chip. vmem: bytes of the vector memory of a core; scoped_vmem: how much of it a
       kernel has by default.
+    kinds: the vendor's names of its devices. cores: of a device.
+    mxus, mxu_size, accumulators: the units for matrix products of a core, their width, and the
+      buffers in which each can add products.
     """
 
     name: str
@@ -28,6 +31,21 @@ class Tpu:
     devices: int = 1
     vmem: int = 128 * MIB
     scoped_vmem: int = 16 * MIB
+    kinds: tuple[str, ...] = ()
+    cores: int = 1
+    mxus: int = 4
+    mxu_size: int = 128
+    accumulators: int = 0
+
+    @property
+    def version(self) -> str:
+        """Its name without "tpu-"."""
+        return self.name.removeprefix("tpu-")
+
+    @property
+    def generation(self) -> int:
+        """Its number."""
+        return int(self.version.strip("vepx"))
 
     def grid(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The grid of chips for a shape or a number of chips; None if it cannot have it."""
@@ -59,9 +77,16 @@ class Tpu:
 TPUS = {
     tpu.name: tpu
     for tpu in (
-        Tpu("tpu-v5e", "v5e", 2, 256),
-        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 * MIB),
-        Tpu("tpu-v6e", "v6e", 2, 256, scoped_vmem=32 * MIB),
-        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 * MIB, scoped_vmem=45 * MIB),
+        Tpu("tpu-v5e", "v5e", 2, 256, kinds=("TPU v5 lite", "TPU v5e")),
+        Tpu("tpu-v5p", "v5p", 3, 8960, vmem=64 * MIB, kinds=("TPU v5", "TPU v5p"), cores=2),
+        Tpu("tpu-v6e", "v6e", 2, 256, scoped_vmem=32 * MIB, kinds=("TPU v6 lite", "TPU v6e"),
+            mxus=2, mxu_size=256),
+        Tpu("tpu-7x", "tpu7x", 3, 9216, devices=2, vmem=64 * MIB, scoped_vmem=45 * MIB,
+            kinds=("TPU7x",), mxus=2, mxu_size=256, accumulators=128),
     )
-}
+}  # fmt: skip
+
+
+def tpu_of_kind(kind: str) -> Tpu | None:
+    """The generation of devices with the vendor's name; None if it is not described."""
+    return next((tpu for tpu in TPUS.values() if kind in tpu.kinds), None)

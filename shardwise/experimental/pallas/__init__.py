@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
-    from shardwise._src.kernels.faces.pallas import BlockSpec as BlockSpec
-    from shardwise._src.kernels.faces.pallas import Buffered as Buffered
-    from shardwise._src.kernels.faces.pallas import GridSpec as GridSpec
-    from shardwise._src.kernels.faces.pallas import no_block_spec as no_block_spec
-    from shardwise._src.kernels.faces.pallas import pallas_call as pallas_call
-    from shardwise._src.kernels.faces.pallas import squeezed as squeezed
-    from shardwise._src.kernels.faces.pallas_cores import core_map as core_map
-    from shardwise._src.kernels.faces.pallas_cores import kernel as kernel
-    from shardwise._src.kernels.faces.pallas_helpers import align_to as align_to
-    from shardwise._src.kernels.faces.pallas_helpers import broadcast_to as broadcast_to
-    from shardwise._src.kernels.faces.pallas_helpers import debug_print as debug_print
-    from shardwise._src.kernels.faces.pallas_helpers import delay as delay
-    from shardwise._src.kernels.faces.pallas_helpers import empty_like as empty_like
-    from shardwise._src.kernels.faces.pallas_helpers import loop as loop
-    from shardwise._src.kernels.faces.pallas_helpers import multiple_of as multiple_of
-    from shardwise._src.kernels.faces.pallas_helpers import next_power_of_2 as next_power_of_2
-    from shardwise._src.kernels.faces.pallas_helpers import reciprocal as reciprocal
-    from shardwise._src.kernels.faces.pallas_helpers import strides_from_shape as strides_from_shape
-    from shardwise._src.kernels.faces.pallas_helpers import with_scoped as with_scoped
-    from shardwise._src.kernels.faces.pallas_tpu import HOST as HOST
-    from shardwise._src.kernels.faces.pallas_tpu import MemoryRef as MemoryRef
-    from shardwise._src.kernels.faces.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
+    from shardwise._src.kernels.pallas_api.pallas import BlockSpec as BlockSpec
+    from shardwise._src.kernels.pallas_api.pallas import Buffered as Buffered
+    from shardwise._src.kernels.pallas_api.pallas import GridSpec as GridSpec
+    from shardwise._src.kernels.pallas_api.pallas import no_block_spec as no_block_spec
+    from shardwise._src.kernels.pallas_api.pallas import pallas_call as pallas_call
+    from shardwise._src.kernels.pallas_api.pallas import squeezed as squeezed
+    from shardwise._src.kernels.pallas_api.pallas_cores import core_map as core_map
+    from shardwise._src.kernels.pallas_api.pallas_cores import kernel as kernel
+    from shardwise._src.kernels.pallas_api.pallas_helpers import align_to as align_to
+    from shardwise._src.kernels.pallas_api.pallas_helpers import broadcast_to as broadcast_to
+    from shardwise._src.kernels.pallas_api.pallas_helpers import debug_print as debug_print
+    from shardwise._src.kernels.pallas_api.pallas_helpers import delay as delay
+    from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like as empty_like
+    from shardwise._src.kernels.pallas_api.pallas_helpers import loop as loop
+    from shardwise._src.kernels.pallas_api.pallas_helpers import multiple_of as multiple_of
+    from shardwise._src.kernels.pallas_api.pallas_helpers import next_power_of_2 as next_power_of_2
+    from shardwise._src.kernels.pallas_api.pallas_helpers import reciprocal as reciprocal
+    from shardwise._src.kernels.pallas_api.pallas_helpers import with_scoped as with_scoped
+    from shardwise._src.kernels.pallas_api.pallas_tpu import HOST as HOST
+    from shardwise._src.kernels.pallas_api.pallas_tpu import MemoryRef as MemoryRef
+    from shardwise._src.kernels.pallas_api.pallas_tpu import MemorySpace as MemorySpace
     from shardwise._src.kernels.program_frames import cdiv as cdiv
     from shardwise._src.kernels.program_frames import num_programs as num_programs
     from shardwise._src.kernels.program_frames import program_id as program_id
     from shardwise._src.kernels.program_frames import when as when
+    from shardwise._src.kernels.size_arithmetic import row_major_strides as strides_from_shape
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
     from shardwise._src.lax.shape_operators import empty as empty

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.launches.tpu_info import ChipVersion as ChipVersion
+    from shardwise._src.explain.launches.tpu_info import Tiling as Tiling
+    from shardwise._src.explain.launches.tpu_info import TpuInfo as TpuInfo
+    from shardwise._src.explain.launches.tpu_info import get_tpu_info as get_tpu_info
+    from shardwise._src.explain.launches.tpu_info import (
+        get_tpu_info_for_chip as get_tpu_info_for_chip,
+    )
+    from shardwise._src.explain.launches.tpu_info import is_tpu_device as is_tpu_device
     from shardwise._src.kernels.async_copies import async_copy as async_copy
     from shardwise._src.kernels.async_copies import async_remote_copy as async_remote_copy
     from shardwise._src.kernels.async_copies import get_barrier_semaphore as get_barrier_semaphore
@@ -12,40 +20,48 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.async_copies import make_async_remote_copy as make_async_remote_copy
     from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.core_maps import CoreMesh as TensorCoreMesh
-    from shardwise._src.kernels.faces.interpret_params import InterpretParams as InterpretParams
-    from shardwise._src.kernels.faces.interpret_params import (
+    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
+    from shardwise._src.kernels.pallas_api.interpret_params import (
+        InterpretParams as InterpretParams,
+    )
+    from shardwise._src.kernels.pallas_api.interpret_params import (
         force_tpu_interpret_mode as force_tpu_interpret_mode,
     )
-    from shardwise._src.kernels.faces.interpret_params import (
+    from shardwise._src.kernels.pallas_api.interpret_params import (
         reset_tpu_interpret_mode_state as reset_tpu_interpret_mode_state,
     )
-    from shardwise._src.kernels.faces.interpret_params import (
+    from shardwise._src.kernels.pallas_api.interpret_params import (
         set_tpu_interpret_mode as set_tpu_interpret_mode,
     )
-    from shardwise._src.kernels.faces.pallas import PrefetchScalarGridSpec as PrefetchScalarGridSpec
-    from shardwise._src.kernels.faces.pallas_cores import (
+    from shardwise._src.kernels.pallas_api.pallas import (
+        PrefetchScalarGridSpec as PrefetchScalarGridSpec,
+    )
+    from shardwise._src.kernels.pallas_api.pallas_cores import (
         create_tensorcore_mesh as create_tensorcore_mesh,
     )
-    from shardwise._src.kernels.faces.pallas_cores import emit_pipeline as emit_pipeline
-    from shardwise._src.kernels.faces.pallas_tpu import ARBITRARY as ARBITRARY
-    from shardwise._src.kernels.faces.pallas_tpu import CORE_PARALLEL as CORE_PARALLEL
-    from shardwise._src.kernels.faces.pallas_tpu import PARALLEL as PARALLEL
-    from shardwise._src.kernels.faces.pallas_tpu import SUBCORE_PARALLEL as SUBCORE_PARALLEL
-    from shardwise._src.kernels.faces.pallas_tpu import (
+    from shardwise._src.kernels.pallas_api.pallas_cores import emit_pipeline as emit_pipeline
+    from shardwise._src.kernels.pallas_api.pallas_helpers import load as load
+    from shardwise._src.kernels.pallas_api.pallas_helpers import store as store
+    from shardwise._src.kernels.pallas_api.pallas_tpu import ARBITRARY as ARBITRARY
+    from shardwise._src.kernels.pallas_api.pallas_tpu import CORE_PARALLEL as CORE_PARALLEL
+    from shardwise._src.kernels.pallas_api.pallas_tpu import PARALLEL as PARALLEL
+    from shardwise._src.kernels.pallas_api.pallas_tpu import SUBCORE_PARALLEL as SUBCORE_PARALLEL
+    from shardwise._src.kernels.pallas_api.pallas_tpu import (
         GridDimensionSemantics as GridDimensionSemantics,
     )
-    from shardwise._src.kernels.faces.pallas_tpu import MemorySpace as MemorySpace
-    from shardwise._src.kernels.faces.pallas_tpu import SideEffectType as SideEffectType
-    from shardwise._src.kernels.faces.pallas_tpu import bitcast as bitcast
-    from shardwise._src.kernels.faces.pallas_tpu import load as load
-    from shardwise._src.kernels.faces.pallas_tpu import roll as roll
-    from shardwise._src.kernels.faces.pallas_tpu import store as store
-    from shardwise._src.kernels.faces.pallas_tpu import touch as touch
-    from shardwise._src.kernels.faces.pallas_tpu import trace_value as trace_value
-    from shardwise._src.kernels.faces.pallas_tpu import (
+    from shardwise._src.kernels.pallas_api.pallas_tpu import MemorySpace as MemorySpace
+    from shardwise._src.kernels.pallas_api.pallas_tpu import SideEffectType as SideEffectType
+    from shardwise._src.kernels.pallas_api.pallas_tpu import bitcast as bitcast
+    from shardwise._src.kernels.pallas_api.pallas_tpu import pack_elementwise as pack_elementwise
+    from shardwise._src.kernels.pallas_api.pallas_tpu import roll as roll
+    from shardwise._src.kernels.pallas_api.pallas_tpu import touch as touch
+    from shardwise._src.kernels.pallas_api.pallas_tpu import trace_value as trace_value
+    from shardwise._src.kernels.pallas_api.pallas_tpu import (
+        unpack_elementwise as unpack_elementwise,
+    )
+    from shardwise._src.kernels.pallas_api.pallas_tpu import (
         with_memory_space_constraint as with_memory_space_constraint,
     )
-    from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.spaces import ANY as ANY
     from shardwise._src.kernels.spaces import HBM as HBM
     from shardwise._src.kernels.spaces import SMEM as SMEM

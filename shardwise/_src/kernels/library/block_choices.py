@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import asarray
@@ -53,11 +54,6 @@ def sizes_of(who: str, names: Sequence[str], given: Any, default: Sequence[int])
             "of GPUs take powers of two; those of TPUs multiples of 8 and 128."
         )
     return sizes
-
-
-def power_above(n: int, least: int = 1) -> int:
-    """The smallest power of two that is at least `n` and `least`."""
-    return 1 << max(n - 1, least - 1, 0).bit_length()
 
 
 def row_block(m: int, n: int, columns: int = 4096) -> tuple[int, int]:

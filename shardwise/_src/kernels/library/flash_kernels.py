@@ -28,8 +28,9 @@ from shardwise._src.custom.linear_call import linear_call
 from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, power_above, sizes_of, wide
+from shardwise._src.kernels.library.block_choices import Options, sizes_of, wide
 from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.contraction import dot
 from shardwise._src.lax.shape_operators import broadcasted_iota

@@ -23,16 +23,11 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import (
-    Options,
-    as_numbers,
-    power_above,
-    sizes_of,
-    wide,
-)
+from shardwise._src.kernels.library.block_choices import Options, as_numbers, sizes_of, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id
 from shardwise._src.kernels.ref_access import atomic_add
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.maps.ufuncs import minimum
 from shardwise._src.messages.formatting import short_repr

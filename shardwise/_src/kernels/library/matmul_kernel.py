@@ -28,12 +28,12 @@ from shardwise._src.kernels.library.block_choices import (
     Options,
     as_numbers,
     elements,
-    power_above,
     sizes_of,
     wide,
 )
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.contraction import dot
 from shardwise._src.numpy.creation import asarray, zeros

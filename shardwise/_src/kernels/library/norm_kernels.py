@@ -28,13 +28,13 @@ from shardwise._src.kernels.library.block_choices import (
     as_rows,
     elements,
     inside,
-    power_above,
     row_block,
     sizes_of,
     wide,
 )
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.lax.elementwise_operators import rsqrt
 from shardwise._src.numpy.creation import asarray, zeros_like
 from shardwise._src.numpy.shapes import reshape

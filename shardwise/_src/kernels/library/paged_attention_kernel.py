@@ -15,7 +15,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import power_above, wide
+from shardwise._src.kernels.library.block_choices import wide
 from shardwise._src.kernels.library.flash_kernels import (
     INT32,
     MASKED,
@@ -27,6 +27,7 @@ from shardwise._src.kernels.library.flash_kernels import (
     require,
 )
 from shardwise._src.kernels.program_frames import num_programs, program_id, when
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.numpy.creation import asarray, zeros_like

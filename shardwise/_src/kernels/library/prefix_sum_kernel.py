@@ -25,13 +25,13 @@ from shardwise._src.kernels.library.block_choices import (
     as_numbers,
     as_rows,
     elements,
-    power_above,
     row_block,
     sizes_of,
     wide,
 )
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.program_frames import cdiv, program_id, when
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.lax.shape_operators import broadcasted_iota
 from shardwise._src.numpy.creation import zeros

@@ -27,6 +27,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     element,
     type_text,
 )
+from shardwise._src.kernels.size_arithmetic import row_major_strides
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
 
@@ -123,13 +124,9 @@ def everything(text: TritonText, shape: Sequence[int]) -> Region:
     return Region((text.integer(0),) * n, tuple(shape), (1,) * n, (True,) * n)
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple([int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))])
-
-
 def block_of(text: TritonText, buffer: Buffer, tile: Tile, at: Sequence[Value]) -> Memory:
     """The ref of a block with these indices."""
-    strides, start, rows = row_major(tile.type.shape), text.integer(0, buffer.index), []
+    strides, start, rows = row_major_strides(tile.type.shape), text.integer(0, buffer.index), []
     for d, (i, n) in enumerate(zip(at, tile.sizes, strict=True)):
         first, (low, high) = i if tile.element[d] else text.times(i, n), tile.padding[d]
         start = text.plus(start, text.times(text.widened(first, buffer.index), strides[d]))

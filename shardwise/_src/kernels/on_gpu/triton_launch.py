@@ -19,11 +19,12 @@ from shardwise._src.kernels.accesses import kernel_load
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
-from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything, row_major
+from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything
 from shardwise._src.kernels.on_gpu.triton_body import Body
 from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
 from shardwise._src.kernels.on_gpu.turns import bounded_turns, split_turns
 from shardwise._src.kernels.on_gpu.version_uses import accesses
+from shardwise._src.kernels.size_arithmetic import row_major_strides
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.targets.gpus import GPUS
@@ -83,7 +84,7 @@ class Launching:
         self.prefetched = []
         for b in buffers[: launch.prefetch]:
             shape, bounds = b.type.shape, (None,) * b.type.ndim
-            self.prefetched.append(Memory(b, b.pointer, shape, row_major(shape), bounds))
+            self.prefetched.append(Memory(b, b.pointer, shape, row_major_strides(shape), bounds))
         first = len(launch.grid) + launch.prefetch
         outs = len(launch.outs)
         own = [*buffers[launch.prefetch :][: len(launch.ins)], *buffers[len(buffers) - outs :]]

@@ -22,9 +22,9 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     INT32,
     Value,
     element,
-    power_of_two,
     type_text,
 )
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.ops.contract import free_dims
 from shardwise._src.types.dtypes import is_bool, is_float, is_integer, max_value, min_value
 
@@ -109,7 +109,7 @@ def _keeps_places(old: Sequence[int], new: Sequence[int]) -> bool:
             if not rest:
                 return False
             side.append(rest.pop(0))
-        if any(power_of_two(n) != n for n in (*a[1:], *b[1:])):
+        if any(power_above(n) != n for n in (*a[1:], *b[1:])):
             return False
     return not left and not right
 

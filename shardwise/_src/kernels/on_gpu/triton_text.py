@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
 
 INT32, INT64, BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
@@ -46,14 +47,9 @@ def element(dtype: Any) -> str:
     return _ELEMENTS[dtype.name]
 
 
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is not less than n."""
-    return 1 << (n - 1).bit_length() if n > 1 else 1
-
-
 def padded(shape: Sequence[int]) -> tuple[int, ...]:
     """The sizes of the tensor of a shape."""
-    return tuple([power_of_two(n) for n in shape])
+    return tuple([power_above(n) for n in shape])
 
 
 def type_text(shape: Sequence[int], of: str) -> str:
@@ -227,7 +223,7 @@ class TritonText:
 
     def range(self, n: int) -> Value:
         """0, 1, … n - 1."""
-        end = power_of_two(n)
+        end = power_above(n)
         text = f"tt.make_range {{end = {end} : i32, start = 0 : i32}} : tensor<{end}xi32>"
         return self.let(text, (n,), INT32)
 
@@ -273,7 +269,7 @@ class TritonText:
         """Which elements along these axes are of the shape; None if no size was rounded up."""
         mask = None
         for d in axes:
-            if power_of_two(shape[d]) != shape[d]:
+            if power_above(shape[d]) != shape[d]:
                 r = self.range(shape[d])
                 row = self.compare("slt", r, self.constant(shape[d], r.shape, INT32))
                 mask = self.both(mask, self.along(row, d, shape), shape)

@@ -13,6 +13,9 @@ from shardwise._src.core.infer import as_arraylike
 from shardwise._src.debug.host_callbacks import debug_print as print_values
 from shardwise._src.kernels.accesses import multiple_of as known_multiple_of
 from shardwise._src.kernels.program_frames import cdiv
+from shardwise._src.kernels.ref_access import load as load_elements
+from shardwise._src.kernels.ref_access import store as store_elements
+from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.shapes import broadcast_to as broadcast
@@ -21,6 +24,30 @@ from shardwise._src.ops.basis import zeros
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, T
 from shardwise._src.types.array_type import array_type
+
+
+def load(
+    ref: Any,
+    *,
+    mask: ArrayLike | None = None,
+    other: ArrayLike | None = None,
+    cache_modifier: str | None = None,
+    eviction_policy: str | None = None,
+    volatile: bool = False,
+) -> Array:
+    """The elements of a ref, `ref.at[index]`.
+
+    mask: which are read. The rest is `other`, 0 by default. The other arguments are for the caches
+    of GPUs, and have no effect.
+    """
+    return load_elements(ref, ..., mask=mask, other=other)
+
+
+def store(
+    ref: Any, val: ArrayLike, *, mask: ArrayLike | None = None, eviction_policy: str | None = None
+) -> None:
+    """Writes to a ref, `ref.at[index]`. mask: which elements. eviction_policy: has no effect."""
+    store_elements(ref, ..., val, mask=mask)
 
 
 def loop(
@@ -82,7 +109,7 @@ def next_power_of_2(x: int) -> int:
     """The smallest power of two that is not less than a non-negative integer."""
     if x < 0:
         raise ValueError(f"next_power_of_2: expected a non-negative integer; got {short_repr(x)}.")
-    return 1 << (x - 1).bit_length() if x else 1
+    return power_above(x)
 
 
 def align_to(a: int, alignment: int) -> int:
@@ -104,11 +131,6 @@ def empty_like(x: T) -> T:
 
 def delay(nanos: ArrayLike) -> None:
     """Waits on hardware; nothing on CPU."""
-
-
-def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The distances between neighbors along each dimension of an array in row-major order."""
-    return tuple([int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))])
 
 
 def multiple_of(x: Array, values: Sequence[int] | int) -> Array:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.kernels.blocks import Block, Squeezed
-from shardwise._src.kernels.faces.interpret_params import simulation_of
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
+from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
 from shardwise._src.kernels.simulation import Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
@@ -66,23 +66,14 @@ class GridSpec:
     in_specs: Any = None
     out_specs: Any = None
     scratch_shapes: Any = ()
-
-    num_scalar_prefetch = 0
+    num_scalar_prefetch: int = 0
 
 
 class PrefetchScalarGridSpec(GridSpec):
     """A `GridSpec` whose first arguments, of integers, are known before blocks are read."""
 
-    def __init__(
-        self,
-        num_scalar_prefetch: int,
-        grid: Any = (),
-        in_specs: Any = None,
-        out_specs: Any = None,
-        scratch_shapes: Any = (),
-    ):
-        super().__init__(grid, in_specs, out_specs, scratch_shapes)
-        self.num_scalar_prefetch = num_scalar_prefetch
+    def __init__(self, num_scalar_prefetch: int, *fields: Any, **named: Any):
+        super().__init__(*fields, **named, num_scalar_prefetch=num_scalar_prefetch)
 
 
 def pallas_call(
@@ -117,10 +108,11 @@ def pallas_call(
     debug, backend, metadata: accepted, and without effect.
     """
     if grid_spec is not None:
-        if grid not in ((), None) or in_specs is not None or out_specs is not None:
+        given = grid not in ((), None), in_specs is not None, out_specs is not None, scratch_shapes
+        if any(given):
             raise ValueError(
-                "pallas_call: grid, in_specs and out_specs are fields of grid_spec if that is "
-                "given."
+                "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec "
+                "if that is given."
             )
         grid, in_specs, out_specs = grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs
         scratch_shapes = grid_spec.scratch_shapes

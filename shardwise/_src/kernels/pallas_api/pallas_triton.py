@@ -6,61 +6,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.named import named
-from shardwise._src.core.infer import as_arraylike
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import ref_access
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.unary import tanh
+from shardwise._src.ops.contract import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.promotion import promote_types
 
 
-def load(
-    ref: Any,
-    *,
-    mask: ArrayLike | None = None,
-    other: ArrayLike | None = None,
-    cache_modifier: str | None = None,
-    eviction_policy: str | None = None,
-    volatile: bool = False,
-) -> Array:
-    """The elements of a ref, `ref.at[index]`.
-
-    mask: which are read. The rest is `other`, 0 by default. The other arguments are for the caches
-    of GPUs, and have no effect.
-    """
-    return load_elements(ref, ..., mask=mask, other=other)
-
-
-def store(
-    ref: Any, val: ArrayLike, *, mask: ArrayLike | None = None, eviction_policy: str | None = None
-) -> None:
-    """Writes to a ref, `ref.at[index]`. mask: which elements. eviction_policy: has no effect."""
-    store_elements(ref, ..., val, mask=mask)
-
-
-def _atomic(update: Callable[..., Any]) -> Callable[..., Array]:
+def _renamed(update: Callable[..., Any], name: str) -> Callable[..., Array]:
     def atomic(
         x_ref_or_view: Any, idx: Any, val: ArrayLike, *, mask: ArrayLike | None = None
     ) -> Array:
         return update(x_ref_or_view, idx, val, mask=mask)
 
-    name = update.__name__.replace("swap", "atomic_xchg")
     return named(atomic, name, update.__doc__)
 
 
-atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = map(
-    _atomic,
-    (
-        ref_access.atomic_add,
-        ref_access.atomic_max,
-        ref_access.atomic_min,
-        ref_access.atomic_and,
-        ref_access.atomic_or,
-        ref_access.atomic_xor,
-        ref_access.swap,
-    ),
-)
+atomic_add, atomic_and, atomic_max, atomic_min, atomic_or, atomic_xor = [
+    _renamed(getattr(ref_access, name), name)
+    for name in [f"atomic_{mode}" for mode in ("add", "and", "max", "min", "or", "xor")]
+]
+atomic_xchg = _renamed(ref_access.swap, "atomic_xchg")
 
 
 def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
@@ -79,12 +50,24 @@ def dot(
     allow_tf32: bool | None = None,
     precision: Any = None,
 ) -> Array:
-    """The product of two matrices, accumulated in float32.
+    """The product of two matrices: of floats in float32, or float64 if they have it; of integers
+    in int32.
 
-    trans_a, trans_b: transposed. allow_tf32: on GPUs; elsewhere `precision` says it.
+    trans_a, trans_b: transposed. allow_tf32: whether GPUs may round float32 to TF32, instead of
+      `precision`.
     """
     x, y = as_arraylike(a), as_arraylike(b)
-    return matmul(x.T if trans_a else x, y.T if trans_b else y, precision=precision)
+    if len(x.shape) != 2 or len(y.shape) != 2:
+        shown = " and ".join([type_of(t).str_short(True) for t in (x, y)])
+        raise ValueError(f"dot: expected two matrices; got {shown}.")
+    if allow_tf32 is not None:
+        if precision is not None:
+            raise ValueError("dot: allow_tf32 is another way to give precision; pass one of them.")
+        precision = Precision.DEFAULT if allow_tf32 else Precision.HIGHEST
+    dtype = promote_types(x.dtype, y.dtype)
+    out = "int32" if is_integer(dtype) else "float64" if dtype == "float64" else "float32"
+    x, y = x.T if trans_a else x, y.T if trans_b else y
+    return matmul(x, y, precision=precision, preferred_element_type=out)
 
 
 def approx_tanh(x: ArrayLike) -> Array:

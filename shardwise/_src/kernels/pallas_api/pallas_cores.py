@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from shardwise._src.kernels import core_maps, pipelines
 from shardwise._src.kernels.core_maps import CoreMesh
-from shardwise._src.kernels.faces.interpret_params import simulation_of
-from shardwise._src.kernels.faces.pallas import blocks_from
-from shardwise._src.kernels.faces.pallas_helpers import empty_like
 from shardwise._src.kernels.launch_record import CompilerParams
+from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
+from shardwise._src.kernels.pallas_api.pallas import blocks_from
+from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like
 from shardwise._src.kernels.spaces import run_scoped
 from shardwise._src.refs.run_state import run_state
 
@@ -64,31 +65,18 @@ def kernel(
     The body gets refs of the arguments, of the results, which are like `out_type`, and of
     `scratch_types`. The other arguments are those of `core_map`.
     """
+    options: dict[str, Any] = {
+        "mesh": mesh, "compiler_params": compiler_params, "interpret": interpret, "name": name,
+    }  # fmt: skip
     if body is None:
-        options = (mesh, scratch_types, compiler_params, interpret, name)
-        return lambda f: _kernel(f, out_type, *options)
-    return _kernel(body, out_type, mesh, scratch_types, compiler_params, interpret, name)
+        return functools.partial(kernel, out_type=out_type, scratch_types=scratch_types, **options)
 
-
-def _kernel(
-    body: Callable[..., None],
-    out_type: Any,
-    mesh: CoreMesh,
-    scratch: Any,
-    params: CompilerParams | None,
-    interpret: Any,
-    name: str | None,
-) -> Callable[..., Any]:
     def called(*args: Any) -> Any:
         def run(refs: Any) -> None:
             ins, outs = refs
             listed = outs if isinstance(outs, tuple | list) else (outs,)
-
-            @core_map(
-                mesh, compiler_params=params, interpret=interpret, name=name, scratch_shapes=scratch
-            )
-            def _(*more: Any, **named: Any) -> None:
-                body(*ins, *listed, *more, **named)
+            mapped = core_map(scratch_shapes=scratch_types, **options)
+            mapped(functools.partial(body, *ins, *listed))
 
         return run_state(run)((args, empty_like(out_type)))[1]
 
