@@ -1,4 +1,4 @@
-"""Random kernels for GPUs: grids, axes, blocks and accesses of many kinds, beside CPU."""
+"""Random kernels for GPUs: grids, axes, blocks and accesses of many kinds, compared with CPU."""
 
 import random
 

@@ -26,7 +26,7 @@ from shardwise.kernels import (
     when,
 )
 from tests.helpers.everyday import everyday
-from tests.helpers.triton_numpy import triton_values
+from tests.helpers.triton_numpy import kernel_of, triton_values
 from tests.kernels.kernels import CASES, INTEGERS, like, matmul, normal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -457,3 +457,35 @@ def test_a_vector_of_indices():
 
     at = np.array([3, 1, 15, 0, 7, 7, 2, 9], np.int32)
     check(call(body, like(8, 16)), at, normal(16, 16))
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_turns_up_to_a_limit_are_a_loop_without_branches(first):
+    def body(limits, x, out, total):
+        turn = program_id(1)
+
+        @when(turn == 0)
+        def _():
+            total[...] = jnp.zeros_like(total)
+
+        @when(turn + first < limits[program_id(0)] if first else turn <= limits[program_id(0)])
+        def _():
+            total[...] += x[...] * (1 + turn)
+
+        @when(turn == 3)
+        def _():
+            out[...] = total[...]
+
+    f = call(
+        body,
+        like(6, 8),
+        grid=(6, 4),
+        in_specs=Block((None, 8), lambda i, k, limits: (k, 0)),
+        out_specs=Block((None, 8), lambda i, k, limits: (i, 0)),
+        scratch=[VMEM((8,), np.float32)],
+        prefetch=1,
+        parallel=[0],
+    )
+    args = np.array([-3, 0, 1, 3, 4, 9], np.int32), normal(4, 8)
+    check(f, *args)
+    assert "scf.if" not in kernel_of(f, *args).text

@@ -25,8 +25,9 @@ test_messages = messages(
         ValueError: log_softmax: blocks is 2 positive integers, (rows, columns); got 8 of type int.
         Compilers of GPUs take powers of two; those of TPUs multiples of 8 and 128.
     sw.jit(lambda x: lib.softmax(x, check=True))(x)
-        ValueError: kernel softmax: check=True runs the kernel several times and compares the
-        results, so that it cannot be traced. Check it outside of `jit` and other transforms.
+        ValueError: kernel softmax: check=True runs the kernel step by step or several times, so
+        that it cannot be traced. Check it outside of `jit` and other transforms, or with the
+        function around it: `kernels.checked(f)`.
     lib.layer_norm(i)
         TypeError: layer_norm: x is i32[4]; expected floats. Cast it.
     lib.rms_norm(x, np.ones(3, np.float32))

@@ -22,7 +22,7 @@ from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything, row_major
 from shardwise._src.kernels.on_gpu.triton_body import Body
 from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
-from shardwise._src.kernels.on_gpu.turns import split_turns
+from shardwise._src.kernels.on_gpu.turns import bounded_turns, split_turns
 from shardwise._src.kernels.on_gpu.version_uses import accesses
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.runtime.platforms import Platform
@@ -159,9 +159,11 @@ class Launching:
     def _loop(self, depth: int, refs: dict[int, Any]) -> dict[int, Any]:
         axis, text = self.loops[depth], self.text
         size = self.launch.grid[axis] or 0
-        first, every, last = None, self.body, None
+        first, every, last, bounded = None, self.body, None, None
         if depth == len(self.loops) - 1:
             first, every, last = split_turns(self.body, axis, size, self.ends)
+            if not any(s.held and s.depth > depth for s in self.slots):
+                bounded = bounded_turns(every, axis, [s.input for s in self.slots])
 
         def run(program: Program | None, i: Value, refs: dict[int, Any]) -> dict[int, Any]:
             if program is None:
@@ -181,7 +183,15 @@ class Launching:
             now = run(every, i, refs | dict(zip(carried, state, strict=True)))
             return [now[k] for k in carried]
 
-        found = text.loop(text.integer(0), text.integer(size), [refs[k] for k in carried], turn)
+        high = text.integer(size)
+        if bounded is not None:
+            every = bounded.every
+            refs_given = [refs.get(s.input) for s in self.slots]
+            limits = text.program(bounded.limits, [*self.ids, *self.prefetched, *refs_given])
+            low, limit = limits
+            limit = text.plus(limit, text.integer(1)) if bounded.inclusive else limit
+            high = text.binary("arith.minsi", high, text.binary("arith.subi", limit, low))
+        found = text.loop(text.integer(0), high, [refs[k] for k in carried], turn)
         refs = refs | dict(zip(carried, found, strict=True))
         return run(last, text.integer(size - 1), refs)
 

@@ -12,7 +12,9 @@ The loop then consists of a product and a sum, which compilers of GPUs can pipel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import cond
@@ -114,6 +116,56 @@ def _last(
         outs = [a if a in renamed else v for a, v in zip(body.outvars, own, strict=True)]
         return body.replace(eqns=[ran], outvars=outs), rest
     return None, body
+
+
+class Bounded(NamedTuple):
+    """Turns of which only the first ones do something: those with `low + turn <= high`.
+
+    limits: the program of these two numbers, from the inputs of the body. every: of one such turn.
+    """
+
+    limits: Program
+    every: Program
+    inclusive: bool
+
+
+def bounded_turns(body: Program, index: int, refs: Sequence[int]) -> Bounded | None:
+    """The turns of a body that is a branch, which runs if a number that grows with the turns is
+    below a limit; None if the body has another form. A loop with this limit has no branch.
+
+    refs: the inputs that are refs, which may differ between turns.
+    """
+    turn, outs = body.invars[index], {*body.outvars}
+    found = [eqn for eqn in body.eqns if eqn.op is cond]
+    varying = {turn, *[body.invars[i] for i in refs]}
+    made: dict[Any, Equation] = {}
+    for eqn in body.eqns:
+        made |= dict.fromkeys(eqn.outvars, eqn)
+        if eqn.op.programs and eqn.op is not cond:
+            return None
+        if not varying.isdisjoint([a for a in eqn.invars if isinstance(a, Var)]):
+            varying |= {*eqn.outvars}
+    rest = {v for eqn in body.eqns if eqn not in found for v in eqn.outvars}
+    if len(found) != 1 or len(found[0].params["branches"]) != 2 or outs & rest:
+        return None
+    (chosen,) = found
+    test = made.get(chosen.invars[0])
+    kept = _kept_by(chosen)
+    if test is None or test.op.name not in ("le", "lt") or any(a not in body.inputs for a in kept):
+        return None
+    number, high = test.invars
+    low: Any = Literal(np.int32(0), turn.aval)
+    if number is not turn:
+        grows = made.get(number)
+        if grows is None or grows.op.name != "add" or turn not in grows.invars:
+            return None
+        (low,) = [a for a in grows.invars if a is not turn] or [turn]
+    if low in varying or high in varying or high.aval.dtype != turn.aval.dtype:
+        return None
+    limits = body.replace(outvars=[low, high], eqns=without_dead_code([low, high], body.eqns))
+    eqns = [_called(eqn) if eqn is chosen else eqn for eqn in body.eqns]
+    every = body.replace(eqns=without_dead_code(body.outvars, eqns))
+    return Bounded(limits, every, test.op.name == "le")
 
 
 def _renamed(body: Program, gone: Equation, names: dict[Any, Any]) -> Program:
