@@ -8,11 +8,12 @@ from shardwise._src.control.expand import expanded
 from shardwise._src.core.program import eval_program
 from shardwise._src.kernels.on_tpu import mosaic_call as calls
 from shardwise._src.runtime.platforms import TPU
+from shardwise.kernels import call, program_id, when
 from tests.helpers.everyday import everyday
 from tests.helpers.mosaic_numpy import run
 from tests.kernels.kernels import CASES as SMALL
-from tests.kernels.kernels import INTEGERS
-from tests.kernels.mosaic_cases import CASES
+from tests.kernels.kernels import INTEGERS, like
+from tests.kernels.mosaic_cases import CASES, ROWS, X
 from tests.kernels.test_random_launches import launch, random_case, wanted
 
 
@@ -52,6 +53,23 @@ def any_block(monkeypatch):
 def test_values(name):
     wide = "bf16" in name
     check(CASES[name], rtol=3e-2 if wide else 1e-3, atol=1e-2 if wide else 1e-3)
+
+
+def test_results_that_are_not_written():
+    """They keep the values of the arguments that they alias, in every block."""
+
+    def body(x, y, out, other):
+        when(program_id(0) == 1)(lambda: out.set(y[...]))
+        other[...] = x[...] + 1
+
+    outs = like(24, 128), like(24, 128)
+    f = call(body, outs, grid=3, in_specs=[ROWS] * 2, out_specs=ROWS, aliases={0: 0}, name="kept")
+    a, b = values(f, X, -X)
+    np.testing.assert_array_equal(a, np.concatenate([X[:8], -X[8:16], X[16:]]))
+    np.testing.assert_array_equal(b, X + 1)
+    g = call(lambda x, out: None, like(24, 128), grid=3, in_specs=[ROWS], out_specs=ROWS,
+             aliases={0: 0}, name="same")  # fmt: skip
+    np.testing.assert_array_equal(values(g, X)[0], X)
 
 
 @pytest.mark.parametrize("name", [*SMALL, *INTEGERS])

@@ -489,3 +489,29 @@ def test_turns_up_to_a_limit_are_a_loop_without_branches(first):
     args = np.array([-3, 0, 1, 3, 4, 9], np.int32), normal(4, 8)
     check(f, *args)
     assert "scf.if" not in kernel_of(f, *args).text
+
+
+def test_float8_is_exact():
+    every = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    wide = every.astype(np.float32)
+    halves = np.concatenate([wide, (wide[1:] + wide[:-1]) / 2, [463.9, 464.1, np.inf, 1e-30, -0.0]])
+    halves = halves.astype(np.float32)
+    up = call(lambda x, out: out.set(x[...].astype(np.float32)), like(256))
+    down = call(
+        lambda x, out: out.set(x[...].astype(every.dtype)), like(halves.size, dtype=every.dtype)
+    )
+    np.testing.assert_array_equal(triton_values(up, every)[0], wide)
+    found, wanted = triton_values(down, halves)[0], halves.astype(every.dtype)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_float8(dtype):
+    x = (np.arange(32 * 32) % 7 - 3).reshape(32, 32).astype(getattr(ml_dtypes, dtype))
+    check(
+        call(
+            lambda x, out: out.set(lax.dot(x[...], x[...], preferred_element_type=np.float32)),
+            like(32, 32),
+        ),
+        x,
+    )

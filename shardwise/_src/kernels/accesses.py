@@ -75,9 +75,33 @@ def _region(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
     return dynamic_slice(x, *starts, slice_sizes=spans) if spans else x
 
 
+def _shifts(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> list[Any]:
+    """How far slices move regions of several elements inside of an array: for each dimension, less
+    than the size of the region; None for one element."""
+    found = []
+    for start, n, s, size in zip(starts, sizes, strides, type_of(x).shape, strict=True):
+        last, most = np.int32(size - (n - 1) * s - 1), np.int32((n - 1) * s)
+        inside = ew.max(ew.min(start, last), np.int32(0))
+        shift = ew.max(ew.min(ew.sub(start, inside), most), ew.neg(most))
+        found.append(shift if n > 1 else None)
+    return found
+
+
+def _moved(y: Any, shifts: Sequence[Any]) -> Any:
+    """The region moved by these distances: `y[i + shift]`, and zeros where this is outside."""
+    t = type_of(y)
+    most = [0 if shift is None else n - 1 for shift, n in zip(shifts, t.shape, strict=True)]
+    wider = pad(y, lit(0, y), padding_config=tuple([(n, n, 0) for n in most]))
+    rows = zip(shifts, most, strict=True)
+    starts = [np.int32(0) if s is None else ew.add(s, np.int32(n)) for s, n in rows]
+    return dynamic_slice(wider, *starts, slice_sizes=t.shape)
+
+
 def _loaded(x: Any, *rest: Any, sizes: Any, strides: Any, kept: Any, masked: bool) -> Any:
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
     y = _region(x, starts, sizes, strides)
+    if masked and 0 not in sizes:  # elements that are not read may be outside
+        y = _moved(y, _shifts(x, starts, sizes, strides))
     if any(s != 1 for s in strides):
         shape = type_of(y).shape
         y = slice_(y, start_indices=(0,) * len(shape), limit_indices=shape, strides=strides)
@@ -102,6 +126,9 @@ def _stored(
             mask = ew.eq(zeros(type_of(value).update(dtype=INT32)), np.int32(0))
         value = pad(value, lit(0, value), padding_config=config)
         mask = pad(mask, np.False_, padding_config=config)
+    if masked:
+        shifts = [None if s is None else ew.neg(s) for s in _shifts(x, starts, sizes, strides)]
+        value, mask = _moved(value, shifts), _moved(mask, shifts)
     if mode != "set":
         value = MODES[mode](old, value)
     if mask is not None:
@@ -183,11 +210,8 @@ def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
     n, masked = len(p["sizes"]), p["masked"]
     starts, more = rest[:n], list(rest[n:])
     back: list[Any] = [None] * (1 + len(rest))
-    inside = ew.where(more[0], ct, lit(0, ct)) if masked else ct
     if is_linear(x):
-        back[0] = kernel_store(
-            zeros(x.aval), inside, *starts, **p | {"masked": False, "mode": "add"}
-        )
+        back[0] = kernel_store(zeros(x.aval), ct, *starts, *more[:1], **p | {"mode": "add"})
     if masked and is_linear(more[1]):
         back[n + 2] = ew.where(more[0], lit(0, ct), ct)
     return back

@@ -19,8 +19,9 @@ from shardwise._src.kernels.simulation import check_region, infinite, read
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.refs.ref_parts import RefPart
+from shardwise._src.refs.ref_parts import RefPart, check_kept
 from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import ArrayType
@@ -30,6 +31,8 @@ from shardwise._src.values.at import write
 from shardwise._src.values.convert import broadcast_to, cast
 from shardwise._src.values.dslice import Slice
 from shardwise._src.values.indexing import getitem
+
+MASKED = np.int32(2**31 - 1)  # an index at which nothing is written
 
 
 class Place(NamedTuple):
@@ -90,7 +93,6 @@ class RefView(RefPart):
         return loaded(self, idx)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
-        self.space.check_writable(self.ref)
         written(self, method, idx, value)
 
     def part(self, index: Any) -> RefPart:
@@ -201,6 +203,7 @@ def _check_inside(ref: AnyRef, d: int, start: Any, size: int, stride: int, n: in
 
 def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
     """The elements at an index. mask: which are read; the others are `other`, 0 by default."""
+    whole_ref(ref).space.check_accessible(ref)
     if simulation().skips_floats and is_inexact(ref.dtype):
         return infinite(type_of(_loaded(ref, index, mask, other)))
     return _loaded(ref, index, mask, other)
@@ -213,7 +216,7 @@ def _loaded(ref: AnyRef, index: Any, mask: Any, other: Any) -> Any:
     starts = scalars(place.starts)
     if mask is None:
         return load_elements(version, starts, place.static, place.is_known)
-    given = lit(0, version) if other is None else cast(as_arraylike(other), ref.dtype, False)
+    given = lit(0, version) if other is None else _fitting(ref, other)
     more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
     return kernel_load(version, *starts, *more, **place.static, masked=True)
 
@@ -243,21 +246,23 @@ def _masked(value: Any, mask: Any, other: Any) -> Any:
     return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
+def _fitting(ref: AnyRef, value: Any) -> Any:
+    """A value with the ref's dtype, which must hold it."""
+    value = as_arraylike(value)
+    check_kept(ref, type_of(value))
+    return cast(value, ref.dtype, False)
+
+
 def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) -> None:
     """Writes to the elements at an index, or combines them with a value."""
     whole, place = whole_ref(ref), place_of(ref, index)
-    version = value_of(whole)
-    value = cast(as_arraylike(value), ref.dtype, False)
+    whole.space.check_writable(ref)
+    whole.space.check_accessible(ref)
+    version, value = value_of(whole), _fitting(ref, value)
     if simulation().skips_floats and is_inexact(ref.dtype):
         value = infinite(type_of(value))
     if place is None:
-        version = _value(ref)
-        if mask is not None:  # the others are combined with a value that changes nothing
-            old = getitem(version, index)
-            same = lit(0, version) if mode in ("add", "xor") else old
-            more = [broadcast_to(x, type_of(old).shape) for x in (_as_mask(ref, mask), value, same)]
-            value = ew.where(*more)
-        found = write(mode, version, index, value)
+        found = _scattered(ref, mode, _value(ref), index, value, mask)
         if isinstance(ref, RefView):
             written(ref, "set", ..., found)
         else:
@@ -273,6 +278,25 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
         whole,
         kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),
     )
+
+
+def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mask: Any) -> Any:
+    """A version after a write to an index of arrays."""
+    if mask is None:
+        return write(mode, version, index, value)
+    shape = type_of(getitem(version, index)).shape
+    mask, value = [broadcast_to(x, shape) for x in (_as_mask(ref, mask), value)]
+    if mode != "set":  # the others are combined with a value that changes nothing
+        old = getitem(version, index)
+        same = lit(0, version) if mode in ("add", "xor") else old
+        return write(mode, version, index, ew.where(mask, value, broadcast_to(same, shape)))
+    parts = index if isinstance(index, tuple) else (index,)
+    if len(parts) != ref.ndim or not all(isinstance(p, int) or hasattr(p, "dtype") for p in parts):
+        t = type_of(version)  # an array of positions along each dimension
+        numbers = [iota(shape=t.shape, dtype=INT32, dimension=d) for d in range(t.ndim)]
+        parts = tuple([getitem(n, index) for n in numbers])
+    first = ew.where(mask, cast(broadcast_to(as_arraylike(parts[0]), shape), INT32, False), MASKED)
+    return write("set", version, (first, *parts[1:]), value, mode="drop")
 
 
 def _as_mask(ref: AnyRef, mask: Any) -> Any:
@@ -312,7 +336,6 @@ def load(ref: Any, index: Any = ..., *, mask: Any = None, other: Any = None) -> 
 def store(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> None:
     """Writes a value to the elements at an index, or to those of them for which `mask` is True."""
     whole, index = _whole("store", ref, index)
-    whole.space.check_writable(whole_ref(whole))
     written(whole, "set", index, value, mask)
 
 
@@ -326,7 +349,7 @@ def swap(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
 def _atomic(mode: str) -> Any:
     def update(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
         whole, index = _whole(f"atomic_{mode}", ref, index)
-        whole.space.check_writable(whole_ref(whole))
+        whole_ref(whole).space.check_writable(whole)
         old = loaded(whole, index)
         written(whole, mode, index, value, mask)
         return old

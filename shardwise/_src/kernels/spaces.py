@@ -53,17 +53,14 @@ class Space:
         return part_of(ref, index)
 
     def read(self, ref: Any, index: Any) -> Any:
-        if self.is_semaphore:
-            raise _not_memory(ref)
-        self.check_accessible(ref)
         return loaded(ref, index)
 
     def write(self, ref: Any, mode: str, index: Any, value: Any) -> None:
-        self.check_writable(ref)
-        self.check_accessible(ref)
         written(ref, mode, index, value)
 
     def check_accessible(self, ref: Any) -> None:
+        if self.is_semaphore:
+            raise _not_memory(ref)
         if self.name in LARGE and simulation().is_tpu:
             raise ValueError(
                 f"{ref.short} is in {self}, from which TPUs only copy. Copy to and from VMEM: "

@@ -35,6 +35,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
 )
 from shardwise._src.kernels.copies import Region, kernel_copy, kernel_signal
 from shardwise._src.kernels.in_step import CHANGES
+from shardwise._src.kernels.ref_access import MASKED
 from shardwise._src.ops.indexing.gather_rules import window_sizes
 from shardwise._src.ops.indexing.gather_scatter import SCATTERS
 from shardwise._src.ops.sharded.collective import axis_index
@@ -240,7 +241,8 @@ class _Run(Device):
         """The ids of accessed elements, and the operands after the starts."""
         p, n = eqn.params, len(eqn.params["sizes"])
         region = Region(p["sizes"], p["strides"], p["kept"])
-        return self.region(version, region, rest[:n]), rest[n:]
+        mask = rest[n] if p.get("masked") else None
+        return self.region(version, region, rest[:n], mask), rest[n:]
 
     def _read_semaphore(self, eqn: Equation, version: Version, *starts: Value) -> Steps:
         semaphore = semaphore_of(version, self._parts(eqn, version, starts)[0])
@@ -314,11 +316,11 @@ class _Run(Device):
         return version
 
     def _check_places(self, eqn: Equation, version: Version, places: Any, updates: Value) -> None:
-        """Raises if a defined value is written outside of a ref. (Where an index is masked, what
-        is written is what was read there, which is not defined.)"""
+        """Raises if a defined value is written outside of a ref, where an index is not masked."""
         shape, numbers = version.ids.shape, eqn.params["dimension_numbers"]
         sizes = window_sizes(type_of(version.ids), type_of(updates.a), numbers)
         last = np.array([shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims])
+        places = np.where((places == MASKED).any(-1, keepdims=True), 0, places)
         bad = ((places < 0) | (places > last)).any(-1)
         undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
         bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))

@@ -212,17 +212,22 @@ class Device:
 
     # -- regions, and other devices --
 
-    def region(self, version: Version, region: Region, starts: Sequence[Any]) -> np.ndarray:
-        """The ids of accessed elements. Raises if they are outside of the ref."""
-        index: list[Any] = []
+    def region(
+        self, version: Version, region: Region, starts: Sequence[Any], mask: Value | None = None
+    ) -> np.ndarray:
+        """The ids of accessed elements. Raises if one that `mask` selects is outside of the ref;
+        others outside have any ids."""
+        index: list[np.ndarray] = []
         rows = zip(starts, *region, version.ids.shape, strict=True)
-        for d, (start, size, stride, keep, n) in enumerate(rows):
+        for d, (start, size, stride, _, n) in enumerate(rows):
             at = int(self.known(start, "an index"))
-            last = at + (size - 1) * stride
-            if size and (at < 0 or last >= n):
-                raise self.faults.outside(version, d, at, last, n, self)
-            index.append(slice(at, max(last + 1, at), stride) if keep else at)
-        return version.ids[(*index, ...)]
+            places = at + stride * np.arange(size)
+            outside = (places < 0) | (places >= n)
+            if outside.any() and (mask is None or _selected(mask, region, d, outside)):
+                raise self.faults.outside(version, d, at, int(places[-1]), n, self)
+            index.append(places.clip(0, n - 1))
+        dropped = tuple([d for d, keep in enumerate(region.kept) if not keep])
+        return version.ids[np.ix_(*index)].squeeze(dropped)
 
     def known(self, value: Value, what: str) -> np.ndarray:
         """Raises if a value depends on memory that was not written."""
@@ -300,6 +305,15 @@ class Device:
             yield False
         self.waits = None
         self.faults.unclear.update(semaphore.take(amount, self.core.clock))
+
+
+def _selected(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:
+    """Whether a mask selects elements at some positions along dimension `d`."""
+    taken = np.asarray(mask.a) | np.asarray(mask.b)
+    if not region.kept[d]:
+        return bool(taken.any())
+    shape = [n for n, keep in zip(region.sizes, region.kept, strict=True) if keep]
+    return bool(np.broadcast_to(taken, shape).compress(outside, sum(region.kept[:d])).any())
 
 
 def semaphore_of(version: Version, ids: np.ndarray) -> Semaphore:

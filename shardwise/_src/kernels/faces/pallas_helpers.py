@@ -118,5 +118,5 @@ def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
     """
     if isinstance(x, int | np.integer):
         return x
-    several = values if isinstance(values, tuple | list) else (values,)
+    several = [values] if isinstance(values, int | np.integer) else values
     return known_multiple_of(as_arraylike(x), tuple([int(n) for n in several]))

@@ -23,6 +23,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     type_text,
 )
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.families import lit
 from shardwise._src.types.dtypes import is_bool, is_float, is_integer, is_signed, is_unsigned
 
@@ -273,7 +274,10 @@ def convert(e: Any, x: Value, dtype: Any) -> Value:
     if floats and 1 in (old.itemsize, dtype.itemsize):  # only tensors have such floats
         wide = x if x.shape else e.splat(x, (1,))
         more = "" if wider else ", rounding = rtne"
-        found = _cast(e, "tt.fp_to_fp", wide, dtype, "->", more)
+        if "float8_e4m3fn" in (old.name, dtype.name):
+            found = _by_bits(e, wide, dtype)
+        else:
+            found = _cast(e, "tt.fp_to_fp", wide, dtype, "->", more)
         return found if x.shape else e.scalar_of(found)
     if floats:
         op = "extf" if wider else "truncf"
@@ -293,3 +297,39 @@ def convert(e: Any, x: Value, dtype: Any) -> Value:
 def _cast(e: Any, op: str, x: Value, dtype: Any, word: str, more: str = "") -> Value:
     kind = type_text(x.shape, element(dtype))
     return e.let(f"{op} {x.name}{more} : {x.type} {word} {kind}", x.shape, dtype)
+
+
+def _by_bits(e: Any, x: Value, dtype: Any) -> Value:
+    """Between float8_e4m3fn and float32. Triton's instruction ends the process on older GPUs."""
+    if dtype == FLOAT32:
+        bits = _cast(e, "tt.bitcast", x, np.dtype("uint8"), "->")
+        return e.composed(_of_bits_e4m3, convert(e, bits, INT32))
+    bits = convert(e, e.composed(_bits_e4m3, x), np.dtype("int8"))
+    return _cast(e, "tt.bitcast", bits, dtype, "->")
+
+
+def _of_bits_e4m3(bits: Any) -> Any:
+    size = ew.bitwise_and(bits, lit(0x7F, bits))
+    wide = ew.add(ew.shift_left(size, lit(20, size)), lit(120 << 23, size))
+    small = ew.mul(convert_element_type(size, dtype=FLOAT32), np.float32(2**-9))
+    value = bitcast_convert_type(wide, dtype=FLOAT32)
+    value = ew.where(ew.lt(size, lit(8, size)), small, value)
+    value = ew.where(ew.eq(size, lit(0x7F, size)), lit(np.nan, value), value)
+    sign = ew.shift_left(ew.bitwise_and(bits, lit(0x80, bits)), lit(24, bits))
+    both = ew.bitwise_or(bitcast_convert_type(value, dtype=INT32), sign)
+    return bitcast_convert_type(both, dtype=FLOAT32)
+
+
+def _bits_e4m3(x: Any) -> Any:
+    """Rounded to the nearest, halves to even; NaN for numbers beyond the largest."""
+    bits = bitcast_convert_type(x, dtype=INT32)
+    size = ew.bitwise_and(bits, lit(0x7FFFFFFF, bits))
+    last = ew.bitwise_and(ew.shift_right_logical(size, lit(20, size)), lit(1, size))
+    rounded = ew.add(size, ew.add(last, lit(0x7FFFF, size)))
+    normal = ew.sub(ew.shift_right_logical(rounded, lit(20, size)), lit(120 << 3, size))
+    shifted = ew.add(bitcast_convert_type(size, dtype=FLOAT32), np.float32(2**14))
+    small = ew.sub(bitcast_convert_type(shifted, dtype=INT32), lit(0x46800000, size))
+    found = ew.where(ew.lt(size, lit(0x3C800000, size)), small, normal)
+    found = ew.where(ew.gt(found, lit(0x7E, found)), lit(0x7F, found), found)
+    sign = ew.bitwise_and(ew.shift_right_logical(bits, lit(24, bits)), lit(0x80, bits))
+    return ew.bitwise_or(found, sign)

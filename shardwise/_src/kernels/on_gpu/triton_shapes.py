@@ -30,7 +30,7 @@ from shardwise._src.types.dtypes import is_bool, is_float, is_integer, max_value
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
-INT8 = np.dtype("int8")
+INT8, FLOAT16 = np.dtype("int8"), np.dtype("float16")
 SMALL = 1 << 14  # products of a small matrix product that are computed one by one
 
 
@@ -408,6 +408,8 @@ def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Val
     if x.dtype != y.dtype and not (x.dtype.itemsize == y.dtype.itemsize == 1):
         wide = x.dtype if x.dtype.itemsize > y.dtype.itemsize else y.dtype
         x, y = convert(e, x, wide), convert(e, y, wide)
+    if "float8_e4m3fn" in (x.dtype.name, y.dtype.name):  # some GPUs lack it; float16 is exact
+        x, y = convert(e, x, FLOAT16), convert(e, y, FLOAT16)
     dtype = x.dtype
     if is_integer(dtype) and dtype.name != "int8":
         raise e.unsupported(

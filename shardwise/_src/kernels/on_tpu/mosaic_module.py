@@ -207,10 +207,10 @@ def _copy_aliased(
 
 
 def _may_read(body: Program, var: Var) -> bool:
-    """Whether the body may use the first values of a result."""
+    """Whether the body may use the first values of a result, or keep them."""
     uses = [e for e in body.eqns if any(a is var for a in e.invars)]
-    if any(a is var for a in body.outvars) or not uses:
-        return False
+    if any(a is var for a in body.outvars):
+        return True
     return not all(
         e.op is kernel_store
         and e.params["mode"] == "set"
