@@ -28,6 +28,7 @@ DTYPES = {
     "bf16": ml_dtypes.bfloat16,
     "i1": np.bool_,
     "i8": np.int8,
+    "i16": np.int16,
     "i32": np.int32,
     "index": np.int64,
     "!tpu.semaphore": np.int32,
@@ -198,6 +199,10 @@ def _round(x: Any) -> Any:
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
+_ones = np.vectorize(lambda n: (int(n) & 0xFFFFFFFF).bit_count())
+_zeros_before = np.vectorize(lambda n: 32 - (int(n) & 0xFFFFFFFF).bit_length())
+
+
 def _plain(f: Callable[..., Any]) -> Callable[..., Any]:
     def run(op: Any, *xs: Any) -> Any:
         dtype = shape_and_dtype(op.results[0].type)[1]
@@ -239,7 +244,7 @@ OPS: dict[str, Callable[..., Any]] = {
         "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
         "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
         "floor": np.floor, "ceil": np.ceil, "absf": np.abs, "absi": np.abs, "powf": np.power,
-        "roundeven": np.round, "round": _round, "erf": np.vectorize(math.erf),
+        "ctpop": _ones, "ctlz": _zeros_before, "roundeven": np.round, "round": _round, "erf": np.vectorize(math.erf),
     }.items()},
     "vector.load": _load, "tpu.strided_load": _load, "tpu.vector_store": _store,
     "tpu.strided_store": _store,

@@ -134,7 +134,8 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 
 def _truncated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.where(y == 0, 0, np.trunc(x.astype("float64") / np.where(y == 0, 1, y)))
+    down = np.floor_divide(x, y)
+    return down + ((down < 0) & (down * y != x)).astype(x.dtype)
 
 
 BINARY = {
@@ -144,7 +145,7 @@ BINARY = {
     "divf": np.divide,
     "remf": np.fmod,
     "divsi": _truncated,
-    "divui": lambda x, y: _truncated(_unsigned(x), _unsigned(y)),
+    "divui": lambda x, y: np.floor_divide(_unsigned(x), _unsigned(y)),
     "remsi": np.fmod,
     "remui": lambda x, y: np.fmod(_unsigned(x), _unsigned(y)),
     "maximumf": np.maximum,

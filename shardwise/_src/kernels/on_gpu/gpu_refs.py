@@ -179,6 +179,15 @@ def pointers(text: TritonText, ref: Memory, region: Region) -> tuple[str, str, V
     return pointer, kind, mask
 
 
+def bounded(text: TritonText, ref: Memory) -> Memory:
+    """The ref with bounds, for regions that may begin or end outside of it."""
+    rows = zip(ref.bounds, ref.shape, strict=True)
+    bounds = [
+        Bound(text.integer(0), n, True) if b is None else b._replace(below=True) for b, n in rows
+    ]
+    return replace(ref, bounds=tuple(bounds))
+
+
 def _is_inside(bound: Bound, start: Value, n: int, step: int) -> bool:
     if bound.start.known is None or start.known is None:
         return False

@@ -20,6 +20,8 @@ from shardwise._src.control.call import call
 from shardwise._src.control.cond import cond
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.ops.elementwise import eq, le, lt
+from shardwise._src.ops.families import add
 
 
 def peeled(
@@ -40,7 +42,7 @@ def peeled(
 def _iteration_of(body: Program, flag: Any, iteration: Var) -> int | None:
     """The only iteration in which a flag is True, if it is `iteration == n`."""
     for eqn in body.eqns:
-        if flag is eqn.outvars[0] and eqn.op.name == "eq" and iteration in eqn.invars:
+        if flag is eqn.outvars[0] and eqn.op is eq and iteration in eqn.invars:
             (other,) = [a for a in eqn.invars if a is not iteration] or [None]
             return int(other.value) if isinstance(other, Literal) else None
     return None
@@ -152,13 +154,13 @@ def bounded_iterations(body: Program, index: int, refs: Sequence[int]) -> Bounde
     (chosen,) = found
     test = made.get(chosen.invars[0])
     kept = _kept_by(chosen)
-    if test is None or test.op.name not in ("le", "lt") or any(a not in body.inputs for a in kept):
+    if test is None or test.op not in (le, lt) or any(a not in body.inputs for a in kept):
         return None
     number, high = test.invars
     low: Any = Literal(np.int32(0), iteration.aval)
     if number is not iteration:
         grows = made.get(number)
-        if grows is None or grows.op.name != "add" or iteration not in grows.invars:
+        if grows is None or grows.op is not add or iteration not in grows.invars:
             return None
         (low,) = [a for a in grows.invars if a is not iteration] or [iteration]
     if low in varying or high in varying or high.aval.dtype != iteration.aval.dtype:
@@ -166,7 +168,7 @@ def bounded_iterations(body: Program, index: int, refs: Sequence[int]) -> Bounde
     limits = body.replace(outvars=[low, high], eqns=without_dead_code([low, high], body.eqns))
     eqns = [_called(eqn) if eqn is chosen else eqn for eqn in body.eqns]
     every = body.replace(eqns=without_dead_code(body.outvars, eqns))
-    return Bounded(limits, every, test.op.name == "le")
+    return Bounded(limits, every, test.op is le)
 
 
 def _renamed(body: Program, gone: Equation, names: dict[Any, Any]) -> Program:

@@ -16,9 +16,13 @@ from shardwise._src.control.programs import ScanParams, WhileParams
 from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.effects.callback import debug_callback, pure_callback
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
+from shardwise._src.kernels.composed_ops import around, composed
+from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
 from shardwise._src.kernels.on_gpu.ref_accesses import accesses, versions
@@ -35,6 +39,15 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 )
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.contract import DotAlgorithmPreset, Precision
+from shardwise._src.ops.elementwise import lt
+from shardwise._src.ops.families import add
+from shardwise._src.ops.indexing.gather_scatter import (
+    scatter,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+)
+from shardwise._src.ops.sort import sort
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_bool, is_float
@@ -50,16 +63,16 @@ _PRECISIONS: dict[Any, str] = {  # of products of float32
     DotAlgorithmPreset.F32_F32_F32: "ieee",
 }
 MOST_ELEMENTS = 1 << 20  # of a tensor
-_ADVICE = {
-    "sort": "Sort outside of the kernel",
-    "debug_callback": "Write the values to a result, and print that",
+_ADVICE: dict[Op, str] = {
+    sort: "Sort outside of the kernel",
+    debug_callback: "Write the values to a result, and print that",
     **dict.fromkeys(
-        ("scatter", "scatter_add", "scatter_max", "scatter_min"),
+        (scatter, scatter_add, scatter_max, scatter_min),
         "Write slices, `ref[ds(i, n)] = values`, or elements in a loop",
     ),
-    "pure_callback": "Call the host outside of the kernel",
+    pure_callback: "Call the host outside of the kernel",
     **dict.fromkeys(
-        ("kernel_copy", "kernel_wait_copy", "kernel_signal", "kernel_wait"),
+        (kernel_copy, kernel_wait_copy, kernel_signal, kernel_wait),
         "Asynchronous copies and semaphores are for TPUs; read refs, which loads in loops prefetch",
     ),
 }
@@ -105,10 +118,10 @@ class Body(TritonText):
     def unary(self, op: str, x: Value) -> Value:
         return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
 
-    def composed(self, f: Any, *xs: Value, **p: Any) -> Value:
+    def composed(self, f: Any, *xs: Value) -> Value:
         """A function of ops."""
         types = tuple([array_type(x.shape, x.dtype) for x in xs])
-        return self.program(program_of(lambda *ys: [f(*ys, **p)], types, f.__name__), xs)[0]
+        return self.program(program_of(lambda *ys: [f(*ys)], types, f.__name__), xs)[0]
 
     def scalar_of(self, x: Value) -> Value:
         """The element of a tensor of one."""
@@ -152,8 +165,13 @@ class Body(TritonText):
 
     # -- programs --
 
-    def program(self, program: Program, values: Sequence[Any]) -> list[Any]:
-        """Writes a program's equations; values: of its inputs without the constants."""
+    def program(
+        self, program: Program, values: Sequence[Any], plain: Op | None = None
+    ) -> list[Any]:
+        """Writes a program's equations; values: of its inputs without the constants.
+
+        plain: an op of which the instruction is meant (`composed_ops.around`).
+        """
         env: dict[Any, Any] = dict(zip(program.invars, values, strict=True))
         for v, x in zip(program.constvars, program.consts, strict=True):
             if v.aval.shape:
@@ -166,13 +184,23 @@ class Body(TritonText):
         equations = without_dead_code(program.outvars, program.eqns)
         for i, eqn in enumerate(equations):
             try:
-                store = _atomic_store(equations, i) if eqn.op is kernel_load else None
-                if store is not None and isinstance(env.get(eqn.invars[0]), Memory):
+                store = None
+                if eqn.op is kernel_load and isinstance(env.get(eqn.invars[0]), Memory):
+                    store = _atomic_store(equations, i)
+                if store is not None:
                     waiting[id(store)] = eqn.outvars[0]
-                    continue
-                found = self._equation(eqn, [self._atom(a, env) for a in eqn.invars])
+                    if not store.params["masked"]:
+                        continue
+                ins = [self._atom(a, env) for a in eqn.invars]
+                if store is not None:
+                    ins[0] = gpu_refs.bounded(self, ins[0])
+                found = self._equation(eqn, ins, plain)
                 if (old := waiting.pop(id(eqn), None)) is not None:
-                    env[old] = found.pop()
+                    before = found.pop()
+                    if old in env:  # those where the mask is False
+                        mask = self.broadcast(ins[-1], before.shape)
+                        before = self.select(mask, before, env[old])
+                    env[old] = before
             except (NotImplementedError, ValueError) as error:
                 note_line(error, eqn.site)
                 raise
@@ -206,7 +234,7 @@ class Body(TritonText):
                 "Use smaller blocks, or slices in a loop: `ref[ds(i * n, n)]`."
             )
 
-    def _equation(self, eqn: Equation, ins: list[Any]) -> list[Any]:
+    def _equation(self, eqn: Equation, ins: list[Any], plain: Op | None) -> list[Any]:
         op, name = eqn.op, eqn.op.name
         for v in eqn.outvars:
             self._check_dtype(v.aval)
@@ -218,17 +246,23 @@ class Body(TritonText):
         control = {scan: self._scan, while_loop: self._while, cond: self._cond}.get(op)
         if control is not None:
             return control(eqn, ins)
-        if op.programs == ("program",) and op.contains.binds is None and name not in _ADVICE:
+        if op.programs == ("program",) and op.contains.binds is None and op not in _ADVICE:
             return self.program(eqn.params["program"], ins)
         ins = [self._all_of(x) if isinstance(x, Memory) else x for x in ins]
         out = eqn.outvars[0].aval if eqn.outvars else None
+        types = [array_type(x.shape, x.dtype) for x in ins]
+        made = around(op, types, ins[-1].known) if ins and op is not plain else None
+        if made is not None:
+            return self.program(made, ins, op)
         if name in ELEMENTWISE and out is not None:
             ins = [self.broadcast(x, out.shape) for x in ins]
             found = ELEMENTWISE[name](self, *ins, **eqn.params)
         elif name in RULES:
             found = RULES[name](self, *ins, out=out, **eqn.params)
+        elif (made := composed(op, types, eqn.params)) is not None:
+            found = self.program(made, ins)
         elif (found := self._of_other_ops(eqn, ins)) is None:
-            advice = _ADVICE.get(name, "Compute it outside of the kernel, and pass the result")
+            advice = _ADVICE.get(op, "Compute it outside of the kernel, and pass the result")
             raise self.unsupported(
                 f"the op {name}",
                 f"is not supported by Triton. {advice}, or use another function on GPUs: "
@@ -239,7 +273,7 @@ class Body(TritonText):
     def _of_other_ops(self, eqn: Equation, ins: list[Value]) -> list[Value] | None:
         """The results of an op whose rule for StableHLO only runs other ops; else None."""
         outs = [v.aval for v in eqn.outvars]
-        if eqn.op.lower is None or not outs or eqn.op.name in _ADVICE:
+        if eqn.op.lower is None or not outs or eqn.op in _ADVICE:
             return None
         types = [array_type(x.shape, x.dtype) for x in ins]
         try:
@@ -459,7 +493,7 @@ def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
 def _counter(own: WhileParams) -> int | None:
     """The carry that counts the iterations of `while i < n`; None if the loop is different."""
     test, consts = own.test, own.num_test
-    if len(test.eqns) != 1 or test.eqns[0].op.name != "lt" or test.consts:
+    if len(test.eqns) != 1 or test.eqns[0].op is not lt or test.consts:
         return None
     i, bound = test.eqns[0].invars
     places: dict[Any, int] = {v: k - consts for k, v in enumerate(test.invars)}
@@ -468,7 +502,7 @@ def _counter(own: WhileParams) -> int | None:
     if at < 0 or i.aval.dtype != INT32 or (limit >= 0 and outs[limit] is not carried[limit]):
         return None
     for eqn in own.body.eqns:
-        if eqn.outvars[0] is outs[at] and eqn.op.name == "add" and carried[at] in eqn.invars:
+        if eqn.outvars[0] is outs[at] and eqn.op is add and carried[at] in eqn.invars:
             return at if any(getattr(a, "value", 0) == 1 for a in eqn.invars) else None
     return None
 

@@ -4,7 +4,7 @@
 
 `e` is the emission of the kernel's body (on_gpu/triton_body.py). Floats of 8 and 16 bits are
 computed in 32 bits, and rounded after each op, as on CPU. Functions that Triton lacks are those of
-the platform's library, or compositions of other ops.
+the platform's library, or compositions of other ops (composed_ops.py).
 """
 
 from __future__ import annotations
@@ -77,34 +77,16 @@ def _library(function: str) -> Rule:
     return lambda e, *xs, **p: in_wide(e, lambda *ys: e.library(function, ys[0].dtype, *ys), *xs)
 
 
-def _composed(f: Callable[..., Any]) -> Rule:
-    """A function of other ops, computed in 32 bits like a single op."""
-    return lambda e, *xs, **p: in_wide(e, lambda *ys: e.composed(f, *ys, **p), *xs)
-
-
-def _power(x: Any, y: int) -> Any:
-    if y < 0:
-        return ew.div(lit(1, x), _power(x, -y))
-    half = _power(x, y // 2) if y > 1 else None
-    if half is None:
-        return x if y else ew.add(ew.sub(x, x), lit(1, x))
-    return ew.mul(ew.mul(half, half), x) if y % 2 else ew.mul(half, half)
-
-
-def _sign(x: Any) -> Any:
-    below = ew.where(ew.lt(x, lit(0, x)), lit(-1, x), x) if _is_signed(x) else x
-    return ew.where(ew.gt(x, lit(0, x)), lit(1, x), below)
-
-
-def _is_signed(x: Any) -> bool:
-    return not is_unsigned(x.aval.dtype)
-
-
 _INEXACT = ("exp", "exp2", "log", "sin", "cos", "erf")
 ELEMENTWISE: dict[str, Rule] = {
     "add": _by_kind("addi", "addi", "addf", "ori"),
     "sub": _by_kind("subi", "subi", "subf", "xori"),
     "mul": _by_kind("muli", "muli", "mulf", "andi"),
+    "div": _by_kind("divsi", "divui", "divf", ""),
+    "rem": _by_kind("remsi", "remui", "remf", ""),
+    "shift_left": _by_kind("shli", "shli", "", ""),
+    "shift_right_logical": _by_kind("shrui", "shrui", "", ""),
+    "shift_right_arithmetic": _by_kind("shrsi", "shrsi", "", ""),
     "max": _by_kind("maxsi", "maxui", "maximumf", "ori"),
     "min": _by_kind("minsi", "minui", "minimumf", "andi"),
     "and": _by_kind("andi", "andi", "", "andi"),
@@ -118,18 +100,10 @@ ELEMENTWISE: dict[str, Rule] = {
         name: _library(name)
         for name in (
             *("tanh", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh"),
-            *("atanh", "cbrt", "expm1", "log1p", "erfc", "nextafter", "lgamma"),
+            *("atanh", "cbrt", "expm1", "log1p", "erfc", "nextafter", "lgamma", "pow"),
         )
     },
     "erf_inv": _library("erfinv"),
-    "neg": _composed(lambda x: ew.sub(lit(-0.0 if is_float(x.aval.dtype) else 0, x), x)),
-    "square": _composed(lambda x: ew.mul(x, x)),
-    "integer_pow": _composed(_power),
-    "clamp": _composed(lambda low, x, high: ew.min(ew.max(x, low), high)),
-    "sign": _composed(_sign),
-    "is_finite": _composed(lambda x: ew.lt(ew.abs(x), lit(np.inf, x))),
-    "logistic": _composed(lambda x: ew.div(lit(1, x), ew.add(lit(1, x), ew.exp(ew.neg(x))))),
-    "one_minus_square": _composed(lambda x: ew.mul(ew.add(lit(1, x), x), ew.sub(lit(1, x), x))),
     **{
         name: lambda e, x, **p: x
         for name in ("stop_gradient", "copy", "name", "optimization_barrier", "pcast", "reshard")
@@ -146,36 +120,6 @@ def elementwise(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def _division(op: str, of_zero: Callable[..., Value], of_overflow: Callable[..., Value]) -> Rule:
-    """With XLA's values for a divisor of 0, and for the smallest integer over -1."""
-
-    def rule(e: Any, x: Value, y: Value, **p: Any) -> Value:
-        if is_float(x.dtype):
-            return in_wide(e, lambda a, b: e.binary(f"arith.{op}f", a, b), x, y)
-
-        if y.known is not None and y.known > 0:
-            return e.binary(f"arith.{op}{'si' if is_signed(x.dtype) else 'ui'}", x, y)
-
-        def is_(v: Value, n: int) -> Value:
-            return e.compare("eq", v, e.constant(n, v.shape, v.dtype))
-
-        zero, unsafe, over = is_(y, 0), is_(y, 0), None
-        if is_signed(x.dtype):
-            over = e.binary("arith.andi", is_(x, np.iinfo(x.dtype).min), is_(y, -1))
-            unsafe = e.binary("arith.ori", zero, over)
-        safe = e.select(unsafe, e.constant(1, y.shape, y.dtype), y)
-        found = e.binary(f"arith.{op}{'ui' if over is None else 'si'}", x, safe)
-        if over is not None:
-            found = e.select(over, of_overflow(e, x), found)
-        return e.select(zero, of_zero(e, x), found)
-
-    return rule
-
-
-ELEMENTWISE["div"] = _division("div", lambda e, x: e.constant(-1, x.shape, x.dtype), lambda e, x: x)
-ELEMENTWISE["rem"] = _division("rem", lambda e, x: x, lambda e, x: e.constant(0, x.shape, x.dtype))
-
-
 @elementwise("select_n")
 def _select_n(e: Any, which: Value, *cases: Value, **p: Any) -> Value:
     if is_bool(which.dtype):
@@ -189,8 +133,6 @@ def _select_n(e: Any, which: Value, *cases: Value, **p: Any) -> Value:
 
 @elementwise("abs")
 def _abs(e: Any, x: Value, **p: Any) -> Value:
-    if is_unsigned(x.dtype):
-        return x
     op = "math.absf" if is_float(x.dtype) else "math.absi"
     return in_wide(e, lambda a: e.unary(op, a), x)
 
@@ -200,47 +142,22 @@ def _not(e: Any, x: Value, **p: Any) -> Value:
     return e.binary("arith.xori", x, e.constant(-1 if is_integer(x.dtype) else 1, x.shape, x.dtype))
 
 
-def _shift(op: str, fills: bool = False) -> Rule:
-    def rule(e: Any, x: Value, n: Value, **p: Any) -> Value:
-        """A shift by as many bits as there are, or more, moves all of them out."""
-        most = e.constant(8 * x.dtype.itemsize - 1, x.shape, x.dtype)
-        inside = e.compare("ule", n, most)
-        found = e.binary(op, x, e.select(inside, n, most))
-        return found if fills else e.select(inside, found, e.constant(0, x.shape, x.dtype))
-
-    return rule
-
-
-ELEMENTWISE["shift_left"] = _shift("arith.shli")
-ELEMENTWISE["shift_right_logical"] = _shift("arith.shrui")
-ELEMENTWISE["shift_right_arithmetic"] = _shift("arith.shrsi", fills=True)
-
-
-def _of_bits(function: str, less: Callable[[int], int]) -> Rule:
-    """A count of bits: of at least 32, where it is larger than that of n bits by `less(n)`."""
+def _of_bits(function: str) -> Rule:
+    """A count of bits, of at least 32."""
 
     def rule(e: Any, x: Value, **p: Any) -> Value:
-        bits = 8 * x.dtype.itemsize
-        plain = Value(x.name, x.shape, np.dtype(f"uint{bits}"))
-        found = e.library(function, INT32, convert(e, plain, np.dtype(f"uint{max(bits, 32)}")))
-        found = e.binary("arith.subi", found, e.constant(less(bits), x.shape, INT32))
-        return convert(e, found, x.dtype)
+        plain = Value(x.name, x.shape, np.dtype(f"uint{8 * x.dtype.itemsize}"))
+        return convert(e, e.library(function, INT32, plain), x.dtype)
 
     return rule
 
 
-ELEMENTWISE["population_count"] = _of_bits("popc", lambda bits: 0)
-ELEMENTWISE["clz"] = _of_bits("clz", lambda bits: max(32 - bits, 0))
+ELEMENTWISE["population_count"], ELEMENTWISE["clz"] = _of_bits("popc"), _of_bits("clz")
 
 
 @elementwise("round")
 def _round(e: Any, x: Value, *, rounding_method: int = 0, **p: Any) -> Value:
     return _library("rint" if rounding_method == 1 else "round")(e, x)
-
-
-@elementwise("pow")
-def _pow(e: Any, x: Value, y: Value, **p: Any) -> Value:
-    return _library("pow")(e, x, convert(e, y, x.dtype))
 
 
 @elementwise("bitcast_convert_type")

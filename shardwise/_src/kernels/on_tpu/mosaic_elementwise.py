@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import logical, shape
+from shardwise._src.ops import logical
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
-from shardwise._src.ops.cumulative import cumsum
-from shardwise._src.ops.families import lit
 from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
 from shardwise._src.types.array_type import ArrayType
@@ -46,7 +43,8 @@ def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> R
         text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
         if text is None:
             raise w.no_form(eqn, f"of the dtype {t.dtype.name}")
-        wide = t.dtype if is_bool(t.dtype) or t.dtype.name == "bfloat16" else widened(t.dtype)
+        narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
+        wide = t.dtype if is_bool(t.dtype) or narrow else widened(t.dtype)
         types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
         names = [cast(w, x, own, wide, t.shape) for x, own in zip(xs, types, strict=True)]
         found = w.let(f"{text} {', '.join(names)} : {vector(t.shape, element(wide))}")
@@ -111,75 +109,6 @@ def _not(w: Any, eqn: Any, x: Value) -> str:
     t = eqn.invars[0].aval
     ones = w.constant(True if is_bool(t.dtype) else -1, t.dtype, t.shape)
     return w.let(f"arith.xori {w.name(x, t)}, {ones} : {kind_of(t)}")
-
-
-def _abs(w: Any, eqn: Any, x: Value) -> str:
-    return _by_dtype("math.absf", "math.absi", None)(w, eqn, x)
-
-
-def _negative(w: Any, eqn: Any, x: Value) -> str:
-    t = eqn.invars[0].aval
-    if is_inexact(t.dtype):
-        return _float("arith.negf")(w, eqn, x)
-    wide = t.update(dtype=widened(t.dtype))
-    y = f"{w.constant(0, wide.dtype, t.shape)}, {cast(w, x, t, wide.dtype)}"
-    return cast(w, w.let(f"arith.subi {y} : {kind_of(wide)}"), wide, t.dtype)
-
-
-def _integer_pow(x: Any, y: int) -> Any:
-    if y < 0:
-        return ew.div(lit(1, x), _integer_pow(x, -y))
-    if y == 0:
-        return ew.add(ew.mul(x, lit(0, x)), lit(1, x))
-    half = _integer_pow(x, y // 2) if y > 1 else None
-    squared = None if half is None else ew.mul(half, half)
-    return x if squared is None else ew.mul(squared, x) if y % 2 else squared
-
-
-def _sign(x: Any) -> Any:
-    zero, one = lit(0, x), lit(1, x)
-    return ew.where(ew.gt(x, zero), one, ew.where(ew.lt(x, zero), lit(-1, x), zero))
-
-
-def _logistic(x: Any) -> Any:
-    return ew.div(lit(1, x), ew.add(lit(1, x), ew.exp(ew.neg(x))))
-
-
-def _expm1(x: Any) -> Any:
-    """By tanh, which is exact near zero: exp(x) - 1 = tanh(x/2) (exp(x) + 1)."""
-    small = ew.mul(ew.tanh(ew.mul(lit(0.5, x), x)), ew.add(ew.exp(x), lit(1, x)))
-    return ew.where(ew.lt(ew.abs(x), lit(0.5, x)), small, ew.sub(ew.exp(x), lit(1, x)))
-
-
-def _cumsum(x: Any, axis: int, reverse: bool = False) -> Any:
-    """By sums with shifted elements: 1, 2, 4… apart."""
-    rank, n, step = type_of(x).ndim, type_of(x).shape[axis], 1
-    while step < n:
-        kept = shape.slice_in_dim(x, step if reverse else 0, n if reverse else n - step, axis)
-        ends = (0, step, 0) if reverse else (step, 0, 0)
-        config = tuple([ends if d == axis else (0, 0, 0) for d in range(rank)])
-        x = ew.add(x, shape.pad(kept, lit(0, x), padding_config=config))
-        step *= 2
-    return x
-
-
-def _finite(x: Any) -> Any:
-    return ew.lt(ew.abs(x), lit(np.inf, x))
-
-
-COMPOSED: dict[Op, Callable[..., Any]] = {  # by functions of other ops
-    ew.square: lambda x: ew.mul(x, x),
-    ew.one_minus_square: lambda x: ew.mul(ew.sub(lit(1, x), x), ew.add(lit(1, x), x)),
-    ew.integer_pow: _integer_pow,
-    ew.sign: _sign,
-    ew.logistic: _logistic,
-    ew.expm1: _expm1,
-    ew.is_finite: _finite,
-    logical.clamp: lambda low, x, high: ew.min(ew.max(low, x), high),
-    ew.cosh: lambda x: ew.mul(lit(0.5, x), ew.add(ew.exp(x), ew.exp(ew.neg(x)))),
-    cumsum: _cumsum,
-    ew.sinh: lambda x: ew.mul(lit(0.5, x), ew.sub(ew.expm1(x), ew.expm1(ew.neg(x)))),
-}
 
 
 # -- conversion --
@@ -253,13 +182,6 @@ def _bitcast(w: Any, eqn: Any, x: Value, *, dtype: Any) -> str:
     return w.let(f"arith.bitcast {name} : {kinds[0]} to {kinds[1]}")
 
 
-def _shifted(w: Any, eqn: Any, *xs: Value) -> str:
-    t = eqn.outvars[0].aval
-    if t.dtype.itemsize < 4:
-        raise w.no_form(eqn, f"of the dtype {t.dtype.name}", "Convert to uint32 before.")
-    return _same("arith.shrui")(w, eqn, *xs)
-
-
 def _given(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
     return x
 
@@ -268,6 +190,7 @@ ELEMENTWISE: dict[Op, Rule] = {
     **{op: _same(f"arith.{text}") for op, text in {
         logical.bitwise_and: "andi", logical.bitwise_or: "ori", logical.bitwise_xor: "xori",
         logical.shift_left: "shli", logical.shift_right_arithmetic: "shrsi",
+        logical.shift_right_logical: "shrui",
     }.items()},
     **{op: _by_dtype(*[f"arith.{text}" for text in texts]) for op, texts in {
         ew.add: ("addf", "addi", "addi"), ew.sub: ("subf", "subi", "subi"),
@@ -284,11 +207,11 @@ ELEMENTWISE: dict[Op, Rule] = {
         logical.eq: ("eq", "oeq"), logical.ne: ("ne", "une"), logical.lt: ("slt", "olt"),
         logical.le: ("sle", "ole"), logical.gt: ("sgt", "ogt"), logical.ge: ("sge", "oge"),
     }.items()},
-    logical.select_n: _select, logical.bitwise_not: _not, ew.abs: _abs, ew.neg: _negative,
+    logical.select_n: _select, logical.bitwise_not: _not,
+    ew.abs: _by_dtype("math.absf", "math.absi", None),
     logical.population_count: _same("math.ctpop"), logical.clz: _same("math.ctlz"),
     ew.round: lambda w, eqn, x, rounding_method=0: _float(
         "math.roundeven" if rounding_method else "math.round")(w, eqn, x),
     convert_element_type: _convert, bitcast_convert_type: _bitcast,
     ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
-    logical.shift_right_logical: _shifted,
 }  # fmt: skip

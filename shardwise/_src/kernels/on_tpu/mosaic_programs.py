@@ -17,7 +17,8 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.kernels.on_tpu.mosaic_elementwise import COMPOSED, ELEMENTWISE, kind_of
+from shardwise._src.kernels.composed_ops import around, composed
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import ELEMENTWISE, kind_of
 from shardwise._src.kernels.on_tpu.mosaic_memory import MEMORY_RULES, load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_shapes import SHAPES
 from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Splat, Text, Value
@@ -31,7 +32,6 @@ from shardwise._src.ops.indexing.gather_scatter import (
     scatter_add,
 )
 from shardwise._src.runtime.platforms import Platform
-from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool
 
@@ -50,15 +50,20 @@ class Function(Text):
         self.kernel, self.platform, self.places = kernel, platform, places
         self.scoped: list[tuple[Memory, Scratch]] = []
 
-    def program(self, program: Program, values: Sequence[Value]) -> list[Value]:
-        """Writes the equations of a program; returns the values of its results."""
+    def program(
+        self, program: Program, values: Sequence[Value], plain: Op | None = None
+    ) -> list[Value]:
+        """Writes the equations of a program; returns the values of its results.
+
+        plain: an op of which the instruction is meant (`composed_ops.around`).
+        """
         consts = [Splat(np.asarray(x)[()]) for x in program.consts]
         env: dict[Any, Value] = dict(zip(program.inputs, [*consts, *values], strict=True))
         for eqn in program.eqns:
             xs = [Splat(a.value) if isinstance(a, Literal) else env[a] for a in eqn.invars]
             outer, self.site = self.site, eqn.site or self.site
             try:
-                found = self._equation(eqn, xs)
+                found = self._equation(eqn, xs, plain)
             except NotImplementedError as error:
                 raise self._located(error) from None
             self.site = outer
@@ -72,20 +77,23 @@ class Function(Text):
         note_line(error, self.site)
         return error
 
-    def _equation(self, eqn: Any, xs: list[Value]) -> Sequence[Value]:
+    def _equation(self, eqn: Any, xs: list[Value], plain: Op | None) -> Sequence[Value]:
         op: Op = eqn.op
+        types = tuple([a.aval for a in eqn.invars])
+        if op is not plain:
+            known = xs[-1].number if xs and isinstance(xs[-1], Splat) else None
+            made = around(op, types, known)
+            if made is not None:
+                return self.program(made, xs, op)
         rule = _RULES.get(op)
         if rule is not None:
             found = rule(self, eqn, *xs, **eqn.params)
             return found if op.multiple else [found]
-        types = tuple([a.aval for a in eqn.invars])
-        if op in COMPOSED:
-            made = program_of(lambda *ys: [COMPOSED[op](*ys, **eqn.params)], types, op.name)
-            return self.program(made, xs)
-        if op.expand is not None:
+        made = composed(op, types, eqn.params)
+        if made is None and op.expand is not None:
             made = op.expand(op, types, eqn.params, self.platform)
-            if made is not None:
-                return self.program(made, xs)
+        if made is not None:
+            return self.program(made, xs)
         if op.programs == ("program",) and op.is_staged(eqn.params):
             return self.program(eqn.params["program"], xs)
         raise self.no_form(eqn)
