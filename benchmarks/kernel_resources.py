@@ -24,12 +24,12 @@ import numpy as np
 
 def softmax(p: Any, np_: Any, x: Any, out: Any) -> None:
     row = x[...]
-    powers = np_.exp(row - row.max(-1, keepdims=True))
-    out[...] = powers / powers.sum(-1, keepdims=True)
+    exponentials = np_.exp(row - row.max(-1, keepdims=True))
+    out[...] = exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def product(p: Any, np_: Any, x: Any, y: Any, out: Any) -> None:
-    """A product whose turns are a loop inside of the kernel, as kernels for GPUs are written."""
+    """A product whose iterations are a loop inside of the kernel, as kernels for GPUs are written."""
     size = 32
 
     def step(k: Any, total: Any) -> Any:
@@ -40,8 +40,8 @@ def product(p: Any, np_: Any, x: Any, y: Any, out: Any) -> None:
     out[...] = p.loop(0, x.shape[1] // size, step, zero).astype(out.dtype)
 
 
-def product_of_turns(p: Any, np_: Any, x: Any, y: Any, out: Any, total: Any) -> None:
-    """The same, with turns that are an axis of the grid, and the sum in scratch memory; jax has no
+def product_of_iterations(p: Any, np_: Any, x: Any, y: Any, out: Any, total: Any) -> None:
+    """The same, with iterations that are an axis of the grid, and the sum in scratch memory; jax has no
     scratch memory in kernels for GPUs."""
     from shardwise.kernels import num_programs, program_id, when
 
@@ -60,18 +60,18 @@ def flash(p: Any, np_: Any, q: Any, k: Any, v: Any, out: Any) -> None:
     query, size = q[...], 64
 
     def step(i: Any, state: Any) -> Any:
-        top, total, mixed = state
+        running_max, total, weighted_sum = state
         scores = p.dot(query, p.read(k, (p.ds(i * size, size),)).T)
-        new = np_.maximum(top, scores.max(-1))
-        weights, kept = np_.exp(scores - new[:, None]), np_.exp(top - new)
+        new = np_.maximum(running_max, scores.max(-1))
+        weights, kept = np_.exp(scores - new[:, None]), np_.exp(running_max - new)
         values = p.read(v, (p.ds(i * size, size),))
-        mixed = mixed * kept[:, None] + p.dot(weights.astype(values.dtype), values)
-        return new, total * kept + weights.sum(-1), mixed
+        weighted_sum = weighted_sum * kept[:, None] + p.dot(weights.astype(values.dtype), values)
+        return new, total * kept + weights.sum(-1), weighted_sum
 
     n = query.shape[0]
     start = np_.full((n,), -1e30), np_.zeros((n,)), np_.zeros(query.shape)
-    _, total, mixed = p.loop(0, k.shape[0] // size, step, start)
-    out[...] = (mixed / total[:, None]).astype(out.dtype)
+    _, total, weighted_sum = p.loop(0, k.shape[0] // size, step, start)
+    out[...] = (weighted_sum / total[:, None]).astype(out.dtype)
 
 
 # name → body, grid, and for each operand and the result: shape, block, index of the program's ids
@@ -85,12 +85,12 @@ def cases() -> dict[str, Any]:
         out = ((64, 64), lambda i, j: (i, j))
         blocks = [((512, 512), *b) for b in (left, right, out)]
         found[f"matmul {dtype}"] = (product, (8, 8), dtype, blocks)
-        turns = [
+        steps = [
             ((512, 512), (64, 32), lambda i, j, k: (i, k)),
             ((512, 512), (32, 64), lambda i, j, k: (k, j)),
             ((512, 512), (64, 64), lambda i, j, k: (i, j)),
         ]
-        found[f"matmul grid {dtype}"] = (product_of_turns, (8, 8, 16), dtype, turns)
+        found[f"matmul grid {dtype}"] = (product_of_iterations, (8, 8, 16), dtype, steps)
         blocks = [((8, 512, 64), *b) for b in (q, whole, whole, q)]
         found[f"flash {dtype}"] = (flash, (8, 8), dtype, blocks)
     return found

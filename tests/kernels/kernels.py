@@ -48,8 +48,8 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def softmax(x: Any, out: Any) -> None:
-    powers = jnp.exp(x[...] - jnp.max(x[...], -1, keepdims=True))
-    out[...] = powers / jnp.sum(powers, -1, keepdims=True)
+    exponentials = jnp.exp(x[...] - jnp.max(x[...], -1, keepdims=True))
+    out[...] = exponentials / jnp.sum(exponentials, -1, keepdims=True)
 
 
 def softmax_of_rows() -> Any:
@@ -85,17 +85,21 @@ def flash(q: Any, k: Any, v: Any, out: Any) -> None:
     query = q[...]
 
     def step(i: Any, state: Any) -> Any:
-        top, total, mixed = state
+        running_max, total, weighted_sum = state
         keys, values = k[ds(i * 4, 4)], v[ds(i * 4, 4)]
         scores = query @ keys.T
-        new = jnp.maximum(top, scores.max(-1))
-        weights, kept = jnp.exp(scores - new[:, None]), jnp.exp(top - new)
-        return (new, total * kept + weights.sum(-1), mixed * kept[:, None] + weights @ values)
+        new = jnp.maximum(running_max, scores.max(-1))
+        weights, kept = jnp.exp(scores - new[:, None]), jnp.exp(running_max - new)
+        return (
+            new,
+            total * kept + weights.sum(-1),
+            weighted_sum * kept[:, None] + weights @ values,
+        )
 
     n, d = query.shape
     start = jnp.full((n,), -1e30), jnp.zeros((n,)), jnp.zeros((n, d))
-    _, total, mixed = lax.fori_loop(0, cdiv(k.shape[0], 4), step, start)
-    out[...] = mixed / total[:, None]
+    _, total, weighted_sum = lax.fori_loop(0, cdiv(k.shape[0], 4), step, start)
+    out[...] = weighted_sum / total[:, None]
 
 
 def flash_attention() -> Any:

@@ -90,21 +90,21 @@ def attention(causal: bool) -> Any:
         row = program_id(1) * n + lax.broadcasted_iota(np.int32, (n, block), 0)
 
         def step(i: Any, state: Any) -> Any:
-            top, total, mixed = state
+            running_max, total, weighted_sum = state
             keys, values = k[ds(i * block, block)], v[ds(i * block, block)]
             scores = lax.dot_general(query, keys, (((1,), (1,)), ((), ())))
             if causal:
                 column = i * block + lax.broadcasted_iota(np.int32, (n, block), 1)
                 scores = jnp.where(row >= column, scores, -1e30)
-            new = jnp.maximum(top, scores.max(-1, keepdims=True))
-            weights, kept = jnp.exp(scores - new), jnp.exp(top - new)
+            new = jnp.maximum(running_max, scores.max(-1, keepdims=True))
+            weights, kept = jnp.exp(scores - new), jnp.exp(running_max - new)
             total = total * kept + weights.sum(-1, keepdims=True)
-            return new, total, mixed * kept + weights @ values
+            return new, total, weighted_sum * kept + weights @ values
 
         start = jnp.full((n, 1), -1e30), jnp.zeros((n, 1)), jnp.zeros((n, d))
         last = program_id(1) + 1 if causal else cdiv(k.shape[0], block)
-        _, total, mixed = lax.fori_loop(0, last, step, start)
-        out[...] = mixed / total
+        _, total, weighted_sum = lax.fori_loop(0, last, step, start)
+        out[...] = weighted_sum / total
 
     rows = Block((None, 128, 128), lambda b, i: (b, i, 0))
     whole = Block((None, 256, 128), lambda b, i: (b, 0, 0))
@@ -207,12 +207,12 @@ def buffered(x: Any, out: Any, buffers: Any, semaphores: Any) -> None:
     copy(jnp.int32(0)).start()
     out[...] = jnp.zeros(out.shape)
 
-    def turn(i: Any, _: Any) -> None:
+    def step(i: Any, _: Any) -> None:
         when(i < 2)(copy(i + 1).start)
         copy(i).wait()
         out[...] += buffers[lax.rem(i, 2)]
 
-    lax.fori_loop(0, 3, turn, None)
+    lax.fori_loop(0, 3, step, None)
 
 
 def summed_by_copies() -> Any:

@@ -57,7 +57,7 @@ def launch(body, out=ROWS, shape=(32, 8), rows=ROWS, grid=4, **options):
 
 
 WHOLE, LINE = Block((64, 8), lambda i: (0, 0)), Block((1, 8), lambda i: (0, 0))
-FAULTS = [
+WRONG = [
     (
         launch(copy, rows=Block((8, 8), lambda i: (i + 1, 0))),
         "kernel copy: argument x, f32[32,8]: program (3,) has block (4, 0), but there are (4, 1) "
@@ -108,8 +108,8 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("f, text", FAULTS)
-def test_faults(f, text):
+@pytest.mark.parametrize("f, text", WRONG)
+def test_errors(f, text):
     assert message(KernelError, f, X) == text
 
 

@@ -59,12 +59,12 @@ def test_copies_with_two_buffers():
         copy(jnp.int32(0)).start()
         out[...] = jnp.zeros(out.shape)
 
-        def turn(i: Any, _: Any) -> None:
+        def step(i: Any, _: Any) -> None:
             when(i < 3)(copy(i + 1).start)
             copy(i).wait()
             out[...] += buffers[lax.rem(i, 2)]
 
-        lax.fori_loop(0, 4, turn, None)
+        lax.fori_loop(0, 4, step, None)
 
     scratch = [VMEM((2, 8, 16), np.float32), SemaphoreType.DMA((2,))]
     f = call(total, like(8, 16), in_specs=WHOLE, scratch=scratch)

@@ -60,14 +60,14 @@ def launched(body, out=(8, 4), **options):
     return call(body, like(*out), check="memory", **options)
 
 
-FAULTS = []
+WRONG = []
 
 
-def fault(text, *args, **options):
+def wrong(text, *args, **options):
     """A kernel, and the message of its launch."""
 
     def add(body):
-        FAULTS.append(pytest.param(body, text, args or (X,), options, id=body.__name__))
+        WRONG.append(pytest.param(body, text, args or (X,), options, id=body.__name__))
         return body
 
     return add
@@ -76,7 +76,7 @@ def fault(text, *args, **options):
 # -- copies --
 
 
-@fault(
+@wrong(
     "kernel copy_not_waited: the copy that the kernel starts at `make_async_copy(x, held, "
     "sem).start()` writes held, and may not have ended at the end of the kernel. Call its "
     "`wait`.",
@@ -87,7 +87,7 @@ def copy_not_waited(x, out, held, sem):
     out[...] = x[...]
 
 
-@fault(
+@wrong(
     "kernel target_read_before_wait: a race on element (0, 0) of held: the copy that the "
     "kernel starts at `copy.start()` writes it, and the kernel reads it at `out[...] = "
     "held[...]`, and neither waits for the other. Call the copy's `wait` first.",
@@ -100,7 +100,7 @@ def target_read_before_wait(x, out, held, sem):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel source_overwritten: a race on element (0, 0) of held: the copy that the kernel "
     "starts at `copy.start()` reads it, and the kernel writes it at `held[0] = x[1]`, and "
     "neither waits for the other. Call the copy's `wait` first.",
@@ -114,7 +114,7 @@ def source_overwritten(x, out, held, sem):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel wait_without_start: a deadlock: the kernel waits for 128 bytes of the semaphore "
     "sem, which has 0, at `make_async_copy(x, held, sem).wait()`. No copy or signal is left "
     "that could end the wait.",
@@ -125,7 +125,7 @@ def wait_without_start(x, out, held, sem):
     out[...] = held[...]
 
 
-@fault(
+@wrong(
     "kernel waited_twice: a deadlock: the kernel waits for 128 bytes of the semaphore sem, "
     "which has 0, at `copy.wait()`. No copy or signal is left that could end the wait.",
     scratch=[DMA],
@@ -137,7 +137,7 @@ def waited_twice(x, out, sem):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel waits_for_too_much: a deadlock: the kernel waits for 128 bytes of the semaphore "
     "sem, which has 64, at `make_async_copy(x, out, sem).wait()`. No copy or signal is left "
     "that could end the wait.",
@@ -148,7 +148,7 @@ def waits_for_too_much(x, out, sem):
     make_async_copy(x, out, sem).wait()
 
 
-@fault(
+@wrong(
     "kernel waits_for_too_little: the semaphore sem has 64 bytes at the end of the kernel, "
     "and must have 0. Its last signal is from the kernel, at `make_async_copy(x, out, "
     "sem).start()`.",
@@ -159,7 +159,7 @@ def waits_for_too_little(x, out, sem):
     make_async_copy(x.at[ds(0, 4)], out.at[ds(0, 4)], sem).wait()
 
 
-@fault(
+@wrong(
     "kernel two_copies_to_one_place: a race on element (0, 0) of out: the copy that the "
     "kernel starts at `copy.start()` writes it, and the copy that the kernel starts at "
     "`copy.start()` writes it, and neither waits for the other. Wait for the first copy "
@@ -174,7 +174,7 @@ def two_copies_to_one_place(x, out, sems):
         copy.wait()
 
 
-@fault(
+@wrong(
     "kernel two_copies_one_semaphore: a race on element (0, 0, 0) of held: the copy that the "
     "kernel starts at `copy.start()` writes it, and the kernel reads it at `out[ds(0, 4)] = "
     "held[0]`, and neither waits for the other. A wait for the semaphore of the copy may have"
@@ -191,7 +191,7 @@ def two_copies_one_semaphore(x, out, held, sem):
     out[ds(4, 4)] = held[1]
 
 
-@fault(
+@wrong(
     "kernel next_block_in_the_same_buffer: a race on element (0, 0, 0) of held: the copy that"
     " program (0,) starts at `when(i == 0)(copy(i).start)` writes it, and the copy that "
     "program (0,) starts at `when(i < 3)(copy(i + 1).start)` writes it, and neither waits for"
@@ -213,7 +213,7 @@ def next_block_in_the_same_buffer(x, out, held, sems):
     out[...] = held[0]
 
 
-@fault(
+@wrong(
     "kernel scoped_memory_in_flight: the copy that the kernel starts at `make_async_copy(x, "
     "held, sem).start()` writes memory of `run_scoped`, and may not have ended when the "
     "memory of `run_scoped` ends. Call its `wait`."
@@ -229,7 +229,7 @@ def scoped_memory_in_flight(x, out):
 # -- semaphores --
 
 
-@fault(
+@wrong(
     "kernel semaphore_left: the semaphore sems[1] has 1 at the end of the kernel, and must "
     "have 0. Its last signal is from the kernel, at `semaphore_signal(sems.at[1], 2)`.",
     scratch=[REGULAR((2,))],
@@ -240,7 +240,7 @@ def semaphore_left(x, out, sems):
     out[...] = x[...]
 
 
-@fault(
+@wrong(
     "kernel semaphore_never_signaled: a deadlock: the kernel waits for 1 of the semaphore "
     "ready, which has 0, at `semaphore_wait(ready)`. No copy or signal is left that could end"
     " the wait.",
@@ -251,7 +251,7 @@ def semaphore_never_signaled(x, out, ready):
     semaphore_wait(ready)
 
 
-@fault(
+@wrong(
     "kernel scoped_semaphore_left: the semaphore memory of `run_scoped` has 1 when the memory"
     " of `run_scoped` ends, and must have 0. Its last signal is from the kernel, at "
     "`run_scoped(semaphore_signal, REGULAR)`."
@@ -264,7 +264,7 @@ def scoped_semaphore_left(x, out):
 # -- memory that was not written --
 
 
-@fault(
+@wrong(
     "kernel scratch_not_written: the kernel writes element (7, 0) of out at `out[...] = "
     "x[...] + held[...]`, and the value depends on element (7, 0) of held, which was not "
     "written before it is read at `out[...] = x[...] + held[...]`.",
@@ -275,7 +275,7 @@ def scratch_not_written(x, out, held):
     out[...] = x[...] + held[...]
 
 
-@fault(
+@wrong(
     "kernel scoped_not_written: the kernel writes element (0, 0) of out at `out[...] = x[...]"
     " + held[...]`, and the value depends on element (0, 0) of memory of `run_scoped`, which "
     "was not written before it is read at `out[...] = x[...] + held[...]`."
@@ -287,7 +287,7 @@ def scoped_not_written(x, out):
     run_scoped(scoped, VMEM((8, 4), np.float32))
 
 
-@fault(
+@wrong(
     "kernel result_not_written: no program writes element (6, 0) of out.",
     grid=4,
     in_specs=ROWS,
@@ -299,7 +299,7 @@ def result_not_written(x, out):
         out[...] = x[...]
 
 
-@fault(
+@wrong(
     "kernel accumulates_in_nothing: program (3,) writes element (0, 0) of out at `out[...] +="
     " x[...]`, and the value depends on element (0, 0) of out, which was not written before "
     "it is read at `out[...] += x[...]`.",
@@ -312,7 +312,7 @@ def accumulates_in_nothing(x, out):
     out[...] += x[...]
 
 
-@fault(
+@wrong(
     "kernel beyond_the_end: the kernel writes element (0, 0) of out at `out[...] = "
     "x[...].sum(0, keepdims=True)`, and the value depends on element (8, 0) of argument x, "
     "outside of the array, read at `out[...] = x[...].sum(0, keepdims=True)`. Mask it.",
@@ -323,7 +323,7 @@ def beyond_the_end(x, out):
     out[...] = x[...].sum(0, keepdims=True)
 
 
-@fault(
+@wrong(
     "kernel wrong_mask: program (2,) writes element (2, 0) of out at `out[...] = load(x, ...,"
     " mask=rows <= 8).sum(0, keepdims=True)`, and the value depends on element (8, 0) of "
     "argument x, outside of the array, read at `out[...] = load(x, ..., mask=rows <= "
@@ -338,7 +338,7 @@ def wrong_mask(x, out):
     out[...] = load(x, ..., mask=rows <= 8).sum(0, keepdims=True)
 
 
-@fault(
+@wrong(
     "kernel condition_not_written: the condition of the kernel, at `@when(held[0] > 3)`, "
     "depends on element (0,) of held, which was not written before it is read at "
     "`@when(held[0] > 3)`.",
@@ -352,7 +352,7 @@ def condition_not_written(x, out, held):
         out[...] = -x[...]
 
 
-@fault(
+@wrong(
     "kernel index_not_written: an index of the kernel, at `out[held[0]] = x[0]`, depends on "
     "element (0,) of held, which was not written before it is read at `out[held[0]] = x[0]`.",
     scratch=[VMEM((1,), np.int32)],
@@ -362,7 +362,7 @@ def index_not_written(x, out, held):
     out[held[0]] = x[0]
 
 
-@fault(
+@wrong(
     "kernel beyond_the_end_of_a_part: program (0,) writes element (0, 0) of out at `out[...] "
     "= x[...].sum(0, keepdims=True)`, and the value depends on what is outside of the block "
     "or ref of argument x, read at `out[...] = x[...].sum(0, keepdims=True)`. Mask it.",
@@ -381,7 +381,7 @@ def beyond_the_end_of_a_part(ends, x, out):
 # -- places --
 
 
-@fault(
+@wrong(
     "kernel slice_outside: argument x: elements 7 to 8 are outside of the ref of (8, 4) "
     "elements along dimension 0, of size 8: program (3,), at `out[...] = x[ds(2 * "
     "program_id(0) + 1, 2)]`. Compiled, other elements are accessed.",
@@ -393,7 +393,7 @@ def slice_outside(x, out):
     out[...] = x[ds(2 * program_id(0) + 1, 2)]
 
 
-@fault(
+@wrong(
     "kernel negative_index: argument x: element -1 is outside of the ref of (2, 4) elements "
     "along dimension 0, of size 2: program (0,), at `out[1] = x[program_id(0) - 1]`. "
     "Compiled, other elements are accessed.",
@@ -406,7 +406,7 @@ def negative_index(x, out):
     out[1] = x[program_id(0) - 1]
 
 
-@fault(
+@wrong(
     "kernel gather_outside: the kernel writes element (2, 0) of out at `out[...] = "
     "x[rows[...]]`, and the value depends on what is outside of the block or ref of argument "
     "x, read at `out[...] = x[rows[...]]`. Mask it.",
@@ -418,7 +418,7 @@ def gather_outside(rows, x, out):
     out[...] = x[rows[...]]
 
 
-@fault(
+@wrong(
     "kernel scatter_outside: out: the index (8,) of an array of indices is outside of the ref"
     " of (8, 4) elements, and what is written there is dropped: the kernel, at "
     "`out[rows[...]] = x[ds(0, 4)]`.",
@@ -433,12 +433,12 @@ def scatter_outside(rows, x, out):
 # -- parallel axes --
 
 
-@fault(
+@wrong(
     "kernel parallel_writes: a race on element (1, 0) of out: program (0,) writes it at "
     "`out[ds(program_id(0), 2)] = x[...]`, and program (1,) writes it at "
     "`out[ds(program_id(0), 2)] = x[...]`, and neither waits for the other. The programs "
     "differ along a parallel axis of the grid, so that they may run at the same time, and "
-    "both write the element. Use `atomic_add` and its kind, or an axis that is not parallel.",
+    "both write the element. Use `atomic_add` and the other atomics, or an axis that is not parallel.",
     grid=4,
     in_specs=ROWS,
     out_specs=Block(),
@@ -449,12 +449,12 @@ def parallel_writes(x, out):
     out[ds(program_id(0), 2)] = x[...]
 
 
-@fault(
+@wrong(
     "kernel parallel_sum: a race on element (0,) of out: program (0,) writes it at "
     "`store(out, ..., load(out, ...) + x[0])`, and program (1,) reads it at `store(out, ..., "
     "load(out, ...) + x[0])`, and neither waits for the other. The programs differ along a "
     "parallel axis of the grid, so that they may run at the same time, and both use the "
-    "element. Use `atomic_add` and its kind, or an axis that is not parallel.",
+    "element. Use `atomic_add` and the other atomics, or an axis that is not parallel.",
     grid=4,
     in_specs=ROWS,
     out_specs=Block(),
@@ -465,12 +465,11 @@ def parallel_sum(x, out):
     store(out, ..., load(out, ...) + x[0])
 
 
-@fault(
+@wrong(
     "kernel parallel_neighbor: a race on element (0, 0) of out: program (0,) writes it at "
     "`out[ds(2 * i, 2)] = x[...]`, and program (3,) reads it at `out[7] = out[0]`, and "
     "neither waits for the other. The programs differ along a parallel axis of the grid, so "
-    "that they may run at the same time, and both use the element. Use `atomic_add` and its "
-    "kind, or an axis that is not parallel.",
+    "that they may run at the same time, and both use the element. Use `atomic_add` and the other atomics, or an axis that is not parallel.",
     grid=4,
     in_specs=ROWS,
     out_specs=Block(),
@@ -485,7 +484,7 @@ def parallel_neighbor(x, out):
         out[7] = out[0]
 
 
-@fault(
+@wrong(
     "kernel scratch_of_a_parallel_program: program (1,) writes element (2, 0) of out at "
     "`out[...] = held[...]`, and the value depends on element (0, 0) of held, which was not "
     "written before it is read at `held[...] = jnp.where(program_id(0) == 0, 0.0, held[...]) "
@@ -501,8 +500,8 @@ def scratch_of_a_parallel_program(x, out, held):
     out[...] = held[...]
 
 
-@pytest.mark.parametrize("body, text, args, options", FAULTS)
-def test_faults(body, text, args, options):
+@pytest.mark.parametrize("body, text, args, options", WRONG)
+def test_errors(body, text, args, options):
     assert with_lines(message(KernelError, launched(body, **options), *args)) == text
 
 
@@ -534,12 +533,12 @@ def two_buffers(x, out, buffers, sems):
     copy(jnp.int32(0)).start()
     out[...] = jnp.zeros(out.shape)
 
-    def turn(i, _):
+    def step(i, _):
         when(i < 3)(copy(i + 1).start)
         copy(i).wait()
         out[...] += buffers[lax.rem(i, 2)].sum(0, keepdims=True)
 
-    lax.fori_loop(0, 4, turn, None)
+    lax.fori_loop(0, 4, step, None)
 
 
 @correct(
@@ -663,12 +662,12 @@ def running_sum(x, out, total):
 def loops_and_branches(x, out):
     out[...] = x[...]
 
-    def turn(state):
+    def step(state):
         i = state
         lax.cond(i > 0, lambda: out.set(out[...] * 2), lambda: None)
         return i + 1
 
-    lax.while_loop(lambda i: i < 4, turn, jnp.int32(0))
+    lax.while_loop(lambda i: i < 4, step, jnp.int32(0))
 
 
 @correct(X[:, ::-1])

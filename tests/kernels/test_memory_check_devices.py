@@ -1,4 +1,4 @@
-"""`kernels.checked`: kernels on several devices, and in functions; faults with whole messages."""
+"""`kernels.checked`: kernels on several devices, and in functions; errors with whole messages."""
 
 import functools
 
@@ -152,21 +152,21 @@ def test_correct_kernels_are_silent(f, wanted):
     np.testing.assert_array_equal(np.asarray(kernels.checked(f)(X)), wanted)
 
 
-# -- faults --
+# -- errors --
 
 
-FAULTS = []
+WRONG = []
 
 
-def fault(text, **options):
+def wrong(text, **options):
     def add(body):
-        FAULTS.append(pytest.param(body, text, options, id=body.__name__))
+        WRONG.append(pytest.param(body, text, options, id=body.__name__))
         return body
 
     return add
 
 
-@fault(
+@wrong(
     "kernel no_barrier: the copy that device 0 starts at `copy.start()` writes to out of "
     "device 1, which may not have started the kernel yet. Let the devices wait for each other"
     " first: see `get_barrier_semaphore`.",
@@ -178,7 +178,7 @@ def no_barrier(x, out, send, receive):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel barrier_with_the_wrong_neighbor: the copy that device 1 starts at `copy.start()` "
     "writes to out of device 2, which may not have started the kernel yet. Let the devices "
     "wait for each other first: see `get_barrier_semaphore`.",
@@ -192,7 +192,7 @@ def barrier_with_the_wrong_neighbor(x, out, send, receive):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel signal_before_the_start: device 0, at `semaphore_signal(ready, "
     "device_id=right())`, accesses ready of device 1, which may not have started the kernel "
     "yet. Let the devices wait for each other first: see `get_barrier_semaphore`.",
@@ -204,7 +204,7 @@ def signal_before_the_start(x, out, ready):
     out[...] = x[...]
 
 
-@fault(
+@wrong(
     "kernel one_semaphore_for_all_steps: a race on element (0, 0) of out of device 1: the "
     "copy that device 0 starts at `copy.start()` writes it, and the copy that device 1 starts"
     " at `copy.start()` reads it, and neither waits for the other. A wait for the semaphore "
@@ -222,7 +222,7 @@ def one_semaphore_for_all_steps(x, out, send, receive):
         copy.wait()
 
 
-@fault(
+@wrong(
     "kernel no_capacity_semaphore: a race on element (0, 0, 0) of buffers of device 1: the "
     "copy that device 0 starts at `copy.start()` writes it, and the copy that device 1 starts"
     " at `copy.start()` reads it, and neither waits for the other. Device 1 must wait for "
@@ -242,7 +242,7 @@ def no_capacity_semaphore(x, out, buffers, send, receive):
     out[...] = buffers[1]
 
 
-@fault(
+@wrong(
     "kernel sending_not_waited_for: the copy that device 0 starts at `copy.start()` reads "
     "argument x of device 0, and may not have ended at the end of the kernel. Call its "
     "`wait`.",
@@ -255,7 +255,7 @@ def sending_not_waited_for(x, out, send, receive):
     copy.wait_recv()
 
 
-@fault(
+@wrong(
     "kernel receiving_not_waited_for: the copy that device 3 starts at `copy.start()` writes "
     "out of device 0, and may not have ended at the end of the kernel. Call its `wait`.",
     scratch=[DMA, DMA],
@@ -267,7 +267,7 @@ def receiving_not_waited_for(x, out, send, receive):
     copy.wait_send()
 
 
-@fault(
+@wrong(
     "kernel read_before_it_arrives: a race on element (0, 0) of out of device 0: the copy "
     "that device 3 starts at `copy.start()` writes it, and device 0 reads it at `out[...] += "
     "1.0`, and neither waits for the other. Device 0 must wait for what arrives before it "
@@ -283,7 +283,7 @@ def read_before_it_arrives(x, out, send, receive):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel source_overwritten: a race on element (0, 0) of held of device 0: the copy that "
     "device 0 starts at `copy.start()` reads it, and device 0 writes it at `held[...] = "
     "x[...] * 2`, and neither waits for the other. Call the copy's `wait` first.",
@@ -299,7 +299,7 @@ def source_overwritten(x, out, held, send, receive):
     copy.wait_send()
 
 
-@fault(
+@wrong(
     "kernel two_senders_to_one_place: a race on element (0, 0) of out of device 1: the copy "
     "that device 0 starts at `copy.start()` writes it, and the copy that device 2 starts at "
     "`copy.start()` writes it, and neither waits for the other. Let the one device signal a "
@@ -324,7 +324,7 @@ def two_senders_to_one_place(x, out, send, receive):
     when(me() % 2 == 0)(lambda: out.__setitem__(..., x[...]))
 
 
-@fault(
+@wrong(
     "kernel deadlock: a deadlock: device 0 waits for 1 of the semaphore first, which has 0, "
     "at `semaphore_wait(first)`; device 1 waits for 1 of the semaphore second, which has 0, "
     "at `semaphore_wait(second)`. No copy or signal is left that could end the wait.",
@@ -345,7 +345,7 @@ def deadlock(x, out, first, second):
         semaphore_signal(first, device_id=0)
 
 
-@fault(
+@wrong(
     "kernel no_such_device: there is no device 4: the mesh has 4 devices: device 3, at "
     "`copy.start()`.",
     scratch=[DMA, DMA],
@@ -357,7 +357,7 @@ def no_such_device(x, out, send, receive):
     copy.wait()
 
 
-@fault(
+@wrong(
     "kernel signaled_too_often: the semaphore ready of device 0 has 3 at the end of the "
     "kernel, and must have 0. Its last signal is from device 3, at `semaphore_signal(ready, "
     "me(), device_id=right())`.",
@@ -370,8 +370,8 @@ def signaled_too_often(x, out, ready):
     when(me() > 0)(lambda: semaphore_wait(ready, me() - 1))
 
 
-@pytest.mark.parametrize("body, text, options", FAULTS)
-def test_faults(body, text, options):
+@pytest.mark.parametrize("body, text, options", WRONG)
+def test_errors(body, text, options):
     checked = kernels.checked(mapped(body, **options))
     assert with_lines(message(KernelError, checked, X), __file__) == text
 
@@ -627,7 +627,7 @@ def polled(x, out, ready):
     out[...] = x[...]
 
 
-def polled_in_vain(x, out, ready):
+def polled_without_end(x, out, ready):
     out[...] = x[...]
     lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))
 
@@ -636,10 +636,10 @@ def test_semaphores_that_are_read(monkeypatch):
     f = mapped(polled, scratch=[REGULAR])
     np.testing.assert_array_equal(np.asarray(kernels.checked(f)(X)), X)
     monkeypatch.setattr(memory_interpreter, "POLLS", 10)
-    f = kernels.checked(mapped(polled_in_vain, scratch=[REGULAR]))
+    f = kernels.checked(mapped(polled_without_end, scratch=[REGULAR]))
     reads = "reads the semaphore ready, which has 0, at `lax.while_loop(lambda n: n < 1, lambda n: semaphore_read(ready), jnp.int32(0))`"
     assert with_lines(message(KernelError, f, X), __file__) == (
-        f"kernel polled_in_vain: a deadlock: {'; '.join([f'device {i} {reads}' for i in range(N)])}. No copy or "
+        f"kernel polled_without_end: a deadlock: {'; '.join([f'device {i} {reads}' for i in range(N)])}. No copy or "
         "signal is left that could end the wait."
     )
 

@@ -170,12 +170,12 @@ def all_gather(x, out, send, receive):
     semaphore_wait(barrier, 2)
     sync_copy(x, out.at[me])
 
-    def turn(i, _):
+    def step(i, _):
         own = lax.rem(me + COUNT - i, COUNT)
         ends = out.at[own], out.at[own], send.at[i], receive.at[i]
         async_remote_copy(*ends, device_id=(right,)).wait()
 
-    lax.fori_loop(0, COUNT - 1, turn, None)
+    lax.fori_loop(0, COUNT - 1, step, None)
 
 
 def ring_kernel():

@@ -103,36 +103,42 @@ def stored(compute):
 OPS = [
     (
         lambda x: jnp.sort(x[...]),  # sorted
-        "kernel body: [sort] cannot be compiled for TPUs: Mosaic, their compiler of kernels, has "
-        "no such operation. Compute it outside of the kernel and pass the result as an argument.",
+        "kernel body: [sort] is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Compute it outside of the kernel and pass the result as an argument.",
     ),
     (
         lambda x: jnp.repeat(x[...][::2], 2, 0),  # every second
-        "kernel body: [slice] with strides cannot be compiled for TPUs: Mosaic, their compiler of "
-        "kernels, has no such operation. Slice a ref: `ref[ds(start, size, stride)]`.",
+        "kernel body: [slice] with strides is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Slice a ref: `ref[ds(start, size, stride)]`.",
     ),
     (
         lambda x: lax.scan(lambda c, v: (c + v, None), jnp.zeros((16, 128)), x[...][:, None])[0],
-        "kernel body: [scan] over arrays cannot be compiled for TPUs: Mosaic, their compiler of "
-        "kernels, has no such operation. Use `fori_loop`, and index refs: `ref[i]`, "
+        "kernel body: [scan] over arrays is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Use `fori_loop`, and index refs: `ref[i]`, "
         "`ref[ds(i * 8, 8)]`.",
     ),
     (
         lambda x: jnp.argmax(x[...].astype(np.int32), 1)[:, None] + x[...],  # of integers
-        "kernel body: [argmax] of the dtype int32 cannot be compiled for TPUs: Mosaic, their "
-        "compiler of kernels, has no such operation. Convert to float32 before.",
+        "kernel body: [argmax] of the dtype int32 is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Convert to float32 before.",
     ),
     (
         lambda x: lax.dot_general(x[...], x[...], (((0, 1), (0, 1)), ((), ()))) + x[...],  # all
         "kernel body: [dot_general] of f32[16,128] and f32[16,128] over 2 dimensions and with 0 "
-        "batch dimensions cannot be compiled for TPUs: Mosaic, their compiler of kernels, has no "
-        "such operation. Products are of two matrices of one dtype, with at most one batch "
+        "batch dimensions is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Products are of two matrices of one dtype, with at most one batch "
         "dimension.",
     ),
     (
         lambda x: x[jnp.arange(16) // 2],  # gathered
-        "kernel body: [gather] cannot be compiled for TPUs: Mosaic, their compiler of kernels, "
-        "has no such operation. Index refs by integers, slices and `ds`; blocks may be chosen by "
+        "kernel body: [gather] is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Index refs by integers, slices and `ds`; blocks may be chosen by "
         "prefetched indices: `Block(shape, lambda i, rows: (rows[i], 0))`.",
     ),
 ]  # fmt: skip
@@ -152,8 +158,9 @@ def test_refs_in_other_spaces():
 
     f = call(far, like(16, 128), in_specs=[Block(space=ANY)])
     assert rejected(f, X) == (
-        "kernel far: [kernel_load] of a ref in ANY cannot be compiled for TPUs: Mosaic, their "
-        "compiler of kernels, has no such operation. Give it a block in VMEM, or copy it there "
+        "kernel far: [kernel_load] of a ref in ANY is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "Give it a block in VMEM, or copy it there "
         "with `make_async_copy`.",
         [f"The op was called at {__file__}:{line('# far')} (far)"],
     )
@@ -163,8 +170,9 @@ def test_refs_in_other_spaces():
 
     f = call(scalars, like(16, 128), in_specs=[Block(space=SMEM), Block()])
     assert rejected(f, np.ones((128,), np.float32), X)[0] == (
-        "kernel scalars: [kernel_load] of [128] elements of a ref in SMEM cannot be compiled for "
-        "TPUs: Mosaic, their compiler of kernels, has no such operation. SMEM is for scalars: "
+        "kernel scalars: [kernel_load] of [128] elements of a ref in SMEM is not supported by Mosaic, "
+        "the compiler of kernels for TPUs. "
+        "SMEM is for scalars: "
         "`ref[i, j]`."
     )
 
@@ -258,7 +266,7 @@ def test_starts_between_tiles():
     with pytest.raises(NotImplementedError) as caught:
         compiled(f, "tpu-v5e", like(1, dtype=np.int32), like(64, 128, dtype=BF16))
     assert str(caught.value) == (
-        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: cannot "
+        "a kernel cannot be compiled for TPUs. Mosaic's error: cannot "
         "statically prove that index in dimension 0 is a multiple of 8. Along the last two "
         "dimensions, what is loaded, stored or copied begins at tiles. If a traced start does so, "
         "use `ds(multiple_of(start, n), size)`: `experimental.pallas.multiple_of`."

@@ -233,7 +233,7 @@ def test_copies_count_for_what_they_move():
     )
     found = of(f, np.ones(8, np.float32))
     assert found.bytes == 2 * 8 * F32 and found.elementwise == 8
-    assert "argument 0  f32[8]  8      any        -       -   32 B" in str(found)
+    assert "argument x  f32[8]  8      any        -       -   32 B" in str(found)
 
 
 def test_costs_that_users_state_replace_those_of_the_program():
@@ -256,9 +256,9 @@ def test_the_text_of_a_product_on_a_tpu():
         """\
 kernel matmul: 24 programs (i=2, j=3, k=4), at least 0.017 µs on 'tpu-v5e', bound by memory
               array       block  space  moved  reused    bytes
-  argument 0  f32[16,32]  8, 8   vmem      24       0  6.0 KiB
-  argument 1  f32[32,24]  8, 8   vmem      24       0  6.0 KiB
-  result 0    f32[16,24]  8, 8   vmem       6      18  1.5 KiB
+  argument x  f32[16,32]  8, 8   vmem      24       0  6.0 KiB
+  argument y  f32[32,24]  8, 8   vmem      24       0  6.0 KiB
+  out         f32[16,24]  8, 8   vmem       6      18  1.5 KiB
   24.6 kflop in products of f32, 1.54 kflop in other arithmetic and 0 transcendental functions
   13.5 KiB moved, 1.9 flop per byte
   fast memory of a program: 28.0 KiB of 16.0 MiB"""
@@ -268,16 +268,50 @@ kernel matmul: 24 programs (i=2, j=3, k=4), at least 0.017 µs on 'tpu-v5e', bou
 def test_the_text_of_a_launch_with_few_programs_on_a_gpu():
     assert str(case("ragged", "h100")) == (
         """\
-kernel ragged: 15 programs (0=5, 1=3), at least 0.019 µs on 'h100', bound by the number of programs
+kernel ragged: 15 programs (5, 3), at least 0.001 µs on 'h100', bound by the number of programs
               array      block    space  moved  reused  bytes
-  argument 0  f32[5,10]  None, 4  vmem      15       0  240 B
-  result 0    f32[5,10]  None, 4  vmem      15       0  240 B
+  argument x  f32[5,10]  None, 4  vmem      15       0  240 B
+  out         f32[5,10]  None, 4  vmem      15       0  240 B
   180 flop in other arithmetic and 0 transcendental functions
   480 B moved, 0.38 flop per byte
   fast memory of a program: 32 B of 483.0 KiB
-  advice: 1 program along parallel axes of the grid for 132 cores: the others are idle. Use smaller
-    blocks, or declare more axes as `parallel`."""
+  advice: 15 programs for 132 cores: the others are idle. Use smaller blocks."""
     )
+
+
+SUMS = call(  # programs with different j write to one block
+    lambda x, out, held: None,
+    like(48, 8),
+    grid=(6, 8),
+    in_specs=Block((8, 8), lambda i, j: (i, j)),
+    out_specs=Block((8, 8), lambda i, j: (i, 0)),
+    scratch=[VMEM((8, 8), np.float32)],
+    parallel=[0],
+)
+
+
+def test_axes_that_are_not_independent_are_loops_on_gpus():
+    x = np.zeros((48, 64), np.float32)
+    assert of(SUMS, x, machine="h100").advice == (
+        "6 programs along the independent axes of the grid for 132 cores: the others are idle. Use "
+        "smaller blocks, or declare as `parallel` more axes whose programs may run in any order."
+    )
+    found = of(SUMS, x, machine="tpu-v5e")
+    assert found.programs == 48 and found.bound == "memory"
+
+
+def test_axes_that_are_provably_independent_count_as_declared_ones():
+    def copied(**options):
+        rows = Block((8, 8), lambda i, j: (i, j))
+        f = call(
+            lambda x, out: out.set(x[...]), like(480, 64), grid=(60, 8), in_specs=rows,
+            out_specs=rows, **options,
+        )  # fmt: skip
+        return of(f, np.zeros((480, 64), np.float32), machine="h100")
+
+    found, declared = copied(), copied(parallel=(0, 1))
+    assert (found.seconds, found.bound) == (declared.seconds, declared.bound)
+    assert found.bound == "memory" and not found.advice
 
 
 def blocks(shape, block, grid, index, **options):
@@ -296,13 +330,13 @@ ADVICE = [
     (
         blocks((33, 128), (32, 128), (2,), lambda i: (i, 0)),
         "cpu",
-        "48% of the elements in the blocks of argument 0 are beyond the end of f32[33,128]. Use "
+        "48% of the elements in the blocks of argument x are beyond the end of f32[33,128]. Use "
         "blocks whose sizes divide its own.",
     ),
     (
         blocks((64, 128), (8, 128), (8, 8), lambda i, j: (j, 0)),
         "tpu-v6e",
-        "Each block of argument 0 is moved 8 times. Use larger blocks along the axes of the grid "
+        "Each block of argument x is moved 8 times. Use larger blocks along the axes of the grid "
         "that it does not depend on, or make these the last axes.",
     ),
     (blocks((64, 128), (8, 128), (8, 8), lambda i, j: (i, 0)), "tpu-v6e", ""),

@@ -87,22 +87,22 @@ def traced_grid():
 MISTAKES = {
     "an op without a form": (
         lambda: of(lambda x: jnp.sort(x[...])),
-        f"kernel body {GPUS} the op sort has no form in Triton's language. Sort outside of the "
+        f"kernel body {GPUS} the op sort is not supported by Triton. Sort outside of the "
         f"kernel, {ELSE}",
     ),
     "a function of matrices": (
         lambda: of(lambda x: jnp.linalg.inv(x[...])),
-        f"kernel body {GPUS} the op lu has no form in Triton's language. Compute it outside of the "
+        f"kernel body {GPUS} the op lu is not supported by Triton. Compute it outside of the "
         f"kernel, and pass the result, {ELSE}",
     ),
     "printing": (
         lambda: ref(printing),
-        f"kernel printing {GPUS} the op debug_callback has no form in Triton's language. Write the "
+        f"kernel printing {GPUS} the op debug_callback is not supported by Triton. Write the "
         f"values to a result, and print that, {ELSE}",
     ),
     "copies": (
         lambda: ref(copying, scratch=[kernels.SemaphoreType.DMA]),
-        f"kernel copying {GPUS} the op kernel_copy has no form in Triton's language. Asynchronous "
+        f"kernel copying {GPUS} the op kernel_copy is not supported by Triton. Asynchronous "
         "copies and semaphores are for TPUs; read refs, which loads in loops prefetch, " + ELSE,
     ),
     "a product of large and small matrices": (
@@ -144,7 +144,7 @@ MISTAKES = {
     ),
     "a value of another dtype": (
         lambda: of(lambda x: x[...].astype(ml_dtypes.int4).astype(np.float32)),
-        f"kernel body {GPUS} a value of type i4[32,32] has no form in Triton kernels. Convert to "
+        f"kernel body {GPUS} a value of type i4[32,32] is not supported by Triton. Convert to "
         "another dtype outside of the kernel.",
     ),
     "other bits": (
@@ -167,7 +167,7 @@ MISTAKES = {
     ),
     "writing at an array of indices": (
         lambda: ref(scattering),
-        f"kernel scattering {GPUS} the op scatter has no form in Triton's language. Write slices, "
+        f"kernel scattering {GPUS} the op scatter is not supported by Triton. Write slices, "
         f"`ref[ds(i, n)] = values`, or elements in a loop, {ELSE}",
     ),
     "reading at two arrays of indices": (

@@ -43,7 +43,7 @@ WRITES = [
 
 
 class Kernel:
-    """A kernel of two arguments, three results, and scratch memory that its turns add to."""
+    """A kernel of two arguments, three results, and scratch memory that its iterations add to."""
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
@@ -51,7 +51,7 @@ class Kernel:
         self.sizes = [self.draw.choice([1, 2, 3]) for _ in range(axes)]
         self.block = self.draw.choice([2, 3, 4]), self.draw.choice([4, 5, 8])
         self.parallel = [*range(self.draw.choice([0, 0, 1, min(2, axes)]))]
-        self.turns = [d for d in range(axes) if d not in self.parallel]
+        self.loops = [d for d in range(axes) if d not in self.parallel]
         self.has_scratch = self.draw.random() < 0.6
         self.ins = [self._map() for _ in range(2)]
         self.outs = [self._map(self.parallel) for _ in range(3)]
@@ -83,8 +83,8 @@ class Kernel:
         return Block(self.block, lambda *ids: [0 if d is None else ids[d] for d in axes])
 
     def _first(self, axes, f):
-        """Runs a function in the first of the turns that differ along these axes."""
-        flags = [program_id(d) == 0 for d in self.turns if d not in axes]
+        """Runs a function in the first of the iterations that differ along these axes."""
+        flags = [program_id(d) == 0 for d in self.loops if d not in axes]
         when(jnp.all(jnp.stack(flags)) if flags else True)(f)
 
     def _body(self, x, y, *refs):

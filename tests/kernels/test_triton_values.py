@@ -206,7 +206,7 @@ PRODUCTS = {
     "ragged": (product(40, 24, 32, (16, 16, 16)), np.float32, 1e-4),
     "sizes that are not powers of two": (product(48, 40, 48, (24, 20, 24)), np.float32, 1e-4),
     "loops over all axes": (product(32, 32, 32, (16, 16, 16), parallel=()), np.float32, 1e-4),
-    "one turn": (product(32, 32, 16, (16, 16, 16)), np.float32, 1e-4),
+    "one iteration": (product(32, 32, 16, (16, 16, 16)), np.float32, 1e-4),
 }
 
 
@@ -214,8 +214,8 @@ PRODUCTS = {
 def test_products(name):
     f, dtype, tolerance = PRODUCTS[name]
     m, n = {"ragged": (40, 24), "sizes that are not powers of two": (48, 40)}.get(name, (64, 32))
-    m, n = (32, 32) if name in ("loops over all axes", "one turn") else (m, n)
-    k = {"ragged": 32, "loops over all axes": 32, "one turn": 16}.get(name, 48)
+    m, n = (32, 32) if name in ("loops over all axes", "one iteration") else (m, n)
+    k = {"ragged": 32, "loops over all axes": 32, "one iteration": 16}.get(name, 48)
     x, y = normal(m, k).astype(dtype), normal(k, n).astype(dtype)
     check(f, x, y, rtol=tolerance, atol=tolerance)
 
@@ -234,21 +234,21 @@ def flash(causal, size):
         first = program_id(1) * n
 
         def step(i, state):
-            top, total, mixed = state
+            running_max, total, weighted_sum = state
             scores = lax.dot_general(query, k[ds(i * size, size)], (((1,), (1,)), ((), ())))
             if causal:
                 rows = first + lax.broadcasted_iota(np.int32, scores.shape, 0)
                 columns = i * size + lax.broadcasted_iota(np.int32, scores.shape, 1)
                 scores = jnp.where(rows >= columns, scores, -1e30)
-            new = jnp.maximum(top, scores.max(-1))
-            weights, kept = jnp.exp(scores - new[:, None]), jnp.exp(top - new)
-            mixed = mixed * kept[:, None] + weights @ v[ds(i * size, size)]
-            return new, total * kept + weights.sum(-1), mixed
+            new = jnp.maximum(running_max, scores.max(-1))
+            weights, kept = jnp.exp(scores - new[:, None]), jnp.exp(running_max - new)
+            weighted_sum = weighted_sum * kept[:, None] + weights @ v[ds(i * size, size)]
+            return new, total * kept + weights.sum(-1), weighted_sum
 
         start = jnp.full((n,), -1e30), jnp.zeros((n,)), jnp.zeros(q.shape)
-        turns = (first + n + size - 1) // size if causal else k.shape[0] // size
-        _, total, mixed = lax.fori_loop(0, turns, step, start)
-        out[...] = mixed / total[:, None]
+        steps = (first + n + size - 1) // size if causal else k.shape[0] // size
+        _, total, weighted_sum = lax.fori_loop(0, steps, step, start)
+        out[...] = weighted_sum / total[:, None]
 
     rows = Block((None, 16, 16), lambda b, i: (b, i, 0))
     whole = Block((None, 64, 16), lambda b, i: (b, 0, 0))
@@ -462,17 +462,17 @@ def test_a_vector_of_indices():
 @pytest.mark.parametrize("first", [0, 2])
 def test_turns_up_to_a_limit_are_a_loop_without_branches(first):
     def body(limits, x, out, total):
-        turn = program_id(1)
+        step = program_id(1)
 
-        @when(turn == 0)
+        @when(step == 0)
         def _():
             total[...] = jnp.zeros_like(total)
 
-        @when(turn + first < limits[program_id(0)] if first else turn <= limits[program_id(0)])
+        @when(step + first < limits[program_id(0)] if first else step <= limits[program_id(0)])
         def _():
-            total[...] += x[...] * (1 + turn)
+            total[...] += x[...] * (1 + step)
 
-        @when(turn == 3)
+        @when(step == 3)
         def _():
             out[...] = total[...]
 

@@ -12,7 +12,7 @@ from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import copies
 from shardwise._src.kernels.accesses import INT32
-from shardwise._src.kernels.copies import Form, Region, bound
+from shardwise._src.kernels.copies import CopyParams, Region, bound
 from shardwise._src.kernels.program_frames import frame_here
 from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
@@ -315,7 +315,7 @@ def _bound(op: Any, run: Any, refs: Any, to: Any, amount: Any = None) -> list[An
     to: the names of axes and the number of another device; None: within this one.
     """
     places = [_place(ref) for ref in refs]
-    form = Form(
+    copy_params = CopyParams(
         tuple([Region(*place[1:]) for place in places]),
         () if to is None else to[0],
         amount is not None,
@@ -324,4 +324,4 @@ def _bound(op: Any, run: Any, refs: Any, to: Any, amount: Any = None) -> list[An
     operands += [] if amount is None else [amount]
     operands += [s for place in places for s in scalars(place.starts)]
     operands += [] if to is None else [to[1], np.bool_(True)]
-    return bound(op, run, form, operands)
+    return bound(op, run, copy_params, operands)

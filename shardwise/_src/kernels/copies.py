@@ -5,11 +5,12 @@
     kernel_signal(semaphore, amount, starts…, [device, active])          → semaphore'
     kernel_wait(semaphore, amount, starts…)                              → semaphore'
 
-The parameter `form` says which elements they access, `program` what CPUs run: a copy is done when
-it starts, and adds its bytes to its semaphore; waiting subtracts them. A copy to another device has
-two semaphores: that of the receiving device, and one here for the end of reading. Its device is a
-position along `form.axes`. `active` says whether this device copies at all, as in a branch that not
-all devices take (kernels/in_step.py); all devices run the program of such an op together.
+The parameter `copy_params` states which elements they access, `program` what CPUs run: a copy is
+done when it starts, and adds its bytes to its semaphore; waiting subtracts them. A copy to another
+device has two semaphores: that of the receiving device, and one here for the end of reading. Its
+device is a position along `copy_params.axes`. `active` states whether this device copies at all, as
+in a branch that not all devices take (kernels/in_step.py); all devices run the program of such an
+op together.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Region(NamedTuple):
         return kernel_store(version, value, *starts, *more, **static)
 
 
-class Form(NamedTuple):
+class CopyParams(NamedTuple):
     """The static facts of a copy, or of an op on a semaphore.
 
     regions: of the refs that are its first operands.
@@ -89,57 +90,61 @@ class Form(NamedTuple):
         return versions, starts, more + rest
 
 
-def bound(op: Op, run: Callable[..., list[Any]], form: Form, operands: Sequence[Any]) -> list[Any]:
-    """The results of an op with this form."""
+def bound(
+    op: Op, run: Callable[..., list[Any]], copy_params: CopyParams, operands: Sequence[Any]
+) -> list[Any]:
+    """The results of an op with this copy_params."""
     types = tuple(map(type_of, operands))
-    program = program_of(lambda *xs: run(form, *xs), types, op.name)
-    return list(op(*operands, program=program, form=form))
+    program = program_of(lambda *xs: run(copy_params, *xs), types, op.name)
+    return list(op(*operands, program=program, copy_params=copy_params))
 
 
-def copy(form: Form, *operands: Any) -> list[Any]:
-    versions, starts, rest = form.parts(operands)
+def copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
+    versions, starts, rest = copy_params.parts(operands)
     (source, target, done, *left), (at, to, *counted) = versions, starts
-    value = form.regions[0].load(source, at)
-    size = _size(form.regions[1], target)
-    if not form.axes:
+    value = copy_params.regions[0].load(source, at)
+    size = _size(copy_params.regions[1], target)
+    if not copy_params.axes:
         return [
-            form.regions[1].store(target, value, to),
-            _add(form.regions[2], done, counted[0], size),
+            copy_params.regions[1].store(target, value, to),
+            _add(copy_params.regions[2], done, counted[0], size),
         ]
     device, active = rest
     spread = len(to)
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
         target, done = state
-        new = form.regions[1].store(target, value, places[:spread], mask=hit)
-        return new, _add(form.regions[2], done, places[spread:], size, hit)
+        new = copy_params.regions[1].store(target, value, places[:spread], mask=hit)
+        return new, _add(copy_params.regions[2], done, places[spread:], size, hit)
 
     places = [*to, *counted[0]]
-    target, done = _exchanged(form.axes, device, active, value, places, receive, (target, done))
-    return [target, done, _add(form.regions[3], left[0], counted[1], size, active)]
+    target, done = _exchanged(
+        copy_params.axes, device, active, value, places, receive, (target, done)
+    )
+    return [target, done, _add(copy_params.regions[3], left[0], counted[1], size, active)]
 
 
-def wait_copy(form: Form, *operands: Any) -> list[Any]:
-    (held, semaphore), (_, at), _ = form.parts(operands)
-    size = _size(form.regions[0], held)
-    return [held, _add(form.regions[1], semaphore, at, np.int32(-size))]
+def wait_copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
+    (held, semaphore), (_, at), _ = copy_params.parts(operands)
+    size = _size(copy_params.regions[0], held)
+    return [held, _add(copy_params.regions[1], semaphore, at, np.int32(-size))]
 
 
-def signal(form: Form, *operands: Any) -> list[Any]:
-    (semaphore,), (at,), (amount, *rest) = form.parts(operands)
-    if not form.axes:
-        return [_add(form.regions[0], semaphore, at, amount)]
+def signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
+    (semaphore,), (at,), (amount, *rest) = copy_params.parts(operands)
+    if not copy_params.axes:
+        return [_add(copy_params.regions[0], semaphore, at, amount)]
 
     def receive(state: Any, amount: Any, places: Any, hit: Any) -> Any:
-        return _add(form.regions[0], state, places, amount, hit)
+        return _add(copy_params.regions[0], state, places, amount, hit)
 
     device, active = rest
-    return [_exchanged(form.axes, device, active, amount, at, receive, semaphore)]
+    return [_exchanged(copy_params.axes, device, active, amount, at, receive, semaphore)]
 
 
-def wait(form: Form, *operands: Any) -> list[Any]:
-    (semaphore,), (at,), (amount,) = form.parts(operands)
-    return [_add(form.regions[0], semaphore, at, ew.neg(amount))]
+def wait(copy_params: CopyParams, *operands: Any) -> list[Any]:
+    (semaphore,), (at,), (amount,) = copy_params.parts(operands)
+    return [_add(copy_params.regions[0], semaphore, at, ew.neg(amount))]
 
 
 def _size(region: Region, version: Any) -> int:
@@ -169,10 +174,10 @@ def _exchanged(
     rows, values = all_gather(row, axes), all_gather(value, axes)
     me = axis_index(axes)
 
-    def turn(sender: Any, state: Any) -> Any:
+    def add_row(sender: Any, state: Any) -> Any:
         row = getitem(rows, sender)
         hit = ew.eq(getitem(row, 0), me)
         at = [getitem(row, 1 + i) for i in range(len(places))]
         return receive(state, getitem(values, sender), at, hit)
 
-    return fori_loop(0, type_of(rows).shape[0], turn, state)
+    return fori_loop(0, type_of(rows).shape[0], add_row, state)

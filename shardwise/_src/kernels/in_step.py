@@ -1,8 +1,8 @@
 """Kernels that communicate, on CPU: the devices run the same operations in step.
 
 A copy to another device is an operation of all devices together (kernels/copies.py), so that all
-must come to it. A branch with such operations is therefore run by all devices, and `active` says
-which of them take it: the others send nothing and keep what they have, but for what arrives.
+must come to it. A branch with such operations is therefore run by all devices, and `active` states
+which of them take it: the refs of the others change only by what arrives.
 
 A wait for something that has not arrived cannot be satisfied later, since the other devices are at
 the same operation. Such waits are counted, and the count is an error when the kernel ends.
@@ -48,7 +48,7 @@ WAITS = {kernel_wait: 0, kernel_wait_copy: 1}  # which of their results is the s
 
 
 def _sends(eqn: Equation) -> bool:
-    return eqn.op in (kernel_copy, kernel_signal) and bool(eqn.params["form"].axes)
+    return eqn.op in (kernel_copy, kernel_signal) and bool(eqn.params["copy_params"].axes)
 
 
 @derived
@@ -121,8 +121,8 @@ def _changed_in_loop(eqn: Equation) -> Sequence[int | None]:
 
 
 class _InStep(Inside):
-    """The state: whether this device takes the branch, within branches, and how many waits were in
-    vain.
+    """The state: whether this device takes the branch, within branches, and how many waits
+    failed.
 
     names: the mesh axes along which all values vary.
     """
@@ -176,8 +176,10 @@ class _InStep(Inside):
         outs = list(result) if op.multiple else [result]
         missed = state[-1]
         if op in WAITS:
-            vain = cast(ew.lt(_least(outs[WAITS[op]]), np.int32(0)), INT32)
-            missed = ew.add(missed, vain if active is None else _select(active, vain, np.int32(0)))
+            failed = cast(ew.lt(_least(outs[WAITS[op]]), np.int32(0)), INT32)
+            missed = ew.add(
+                missed, failed if active is None else _select(active, failed, np.int32(0))
+            )
         if active is not None and op in CHANGES and not _sends(eqn):
             pairs = zip(outs, CHANGES[op], strict=False)
             outs = [_select(active, new, values[at]) for new, at in pairs]

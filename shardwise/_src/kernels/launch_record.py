@@ -18,7 +18,7 @@ INT = array_type((), np.dtype("int32"))  # of indices
 
 @dataclass(frozen=True)
 class CompilerParams:
-    """What compilers of GPUs and TPUs are told about a kernel. On CPU it has no effect.
+    """Parameters for the compilers of GPUs and TPUs. On CPU they have no effect.
 
     num_warps, num_stages: of GPUs: warps of a program, stages of the pipelines of its loops.
     vmem_limit_bytes: of TPUs: how much VMEM the kernel may use.

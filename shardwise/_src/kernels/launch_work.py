@@ -45,7 +45,7 @@ UNKNOWN = (
 class OperandWork:
     """An operand or result of a launch.
 
-    what:     "argument 0", or "result 0". type: of the array; itemsize: bytes of an element.
+    what:     its name: "argument x" or "out". type: of the array; itemsize: bytes of an element.
     block:    the sizes of its blocks, None for one element without its dimension. space: of memory.
     moved:    how often a block is moved from memory or to it; reused: for how many programs of the
               grid it is the block of the program before. blocks: how many different ones there are.
@@ -124,12 +124,11 @@ def launch_work(
     given, rows = values[launch.dynamic :], []
     has_all = None not in given
     for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
-        result, t = number - len(launch.ins), array_type(tile.type.shape, tile.type.dtype)
+        t = array_type(tile.type.shape, tile.type.dtype)
         at = over_grid(index, ids, given)[:, : len(tile.sizes)] if has_all and tile.sizes else None
         rows.append(
             OperandWork(
-                f"result {result}" if result >= 0 else f"argument {number}",
-                t.str_short(True), t.dtype.itemsize,
+                launch.ref_names[launch.prefetch + number], t.str_short(True), t.dtype.itemsize,
                 tuple([n if keep else None for n, keep in zip(tile.sizes, tile.kept, strict=True)]),
                 tile.space.name, **_moved(tile, at, count, scale),
                 accessed=work["read", number] + work["written", number], largest=largest[number],

@@ -124,7 +124,7 @@ def run_loop(
         end = stops[stops.index(stop) + 1]
         part, marks = sizes[stop:end], launch.parallel[stop:end]
 
-        def turn(t: Any, state: Any) -> Any:
+        def run_programs(t: Any, state: Any) -> Any:
             more = _ids(t, part)
             if backwards:
                 rows = zip(more, part, marks, strict=True)
@@ -134,11 +134,11 @@ def run_loop(
 
         total: Any = math.prod([n for n in part if isinstance(n, int)])
         if total == 1 and all(isinstance(n, int) for n in part):
-            return turn(np.int32(0), state)
+            return run_programs(np.int32(0), state)
         for n in part:
             if not isinstance(n, int):
                 total = ew.mul(_int(total), _int(n))
-        return fori_loop(0, total, turn, state)
+        return fori_loop(0, total, run_programs, state)
 
     state = outs, scratch, pvary(np.int32(0), names) if in_step else ()
     if 0 not in [n for n in sizes if isinstance(n, int)]:

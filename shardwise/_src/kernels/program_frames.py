@@ -1,4 +1,4 @@
-"""What kernels ask for inside: the indices of the program, the sizes of the grid, conditions."""
+"""Functions for the bodies of kernels: indices of the program, sizes of the grid, conditions."""
 
 from __future__ import annotations
 

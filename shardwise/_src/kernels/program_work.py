@@ -198,9 +198,9 @@ class CountedWork:
 
     def _loop(self, own: WhileParams, ins: list[Any], count: Any) -> Sequence[Any]:
         _, consts, carry = own.parts(ins)
-        turns = _turns(own, ins, count)
-        self.is_exact = self.is_exact and turns is not None
-        often = count if turns is None else _product(count, turns)
+        iterations = _iterations(own, ins, count)
+        self.is_exact = self.is_exact and iterations is not None
+        often = count if iterations is None else _product(count, iterations)
         self.add(own.body, [*consts, *map(_origin, carry)], often)
         return [*map(_origin, carry)]
 
@@ -219,7 +219,7 @@ def _read(env: dict[Var, Any], a: Atom) -> Any:
     return a.value if isinstance(a, Literal) else env[a]
 
 
-def _turns(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
+def _iterations(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
     """How often a loop runs, from the values that decide it; None if some are not known. It does
     not run where `count` is 0: there it may have no end."""
     test_consts, body_consts, carry = own.parts(ins)
@@ -253,12 +253,12 @@ def _turns(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
         more = run(test, test_consts, state[1:])[0]
         return more if isinstance(count, int) else ew.bitwise_and(more, ew.gt(count, np.int32(0)))
 
-    turns, *_ = while_loop(
+    iterations, *_ = while_loop(
         goes_on,
         lambda state: (ew.add(state[0], np.int32(1)), *run(part, body_consts, state[1:])),
         (np.int32(0), *[carry[d] for d in order]),
     )
-    return turns
+    return iterations
 
 
 def _used(program: Program) -> set[Atom]:

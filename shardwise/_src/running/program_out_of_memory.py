@@ -64,8 +64,7 @@ def check_excess(program: Program, target: Target | None) -> None:
 def kernel_failed(failure: Failure) -> NotImplementedError:
     """The error for a kernel that the compiler of TPUs rejects."""
     error = NotImplementedError(
-        "a kernel cannot be compiled for TPUs: Mosaic, their compiler of kernels, says: "
-        f"{failure.reason}"
+        f"a kernel cannot be compiled for TPUs. Mosaic's error: {failure.reason}"
     )
     if failure.place:
         error.add_note(f"The op was called at {failure.place}")

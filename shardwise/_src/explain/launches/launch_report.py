@@ -29,6 +29,7 @@ from shardwise._src.explain.work import CallWork
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Wrapped
 from shardwise._src.kernels.accesses import new_memory
+from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import CostEstimate, Launch
 from shardwise._src.kernels.launch_work import LaunchWork, launch_work
 from shardwise._src.kernels.on_tpu.mosaic_limits import memory_rows
@@ -196,7 +197,10 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
         work = replace(work, operands=operands, bytes=sum([o.bytes for o in operands]))
     if launch.params.vmem_limit_bytes and chip.is_tpu:
         chip = chip._replace(limit=launch.params.vmem_limit_bytes)
-    programs = _at_once(work, launch.parallel, chip)
+    free = [True] * len(work.grid)  # axes whose programs may run at the same time
+    if chip.is_gpu:  # others are loops in each program
+        free = independent_axes(launch, eqn.params["body"], eqn.params["maps"])
+    programs = math.prod([n for n, p in zip(work.grid.values(), free, strict=True) if p or not n])
     share = min(programs / chip.cores, 1.0) or 1.0
     rates = [(machine.flop_rate(hlo_text(dtype)), n) for dtype, n in work.flops.items()]
     compute = sum([n / rate for rate, n in rates]) / share
@@ -213,12 +217,6 @@ def _report(eqn: Equation, work: LaunchWork, machine: Machine, count: int) -> La
         advice=_advice(work, programs, chip, on_chip, bound, machine.name),
         line="" if eqn.site is None else "{}:{}".format(*line_of(eqn.site)),
     )  # fmt: skip
-
-
-def _at_once(work: LaunchWork, parallel: Sequence[bool], chip: _Chip) -> int:
-    """How many programs may run at the same time: on GPUs, other axes are loops in each."""
-    sizes = zip(work.grid.values(), parallel, strict=True)
-    return math.prod([n for n, p in sizes if p or not chip.is_gpu or not n])
 
 
 def _on_chip(eqn: Equation, work: LaunchWork, chip: _Chip) -> int:
@@ -243,7 +241,7 @@ def _on_chip(eqn: Equation, work: LaunchWork, chip: _Chip) -> int:
 def _advice(
     work: LaunchWork, programs: int, chip: _Chip, on_chip: int, bound: str, name: str
 ) -> str:
-    """What is plainly wrong, the gravest first."""
+    """The worst problem; "" if none is found."""
     if not work.programs:
         return "The grid has no programs, so that results are not written. Use smaller blocks."
     if 0 < chip.limit < on_chip:
@@ -253,9 +251,12 @@ def _advice(
             f"{in_bytes(chip.limit)}. Use smaller blocks."
         )
     if bound == "programs":
+        idle = f"for {chip.cores} cores: the others are idle. Use smaller blocks"
+        if programs == work.programs:
+            return f"{pluralize(programs, 'program')} {idle}."
         return (
-            f"{pluralize(programs, 'program')} along parallel axes of the grid for {chip.cores} "
-            "cores: the others are idle. Use smaller blocks, or declare more axes as `parallel`."
+            f"{pluralize(programs, 'program')} along the independent axes of the grid {idle}, or "
+            "declare as `parallel` more axes whose programs may run in any order."
         )
     worst = max(work.operands, key=lambda o: o.outside, default=None)
     if worst is not None and worst.outside >= 0.25:

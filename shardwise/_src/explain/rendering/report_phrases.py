@@ -278,8 +278,9 @@ def _computation(c: Computation) -> Section:
 
 def launch_section(launch: LaunchData) -> Section:
     """A launch of a kernel: its blocks, and what bounds it."""
-    axes = ", ".join([f"{name}={size}" for name, size in launch.grid.items()])
-    grid = pluralize(launch.programs, "program") + (f" ({axes})" if axes else "")
+    sizes = [f"{n}" if axis.isdigit() else f"{axis}={n}" for axis, n in launch.grid.items()]
+    is_plain = sizes == [str(launch.programs)] or not sizes
+    grid = pluralize(launch.programs, "program") + ("" if is_plain else f" ({', '.join(sizes)})")
     often = f", {launch.count:,} times" if launch.count > 1 else ""
     bound = {"programs": "the number of programs", "compute": "computation"}.get(launch.bound)
     title = (

@@ -55,7 +55,7 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
       note: is called with the record of each launch, and the error if it has one.
 
     Raises:
-      KernelError: when it is called, for the first fault.
+      KernelError: when it is called, for the first error.
     """
     if level not in LEVELS:
         raise ValueError(f"checked: the level is 'memory' or 'blocks'; got {short_repr(level)}.")

@@ -1,7 +1,7 @@
-"""`check="memory"`: runs a kernel in memory that notices faults: see `check_memory`.
+"""`check="memory"`: runs a kernel in memory that records accesses: see `check_memory`.
 
 The parts: `shadow_memory` (who wrote and read each element), `memory_machine` (devices, copies,
-semaphores), `memory_interpreter` (runs the body), `fault_texts`.
+semaphores), `memory_interpreter` (runs the body), `memory_errors`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def check_memory(
     operands: Sequence[Sequence[Any]],
     axes: Mapping[Any, int] | None = None,
 ) -> list[list[Any]]:
-    """Raises a `KernelError` for the first fault; returns the results of each device.
+    """Raises a `KernelError` for the first error; returns the results of each device.
 
     operands: of each device. axes: of the mesh, names to sizes; None for one device outside of a
     mesh.
 
-    Faults are:
+    Errors are:
     - accesses outside of a ref, also by arrays of indices;
     - elements of results that are not written, or that depend on memory that was not written or on
       what is beyond the end of an array; likewise conditions, indices and amounts;
@@ -64,7 +64,7 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Any
             bad = np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)
             if len(bad):
                 event = machine.events[buffer.writer[bad[0]]]
-                raise machine.faults.result(buffer, int(bad[0]), event)
+                raise machine.errors.result(buffer, int(bad[0]), event)
 
 
 def _result(buffer: Buffer) -> Any:

@@ -87,7 +87,7 @@ def run_devices(
                 machine.changes += 1
         idle = idle + 1 if machine.changes == changes else 0
         if idle > (POLLS if polling else 0):
-            raise machine.faults.deadlock(machine.devices)
+            raise machine.errors.deadlock(machine.devices)
 
 
 class _Run(Device):
@@ -119,7 +119,7 @@ class _Run(Device):
         for i, size, is_element, (low, _), n in rows:
             i = i + low if is_element else i * size
             if i < 0 or i + size > n:
-                raise self.faults.outside_block(buffer, at[: len(tile.sizes)], self)
+                raise self.errors.outside_block(buffer, at[: len(tile.sizes)], self)
             index.append(slice(i, i + size))
         ids = buffer.ids[tuple(index)]
         for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
@@ -177,7 +177,7 @@ class _Run(Device):
         if op is axis_index:
             return [defined(np.int32(self._position(eqn.params["names"])))]
         if op.named_axes is not None:
-            raise self.faults.collective(op.name)
+            raise self.errors.collective(op.name)
         is_walked = op in (cond, scan, while_loop) or op.programs == ("program",)
         if not is_walked or (not versions and all(map(is_plain, eqn.programs()))):
             return self._on_versions(eqn, values) if versions else self._applied(eqn, values)
@@ -264,7 +264,7 @@ class _Run(Device):
         """The elements. is_idle: whether this is not an access."""
         if not (is_idle or buffer.is_readonly):
             number = self.event(READ)
-            buffer.read(ids, number, self.core.clock, self.faults.race)
+            buffer.read(ids, number, self.core.clock, self.errors.race)
         return buffer.value(ids, self.site)
 
     def _store(self, eqn: Equation, values: list[Any]) -> Version:
@@ -284,7 +284,7 @@ class _Run(Device):
 
     def _write(self, buffer: Buffer, ids: np.ndarray, new: Value, is_atomic: bool) -> None:
         number = self.event(WRITE, is_atomic=is_atomic, origin=new.origin)
-        buffer.write(ids, number, self.core.clock, self.faults.race)
+        buffer.write(ids, number, self.core.clock, self.errors.race)
         buffer.put(ids, np.asarray(new.a), np.asarray(new.b))
 
     def _on_versions(self, eqn: Equation, values: list[Any]) -> list[Any]:
@@ -325,4 +325,4 @@ class _Run(Device):
         undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
         bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))
         if bad.any():
-            raise self.faults.outside_array(version, places[bad][0], self)
+            raise self.errors.outside_array(version, places[bad][0], self)

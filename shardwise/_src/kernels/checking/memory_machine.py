@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation
-from shardwise._src.kernels.checking.fault_texts import Faults
+from shardwise._src.kernels.checking.memory_errors import MemoryErrors
 from shardwise._src.kernels.checking.shadow_memory import (
     COPY_READ,
     COPY_WRITE,
@@ -67,8 +67,8 @@ class Semaphore:
         return sum([s.amount for s in self.signals]) - self.taken
 
     def take(self, amount: int, clock: Clock) -> list[Event]:
-        """Subtracts an amount, and adds to the clock what this tells. Returns the events of which
-        it does not tell whether they have ended."""
+        """Subtracts an amount, and adds to the clock the events that have certainly ended. Returns
+        those that may not have ended."""
         self.taken += amount
         unclear = []
         for signal in self.signals:
@@ -116,7 +116,7 @@ class Machine:
         axes: Mapping[Any, int] | None,
         seed: int | None = None,
     ):
-        self.launch, self.names, self.faults = launch, names, Faults(launch, axes is not None)
+        self.launch, self.names, self.errors = launch, names, MemoryErrors(launch, axes is not None)
         self.axes, self.seed = axes or {}, seed
         self.events = [Event(None, 0, ENTRY, None, 0, ())]
         self.devices: list[Any] = []
@@ -129,24 +129,24 @@ class Machine:
         for copy in self.copies:
             for buffer, event in ((copy.target, copy.write), (copy.source, copy.read)):
                 if id(buffer) in held and not event.known_to(clock):
-                    raise self.faults.not_waited(buffer, event, moment)
+                    raise self.errors.not_waited(buffer, event, moment)
         for buffer in buffers:
             for element, semaphore in sorted(buffer.semaphores.items()):
                 if semaphore.count:
-                    raise self.faults.left(buffer, element, semaphore, moment)
+                    raise self.errors.left(buffer, element, semaphore, moment)
 
 
 class Device:
     """A device, and what it does with its memory.
 
     buffers: by a key that is equal on all devices. program, core, site: those that run.
-    waits:   for what, if it waits: a semaphore, its buffer, the amount.
+    waits:   if it waits: the semaphore, its buffer, the amount.
     """
 
     core: Core
 
     def __init__(self, machine: Machine, operands: Sequence[Any]):
-        self.machine, self.faults, self.number = machine, machine.faults, len(machine.devices)
+        self.machine, self.errors, self.number = machine, machine.errors, len(machine.devices)
         machine.devices.append(self)
         self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
@@ -224,7 +224,7 @@ class Device:
             places = at + stride * np.arange(size)
             outside = (places < 0) | (places >= n)
             if outside.any() and (mask is None or _selected(mask, region, d, outside)):
-                raise self.faults.outside(version, d, at, int(places[-1]), n, self)
+                raise self.errors.outside(version, d, at, int(places[-1]), n, self)
             index.append(places.clip(0, n - 1))
         dropped = tuple([d for d, keep in enumerate(region.kept) if not keep])
         return version.ids[np.ix_(*index)].squeeze(dropped)
@@ -232,57 +232,57 @@ class Device:
     def known(self, value: Value, what: str) -> np.ndarray:
         """Raises if a value depends on memory that was not written."""
         if not value.is_defined:
-            raise self.faults.undefined(what, value.origin, self)
+            raise self.errors.undefined(what, value.origin, self)
         return np.asarray(value.a)
 
     def other(self, version: Version, number: Value) -> Version:
         """The same ref of another device."""
         to, count = int(self.known(number, "the number of a device")), len(self.machine.devices)
         if not 0 <= to < count:
-            raise self.faults.no_device(to, count, self)
+            raise self.errors.no_device(to, count, self)
         there, buffer = self.machine.devices[to], version.buffer
         key = next(k for k, b in self.buffers.items() if b is buffer)
         if key[0] == "scratch":
             there.core_at(key[1])
         if key not in there.buffers:
-            raise self.faults.not_entered(buffer, to, self)
+            raise self.errors.not_entered(buffer, to, self)
         return Version(there.buffers[key], version.ids)
 
     # -- copies and semaphores --
 
     def copy(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        form, machine = eqn.params["form"], self.machine
-        versions, starts, rest = form.parts(operands)
-        if form.axes:
+        copy_params, machine = eqn.params["copy_params"], self.machine
+        versions, starts, rest = copy_params.parts(operands)
+        if copy_params.axes:
             versions[1:3] = [self.other(v, rest[0]) for v in versions[1:3]]
-        rows = zip(versions, form.regions, starts, strict=True)
+        rows = zip(versions, copy_params.regions, starts, strict=True)
         ids = [self.region(*row) for row in rows]
         source, target = versions[0].buffer, versions[1].buffer
         threads = [("copy", len(machine.copies), kind) for kind in (COPY_READ, COPY_WRITE)]
         before = {**self.core.clock}
         number = self.event(COPY_READ, threads[0])
         read = machine.events[number]
-        source.read(ids[0], number, before, self.faults.race)
+        source.read(ids[0], number, before, self.errors.race)
         moved = source.value(ids[0], self.site)
         number = self.event(COPY_WRITE, threads[1], origin=moved.origin)
         write = machine.events[number]
-        target.write(ids[1], number, before, self.faults.race)
+        target.write(ids[1], number, before, self.errors.race)
         target.put(ids[1], moved.a.reshape(ids[1].shape), moved.b.reshape(ids[1].shape))
         machine.copies.append(Copy(source, target, read, write))
         size = ids[1].size * target.type.dtype.itemsize
         self._add(versions[2], ids[2], Signal(size, write, before | dict.fromkeys(threads, 1)))
-        if form.axes:
+        if copy_params.axes:
             self._add(versions[3], ids[3], Signal(size, read, before | {threads[0]: 1}))
 
     def signal(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        form = eqn.params["form"]
-        (version,), (at,), (amount, *rest) = form.parts(operands)
-        if form.axes:
+        copy_params = eqn.params["copy_params"]
+        (version,), (at,), (amount, *rest) = copy_params.parts(operands)
+        if copy_params.axes:
             version = self.other(version, rest[0])
             has_started = ("entry", version.buffer.device) in self.core.clock
             if not (version.buffer.is_barrier or has_started):
-                raise self.faults.not_entered(version.buffer, version.buffer.device, self)
-        ids = self.region(version, form.regions[0], at)
+                raise self.errors.not_entered(version.buffer, version.buffer.device, self)
+        ids = self.region(version, copy_params.regions[0], at)
         event = self.machine.events[self.event(SIGNAL)]
         added = int(self.known(amount, "the amount"))
         self._add(version, ids, Signal(added, event, {**self.core.clock}))
@@ -292,19 +292,21 @@ class Device:
         self.core.clock[self.core.thread] += 1
 
     def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
-        form = eqn.params["form"]
-        versions, starts, rest = form.parts(operands)
-        if form.amount:
+        copy_params = eqn.params["copy_params"]
+        versions, starts, rest = copy_params.parts(operands)
+        if copy_params.amount:
             amount = int(self.known(rest[0], "the amount"))
         else:
-            amount = math.prod(form.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
+            amount = (
+                math.prod(copy_params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
+            )
         version = versions[-1]
-        semaphore = semaphore_of(version, self.region(version, form.regions[-1], starts[-1]))
+        semaphore = semaphore_of(version, self.region(version, copy_params.regions[-1], starts[-1]))
         while semaphore.count < amount:
             self.waits = semaphore, version.buffer, amount
             yield False
         self.waits = None
-        self.faults.unclear.update(semaphore.take(amount, self.core.clock))
+        self.errors.unclear.update(semaphore.take(amount, self.core.clock))
 
 
 def _selected(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:

@@ -1,12 +1,12 @@
-"""Memory of a kernel that knows of each element who wrote it, and who has read it since.
+"""Memory of a kernel that records the last write of each element, and the reads since then.
 
 An access is an `Event` of a thread: of a core, which runs programs one after another, or of a copy,
-which reads and writes at any time after its start. Clocks say which events have certainly happened
+which reads and writes at any time after its start. A clock has the events that certainly happened
 before others: `clock[thread]` is the time of a thread that is known. Two accesses of one element of
 which neither is known to the other, and of which one writes, are a race.
 
 Values are pairs: `a`, and `b`, which is another array if they depend on memory that was not written
-(such memory has different values in the two). So masks and selections need no rules of their own.
+(such memory has different values in the two). So masks and selections need no special rules.
 """
 
 from __future__ import annotations

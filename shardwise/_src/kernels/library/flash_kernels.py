@@ -1,10 +1,11 @@
 """Attention in blocks ("flash attention"): the scores are never stored.
 
-A program of the grid has a block of queries, and meets one block of keys and values after another.
-The softmax over a row is kept as it would be over the keys so far: the largest score, the sum of
-powers relative to it, and the mix of values with these powers as weights. A larger score rescales
-both. In the end `mixed / total` is the row's result, and `top + log(total)`, the logsumexp of its
-scores, is what derivatives need: from it, they compute the weights of any block again.
+A program of the grid has a block of queries, and visits one block of keys and values after
+another. It computes the softmax over the keys so far: of each row the running maximum of the
+scores, the sum of their exponentials relative to it, and the sum of the values, weighted by these.
+A new maximum rescales both sums. In the end `weighted_sum / total` is the row's result, and
+`running_max + log(total)`, the logsumexp of its scores, is what derivatives need: from it, they
+compute the weights of any block again.
 
 Dimension letters: B batch, T queries, S keys and values, N query heads, K key and value heads, H
 the head size. The kernels have heads before positions, as TPUs need: (B, N, T, H).
@@ -295,24 +296,24 @@ def cotangents(plan: Plan, residuals: Any, ct: Any) -> tuple[Any, Any, Any]:
 # -- kernels --
 
 
-def begin_rows(top: Any, total: Any, mixed: Any) -> None:
-    top[...] = full(top.shape, NO_SCORE, top.dtype)
+def begin_rows(running_max: Any, total: Any, weighted_sum: Any) -> None:
+    running_max[...] = full(running_max.shape, NO_SCORE, running_max.dtype)
     total[...] = zeros(total.shape, total.dtype)
-    mixed[...] = zeros(mixed.shape, mixed.dtype)
+    weighted_sum[...] = zeros(weighted_sum.shape, weighted_sum.dtype)
 
 
-def meet_keys(scores: Any, v: Any, top: Any, total: Any, mixed: Any) -> None:
-    new = maximum(top[...], scores.max(1, keepdims=True))
-    weights, before = exp(scores - new), exp(top[...] - new)
+def add_keys(scores: Any, v: Any, running_max: Any, total: Any, weighted_sum: Any) -> None:
+    new = maximum(running_max[...], scores.max(1, keepdims=True))
+    weights, before = exp(scores - new), exp(running_max[...] - new)
     total[...] = total[...] * before + weights.sum(1, keepdims=True)
-    mixed[...] = mixed[...] * before + product(weights.astype(v.dtype), v[...])
-    top[...] = new
+    weighted_sum[...] = weighted_sum[...] * before + product(weights.astype(v.dtype), v[...])
+    running_max[...] = new
 
 
-def end_rows(top: Any, total: Any, mixed: Any) -> tuple[Any, Any]:
+def end_rows(running_max: Any, total: Any, weighted_sum: Any) -> tuple[Any, Any]:
     """The result, which is 0 / 1 if there was no key, and the logsumexp of the scores."""
     some = where(total[...] == 0, 1, total[...])
-    return mixed[...] / some, top[...] + log(some)
+    return weighted_sum[...] / some, running_max[...] + log(some)
 
 
 def flash_attention_forward(
@@ -328,7 +329,7 @@ def flash_attention_forward(
 
     @when(j <= reach[1, b, i])
     def _() -> None:
-        meet_keys(plan.scores(i, j, lengths, q, k, ids), v, *state)
+        add_keys(plan.scores(i, j, lengths, q, k, ids), v, *state)
 
     @when(step == num_programs("step") - 1)
     def _() -> None:

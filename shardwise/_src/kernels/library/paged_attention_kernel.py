@@ -19,10 +19,10 @@ from shardwise._src.kernels.library.block_choices import wide
 from shardwise._src.kernels.library.flash_kernels import (
     INT32,
     MASKED,
+    add_keys,
     begin_rows,
     check_heads,
     end_rows,
-    meet_keys,
     product,
     require,
 )
@@ -116,7 +116,7 @@ def paged_attention_kernel(
     def _() -> None:
         scores = product(q[...], k[...].T) * scale
         position = start + broadcasted_iota(INT32, scores.shape, 1)
-        meet_keys(where(position < length, scores, MASKED), v, *state)
+        add_keys(where(position < length, scores, MASKED), v, *state)
 
     @when(step == num_programs("step") - 1)
     def _() -> None:

@@ -1,12 +1,12 @@
 """Collectives over a ring of devices, by copies to the neighbor; and a product during one.
 
 In each step a device sends a block to the device on its right, and receives one from its left. A
-block in the other device's memory may only be overwritten when that device has used it: it says so
-by a signal, and sending waits for one (`Ring`).
+block in the other device's memory may only be overwritten when that device has used it: it sends
+a signal then, for which the sender waits (`Ring`).
 
     ring_all_gather       passes blocks on, each to its place in the result
     ring_reduce_scatter   passes sums on, to which each device adds its own part
-    collective_matmul     passes blocks on, and multiplies one while the next one comes
+    collective_matmul     passes blocks on, and multiplies one while it receives the next one
 
 The first two are each other's transposes. All are called inside of `shard_map`.
 """
@@ -95,7 +95,7 @@ def ring_reduce_scatter(
 def collective_matmul(
     x: ArrayLike, w: ArrayLike, axis_name: str, *, collective_id: int = 0
 ) -> Array:
-    """all_gather(x) @ w, which multiplies the rows of one device while those of the next one come.
+    """all_gather(x) @ w, which multiplies the rows of one device while it receives the next ones.
 
     Args:
       x: floats (m, k): rows of a matrix that is sharded over a mesh axis.

@@ -124,7 +124,7 @@ _rows = with_cotangents(forward, backward)
 # -- bodies --
 
 
-def _turns() -> tuple[Any, Any, Any]:
+def _phases() -> tuple[Any, Any, Any]:
     """Whether this program is the first of its rows, adds to the sums, writes the result."""
     if num_programs("passes") == 1:
         return True, True, True
@@ -132,60 +132,60 @@ def _turns() -> tuple[Any, Any, Any]:
     return is_first_pass & (program_id("columns") == 0), is_first_pass, ~is_first_pass
 
 
-def _body(in_logs: bool, n: int, x: Any, out: Any, top: Any, total: Any) -> None:
-    starts, adds, writes = _turns()
-    values = elements(x, top.dtype, -np.inf, (1, program_id("columns"), n))
+def _body(in_logs: bool, n: int, x: Any, out: Any, running_max: Any, total: Any) -> None:
+    starts, adds, writes = _phases()
+    values = elements(x, running_max.dtype, -np.inf, (1, program_id("columns"), n))
 
     @when(starts)
     def _() -> None:
-        top[...] = np.finfo(top.dtype).min  # finite, for rows that begin with -inf
+        running_max[...] = np.finfo(running_max.dtype).min  # finite, for rows that begin with -inf
         total[...] = 0
 
     @when(adds)
     def _() -> None:
-        _add(values, top, total)
+        _add(values, running_max, total)
 
     @when(writes)
     def _() -> None:
-        above = values - top[...]
+        above = values - running_max[...]
         result = above - log(total[...]) if in_logs else exp(above) / total[...]
         out[...] = result.astype(out.dtype)
 
 
-def _add(values: Any, top: Any, total: Any) -> tuple[Any, Any]:
-    """Adds a block to the largest elements and sums of rows; returns the powers of its elements,
-    and the factors by which sums relative to the largest elements changed."""
-    new = maximum(top[...], values.max(1, keepdims=True))
-    factor, powers = exp(top[...] - new), exp(values - new)
-    total[...] = total[...] * factor + powers.sum(1, keepdims=True)
-    top[...] = new
-    return powers, factor
+def _add(values: Any, running_max: Any, total: Any) -> tuple[Any, Any]:
+    """Adds a block to the largest elements and sums of rows; returns the exponentials of its
+    elements, and the factors by which sums relative to the largest elements changed."""
+    new = maximum(running_max[...], values.max(1, keepdims=True))
+    factor, exponentials = exp(running_max[...] - new), exp(values - new)
+    total[...] = total[...] * factor + exponentials.sum(1, keepdims=True)
+    running_max[...] = new
+    return exponentials, factor
 
 
 def _vjp_body(
-    in_logs: bool, n: int, x: Any, ct: Any, out: Any, top: Any, total: Any, cts: Any
+    in_logs: bool, n: int, x: Any, ct: Any, out: Any, running_max: Any, total: Any, cts: Any
 ) -> None:
-    """cts: the sum of the cotangents, or of their products with powers."""
-    starts, adds, writes = _turns()
+    """cts: the sum of the cotangents, or of their products with exponentials."""
+    starts, adds, writes = _phases()
     values, given = [
-        elements(ref, top.dtype, beyond, (1, program_id("columns"), n))
+        elements(ref, running_max.dtype, beyond, (1, program_id("columns"), n))
         for ref, beyond in ((x, -np.inf), (ct, 0))
     ]
 
     @when(starts)
     def _() -> None:
-        top[...] = np.finfo(top.dtype).min
+        running_max[...] = np.finfo(running_max.dtype).min
         total[...] = 0
         cts[...] = 0
 
     @when(adds)
     def _() -> None:
-        powers, factor = _add(values, top, total)
-        more = given if in_logs else powers * given
+        exponentials, factor = _add(values, running_max, total)
+        more = given if in_logs else exponentials * given
         cts[...] = cts[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)
 
     @when(writes)
     def _() -> None:
-        y = exp(values - top[...]) / total[...]
+        y = exp(values - running_max[...]) / total[...]
         result = given - y * cts[...] if in_logs else y * (given - cts[...] / total[...])
         out[...] = result.astype(out.dtype)

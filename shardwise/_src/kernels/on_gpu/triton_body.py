@@ -25,6 +25,7 @@ from shardwise._src.kernels.composed_ops import around, composed
 from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
+from shardwise._src.kernels.on_gpu.ref_accesses import accesses, versions
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
 from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced
 from shardwise._src.kernels.on_gpu.triton_text import (
@@ -36,7 +37,6 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     padded,
     type_text,
 )
-from shardwise._src.kernels.on_gpu.version_uses import accesses, versions
 from shardwise._src.messages.source import note_line
 from shardwise._src.ops.contract import DotAlgorithmPreset, Precision
 from shardwise._src.ops.elementwise import lt
@@ -177,7 +177,7 @@ class Body(TritonText):
             if v.aval.shape:
                 raise self.unsupported(
                     f"a constant of type {type_of(x).str_short(True)}",
-                    "has no form in Triton kernels. Pass it as an argument of the kernel",
+                    "is not supported by Triton. Pass it as an argument of the kernel",
                 )
             env[v] = self.constant(x, (), v.aval.dtype)
         waiting: dict[int, Var] = {}  # loads that the store of an atomic access returns
@@ -217,7 +217,7 @@ class Body(TritonText):
         if not is_element(t.dtype):
             raise self.unsupported(
                 f"a value of type {t.str_short(True)}",
-                "has no form in Triton kernels. Convert to another dtype outside of the kernel",
+                "is not supported by Triton. Convert to another dtype outside of the kernel",
             )
 
     def _check_size(self, t: Any, eqn: Equation) -> None:
@@ -265,7 +265,7 @@ class Body(TritonText):
             advice = _ADVICE.get(op, "Compute it outside of the kernel, and pass the result")
             raise self.unsupported(
                 f"the op {name}",
-                f"has no form in Triton's language. {advice}, or use another function on GPUs: "
+                f"is not supported by Triton. {advice}, or use another function on GPUs: "
                 "`lax.platform_dependent`",
             )
         return found if isinstance(found, list) else [found]
@@ -357,7 +357,7 @@ class Body(TritonText):
         ys = [self.constant(0, v.aval.shape, v.aval.dtype) for v in eqn.outvars[own.num_carry :]]
         live = [x for x in carry if not isinstance(x, Memory)]
 
-        def turn(i: Value, state: list[Value]) -> list[Value]:
+        def iteration(i: Value, state: list[Value]) -> list[Value]:
             if own.reverse:
                 i = self.binary("arith.subi", self.integer(own.length - 1), i)
             rows = [RULES["squeeze"](self, part(self, x, 0, i, 1)) for x in xs]
@@ -371,7 +371,7 @@ class Body(TritonText):
             return [*self.same(carry, found[: own.num_carry]), *stacked]
 
         self._enter(own.body, [*consts, *carry])
-        found = self.loop(self.integer(0), self.integer(own.length), [*live, *ys], turn)
+        found = self.loop(self.integer(0), self.integer(own.length), [*live, *ys], iteration)
         return [*_refilled(carry, found), *found[len(live) :]]
 
     def _while(self, eqn: Equation, ins: list[Any]) -> list[Any]:
@@ -379,7 +379,7 @@ class Body(TritonText):
         for_test, for_body, carry = own.parts(ins)
         live = [x for x in carry if not isinstance(x, Memory)]
 
-        def turn(state: Sequence[Value]) -> list[Value]:
+        def iteration(state: Sequence[Value]) -> list[Value]:
             found = self.program(own.body, [*for_body, *_refilled(carry, state)])
             return self.same(carry, found)
 
@@ -389,13 +389,13 @@ class Body(TritonText):
         self._enter(own.body, [*for_body, *carry])
         counter = _counter(own)
         if counter is None:
-            return _refilled(carry, self.while_loop(live, test, turn))
+            return _refilled(carry, self.while_loop(live, test, iteration))
         low, bound = carry[counter], own.test.eqns[0].invars[1]
         high = self._atom(bound, dict(zip(own.test.invars, [*for_test, *carry], strict=True)))
         at = live.index(low)
 
         def counted(i: Value, state: list[Value]) -> list[Value]:
-            found = turn([*state[:at], i, *state[at:]])
+            found = iteration([*state[:at], i, *state[at:]])
             return [*found[:at], *found[at + 1 :]]
 
         found = self.loop(low, high, [*live[:at], *live[at + 1 :]], counted)
@@ -455,7 +455,7 @@ class Body(TritonText):
         return [x for x in found if not isinstance(x, Memory)]
 
     def _enter(self, body: Program, operands: Sequence[Any]) -> None:
-        """Before a loop: its stores are before the accesses of the next turn."""
+        """Before a loop: its stores are before the accesses of the next iteration."""
         for v, x in zip(body.invars, operands, strict=False):
             if isinstance(x, Memory):
                 self.enter_loop(body, v, x.buffer)
@@ -491,7 +491,7 @@ def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
 
 
 def _counter(own: WhileParams) -> int | None:
-    """The carry that counts the turns of `while i < n`; None if the loop has another form."""
+    """The carry that counts the iterations of `while i < n`; None if the loop is different."""
     test, consts = own.test, own.num_test
     if len(test.eqns) != 1 or test.eqns[0].op is not lt or test.consts:
         return None

@@ -2,7 +2,7 @@
 
 Axes of the grid whose programs are independent become axes of Triton's grid, of which there are at
 most three. The others are loops within each of its programs: scratch memory, and blocks of results
-that several turns share, are values which these loops carry.
+that several iterations share, are values which these loops carry.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything
+from shardwise._src.kernels.on_gpu.loop_peeling import bounded_iterations, peeled
+from shardwise._src.kernels.on_gpu.ref_accesses import accesses
 from shardwise._src.kernels.on_gpu.triton_body import Body
 from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
-from shardwise._src.kernels.on_gpu.turns import bounded_turns, split_turns
-from shardwise._src.kernels.on_gpu.version_uses import accesses
 from shardwise._src.kernels.size_arithmetic import row_major_strides
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.runtime.platforms import Platform
@@ -162,9 +162,9 @@ class Launching:
         size = self.launch.grid[axis] or 0
         first, every, last, bounded = None, self.body, None, None
         if depth == len(self.loops) - 1:
-            first, every, last = split_turns(self.body, axis, size, self.ends)
+            first, every, last = peeled(self.body, axis, size, self.ends)
             if not any(s.held and s.depth > depth for s in self.slots):
-                bounded = bounded_turns(every, axis, [s.input for s in self.slots])
+                bounded = bounded_iterations(every, axis, [s.input for s in self.slots])
 
         def run(program: Program | None, i: Value, refs: dict[int, Any]) -> dict[int, Any]:
             if program is None:
@@ -180,7 +180,7 @@ class Launching:
             if slot.buffer is not None:
                 text.enter_loop(every, every.invars[slot.input], slot.buffer)
 
-        def turn(i: Value, state: list[Value]) -> list[Value]:
+        def iteration(i: Value, state: list[Value]) -> list[Value]:
             now = run(every, i, refs | dict(zip(carried, state, strict=True)))
             return [now[k] for k in carried]
 
@@ -192,7 +192,7 @@ class Launching:
             low, limit = limits
             limit = text.plus(limit, text.integer(1)) if bounded.inclusive else limit
             high = text.binary("arith.minsi", high, text.binary("arith.subi", limit, low))
-        found = text.loop(text.integer(0), high, [refs[k] for k in carried], turn)
+        found = text.loop(text.integer(0), high, [refs[k] for k in carried], iteration)
         refs = refs | dict(zip(carried, found, strict=True))
         return run(last, text.integer(size - 1), refs)
 
@@ -228,7 +228,7 @@ def triton_kernel(
     types: of prefetched arrays, inputs, and the values that results begin with.
 
     Raises:
-      NotImplementedError: if something has no form in Triton's language.
+      NotImplementedError: if something is not supported by Triton.
       ValueError: if blocks are larger than a GPU has room for, or a parameter is not valid.
     """
     given = launch.params.num_warps, launch.params.num_stages

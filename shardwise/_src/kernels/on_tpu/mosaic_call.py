@@ -60,10 +60,12 @@ def tpu_program(
     """
     check_limits(launch, types)
     module = module_of(body, maps, launch, platform)
-    forms = [eqn.params["form"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)]
+    copies = [
+        eqn.params["copy_params"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)
+    ]
     spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
     wide = tuple([_in_memory(t.type, t.space.name) for t in launch.outs])
-    axes = max([form.axes for form in forms], default=(), key=len)
+    axes = max([p.axes for p in copies], default=(), key=len)
     static = {"body": body, "maps": tuple(maps), "launch": launch}
     static["kernel"] = MosaicKernel(module, wide, axes)
 
@@ -109,8 +111,8 @@ def _lower(
         body = serialized(kernel.module.text)
     except InvalidKernel as error:
         raise NotImplementedError(
-            f"kernel {launch.name}: its operations cannot be compiled for TPUs: Mosaic, their "
-            f"compiler of kernels, says {error}"
+            f"kernel {launch.name}: its operations cannot be compiled for TPUs. Mosaic's "
+            f"error: {error}"
         ) from None
     before = launch.dynamic + launch.prefetch + len(kernel.module.axes)
     return e.custom_call(

@@ -17,7 +17,7 @@ from shardwise._src.kernels.accesses import (
     new_memory,
 )
 from shardwise._src.kernels.copies import (
-    Form,
+    CopyParams,
     Region,
     kernel_copy,
     kernel_signal,
@@ -220,31 +220,33 @@ def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Valu
     return found
 
 
-def _views(w: Any, eqn: Any, form: Form, operands: Sequence[Value]) -> tuple[Any, Any]:
+def _views(w: Any, eqn: Any, copy_params: CopyParams, operands: Sequence[Value]) -> tuple[Any, Any]:
     """The parts of memory that an op accesses, and its other operands; the last one says whether
     the device takes part, which is so on TPUs."""
-    versions, starts, rest = form.parts(operands)
-    rows = zip(versions, form.regions, starts, strict=True)
+    versions, starts, rest = copy_params.parts(operands)
+    rows = zip(versions, copy_params.regions, starts, strict=True)
     return [_view(w, eqn, *row) for row in rows], rest
 
 
-def _device(w: Any, form: Form, rest: Sequence[Value]) -> str:
-    return w.name(rest[-2], _INDEX) if form.axes else ""
+def _device(w: Any, copy_params: CopyParams, rest: Sequence[Value]) -> str:
+    return w.name(rest[-2], _INDEX) if copy_params.axes else ""
 
 
-def _copy(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
-    (source, target, done, *left), rest = _views(w, eqn, form, operands)
+def _copy(w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any) -> Sequence[Value]:
+    (source, target, done, *left), rest = _views(w, eqn, copy_params, operands)
     parts = [("source", source), ("target", target)]
     parts += [*[("source_semaphore", s) for s in left], ("target_semaphore", done)]
     text = " ".join(f"{word}({m.name} : {m.type})" for word, m in parts)
-    device = _device(w, form, rest)
+    device = _device(w, copy_params, rest)
     w.line(f"tpu.enqueue_dma {text}{device and f' device_id({device})'}")
-    return operands[1 : len(form.regions)]
+    return operands[1 : len(copy_params.regions)]
 
 
-def _wait_copy(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
-    (part, done), rest = _views(w, eqn, form, operands)
-    device = _device(w, form, rest)
+def _wait_copy(
+    w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any
+) -> Sequence[Value]:
+    (part, done), rest = _views(w, eqn, copy_params, operands)
+    device = _device(w, copy_params, rest)
     w.line(
         f"tpu.wait_dma2 semaphore({done.name} : {done.type}) src({part.name} : {part.type}) "
         f"dst({part.name} : {part.type}){device and f' device_id({device})'}"
@@ -252,9 +254,11 @@ def _wait_copy(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequ
     return operands[:2]
 
 
-def _signal(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
-    (semaphore,), (amount, *rest) = _views(w, eqn, form, operands)
-    device = _device(w, form, rest)
+def _signal(
+    w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any
+) -> Sequence[Value]:
+    (semaphore,), (amount, *rest) = _views(w, eqn, copy_params, operands)
+    device = _device(w, copy_params, rest)
     w.line(
         f"tpu.sem_signal {semaphore.name}, {w.name(amount, _INDEX)}"
         f"{device and f' device_id {device}'} : {semaphore.type}"
@@ -262,8 +266,8 @@ def _signal(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequenc
     return operands[:1]
 
 
-def _wait(w: Any, eqn: Any, *operands: Value, form: Form, **p: Any) -> Sequence[Value]:
-    (semaphore,), (amount,) = _views(w, eqn, form, operands)
+def _wait(w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any) -> Sequence[Value]:
+    (semaphore,), (amount,) = _views(w, eqn, copy_params, operands)
     w.line(f"tpu.sem_wait {semaphore.name}, {w.name(amount, _INDEX)} : {semaphore.type}")
     return operands[:1]
 

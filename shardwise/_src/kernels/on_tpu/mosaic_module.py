@@ -46,7 +46,7 @@ class Module:
 def module_of(body: Program, maps: Sequence[Program], launch: Launch, platform: Platform) -> Module:
     """The module of a launch.
 
-    Raises NotImplementedError if an op has no form in Mosaic's dialect.
+    Raises NotImplementedError if Mosaic does not support an op.
     """
     found = [eqn.params for eqn in walk(body) if eqn.op is axis_index]
     axes = tuple(dict.fromkeys((p["names"], p["sizes"]) for p in found))

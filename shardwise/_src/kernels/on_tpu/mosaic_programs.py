@@ -99,11 +99,11 @@ class Function(Text):
         raise self.no_form(eqn)
 
     def no_form(self, eqn: Any, how: str = "", advice: str = "") -> NotImplementedError:
-        """The error for an equation that has no form in Mosaic."""
+        """The error for an equation that Mosaic does not support."""
         advice = advice or _ADVICE.get(eqn.op, _OUTSIDE)
         return NotImplementedError(
-            f"kernel {self.kernel}: [{eqn.op.name}]{how and ' ' + how} cannot be compiled for TPUs:"
-            f" Mosaic, their compiler of kernels, has no such operation. {advice}"
+            f"kernel {self.kernel}: [{eqn.op.name}]{how and ' ' + how} is not supported "
+            f"by Mosaic, the compiler of kernels for TPUs. {advice}"
         )
 
     def load_all(self, memory: Memory, t: ArrayType) -> str:

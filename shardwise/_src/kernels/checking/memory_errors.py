@@ -1,4 +1,4 @@
-"""What the check of a kernel says about its faults."""
+"""The messages of the check of a kernel's memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOT_ENTERED = (
 )
 
 
-class Faults:
-    """in_mesh: whether several devices run the kernel. unclear: copies and signals of which a wait
-    did not tell whether they have ended."""
+class MemoryErrors:
+    """in_mesh: whether several devices run the kernel. unclear: copies and signals that
+    may not have ended after a wait."""
 
     def __init__(self, launch: Launch, in_mesh: bool):
         self.launch, self.in_mesh = launch, in_mesh
@@ -34,7 +34,7 @@ class Faults:
         return KernelError(f"kernel {self.launch.name}: {text}")
 
     def who(self, device: int, program: tuple[int, ...]) -> str:
-        """Of whom a sentence is."""
+        """The subject of a sentence: the device and program."""
         parts = [f"device {device}"] if self.in_mesh else []
         if self.launch.grid:
             parts.append(f"program {as_text(program)}")
@@ -90,8 +90,8 @@ class Faults:
         both = "write" if READ not in (first.kind, second.kind) else "use"
         return (
             "The programs differ along a parallel axis of the grid, so that they may run at the "
-            f"same time, and both {both} the element. Use `atomic_add` and its kind, or an axis "
-            "that is not parallel."
+            f"same time, and both {both} the element. Use `atomic_add` and the other atomics, or "
+            "an axis that is not parallel."
         )
 
     def outside(

@@ -47,7 +47,7 @@ def nested(eqn: Equation) -> list[Nested]:
 
 
 def accesses(program: Program, first: Var) -> tuple[list[Equation], list[Equation]]:
-    """The loads and stores of a ref whose first version is this input, and its other uses."""
+    """The loads and stores of a ref whose first version is this input, and other uses."""
     found: list[Equation] = []
     others: list[Equation] = []
     _follow(program, {first}, found, others)

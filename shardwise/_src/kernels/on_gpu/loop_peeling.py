@@ -1,4 +1,4 @@
-"""What only the first or the last turn of a loop over a grid does, as programs of its own.
+"""Peels the first and the last iteration of a loop over a grid: its branches become programs.
 
     @when(k == 0)                 →    first(0)
     def _(): total[...] = 0            for k in range(n): every(k)
@@ -24,13 +24,13 @@ from shardwise._src.ops.elementwise import eq, le, lt
 from shardwise._src.ops.families import add
 
 
-def split_turns(
+def peeled(
     body: Program, index: int, size: int, state: Sequence[int]
 ) -> tuple[Program | None, Program, Program | None]:
-    """The parts of a body: of the first turn, of every turn, and of the last turn.
+    """The parts of a body: of the first iteration, of every iteration, and of the last iteration.
 
-    index: the input that is the number of the turn, of `size` turns. state: the inputs that are the
-    first versions of the results.
+    index: the input that is the number of the iteration, of `size` iterations. state: the inputs
+    that are the first versions of the results.
     """
     body = body.replace(eqns=without_dead_code(body.outvars, body.eqns))
     own = [body.invars[i] for i in state]
@@ -39,20 +39,20 @@ def split_turns(
     return first, body, last
 
 
-def _turn_of(body: Program, flag: Any, turn: Var) -> int | None:
-    """The only turn in which a flag is True, if it is `turn == n`."""
+def _iteration_of(body: Program, flag: Any, iteration: Var) -> int | None:
+    """The only iteration in which a flag is True, if it is `iteration == n`."""
     for eqn in body.eqns:
-        if flag is eqn.outvars[0] and eqn.op is eq and turn in eqn.invars:
-            (other,) = [a for a in eqn.invars if a is not turn] or [None]
+        if flag is eqn.outvars[0] and eqn.op is eq and iteration in eqn.invars:
+            (other,) = [a for a in eqn.invars if a is not iteration] or [None]
             return int(other.value) if isinstance(other, Literal) else None
     return None
 
 
-def _branches_of(eqn: Equation, body: Program, turn: Var, number: int) -> bool:
+def _branches_of(eqn: Equation, body: Program, iteration: Var, number: int) -> bool:
     if eqn.op is not cond or len(eqn.params["branches"]) != 2:
         return False
     flag = eqn.invars[0]
-    return flag.aval.dtype.name == "bool" and _turn_of(body, flag, turn) == number
+    return flag.aval.dtype.name == "bool" and _iteration_of(body, flag, iteration) == number
 
 
 def _called(eqn: Equation) -> Equation:
@@ -71,9 +71,9 @@ def _uses(body: Program, v: Any, but: Equation) -> bool:
     return v in body.outvars or any(v in eqn.invars for eqn in body.eqns if eqn is not but)
 
 
-def _first(body: Program, turn: Var, own: Sequence[Var]) -> tuple[Program | None, Program]:
+def _first(body: Program, iteration: Var, own: Sequence[Var]) -> tuple[Program | None, Program]:
     for eqn in body.eqns:
-        if not _branches_of(eqn, body, turn, 0):
+        if not _branches_of(eqn, body, iteration, 0):
             continue
         kept = _kept_by(eqn)
         inputs = all(isinstance(a, Literal) or a in body.inputs for a in eqn.invars[1:])
@@ -94,10 +94,10 @@ def _first(body: Program, turn: Var, own: Sequence[Var]) -> tuple[Program | None
 
 
 def _last(
-    body: Program, turn: Var, size: int, own: Sequence[Var]
+    body: Program, iteration: Var, size: int, own: Sequence[Var]
 ) -> tuple[Program | None, Program]:
     for eqn in body.eqns:
-        if not _branches_of(eqn, body, turn, size - 1):
+        if not _branches_of(eqn, body, iteration, size - 1):
             continue
         kept = _kept_by(eqn)
         renamed = dict(zip(eqn.outvars, kept, strict=True))
@@ -121,9 +121,10 @@ def _last(
 
 
 class Bounded(NamedTuple):
-    """Turns of which only the first ones do something: those with `low + turn <= high`.
+    """Iterations of which only the first ones do something: those with `low + iteration <= high`.
 
-    limits: the program of these two numbers, from the inputs of the body. every: of one such turn.
+    limits: the program of these two numbers, from the inputs of the body. every: the program of one
+    such iteration.
     """
 
     limits: Program
@@ -131,15 +132,15 @@ class Bounded(NamedTuple):
     inclusive: bool
 
 
-def bounded_turns(body: Program, index: int, refs: Sequence[int]) -> Bounded | None:
-    """The turns of a body that is a branch, which runs if a number that grows with the turns is
-    below a limit; None if the body has another form. A loop with this limit has no branch.
+def bounded_iterations(body: Program, index: int, refs: Sequence[int]) -> Bounded | None:
+    """The iterations of a body that is a branch, which runs if a number that grows with them is
+    below a limit; None if the body is different. A loop with this limit has no branch.
 
-    refs: the inputs that are refs, which may differ between turns.
+    refs: the inputs that are refs, which may differ between iterations.
     """
-    turn, outs = body.invars[index], {*body.outvars}
+    iteration, outs = body.invars[index], {*body.outvars}
     found = [eqn for eqn in body.eqns if eqn.op is cond]
-    varying = {turn, *[body.invars[i] for i in refs]}
+    varying = {iteration, *[body.invars[i] for i in refs]}
     made: dict[Any, Equation] = {}
     for eqn in body.eqns:
         made |= dict.fromkeys(eqn.outvars, eqn)
@@ -156,13 +157,13 @@ def bounded_turns(body: Program, index: int, refs: Sequence[int]) -> Bounded | N
     if test is None or test.op not in (le, lt) or any(a not in body.inputs for a in kept):
         return None
     number, high = test.invars
-    low: Any = Literal(np.int32(0), turn.aval)
-    if number is not turn:
+    low: Any = Literal(np.int32(0), iteration.aval)
+    if number is not iteration:
         grows = made.get(number)
-        if grows is None or grows.op is not add or turn not in grows.invars:
+        if grows is None or grows.op is not add or iteration not in grows.invars:
             return None
-        (low,) = [a for a in grows.invars if a is not turn] or [turn]
-    if low in varying or high in varying or high.aval.dtype != turn.aval.dtype:
+        (low,) = [a for a in grows.invars if a is not iteration] or [iteration]
+    if low in varying or high in varying or high.aval.dtype != iteration.aval.dtype:
         return None
     limits = body.replace(outvars=[low, high], eqns=without_dead_code([low, high], body.eqns))
     eqns = [_called(eqn) if eqn is chosen else eqn for eqn in body.eqns]
