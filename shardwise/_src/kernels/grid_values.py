@@ -18,6 +18,8 @@ from shardwise._src.ops.shape import concatenate
 from shardwise._src.transforms.batch import Axis, batch_program
 from shardwise._src.transforms.stage import program_of
 
+MOST_PROGRAMS = 2**18  # for which such values are computed
+
 
 def programs_of(grid: Sequence[int], most: int | None = None) -> np.ndarray:
     """The indices of the programs of a grid in their order, at most the first `most`: int32[axes,

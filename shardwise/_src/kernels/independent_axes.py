@@ -21,11 +21,9 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copies import RETAINED
-from shardwise._src.kernels.grid_values import over_grid, programs_of
+from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
 from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.launch_record import Launch
-
-MOST_PROGRAMS = 2**18  # for which blocks are computed
 
 
 def independent_axes(launch: Launch, body: Program, maps: tuple[Program, ...]) -> tuple[bool, ...]:

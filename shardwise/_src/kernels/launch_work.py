@@ -24,7 +24,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_values import over_grid, programs_of
+from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
 from shardwise._src.kernels.launch_record import INT, CostEstimate, Launch
 from shardwise._src.kernels.program_work import CountedWork, Origin, Work, times
 from shardwise._src.kernels.spaces import ANY, HBM
@@ -33,7 +33,6 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import short_name
 
-MOST_PROGRAMS = 2**18
 UNKNOWN = (
     "at most: the grid, or which blocks are read and which branches run, depends on values that "
     "are not known"

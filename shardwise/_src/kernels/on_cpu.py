@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
 from shardwise._src.kernels.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
@@ -33,7 +35,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
-from shardwise._src.ops.shape import pad, slice_
+from shardwise._src.ops.shape import concatenate, pad, slice_
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
@@ -71,6 +73,7 @@ def run_loop(
 ) -> tuple[list[Any], list[Any]]:
     """The results, and the last values of `more`, which the body takes and returns after its
     scratch memory."""
+    launch = _with_room(launch, maps)
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
@@ -177,14 +180,67 @@ def _int(n: Any) -> Any:
     return np.int32(n) if isinstance(n, int) else cast(n, INT32)
 
 
+def _with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
+    """With padding for blocks by elements that may extend beyond their arrays, which slices would
+    move inside."""
+    if launch.simulation.outside != "moved":
+        return launch
+    pairs = zip((*launch.ins, *launch.outs), maps, strict=True)
+    tiles = [_wider(t) if any(t.element) and not _is_inside(t, m, launch) else t for t, m in pairs]
+    count = len(launch.ins)
+    return replace(launch, ins=tuple(tiles[:count]), outs=tuple(tiles[count:]))
+
+
+def _wider(tile: Tile) -> Tile:
+    rows = zip(tile.padding, tile.sizes, tile.element, strict=True)
+    padding = [(a + n - 1, b + n - 1) if is_element else (a, b) for (a, b), n, is_element in rows]
+    return replace(tile, padding=tuple(padding))
+
+
+def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
+    """Whether all blocks are known to be inside of their padded array."""
+    grid = [n for n in launch.grid if n is not None]
+    used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
+    is_known = len(grid) == len(launch.grid) and used.isdisjoint(index.invars[len(grid) :])
+    if not is_known or math.prod(grid) > MOST_PROGRAMS:
+        return False
+    at = over_grid(index, programs_of(grid))[:, : len(tile.sizes)]
+    low, high = (np.asarray(row) for row in tile.bounds)
+    return bool(((at >= low) & (at <= high)).all())
+
+
 def _padded(x: Any, tile: Tile, fill: Any) -> Any:
+    """The array with its padding: `fill`, or instead of 0 its nearest elements, for which a kernel
+    is likely to have finite values and derivatives."""
     if all(row == (0, 0) for row in tile.padding):
+        return x
+    sizes = *type_of(x).shape, *[n for row in tile.padding for n in row]
+    is_known = all(isinstance(n, int) for n in sizes)
+    if fill == 0 and is_known and 0 not in type_of(x).shape:
+        for d, (low, high) in enumerate(tile.padding):
+            x = _repeated(x, d, low, high)
         return x
     return pad(
         x,
         value(fill, type_of(x)),
         padding_config=tuple([(low, high, 0) for low, high in tile.padding]),
     )
+
+
+def _repeated(x: Any, d: int, low: int, high: int) -> Any:
+    """The array with its first and last elements along a dimension repeated."""
+    shape = type_of(x).shape
+
+    def edge(at: int, count: int) -> Any:
+        starts = tuple([at if i == d else 0 for i in range(len(shape))])
+        limits = tuple([at + 1 if i == d else n for i, n in enumerate(shape)])
+        part = slice_(x, start_indices=starts, limit_indices=limits, strides=None)
+        more = (*shape[:d], count, *shape[d + 1 :])
+        return broadcast_in_dim(part, shape=more, dims=tuple(range(len(shape))))
+
+    before = [edge(0, low)] if low else []
+    after = [edge(shape[d] - 1, high)] if high else []
+    return concatenate(*before, x, *after, dimension=d) if before or after else x
 
 
 def _cropped(x: Any, tile: Tile) -> Any:
