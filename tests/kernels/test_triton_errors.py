@@ -167,11 +167,11 @@ MISTAKES = {
     ),
     "writing at an array of indices": (
         lambda: ref(scattering),
-        f"kernel scattering {GPUS} the op scatter is not supported by Triton. Write slices, "
-        f"`ref[ds(i, n)] = values`, or elements in a loop, {ELSE}",
+        f"kernel scattering {GPUS} the op scatter is supported by Triton only at arrays of indices "
+        "for every dimension of a ref. Use `ds` for the others, or loop over them.",
     ),
     "reading at two arrays of indices": (
-        lambda: of(lambda x: x[jnp.arange(4), jnp.arange(4)], shape=(4,)),
+        lambda: of(lambda x: (x[...] + 1)[jnp.arange(4), jnp.arange(4)], shape=(4,)),
         f"kernel body {GPUS} indices that are arrays are supported along one dimension, as a vector "
         "of valid indices. Read slices in a loop, `ref[ds(i, n)]`, or index outside of the kernel.",
     ),

@@ -210,37 +210,30 @@ def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
 
 
 def _padded(x: Any, tile: Tile, fill: Any) -> Any:
-    """The array with its padding: `fill`, or instead of 0 its nearest elements, for which a kernel
-    is likely to have finite values and derivatives."""
-    if all(row == (0, 0) for row in tile.padding):
-        return x
-    sizes = *type_of(x).shape, *[n for row in tile.padding for n in row]
+    """The array with its padding: `fill`, or instead of 0 the last elements at the end of the last
+    block, for which a kernel is likely to have finite values and derivatives."""
+    rows = list(tile.padding)
+    sizes = *type_of(x).shape, *[n for row in rows for n in row]
     is_known = all(isinstance(n, int) for n in sizes)
     if fill == 0 and is_known and 0 not in type_of(x).shape:
-        for d, (low, high) in enumerate(tile.padding):
-            x = _repeated(x, d, low, high)
+        for d, (_, high) in enumerate(rows):
+            if high and not tile.element[d]:
+                x, rows[d] = _repeated(x, d, high), (0, 0)
+    if all(row == (0, 0) for row in rows):
         return x
-    return pad(
-        x,
-        value(fill, type_of(x)),
-        padding_config=tuple([(low, high, 0) for low, high in tile.padding]),
-    )
+    config = tuple([(low, high, 0) for low, high in rows])
+    return pad(x, value(fill, type_of(x)), padding_config=config)
 
 
-def _repeated(x: Any, d: int, low: int, high: int) -> Any:
-    """The array with its first and last elements along a dimension repeated."""
+def _repeated(x: Any, d: int, count: int) -> Any:
+    """The array with its last elements along a dimension repeated."""
     shape = type_of(x).shape
-
-    def edge(at: int, count: int) -> Any:
-        starts = tuple([at if i == d else 0 for i in range(len(shape))])
-        limits = tuple([at + 1 if i == d else n for i, n in enumerate(shape)])
-        part = slice_(x, start_indices=starts, limit_indices=limits, strides=None)
-        more = (*shape[:d], count, *shape[d + 1 :])
-        return broadcast_in_dim(part, shape=more, dims=tuple(range(len(shape))))
-
-    before = [edge(0, low)] if low else []
-    after = [edge(shape[d] - 1, high)] if high else []
-    return concatenate(*before, x, *after, dimension=d) if before or after else x
+    starts = tuple([n - 1 if i == d else 0 for i, n in enumerate(shape)])
+    last = slice_(x, start_indices=starts, limit_indices=shape, strides=None)
+    more = (*shape[:d], count, *shape[d + 1 :])
+    return concatenate(
+        x, broadcast_in_dim(last, shape=more, dims=tuple(range(len(shape)))), dimension=d
+    )
 
 
 def _cropped(x: Any, tile: Tile) -> Any:

@@ -232,7 +232,19 @@ def load(
     buffer, shape = ref.buffer, region.shape
     ordered(text, buffer, "load", region.place)
     where, kind, inside = pointers(text, ref, region)
-    mask, more = text.both(mask, inside, shape), ""
+    return _loaded(text, buffer, where, kind, shape, text.both(mask, inside, shape), other)
+
+
+def _loaded(
+    text: TritonText,
+    buffer: Buffer,
+    where: str,
+    kind: str,
+    shape: tuple[int, ...],
+    mask: Value | None,
+    other: Value | None,
+) -> Value:
+    more = ""
     if mask is not None:
         if other is None:
             other = text.constant(0, shape, buffer.stored)
@@ -261,10 +273,24 @@ def atomic(
     text: TritonText, ref: Memory, region: Region, mode: str, value: Value, mask: Value | None
 ) -> Value:
     """Combines a value with the elements of a region; returns the elements from before."""
-    dtype, shape = ref.buffer.type.dtype, region.shape
+    shape = region.shape
     ordered(text, ref.buffer, "atomic", region.place)
     where, kind, inside = pointers(text, ref, region)
-    mask = text.both(mask, inside, shape) or text.constant(True, shape, BOOL)
+    return _rmw(text, ref.buffer, mode, where, kind, value, text.both(mask, inside, shape), shape)
+
+
+def _rmw(
+    text: TritonText,
+    buffer: Buffer,
+    mode: str,
+    where: str,
+    kind: str,
+    value: Value,
+    mask: Value | None,
+    shape: tuple[int, ...],
+) -> Value:
+    dtype = buffer.type.dtype
+    mask = mask or text.constant(True, shape, BOOL)
     if mode == "add" and is_inexact(dtype):
         mode = "fadd"
     elif mode in ("max", "min") and is_unsigned(dtype):
@@ -276,3 +302,43 @@ def atomic(
         shape,
         dtype,
     )
+
+
+def pointers_at(
+    text: TritonText, ref: Memory, at: Sequence[Value], shape: tuple[int, ...]
+) -> tuple[str, str, Value | None]:
+    """The pointers of elements at indices, their type, and the mask of those inside of the ref."""
+    mask, offsets = text.inside(shape, range(len(shape))), None
+    for i, stride, bound, size in zip(at, ref.strides, ref.bounds, ref.shape, strict=True):
+        far = text.scaled(text.extended(i, ref.buffer.index), stride)
+        offsets = text.total(offsets, far, shape)
+        for limits in (Bound(text.integer(0), size, True), bound):
+            for m in _within(text, limits, text.integer(0), i) if limits else []:
+                mask = text.both(mask, m, shape)
+    kind, name = type_text(shape, ref.buffer.kind), text.fresh()
+    text.line(f"{name} = tt.splat {ref.pointer} : {ref.buffer.kind} -> {kind}")
+    return (name if offsets is None else moved(text, name, kind, offsets)), kind, mask
+
+
+def load_at(text: TritonText, ref: Memory, at: Sequence[Value]) -> Value:
+    """The elements at indices, one array for each dimension."""
+    buffer, shape = ref.buffer, at[0].shape
+    ordered(text, buffer, "load", object())
+    where, kind, mask = pointers_at(text, ref, at, shape)
+    return _loaded(text, buffer, where, kind, shape, mask, None)
+
+
+def store_at(text: TritonText, ref: Memory, at: Sequence[Value], value: Value, mode: str) -> None:
+    """Writes to elements at indices, one array for each dimension; those outside are dropped.
+
+    mode: "set", or that of an atomic update.
+    """
+    buffer, shape = ref.buffer, value.shape
+    ordered(text, buffer, "store" if mode == "set" else "atomic")
+    where, kind, mask = pointers_at(text, ref, at, shape)
+    if mode == "set":
+        value = text.broadcast(text.extended(value, buffer.stored), shape)
+        more = "" if mask is None else f", {mask.name}"
+        text.line(f"tt.store {where}, {value.name}{more} : {kind}")
+        return
+    _rmw(text, buffer, mode, where, kind, value, mask, shape)

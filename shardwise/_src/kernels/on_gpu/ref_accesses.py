@@ -11,6 +11,15 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
+from shardwise._src.ops.indexing.gather_scatter import (
+    scatter,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+)
+
+# Writes at arrays of indices, and how they combine a value with the elements.
+SCATTERED = {scatter: "set", scatter_add: "add", scatter_max: "max", scatter_min: "min"}
 
 
 class Nested(NamedTuple):
@@ -74,6 +83,8 @@ def _follow(
         inside = nested(eqn)
         if not inside:
             others.append(eqn)
+            if eqn.op in SCATTERED and eqn.invars[0] in used:
+                versions.add(eqn.outvars[0])
         for program_, operands, results in inside:
             own = {
                 v

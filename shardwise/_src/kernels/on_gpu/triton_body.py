@@ -25,7 +25,7 @@ from shardwise._src.kernels.composed_ops import around, composed
 from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
-from shardwise._src.kernels.on_gpu.ref_accesses import accesses, versions
+from shardwise._src.kernels.on_gpu.ref_accesses import SCATTERED, accesses, versions
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
 from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced
 from shardwise._src.kernels.on_gpu.triton_text import (
@@ -41,12 +41,7 @@ from shardwise._src.messages.source import note_line
 from shardwise._src.ops.contract import DotAlgorithmPreset, Precision
 from shardwise._src.ops.elementwise import lt
 from shardwise._src.ops.families import add
-from shardwise._src.ops.indexing.gather_scatter import (
-    scatter,
-    scatter_add,
-    scatter_max,
-    scatter_min,
-)
+from shardwise._src.ops.indexing.gather_scatter import gather
 from shardwise._src.ops.sort import sort
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import array_type
@@ -66,10 +61,7 @@ MOST_ELEMENTS = 1 << 20  # of a tensor
 _ADVICE: dict[Op, str] = {
     sort: "Sort outside of the kernel",
     debug_callback: "Write the values to a result, and print that",
-    **dict.fromkeys(
-        (scatter, scatter_add, scatter_max, scatter_min),
-        "Write slices, `ref[ds(i, n)] = values`, or elements in a loop",
-    ),
+    **dict.fromkeys(SCATTERED, "Write slices, `ref[ds(i, n)] = values`, or elements in a loop"),
     pure_callback: "Call the host outside of the kernel",
     **dict.fromkeys(
         (kernel_copy, kernel_wait_copy, kernel_signal, kernel_wait),
@@ -243,6 +235,10 @@ class Body(TritonText):
             return [self._load(eqn, *ins)]
         if op is kernel_store:
             return self._store(eqn, *ins)
+        if op in SCATTERED and isinstance(ins[0], Memory):
+            return [self._scatter(eqn, *ins)]
+        if op is gather and isinstance(ins[0], Memory) and self._reads_elements(eqn, ins[0]):
+            return [gpu_refs.load_at(self, ins[0], self._columns(ins[1], len(ins[0].shape)))]
         control = {scan: self._scan, while_loop: self._while, cond: self._cond}.get(op)
         if control is not None:
             return control(eqn, ins)
@@ -333,6 +329,36 @@ class Body(TritonText):
         if p["mode"] != "set":
             new = ELEMENTWISE[p["mode"]](self, ref, self.broadcast(new, ref.shape))
         return [self.select(own, self.broadcast(new, ref.shape), ref), ref]
+
+    def _scatter(self, eqn: Equation, ref: Memory, indices: Any, updates: Any) -> Memory:
+        """A write at arrays of indices, one for each dimension of the ref."""
+        n, numbers = len(ref.shape), eqn.params["dimension_numbers"]
+        every = tuple(range(n))
+        each = not numbers.update_window_dims and numbers.inserted_window_dims == every
+        if not each or tuple(numbers.scatter_dims_to_operand_dims) != every:
+            raise self.unsupported(
+                f"the op {eqn.op.name}",
+                "is supported by Triton only at arrays of indices for every dimension of a ref. "
+                "Use `ds` for the others, or loop over them",
+            )
+        mode = SCATTERED[eqn.op]
+        if mode != "set":
+            self._check_atomic(ref, mode)
+        gpu_refs.store_at(self, ref, self._columns(indices, n), updates, mode)
+        return ref
+
+    def _reads_elements(self, eqn: Equation, ref: Memory) -> bool:
+        """Whether a gather is of elements at valid indices, an array for each dimension."""
+        p, every = eqn.params, tuple(range(len(ref.shape)))
+        dims = p["dimension_numbers"]
+        each = dims.collapsed_slice_dims == every == tuple(dims.start_index_map)
+        return bool(every) and each and not dims.offset_dims and p.get("mode") != "fill"
+
+    def _columns(self, indices: Value, n: int) -> list[Value]:
+        """The indices along each of n dimensions, which are those of the last dimension."""
+        axis = len(indices.shape) - 1
+        rows = [part(self, indices, axis, self.integer(d), 1) for d in range(n)]
+        return [self.reshaped(row, indices.shape[:-1]) for row in rows]
 
     def _check_atomic(self, ref: Memory, mode: str) -> None:
         t = ref.buffer.type
@@ -462,9 +488,11 @@ class Body(TritonText):
 
     def enter_loop(self, body: Program, first: Var, buffer: Buffer) -> None:
         """Notes the stores to a ref in the body of a loop."""
-        found, _ = accesses(body, first)
+        found, others = accesses(body, first)
         stores = [eqn for eqn in found if eqn.op is kernel_store]
-        if stores:
+        if any(eqn.op in SCATTERED for eqn in others):
+            buffer.written, buffer.by = "store", None
+        elif stores:
             only = all(eqn.op is kernel_store and eqn.params["mode"] != "set" for eqn in found)
             buffer.written = "atomic" if only and buffer.written != "store" else "store"
             buffer.by = stores[0] if len(found) == 1 else None
