@@ -202,6 +202,12 @@ MISTAKES = [
         "expected integers.",
     ),
     (
+        lambda: run(copy, grid=(2, 2), in_specs=Block((8,), lambda i: (i,))),
+        TypeError,
+        "kernel copy: the index of the block of argument x is a function of 2 indices, one for each "
+        "axis of the grid: too many positional arguments.",
+    ),
+    (
         lambda: run(copy, scratch=[3]),
         TypeError,
         "kernel copy: scratch memory is made by a memory space, such as VMEM((8, 128), 'float32'), "

@@ -365,6 +365,11 @@ MISTAKES: list[tuple[Any, type, str]] = [
         "make_async_remote_copy: device_id has axis 'y'; the axes are ('x',).",
     ),
     (
+        lambda: run(to_device(device_id=7), DMA, DMA, devices=True),
+        ValueError,
+        "make_async_remote_copy: device_id is 7 along axis 'x', which has 4 devices.",
+    ),
+    (
         lambda: run(to_device(device_id=0.5), DMA, DMA, devices=True),
         TypeError,
         "make_async_remote_copy: positions of a device are integers; got ~f32[].",

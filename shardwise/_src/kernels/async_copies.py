@@ -286,6 +286,11 @@ def _device(who: str, device_id: Any, kind: DeviceIdType) -> tuple[tuple[Any, ..
             )
     found: Any = np.int32(0)
     for axis, entry in zip(axes, entries, strict=True):
+        if isinstance(entry, int) and not 0 <= entry < axis.size:
+            raise ValueError(
+                f"{who}: device_id is {entry} along axis {axis.name!r}, which has {axis.size} "
+                "devices."
+            )
         number = _number(who, entry)
         found = number if axis is axes[0] else ew.add(ew.mul(found, np.int32(axis.size)), number)
     return names, found

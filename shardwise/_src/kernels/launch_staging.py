@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import Frame
 from shardwise._src.kernels.spaces import SMEM, Space
-from shardwise._src.messages.formatting import short_repr
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
 from shardwise._src.refs.refs import Ref, value_of
 from shardwise._src.transforms.stage import stage
@@ -175,6 +176,20 @@ def _slice(who: str, what: str, x: Any) -> Slice:
     )
 
 
+def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: int) -> None:
+    """Raises if a function cannot take the indices of a program and refs of prefetched arrays."""
+    try:
+        inspect.signature(index).bind(*[None] * (axes + prefetched))
+    except TypeError as error:
+        more = f", and refs of {pluralize(prefetched, 'prefetched array')}" if prefetched else ""
+        raise TypeError(
+            f"kernel {title}: the index of the block of {what} is a function of "
+            f"{pluralize(axes, 'index', 'indices')}, one for each axis of the grid{more}: {error}."
+        ) from None
+    except ValueError:  # a function without a signature
+        pass
+
+
 def staged_index(
     title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
 ) -> Program:
@@ -182,6 +197,7 @@ def staged_index(
         if block.index is None:
             return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
+        _check_parameters(title, what, block.index, axes, len(refs))
         found = block.index(*values[:axes], *refs)
         return index_entries(f"kernel {title}", what, found, tile)
 
