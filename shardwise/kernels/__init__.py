@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import VMEM as VMEM
     from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
     from shardwise._src.kernels.spaces import run_scoped as run_scoped
+    from shardwise._src.values.dslice import Slice as Slice
     from shardwise._src.values.dslice import ds as ds
     from shardwise.kernels import library as library
 

@@ -29,7 +29,7 @@ def alias(fun: F, name: str) -> F:
     """A function under another name, which it then shows: `acos` for `arccos`."""
     f: Any = fun
     copy: Any = FunctionType(f.__code__, f.__globals__, name, f.__defaults__, f.__closure__)
-    copy.__module__, copy.__doc__ = f.__module__, f.__doc__
+    copy.__qualname__, copy.__module__, copy.__doc__ = name, f.__module__, f.__doc__
     copy.__kwdefaults__, copy.__annotations__ = f.__kwdefaults__, f.__annotations__
     copy.__dict__.update(f.__dict__)
     return copy

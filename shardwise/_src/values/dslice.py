@@ -24,7 +24,7 @@ from shardwise._src.runtime.pytree import register_node
 from shardwise._src.types.dtypes import is_integer, is_unsigned
 
 
-@public("shardwise")
+@public("shardwise.kernels")
 class Slice:
     """`start : start + size * stride : stride`. Made by `ds`."""
 

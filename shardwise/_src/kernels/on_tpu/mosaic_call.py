@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.copies import kernel_copy, kernel_signal
@@ -195,5 +195,6 @@ mosaic_call = Op(
     cost=_cost,
     excess=_excess,
     multiple=True,
+    contains=Programs(("body", "maps")),
     is_expensive=True,
 )
