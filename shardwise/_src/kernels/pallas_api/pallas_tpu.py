@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Scratch, Space
 from shardwise._src.maps.vmap import vmap
@@ -36,6 +37,7 @@ def MemoryRef(inner_aval: Any, memory_space: Space) -> Scratch:
     return memory_space(inner_aval.shape, inner_aval.dtype)
 
 
+@public("shardwise.experimental.pallas.tpu")
 class GridDimensionSemantics(enum.Enum):
     """Whether the programs along an axis of the grid may run in any order, and on other cores."""
 
