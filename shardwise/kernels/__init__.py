@@ -14,30 +14,34 @@ if TYPE_CHECKING:
     from shardwise._src.explain.launches.tuning import Tuning as Tuning
     from shardwise._src.explain.launches.tuning import rank as rank
     from shardwise._src.explain.launches.tuning import tune as tune
-    from shardwise._src.kernels.async_copies import AsyncCopy as AsyncCopy
-    from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
-    from shardwise._src.kernels.async_copies import async_copy as async_copy
-    from shardwise._src.kernels.async_copies import async_remote_copy as async_remote_copy
-    from shardwise._src.kernels.async_copies import get_barrier_semaphore as get_barrier_semaphore
-    from shardwise._src.kernels.async_copies import make_async_copy as make_async_copy
-    from shardwise._src.kernels.async_copies import make_async_remote_copy as make_async_remote_copy
-    from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
-    from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
-    from shardwise._src.kernels.async_copies import semaphore_wait as semaphore_wait
-    from shardwise._src.kernels.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.blocks import Block as Block
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.checking.checked_functions import checked as checked
+    from shardwise._src.kernels.copying.async_copies import AsyncCopy as AsyncCopy
+    from shardwise._src.kernels.copying.async_copies import DeviceIdType as DeviceIdType
+    from shardwise._src.kernels.copying.async_copies import async_copy as async_copy
+    from shardwise._src.kernels.copying.async_copies import async_remote_copy as async_remote_copy
+    from shardwise._src.kernels.copying.async_copies import (
+        get_barrier_semaphore as get_barrier_semaphore,
+    )
+    from shardwise._src.kernels.copying.async_copies import make_async_copy as make_async_copy
+    from shardwise._src.kernels.copying.async_copies import (
+        make_async_remote_copy as make_async_remote_copy,
+    )
+    from shardwise._src.kernels.copying.async_copies import semaphore_read as semaphore_read
+    from shardwise._src.kernels.copying.async_copies import semaphore_signal as semaphore_signal
+    from shardwise._src.kernels.copying.async_copies import semaphore_wait as semaphore_wait
+    from shardwise._src.kernels.copying.async_copies import sync_copy as sync_copy
+    from shardwise._src.kernels.copying.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.core_maps import CoreMesh as CoreMesh
     from shardwise._src.kernels.core_maps import core_map as core_map
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.launch_work import OperandWork as OperandWork
     from shardwise._src.kernels.launching import call as call
-    from shardwise._src.kernels.pipelines import emit_pipeline as emit_pipeline
     from shardwise._src.kernels.program_frames import cdiv as cdiv
     from shardwise._src.kernels.program_frames import num_programs as num_programs
     from shardwise._src.kernels.program_frames import program_id as program_id

@@ -20,9 +20,9 @@ import numpy as np
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.copies import RETAINED
+from shardwise._src.kernels.copying.copies import RETAINED
+from shardwise._src.kernels.copying.in_step import communicates
 from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
-from shardwise._src.kernels.in_step import communicates
 from shardwise._src.kernels.launch_record import Launch
 
 

@@ -19,8 +19,8 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
-from shardwise._src.kernels.in_step import communicates, report_missed, run_in_step
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,

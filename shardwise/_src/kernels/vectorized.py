@@ -26,7 +26,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.in_step import communicates
+from shardwise._src.kernels.copying.in_step import communicates
 from shardwise._src.kernels.independent_axes import independent_axes, is_written
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.simulation import PLAIN

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from shardwise._src.debug.checkify import debug_check as debug_check
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.export.kernel_text import lower_as_mlir as lower_as_mlir
-    from shardwise._src.kernels.async_copies import DeviceIdType as DeviceIdType
-    from shardwise._src.kernels.async_copies import semaphore_read as semaphore_read
-    from shardwise._src.kernels.async_copies import semaphore_signal as semaphore_signal
-    from shardwise._src.kernels.async_copies import semaphore_wait as semaphore_wait
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Element as Element
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
+    from shardwise._src.kernels.copying.async_copies import DeviceIdType as DeviceIdType
+    from shardwise._src.kernels.copying.async_copies import semaphore_read as semaphore_read
+    from shardwise._src.kernels.copying.async_copies import semaphore_signal as semaphore_signal
+    from shardwise._src.kernels.copying.async_copies import semaphore_wait as semaphore_wait
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.launch_record import CostEstimate as CostEstimate
     from shardwise._src.kernels.pallas_api.pallas import BlockSpec as BlockSpec

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
         get_tpu_info_for_chip as get_tpu_info_for_chip,
     )
     from shardwise._src.explain.launches.tpu_info import is_tpu_device as is_tpu_device
-    from shardwise._src.kernels.async_copies import async_copy as async_copy
-    from shardwise._src.kernels.async_copies import async_remote_copy as async_remote_copy
-    from shardwise._src.kernels.async_copies import get_barrier_semaphore as get_barrier_semaphore
-    from shardwise._src.kernels.async_copies import make_async_copy as make_async_copy
-    from shardwise._src.kernels.async_copies import make_async_remote_copy as make_async_remote_copy
-    from shardwise._src.kernels.async_copies import sync_copy as sync_copy
+    from shardwise._src.kernels.copying.async_copies import async_copy as async_copy
+    from shardwise._src.kernels.copying.async_copies import async_remote_copy as async_remote_copy
+    from shardwise._src.kernels.copying.async_copies import (
+        get_barrier_semaphore as get_barrier_semaphore,
+    )
+    from shardwise._src.kernels.copying.async_copies import make_async_copy as make_async_copy
+    from shardwise._src.kernels.copying.async_copies import (
+        make_async_remote_copy as make_async_remote_copy,
+    )
+    from shardwise._src.kernels.copying.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.core_maps import CoreMesh as TensorCoreMesh
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.pallas_api.interpret_params import (

@@ -33,8 +33,8 @@ from shardwise._src.kernels.checking.shadow_memory import (
     lifted,
     several,
 )
-from shardwise._src.kernels.copies import Region, kernel_copy, kernel_signal
-from shardwise._src.kernels.in_step import CHANGES
+from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
+from shardwise._src.kernels.copying.in_step import CHANGES
 from shardwise._src.kernels.ref_access import MASKED
 from shardwise._src.ops.indexing.gather_rules import window_sizes
 from shardwise._src.ops.indexing.gather_scatter import SCATTERS

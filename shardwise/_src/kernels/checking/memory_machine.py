@@ -32,7 +32,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
     Value,
     join,
 )
-from shardwise._src.kernels.copies import Region
+from shardwise._src.kernels.copying.copies import Region
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import value as fill_value

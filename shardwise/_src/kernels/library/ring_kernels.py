@@ -23,14 +23,14 @@ from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.custom_jvp import custom_jvp
 from shardwise._src.custom.linear_call import linear_call
-from shardwise._src.kernels.async_copies import (
+from shardwise._src.kernels.blocks import Block
+from shardwise._src.kernels.copying.async_copies import (
     get_barrier_semaphore,
     make_async_remote_copy,
     semaphore_signal,
     semaphore_wait,
     sync_copy,
 )
-from shardwise._src.kernels.blocks import Block
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.library.flash_kernels import product

@@ -22,7 +22,12 @@ from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.effects.callback import debug_callback, pure_callback
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
 from shardwise._src.kernels.composed_ops import around, composed
-from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
+from shardwise._src.kernels.copying.copies import (
+    kernel_copy,
+    kernel_signal,
+    kernel_wait,
+    kernel_wait_copy,
+)
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, Region
 from shardwise._src.kernels.on_gpu.ref_accesses import SCATTERED, accesses, versions

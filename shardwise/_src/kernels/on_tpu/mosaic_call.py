@@ -18,7 +18,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.copies import kernel_copy, kernel_signal
+from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large

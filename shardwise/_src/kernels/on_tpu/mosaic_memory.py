@@ -16,7 +16,7 @@ from shardwise._src.kernels.accesses import (
     known_multiple,
     new_memory,
 )
-from shardwise._src.kernels.copies import (
+from shardwise._src.kernels.copying.copies import (
     CopyParams,
     Region,
     kernel_copy,

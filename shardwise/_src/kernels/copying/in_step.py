@@ -1,6 +1,6 @@
 """Kernels that communicate, on CPU: the devices run the same operations in step.
 
-A copy to another device is an operation of all devices together (kernels/copies.py), so that all
+A copy to another device is an operation of all devices together (`copies`), so that all
 must come to it. A branch with such operations is therefore run by all devices, and `active` states
 which of them take it: the refs of the others change only by what arrives.
 
@@ -25,7 +25,12 @@ from shardwise._src.core.program import Equation, Literal, Program, eval_program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.debug.host_callbacks import debug_function
 from shardwise._src.kernels.accesses import INT32, kernel_store
-from shardwise._src.kernels.copies import kernel_copy, kernel_signal, kernel_wait, kernel_wait_copy
+from shardwise._src.kernels.copying.copies import (
+    kernel_copy,
+    kernel_signal,
+    kernel_wait,
+    kernel_wait_copy,
+)
 from shardwise._src.kernels.simulation import kernel_check
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim

@@ -10,9 +10,9 @@ import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels import copies
 from shardwise._src.kernels.accesses import INT32
-from shardwise._src.kernels.copies import CopyParams, Region, bound
+from shardwise._src.kernels.copying import copies
+from shardwise._src.kernels.copying.copies import CopyParams, Region, bound
 from shardwise._src.kernels.program_frames import frame_here
 from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped

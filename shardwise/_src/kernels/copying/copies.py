@@ -9,7 +9,7 @@ The parameter `copy_params` states which elements they access, `program` what CP
 done when it starts, and adds its bytes to its semaphore; waiting subtracts them. A copy to another
 device has two semaphores: that of the receiving device, and one here for the end of reading. Its
 device is a position along `copy_params.axes`. `active` states whether this device copies at all, as
-in a branch that not all devices take (kernels/in_step.py); all devices run the program of such an
+in a branch that not all devices take (`in_step`); all devices run the program of such an
 op together.
 """
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.kernels.accesses import INT32
-from shardwise._src.kernels.async_copies import make_async_copy
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
+from shardwise._src.kernels.copying.async_copies import make_async_copy
 from shardwise._src.kernels.launch_arguments import grid_of
 from shardwise._src.kernels.launch_staging import index_entries
 from shardwise._src.kernels.program_frames import Frame, frame_here, when

@@ -1,0 +1,1 @@
+"""Asynchronous copies, semaphores, pipelines, and kernels on several devices."""
