@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardwise._src.kernels import core_maps, pipelines
+from shardwise._src.kernels import core_maps
+from shardwise._src.kernels.copying import pipelines
 from shardwise._src.kernels.core_maps import CoreMesh
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
