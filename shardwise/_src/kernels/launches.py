@@ -28,7 +28,7 @@ from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.launch_work import launch_cost
-from shardwise._src.kernels.on_cpu import loop_program, run_loop
+from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.kernels.simulation import PLAIN
@@ -96,7 +96,7 @@ def _jvp(
     _, prefetched, ts = launch.parts(tangents)
     if any(t is not None for t in prefetched):  # they have no blocks, which tangents would share
         types = tuple(map(type_of, primals))
-        program = loop_program(body, types, maps, launch)
+        program = loop_program(body, types, maps, launch, _ends(launch))
         return call.jvp(call, primals, tangents, program=program)  # type: ignore[misc]
     aliased = dict(launch.aliases)
     values = launch.parts(primals)[2]
@@ -147,7 +147,8 @@ def _batch(
     element along the new dimension. Mapped sizes and prefetched arrays need a loop instead."""
     sizes, prefetched, in_dims = launch.parts(dims)
     if any(d is not None for d in (*sizes, *prefetched)):
-        program = loop_program(body, tuple(unmapped_types(args, dims)), maps, launch)
+        own = tuple(unmapped_types(args, dims))
+        program = loop_program(body, own, maps, launch, _ends(launch))
         return batch_as_call(op, mapped, args, dims, program=program)
     aliased = dict(launch.aliases)
     shared = [d is None and i in aliased for i, d in enumerate(in_dims)]
@@ -210,10 +211,16 @@ def _with_index(program: Program, returned: bool) -> Program:
 # -- programs --
 
 
-def _loop(types: Sequence[ArrayType], p: dict[str, Any]) -> Program:
+def _loop(types: Sequence[ArrayType], p: dict[str, Any], fill: Any = None) -> Program:
     """What CPUs run, for operands of these types."""
     body, launch = in_form(p["body"], p["launch"], p["maps"])
-    return loop_program(body, tuple(types), p["maps"], launch)
+    return loop_program(body, tuple(types), p["maps"], launch, fill)
+
+
+def _ends(launch: Launch) -> Any:
+    """What programs that are differentiated read beyond the ends of arrays: 0 could have infinite
+    derivatives there, which are multiplied by 0."""
+    return NEAREST if launch.simulation == PLAIN else None
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
@@ -292,7 +299,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
     types = [type_of(a) for a in args]
     unknown = [t if interpreter.is_unknown(a) else None for a, t in zip(args, types, strict=True)]
     source = Source(**params, unknown=tuple(unknown), mapped=(0,) * unknown.count(None))
-    launch, params = source.launch, {"program": _loop(types, params)}
+    launch, params = params["launch"], {"program": _loop(types, params, _ends(params["launch"]))}
     rest = call
     if launch.dynamic:
         rest, params = sized_kernel, params | {"title": launch.name}
@@ -303,7 +310,8 @@ def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
     if p["launch"].dynamic:
         _reject_sizes(op, cts, title=p["launch"].name)
     types = [a.aval if is_linear(a) else type_of(a) for a in args]
-    return call.transpose(call, cts, *args, program=_loop(types, p))  # type: ignore[misc]
+    program = _loop(types, p, _ends(p["launch"]))
+    return call.transpose(call, cts, *args, program=program)  # type: ignore[misc]
 
 
 def _enter(

@@ -42,6 +42,8 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.values.convert import cast
 
+NEAREST = "nearest"  # a fill: see `_padded`
+
 
 @derived
 def loop_program(
@@ -54,8 +56,8 @@ def loop_program(
 ) -> Program:
     """The loop over a grid, for operands of these types.
 
-    fill: the value of memory that was not written; None: that of the launch. backwards: along the
-    parallel axes.
+    fill: the value of memory that was not written, or NEAREST; None: that of the launch.
+    backwards: along the parallel axes.
     """
     fill = launch.simulation.fill if fill is None else fill
     run = partial(run_loop, body, maps, launch, fill, backwards)
@@ -73,14 +75,15 @@ def run_loop(
 ) -> tuple[list[Any], list[Any]]:
     """The results, and the last values of `more`, which the body takes and returns after its
     scratch memory."""
-    launch = _with_room(launch, maps)
+    launch, ends = _with_room(launch, maps), fill
+    fill = 0 if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
     sizes = [next(given) if n is None else n for n in launch.grid]
     aliased = {out: i for i, out in launch.aliases}
     own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
-    held = [_padded(x, tile, fill) for x, tile in zip(inputs, launch.ins, strict=True)]
+    held = [_padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
         _padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
@@ -210,19 +213,19 @@ def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
 
 
 def _padded(x: Any, tile: Tile, fill: Any) -> Any:
-    """The array with its padding: `fill`, or instead of 0 the last elements at the end of the last
-    block, for which a kernel is likely to have finite values and derivatives."""
+    """The array with its padding: `fill`; if it is NEAREST, the last elements at the end of the
+    last block, and otherwise 0."""
     rows = list(tile.padding)
     sizes = *type_of(x).shape, *[n for row in rows for n in row]
     is_known = all(isinstance(n, int) for n in sizes)
-    if fill == 0 and is_known and 0 not in type_of(x).shape:
+    if fill == NEAREST and is_known and 0 not in type_of(x).shape:
         for d, (_, high) in enumerate(rows):
             if high and not tile.element[d]:
                 x, rows[d] = _repeated(x, d, high), (0, 0)
     if all(row == (0, 0) for row in rows):
         return x
     config = tuple([(low, high, 0) for low, high in rows])
-    return pad(x, value(fill, type_of(x)), padding_config=config)
+    return pad(x, value(0 if fill == NEAREST else fill, type_of(x)), padding_config=config)
 
 
 def _repeated(x: Any, d: int, count: int) -> Any:
