@@ -54,4 +54,4 @@ def test_values(name: str):
     if name == "masked sum":
         np.testing.assert_array_equal(wanted, x + y)
     (found,) = triton_values(f, *args)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # of another order of sums
