@@ -156,7 +156,7 @@ ROWS = (
     Row("kernels.softmax", 0.2, softmax, clock="wall"),
     Row("kernels.matmul", 0.2, matmul, clock="wall"),
     # half of jax's time are products of blocks, which are the same
-    Row("kernels.flash", 0.75, flash, clock="wall"),
+    Row("kernels.flash", 0.20, flash, clock="wall"),
     Row("kernels.eager", 1.2, eager),
     Row("kernels.trace_flash", 0.3, trace_flash, kind="fresh"),
     Row("kernels.check", 4.0, check, clock="wall"),

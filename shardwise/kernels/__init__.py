@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.program_frames import when as when
     from shardwise._src.kernels.ref_access import atomic_add as atomic_add
     from shardwise._src.kernels.ref_access import atomic_and as atomic_and
+    from shardwise._src.kernels.ref_access import atomic_cas as atomic_cas
     from shardwise._src.kernels.ref_access import atomic_max as atomic_max
     from shardwise._src.kernels.ref_access import atomic_min as atomic_min
     from shardwise._src.kernels.ref_access import atomic_or as atomic_or
+    from shardwise._src.kernels.ref_access import atomic_xchg as atomic_xchg
     from shardwise._src.kernels.ref_access import atomic_xor as atomic_xor
     from shardwise._src.kernels.ref_access import load as load
     from shardwise._src.kernels.ref_access import store as store

@@ -158,7 +158,7 @@ def test_parameters_for_compilers_may_be_lists():
     def body(x, out):
         out[...] = x[...]
 
-    params = CompilerParams(dimension_semantics=["parallel"])
+    params = CompilerParams(allow_input_fusion=[True])
     f = call(body, like(8), grid=2, in_specs=HALF, out_specs=HALF, params=params)
     np.testing.assert_array_equal(f(X), X)
 

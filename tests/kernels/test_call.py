@@ -6,7 +6,19 @@ import pytest
 import shardwise as sw
 from shardwise import kernels
 from shardwise import numpy as jnp
-from shardwise.kernels import SMEM, VMEM, Block, Element, call, ds, load, program_id, store, swap
+from shardwise.kernels import (
+    SMEM,
+    VMEM,
+    Block,
+    CompilerParams,
+    Element,
+    call,
+    ds,
+    load,
+    program_id,
+    store,
+    swap,
+)
 from tests.helpers.errors import message
 from tests.kernels.kernels import like
 
@@ -206,6 +218,12 @@ MISTAKES = [
         TypeError,
         "kernel copy: the index of the block of argument x is a function of 2 indices, one for each "
         "axis of the grid: too many positional arguments.",
+    ),
+    (
+        lambda: run(copy, params=CompilerParams(dimension_semantics=("parallel",))),
+        ValueError,
+        "kernel copy: dimension_semantics is for `pallas_call`. List the axes whose programs may "
+        "run in any order: `parallel=`.",
     ),
     (
         lambda: run(copy, scratch=[3]),

@@ -348,6 +348,11 @@ MISTAKES: list[tuple[Any, type, str]] = [
         "wait_send: this copy is within a device. Use `wait`.",
     ),
     (
+        lambda: run(lambda x, out, s: make_async_copy(x, out, s).start(priority=-1), DMA),
+        ValueError,
+        "start: priority is an integer from 0 on; got -1.",
+    ),
+    (
         lambda: run(to_device(device_id=0), DMA, DMA),
         ValueError,
         "make_async_remote_copy: there are no other devices outside of `shard_map`. Call the "

@@ -13,6 +13,7 @@ from shardwise._src.kernels.on_tpu.mosaic_call import config_text
 from shardwise._src.runtime.compiler.mosaic import serialized
 from shardwise.kernels import (
     ANY,
+    VMEM,
     Block,
     CompilerParams,
     CostEstimate,
@@ -20,6 +21,7 @@ from shardwise.kernels import (
     async_remote_copy,
     call,
     get_barrier_semaphore,
+    make_async_copy,
     semaphore_signal,
     semaphore_wait,
     sync_copy,
@@ -98,6 +100,20 @@ def test_configuration():
         },
         "scoped_memory_configs": [{"memory_space": 1, "offset": 0, "size": 2**20}],
     }
+
+
+def test_priorities_of_copies():
+    def body(x, out, buffer, semaphore):
+        copy = make_async_copy(x, buffer, semaphore)
+        copy.start(priority=1)
+        copy.wait()
+        out[...] = buffer[...]
+
+    scratch = [VMEM((8, 128), np.float32), SemaphoreType.DMA]
+    f = call(body, like(8, 128), in_specs=Block(space=ANY), scratch=scratch)
+    text = text_of(f, np.zeros((8, 128), np.float32))
+    assert "{priority = 1 : i32}" in text
+    assert serialized(text)
 
 
 def test_what_the_compiler_copies():

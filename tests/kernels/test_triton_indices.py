@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from shardwise import numpy as jnp
-from shardwise.kernels import Block, atomic_add, call, load, program_id, store
-from tests.helpers.triton_numpy import triton_values
+from shardwise.kernels import (
+    Block,
+    atomic_add,
+    atomic_cas,
+    atomic_xchg,
+    call,
+    ds,
+    load,
+    program_id,
+    store,
+)
+from tests.helpers.triton_numpy import kernel_of, triton_values
 from tests.kernels.kernels import like, normal
 
 
@@ -55,3 +65,44 @@ def test_values(name: str):
         np.testing.assert_array_equal(wanted, x + y)
     (found,) = triton_values(f, *args)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # of another order of sums
+
+
+def exchanged(x: Any, out: Any, before: Any) -> None:
+    before[ds(0, 4)] = atomic_xchg(out, ds(0, 4), x[...])
+    for i in range(2):
+        before[4 + i] = atomic_cas(out.at[2 * i], x[2], 7 + i)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_exchanges(dtype: str):
+    start, x = np.arange(8).astype(dtype), np.array([5, 6, 7, 8], dtype)
+
+    def body(start: Any, x: Any, out: Any, before: Any) -> None:
+        before[...] = start[...]
+        exchanged(x, out, before)
+
+    results = (like(8, dtype=dtype), like(8, dtype=dtype))
+    f = call(body, results, aliases={0: 0})
+    for g in (f, call(body, results, aliases={0: 0}, check="memory")):
+        out, before = g(start, x)
+        assert out.tolist() == [5, 6, 8, 8, 4, 5, 6, 7]
+        assert before.tolist() == [0, 1, 2, 3, 5, 7, 6, 7]
+    text = kernel_of(f, start, x).text
+    assert text.count("tt.atomic_rmw exch") == 1
+    assert text.count("tt.atomic_cas") == 2
+
+
+def test_atomic_updates_at_indices_return_nothing():
+    def body(at: Any, start: Any, out: Any, before: Any) -> None:
+        before[...] = atomic_add(out, (at[...],), 1.0)
+
+    f = call(body, (like(8), like(8)), aliases={1: 0})
+    at, start = np.arange(8, dtype=np.int32), np.zeros(8, np.float32)
+    assert f(at, start)[1].tolist() == [0] * 8
+    with pytest.raises(NotImplementedError) as caught:
+        kernel_of(f, at, start)
+    assert str(caught.value) == (
+        "kernel body cannot be compiled for GPUs: an atomic access at an array of indices does not "
+        "return the elements from before on GPUs. Do not use them, or access slices or single "
+        "elements."
+    )

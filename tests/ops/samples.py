@@ -69,6 +69,8 @@ UNSAMPLED: dict[str, str] = {
             "kernel_store",
             "kernel_check",
             "kernel_memory",
+            "kernel_atomic_cas",
+            "triton_call",
             "kernel_multiple_of",
             "kernel_copy",
             "kernel_wait_copy",

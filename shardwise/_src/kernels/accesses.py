@@ -44,6 +44,7 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
     "and": ew.bitwise_and,
     "or": ew.bitwise_or,
     "xor": ew.bitwise_xor,
+    "xchg": lambda old, new: new,
 }
 
 
@@ -222,7 +223,7 @@ def _store_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]
     out = op(*primals, **p)
     if tangents[0] is None and tangents[1] is None:
         return out, None
-    if p["mode"] not in ("set", "add"):
+    if p["mode"] not in ("set", "xchg", "add"):
         raise NotImplementedError(
             f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
             "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
@@ -278,6 +279,25 @@ kernel_store = Op(
     transpose=_store_transpose,
     batch=_batch_store,
 )
+
+
+kernel_atomic_cas = described_call("kernel_atomic_cas")
+
+
+def compare_and_swap(
+    version: Any, compared: Any, value: Any, starts: Sequence[Any], static: dict[str, Any]
+) -> list[Any]:
+    """The next version, with `value` where elements of a region were equal to `compared`, and the
+    elements from before."""
+
+    def run(version: Any, compared: Any, value: Any, *starts: Any) -> list[Any]:
+        old = kernel_load(version, *starts, **static, masked=False)
+        more = static | {"masked": True, "mode": "set"}
+        return [kernel_store(version, value, *starts, ew.eq(old, compared), **more), old]
+
+    operands = version, compared, value, *starts
+    program = program_of(run, tuple(map(type_of, operands)), "atomic_cas")
+    return list(kernel_atomic_cas(*operands, program=program, **static))
 
 
 known_multiple = described_call("kernel_multiple_of")

@@ -108,7 +108,8 @@ def call(
         `Simulation`.
 
     Returns:
-      A function of the arguments, which returns arrays like `out`.
+      A function of the arguments, which returns arrays like `out`. The body is traced once for each
+      set of argument types: what it reads from outside must not change, as under `jit`.
 
     Raises:
       KernelError: at the call, if a check finds a mistake.
@@ -129,6 +130,11 @@ def call(
     if not isinstance(simulation, Simulation | None):
         raise TypeError(
             f"kernel {title}: simulation is a `Simulation`, or None; got {short_repr(simulation)}."
+        )
+    if params is not None and params.dimension_semantics is not None:
+        raise ValueError(
+            f"kernel {title}: dimension_semantics is for `pallas_call`. List the axes whose "
+            "programs may run in any order: `parallel=`."
         )
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)

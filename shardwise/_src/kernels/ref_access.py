@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
+from shardwise._src.kernels.accesses import INT32, compare_and_swap, kernel_load, kernel_store
 from shardwise._src.kernels.program_frames import simulation
 from shardwise._src.kernels.simulation import check_region, infinite, read
 from shardwise._src.messages.formatting import short_repr
@@ -282,6 +282,7 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
 
 def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mask: Any) -> Any:
     """A version after a write to an index of arrays."""
+    mode = "set" if mode == "xchg" else mode
     if mask is None:
         return write(mode, version, index, value)
     shape = type_of(getitem(version, index)).shape
@@ -364,6 +365,30 @@ def _atomic(mode: str) -> Any:
 
 atomic_add, atomic_max, atomic_min = _atomic("add"), _atomic("max"), _atomic("min")
 atomic_and, atomic_or, atomic_xor = _atomic("and"), _atomic("or"), _atomic("xor")
+atomic_xchg = _atomic("xchg")
+
+
+def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
+    """Writes `val` to the elements of a ref, or of a part `ref.at[index]`, that are equal to `cmp`,
+    atomically on hardware; returns the elements from before."""
+    part, index = _whole("atomic_cas", ref, ...)
+    whole, place = whole_ref(part), place_of(part, index)
+    if place is None:
+        raise IndexError("atomic_cas: a part of a ref is indexed by integers, slices and `ds`.")
+    whole.space.check_writable(part)
+    whole.space.check_accessible(part)
+    compared, value = _fitting(part, cmp), _fitting(part, val)
+    for x in (compared, value):
+        _check_shape(part, type_of(x), place)
+    found = compare_and_swap(
+        value_of(whole),
+        broadcast_to(compared, place.shape),
+        broadcast_to(value, place.shape),
+        scalars(place.starts),
+        place.static,
+    )
+    put(whole, found[0])
+    return found[1]
 
 
 def _whole(who: str, ref: Any, index: Any) -> tuple[AnyRef, Any]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_triton import approx_tanh as approx_tanh
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_add as atomic_add
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_and as atomic_and
-    from shardwise._src.kernels.pallas_api.pallas_triton import atomic_cas as atomic_cas
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_max as atomic_max
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_min as atomic_min
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_or as atomic_or
@@ -20,5 +19,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_triton import debug_barrier as debug_barrier
     from shardwise._src.kernels.pallas_api.pallas_triton import dot as dot
     from shardwise._src.kernels.pallas_api.pallas_triton import max_contiguous as max_contiguous
+    from shardwise._src.kernels.ref_access import atomic_cas as atomic_cas
 
 lazy_names(__name__)

@@ -44,9 +44,11 @@ class AsyncCopy:
         self.source, self.target, self.semaphores, self.to = source, target, semaphores, to
 
     def start(self, priority: int = 0) -> None:
-        """Starts the copy. priority: among those of a TPU's core; no effect elsewhere."""
+        """Starts the copy. priority: among those of a TPU's core, an integer from 0 on."""
+        if isinstance(priority, bool) or not isinstance(priority, int) or priority < 0:
+            raise ValueError(f"start: priority is an integer from 0 on; got {priority!r}.")
         refs = self.source, self.target, *self.semaphores
-        found = _bound(copies.kernel_copy, copies.copy, refs, self.to)
+        found = _bound(copies.kernel_copy, copies.copy, refs, self.to, priority=priority)
         for ref, value in zip(refs[1:], found, strict=True):
             put(whole_ref(ref), value)
 
@@ -314,7 +316,9 @@ def _place(ref: AnyRef) -> Place:
     return place
 
 
-def _bound(op: Any, run: Any, refs: Any, to: Any, amount: Any = None) -> list[Any]:
+def _bound(
+    op: Any, run: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0
+) -> list[Any]:
     """The results of an op on the present versions of refs.
 
     to: the names of axes and the number of another device; None: within this one.
@@ -324,6 +328,7 @@ def _bound(op: Any, run: Any, refs: Any, to: Any, amount: Any = None) -> list[An
         tuple([Region(*place[1:]) for place in places]),
         () if to is None else to[0],
         amount is not None,
+        priority,
     )
     operands = [value_of(whole_ref(ref)) for ref in refs]
     operands += [] if amount is None else [amount]

@@ -71,11 +71,13 @@ class CopyParams(NamedTuple):
     regions: of the refs that are its first operands.
     axes:    names of the mesh axes along which other devices are; none for work within a device.
     amount:  whether an amount follows the refs.
+    priority: of a copy, on TPUs.
     """
 
     regions: tuple[Region, ...]
     axes: tuple[Any, ...] = ()
     amount: bool = False
+    priority: int = 0
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[list[Any]], list[Any]]:
         """The versions, where their regions start, and the other operands."""
@@ -93,7 +95,7 @@ class CopyParams(NamedTuple):
 def bound(
     op: Op, run: Callable[..., list[Any]], copy_params: CopyParams, operands: Sequence[Any]
 ) -> list[Any]:
-    """The results of an op with this copy_params."""
+    """The results of an op with these parameters."""
     types = tuple(map(type_of, operands))
     program = program_of(lambda *xs: run(copy_params, *xs), types, op.name)
     return list(op(*operands, program=program, copy_params=copy_params))

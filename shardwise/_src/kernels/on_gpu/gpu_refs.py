@@ -27,6 +27,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     element,
     type_text,
 )
+from shardwise._src.kernels.ref_access import Place
 from shardwise._src.kernels.size_arithmetic import row_major_strides
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
@@ -92,18 +93,10 @@ class Memory:
     bounds: tuple[Bound | None, ...]
 
 
-@dataclass(frozen=True)
-class Region:
-    """Elements of a ref: see `kernels.accesses`."""
+class Region(Place):
+    """Elements of a ref, whose starts are values in Triton's text."""
 
-    starts: tuple[Value, ...]
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    kept: tuple[bool, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+    __slots__ = ()
 
     @property
     def place(self) -> Any:
@@ -279,6 +272,29 @@ def atomic(
     return _rmw(text, ref.buffer, mode, where, kind, value, text.both(mask, inside, shape), shape)
 
 
+def compare_and_swap(
+    text: Any, ref: Memory, region: Region, compared: Value, value: Value
+) -> Value:
+    """Writes `value` to the elements of a region that are equal to `compared`; returns those from
+    before."""
+    dtype, shape = ref.buffer.type.dtype, region.shape
+    ordered(text, ref.buffer, "atomic", region.place)
+    where, kind, inside = pointers(text, ref, region)
+    if inside is not None:
+        raise text.unsupported(
+            "atomic_cas",
+            "has no mask on GPUs: of blocks that divide the array, with sizes that are powers of "
+            "two. Use such blocks, or one element, `ref.at[i]`",
+        )
+    compared, value = text.broadcast(compared, shape), text.broadcast(value, shape)
+    return text.let(
+        f"tt.atomic_cas acq_rel, gpu, {where}, {compared.name}, {value.name} : "
+        f"({kind}, {value.type}, {value.type}) -> {value.type}",
+        shape,
+        dtype,
+    )
+
+
 def _rmw(
     text: TritonText,
     buffer: Buffer,
@@ -293,6 +309,8 @@ def _rmw(
     mask = mask or text.constant(True, shape, BOOL)
     if mode == "add" and is_inexact(dtype):
         mode = "fadd"
+    elif mode == "xchg":
+        mode = "exch"
     elif mode in ("max", "min") and is_unsigned(dtype):
         mode = f"u{mode}"
     value = text.broadcast(value, shape)

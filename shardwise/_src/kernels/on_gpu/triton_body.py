@@ -20,7 +20,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.effects.callback import debug_callback, pure_callback
-from shardwise._src.kernels.accesses import kernel_load, kernel_store
+from shardwise._src.kernels.accesses import kernel_atomic_cas, kernel_load, kernel_store
 from shardwise._src.kernels.composed_ops import around, composed
 from shardwise._src.kernels.copying.copies import (
     kernel_copy,
@@ -177,6 +177,7 @@ class Body(TritonText):
                     "is not supported by Triton. Pass it as an argument of the kernel",
                 )
             env[v] = self.constant(x, (), v.aval.dtype)
+        gathered: set[Any] = set()  # versions of refs that were read at arrays of indices
         waiting: dict[int, Var] = {}  # loads that the store of an atomic access returns
         equations = without_dead_code(program.outvars, program.eqns)
         for i, eqn in enumerate(equations):
@@ -189,6 +190,14 @@ class Body(TritonText):
                     if not store.params["masked"]:
                         continue
                 ins = [self._atom(a, env) for a in eqn.invars]
+                if eqn.op is gather:
+                    gathered.add(eqn.invars[0])
+                elif SCATTERED.get(eqn.op, "set") != "set" and eqn.invars[0] in gathered:
+                    raise self.unsupported(
+                        "an atomic access at an array of indices",
+                        "does not return the elements from before on GPUs. Do not use them, or "
+                        "access slices or single elements",
+                    )
                 if store is not None:
                     ins[0] = gpu_refs.bounded(self, ins[0])
                 found = self._equation(eqn, ins, plain)
@@ -240,6 +249,10 @@ class Body(TritonText):
             return [self._load(eqn, *ins)]
         if op is kernel_store:
             return self._store(eqn, *ins)
+        if op is kernel_atomic_cas and isinstance(ins[0], Memory):
+            self._check_atomic(ins[0], "cas")
+            region = self._region(ins[0], ins[3:], eqn.params)
+            return [ins[0], gpu_refs.compare_and_swap(self, ins[0], region, *ins[1:3])]
         if op in SCATTERED and isinstance(ins[0], Memory):
             return [self._scatter(eqn, *ins)]
         if op is gather and isinstance(ins[0], Memory) and self._reads_elements(eqn, ins[0]):
@@ -331,7 +344,7 @@ class Body(TritonText):
         if masks:
             placed, _ = replaced(self, ref, masks[0], region.starts, region.strides)
             own = self.binary("arith.andi", own, placed)
-        if p["mode"] != "set":
+        if p["mode"] not in ("set", "xchg"):
             new = ELEMENTWISE[p["mode"]](self, ref, self.broadcast(new, ref.shape))
         return [self.select(own, self.broadcast(new, ref.shape), ref), ref]
 
@@ -368,7 +381,7 @@ class Body(TritonText):
     def _check_atomic(self, ref: Memory, mode: str) -> None:
         t = ref.buffer.type
         wide = t.dtype.itemsize >= 4 and not is_bool(t.dtype)
-        if is_float(t.dtype):
+        if is_float(t.dtype) and mode != "xchg":
             fits = mode == "add" and (wide or t.dtype.name in ("float16", "bfloat16"))
         else:
             fits = wide

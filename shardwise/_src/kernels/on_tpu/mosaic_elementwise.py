@@ -42,7 +42,7 @@ def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> R
         kinds = floats, unsigned, signed
         text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
         if text is None:
-            raise w.no_form(eqn, f"of the dtype {t.dtype.name}")
+            raise w.unsupported(eqn, f"of the dtype {t.dtype.name}")
         narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
         wide = t.dtype if is_bool(t.dtype) or narrow else widened(t.dtype)
         types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
@@ -97,7 +97,9 @@ def _select(w: Any, eqn: Any, which: Value, *cases: Value) -> str:
     types, wide = [a.aval for a in eqn.invars[1:]], I32 if is_bool(out.dtype) else out.dtype
     names = [cast(w, x, t, wide, out.shape) for x, t in zip(cases, types, strict=True)]
     if not is_bool(flag.dtype):
-        raise w.no_form(eqn, "between more than two cases", "Select with `where` several times.")
+        raise w.unsupported(
+            eqn, "between more than two cases", "Select with `where` several times."
+        )
     chosen = w.name(which, flag)  # a scalar selects between vectors, too
     kinds = kind_of(flag), vector(out.shape, element(wide))
     kind = kinds[1] if not flag.shape else ", ".join(kinds)
@@ -173,7 +175,7 @@ def _bitcast(w: Any, eqn: Any, x: Value, *, dtype: Any) -> str:
     t, out = eqn.invars[0].aval, eqn.outvars[0].aval
     kinds = kind_of(t), kind_of(out)
     if t.shape != out.shape:
-        raise w.no_form(eqn, "between dtypes of different sizes")
+        raise w.unsupported(eqn, "between dtypes of different sizes")
     name = w.name(x, t)
     if kinds[0] == kinds[1]:
         return name

@@ -62,12 +62,12 @@ def _indices(w: Any, starts: Sequence[Value]) -> str:
 
 def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None:
     if memory.space in ("any", "hbm"):
-        raise w.no_form(
+        raise w.unsupported(
             eqn, f"of a ref in {memory.space.upper()}",
             "Give it a block in VMEM, or copy it there with `make_async_copy`.",
         )  # fmt: skip
     if memory.space == "smem" and any(n != 1 for n in sizes):
-        raise w.no_form(
+        raise w.unsupported(
             eqn, f"of {list(sizes)} elements of a ref in SMEM", "SMEM is for scalars: `ref[i, j]`."
         )
 
@@ -86,7 +86,7 @@ def _load(
         _check_space(w, eqn, ref, sizes)
         found = _loaded(w, ref, out, *_row(ref, starts, sizes, strides))
     else:
-        raise w.no_form(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
+        raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
     if not masked:
         return found
     types = [a.aval for a in eqn.invars[len(sizes) + 1 :]]
@@ -120,7 +120,7 @@ def _store(
     t = eqn.invars[1].aval
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
     if not isinstance(ref, Memory):
-        raise w.no_form(eqn, "to a value", "Store to a ref.")
+        raise w.unsupported(eqn, "to a value", "Store to a ref.")
     _check_space(w, eqn, ref, sizes)
     rows = _row(ref, starts, sizes, strides)
     name = w.name(value, t)
@@ -201,10 +201,10 @@ def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Value]:
 def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Value]) -> Memory:
     """A part of memory, without the dimensions that the part does not have."""
     if not isinstance(memory, Memory):
-        raise w.no_form(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
+        raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
     at, sizes, strides = _row(memory, starts, region.sizes, region.strides)
     if any(s != 1 for s in strides):
-        raise w.no_form(eqn, "with strides", "Copy all elements, and load with a stride.")
+        raise w.unsupported(eqn, "with strides", "Copy all elements, and load with a stride.")
     found = replace(memory, sizes=tuple(sizes))
     if tuple(sizes) != memory.sizes:
         names = [w.name(x, _INDEX) for x in at]
@@ -238,7 +238,8 @@ def _copy(w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any)
     parts += [*[("source_semaphore", s) for s in left], ("target_semaphore", done)]
     text = " ".join(f"{word}({m.name} : {m.type})" for word, m in parts)
     device = _device(w, copy_params, rest)
-    w.line(f"tpu.enqueue_dma {text}{device and f' device_id({device})'}")
+    more = f" {{priority = {copy_params.priority} : i32}}" if copy_params.priority else ""
+    w.line(f"tpu.enqueue_dma {text}{device and f' device_id({device})'}{more}")
     return operands[1 : len(copy_params.regions)]
 
 

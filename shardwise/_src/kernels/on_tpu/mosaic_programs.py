@@ -96,9 +96,9 @@ class Function(Text):
             return self.program(made, xs)
         if op.programs == ("program",) and op.is_staged(eqn.params):
             return self.program(eqn.params["program"], xs)
-        raise self.no_form(eqn)
+        raise self.unsupported(eqn)
 
-    def no_form(self, eqn: Any, how: str = "", advice: str = "") -> NotImplementedError:
+    def unsupported(self, eqn: Any, how: str = "", advice: str = "") -> NotImplementedError:
         """The error for an equation that Mosaic does not support."""
         advice = advice or _ADVICE.get(eqn.op, _OUTSIDE)
         return NotImplementedError(
@@ -186,7 +186,7 @@ def _scan(w: Function, eqn: Any, *xs: Value, **params: Any) -> list[Value]:
     p = ScanParams(**params)
     consts, carry = xs[: p.num_consts], list(xs[p.num_consts : p.num_consts + p.num_carry])
     if len(xs) > p.num_consts + p.num_carry or len(eqn.outvars) > p.num_carry:
-        raise w.no_form(
+        raise w.unsupported(
             eqn, "over arrays", "Use `fori_loop`, and index refs: `ref[i]`, `ref[ds(i * 8, 8)]`."
         )
     if p.length == 1 or p.unroll >= p.length > 0:

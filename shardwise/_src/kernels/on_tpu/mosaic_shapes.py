@@ -112,7 +112,7 @@ def _slice(
     w: Any, eqn: Any, x: Value, *, start_indices: Any, limit_indices: Any, strides: Any = None
 ) -> Value:
     if any(s != 1 for s in strides or ()):
-        raise w.no_form(eqn, "with strides", "Slice a ref: `ref[ds(start, size, stride)]`.")
+        raise w.unsupported(eqn, "with strides", "Slice a ref: `ref[ds(start, size, stride)]`.")
     if isinstance(x, Splat):
         return x
     t = eqn.invars[0].aval
@@ -177,7 +177,7 @@ def _concatenate(w: Any, eqn: Any, *xs: Value, dimension: int) -> str:
 def _pad(w: Any, eqn: Any, x: Value, value: Value, *, padding_config: Any) -> str:
     t = eqn.invars[0].aval
     if any(low < 0 or high < 0 or inner for low, high, inner in padding_config):
-        raise w.no_form(eqn, "by negative numbers, or between elements")
+        raise w.unsupported(eqn, "by negative numbers, or between elements")
     name = w.name(x, t)
     for d, (low, high, _) in enumerate(padding_config):
         parts, types = [name], [t]
@@ -250,7 +250,7 @@ def _of_flags(kind: str, identity: Callable[[Any], Any]) -> Rule:
 
     def flags(w: Any, eqn: Any, x: Value, *, axes: Any) -> str:
         if not is_bool(eqn.invars[0].aval.dtype):
-            raise w.no_form(eqn, "of integers")
+            raise w.unsupported(eqn, "of integers")
         return rule(w, eqn, x, axes=axes)
 
     return flags
@@ -268,9 +268,9 @@ def _arg(kind: str) -> Rule:
     def rule(w: Any, eqn: Any, x: Value, *, axes: Any, index_dtype: Any) -> str:
         t, out = eqn.invars[0].aval, eqn.outvars[0].aval
         if t.dtype != F32:
-            raise w.no_form(eqn, f"of the dtype {t.dtype.name}", "Convert to float32 before.")
+            raise w.unsupported(eqn, f"of the dtype {t.dtype.name}", "Convert to float32 before.")
         if len(axes) != 1:
-            raise w.no_form(eqn, "over several dimensions", "Reshape to one dimension before.")
+            raise w.unsupported(eqn, "over several dimensions", "Reshape to one dimension before.")
         name, axis = w.name(x, t), axes[0]
         if t.ndim == 1:
             name, axis, t = reshaped(w, name, t, (1, *t.shape)), 1, t.update(shape=(1, *t.shape))
@@ -297,7 +297,7 @@ def _dot(
     out = eqn.outvars[0].aval
     names = [w.name(v, t) for v, t in zip((x, y), types, strict=True)]
     if types[0].dtype != types[1].dtype or len(lc) != 1 or len(lb) > 1:
-        raise w.no_form(
+        raise w.unsupported(
             eqn, f"of {types[0].str_short(True)} and {types[1].str_short(True)} over "
             f"{len(lc)} dimensions and with {len(lb)} batch dimensions",
             "Products are of two matrices of one dtype, with at most one batch dimension.",
@@ -316,7 +316,7 @@ def _dot(
             names[i] = reshaped(w, names[i], t, (*t.shape, 1))
             types[i], own[i] = t.update(shape=(*t.shape, 1)), [t.ndim]
         if len(own[i]) != 1:
-            raise w.no_form(eqn, f"of {t.str_short(True)}", "Reshape it to a matrix before.")
+            raise w.unsupported(eqn, f"of {t.str_short(True)}", "Reshape it to a matrix before.")
         sizes.append(types[i].shape[own[i][0]])
         numbers.append((list(c), own[i], list(b)))
     order = [0, lb[0]] if lb else []
@@ -342,7 +342,7 @@ def _precision(w: Any, eqn: Any, precision: Any, dtype: Any) -> str:
         return ""
     known = {"highest": "fp32", "high": "bf16x3"}
     if len(names) > 1 or not names <= set(known):
-        raise w.no_form(
+        raise w.unsupported(
             eqn, f"with precision {precision!r}", "It is one of None, 'default' and 'highest'."
         )
     return f"precision = #tpu.contract_precision<{known[names.pop()]}>, "

@@ -157,9 +157,9 @@ def touch(ref: Any) -> None:
 
 
 def with_memory_space_constraint(x: ArrayLike, memory_space: Any) -> Array:
-    """`x`, in a memory space of a TPU; on CPU without effect."""
+    """`x`. The memory space is without effect: where an array is between kernels, XLA chooses."""
     return as_arraylike(x)
 
 
 def trace_value(label: str, value: ArrayLike) -> None:
-    """Adds a value to a TPU's profile; on CPU without effect."""
+    """Without effect: profiles have no values of kernels."""

@@ -8,8 +8,6 @@ from typing import Any
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import ref_access
-from shardwise._src.kernels.ref_access import load as load_elements
-from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.unary import tanh
 from shardwise._src.ops.contract import Precision
@@ -27,19 +25,10 @@ def _renamed(update: Callable[..., Any], name: str) -> Callable[..., Array]:
     return named(atomic, name, update.__doc__)
 
 
-atomic_add, atomic_and, atomic_max, atomic_min, atomic_or, atomic_xor = [
+atomic_add, atomic_and, atomic_max, atomic_min, atomic_or, atomic_xor, atomic_xchg = [
     _renamed(getattr(ref_access, name), name)
-    for name in [f"atomic_{mode}" for mode in ("add", "and", "max", "min", "or", "xor")]
+    for name in [f"atomic_{mode}" for mode in ("add", "and", "max", "min", "or", "xor", "xchg")]
 ]
-atomic_xchg = _renamed(ref_access.swap, "atomic_xchg")
-
-
-def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
-    """Writes `val` to the elements of a ref that are equal to `cmp`, atomically on hardware;
-    returns the elements from before."""
-    old = load_elements(ref)
-    store_elements(ref, ..., val, mask=as_arraylike(old) == cmp)
-    return old
 
 
 def dot(
@@ -76,7 +65,8 @@ def approx_tanh(x: ArrayLike) -> Array:
 
 
 def debug_barrier() -> None:
-    """A barrier of the threads of a program, of which CPUs have one."""
+    """Does nothing: the accesses of a program are in their order, for which kernels for GPUs have
+    barriers where they are needed."""
 
 
 def max_contiguous(x: Array, values: Sequence[int] | int) -> Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.base.caches import cached
 from shardwise._src.base.interrupts import uninterrupted
-from shardwise._src.runtime.compiler.shardy import upstream_dialects
+from shardwise._src.runtime.compiler.shardy import kernel_context
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -30,14 +30,9 @@ class InvalidKernel(Exception):
 @functools.cache
 def _context() -> ir.Context:
     """MLIR's context with the dialect of TPUs. Its attributes are not registered with MLIR."""
-    from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _tpu_ext
 
-    context = ir.Context()
-    context.append_dialect_registry(upstream_dialects())
-    context.load_all_available_dialects()
-    context.enable_multithreading(False)
-    _tpu_ext.register_dialect(context)
+    context = kernel_context(_tpu_ext.register_dialect)
     context.allow_unregistered_dialects = True
     return context
 

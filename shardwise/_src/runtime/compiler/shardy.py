@@ -79,15 +79,27 @@ def load_dialects(context: ir.Context) -> ir.Context:
     with uninterrupted():
         from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-    context.append_dialect_registry(upstream_dialects())
-    context.load_all_available_dialects()
-    context.enable_multithreading(False)
-    for register in (
+    return _loaded(
+        context,
         sdy.register_dialect,
         mhlo.register_mhlo_dialect,
         chlo.register_dialect,
         stablehlo.register_dialect,
-    ):
+    )
+
+
+def kernel_context(register: Callable[[ir.Context], None]) -> ir.Context:
+    """A context with MLIR's own dialects, and one for kernels that `register` adds."""
+    from jaxlib.mlir import ir
+
+    return _loaded(ir.Context(), register)
+
+
+def _loaded(context: ir.Context, *registers: Callable[[ir.Context], None]) -> ir.Context:
+    context.append_dialect_registry(upstream_dialects())
+    context.load_all_available_dialects()
+    context.enable_multithreading(False)
+    for register in registers:
         register(context)
     return context
 

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from shardwise._src.base.interrupts import uninterrupted
-from shardwise._src.runtime.compiler.shardy import upstream_dialects
+from shardwise._src.runtime.compiler.shardy import kernel_context
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -23,15 +23,9 @@ _lock = threading.RLock()  # two threads must not use the context concurrently
 
 @functools.cache
 def _context() -> ir.Context:
-    from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _triton_ext
 
-    context = ir.Context()
-    context.append_dialect_registry(upstream_dialects())
-    context.load_all_available_dialects()
-    context.enable_multithreading(False)
-    _triton_ext.register_dialect(context)
-    return context
+    return kernel_context(_triton_ext.register_dialect)
 
 
 def parsed_triton(text: str) -> ir.Module:
