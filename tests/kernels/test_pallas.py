@@ -127,7 +127,7 @@ def unwritten(interpret, dtype="float32"):
     f = pl.pallas_call(
         body,
         out,
-        in_specs=[pl.BlockSpec((pl.Element(4, (1, 1)),), lambda: -1)],
+        in_specs=[pl.BlockSpec((pl.Element(4, (1, 1)),), lambda: 0)],
         scratch_shapes=[pltpu.VMEM((2,), dtype)],
         interpret=interpret,
     )
@@ -563,3 +563,20 @@ MISTAKES = [
 @pytest.mark.parametrize("f, kind, text", MISTAKES)
 def test_mistakes(f, kind, text):
     assert message(kind, f) == text
+
+
+@pytest.mark.parametrize("low", [0, 1, 2])
+def test_indices_of_elements_count_from_the_padding(low):
+    def body(x, out):
+        out[...] = x[...]
+
+    x = np.arange(1, 13, dtype=np.float32)
+    block = pl.BlockSpec((pl.Element(6, (low, 2)),), lambda i: (4 * i,))
+    like = sw.ShapeDtypeStruct((3, 6), np.float32)
+    out = pl.BlockSpec((None, 6), lambda i: (i, 0))
+    found = pl.pallas_call(body, like, grid=3, in_specs=[block], out_specs=out)(x)
+    padded = np.pad(x, (low, 2))
+    wanted = np.stack([padded[4 * i : 4 * i + 6] for i in range(3)])
+    at = np.arange(3)[:, None] * 4 + np.arange(6) - low
+    inside = (at >= 0) & (at < 12)
+    np.testing.assert_array_equal(np.asarray(found)[inside], wanted[inside])

@@ -22,7 +22,7 @@ from typing import Any
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.blocks import Block, tile_of
-from shardwise._src.kernels.launch_record import INT, CompilerParams, Launch
+from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import op_of
 from shardwise._src.kernels.program_frames import Frame
@@ -76,7 +76,7 @@ def core_map(
     mesh: CoreMesh,
     *,
     params: CompilerParams | None = None,
-    compiler_params: CompilerParams | None = None,
+    cost: CostEstimate | None = None,
     name: str | None = None,
     simulation: Simulation | None = None,
 ) -> Callable[[Callable[[], None]], None]:
@@ -86,7 +86,8 @@ def core_map(
     and `lax.axis_index` of the mesh's axis are the number of the core.
 
     Args:
-      mesh: the cores. params, compiler_params: for the compilers of GPUs and TPUs.
+      mesh: the cores. params: for the compilers of GPUs and TPUs. cost: for
+        reports, as of `kernels.call`.
       name: for messages and reports; by default that of the function.
       simulation: what CPUs do where behavior is not specified, for tests: see `Simulation`.
 
@@ -133,7 +134,8 @@ def core_map(
             ins=tiles,
             outs=tiles,
             aliases=tuple([(i, i) for i in range(len(refs))]),
-            params=params or compiler_params or CompilerParams(),
+            params=params or CompilerParams(),
+            cost=cost,
             simulation=simulation or PLAIN,
         )
         rows = enumerate(tiles)

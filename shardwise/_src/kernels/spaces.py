@@ -138,14 +138,12 @@ def as_scratch(who: str, x: Any) -> Scratch:
     return x
 
 
-def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **named: Any) -> T:
+def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     """Calls a function with refs of new memory, inside of a kernel.
 
         run_scoped(f, VMEM((8, 128), "float32"))
 
     The memory is not initialized, and ends with the function. Returns the function's result.
-
-    collective_axes: axes of cores that share the memory; programs run on one core.
     """
     leaves, tree = flatten((types, named))
     memory = [as_scratch("run_scoped", x) for x in leaves]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_helpers import multiple_of as multiple_of
     from shardwise._src.kernels.pallas_api.pallas_helpers import next_power_of_2 as next_power_of_2
     from shardwise._src.kernels.pallas_api.pallas_helpers import reciprocal as reciprocal
+    from shardwise._src.kernels.pallas_api.pallas_helpers import run_scoped as run_scoped
     from shardwise._src.kernels.pallas_api.pallas_helpers import with_scoped as with_scoped
     from shardwise._src.kernels.pallas_api.pallas_tpu import HOST as HOST
     from shardwise._src.kernels.pallas_api.pallas_tpu import MemoryRef as MemoryRef
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.program_frames import when as when
     from shardwise._src.kernels.size_arithmetic import row_major_strides as strides_from_shape
     from shardwise._src.kernels.spaces import ANY as ANY
-    from shardwise._src.kernels.spaces import run_scoped as run_scoped
     from shardwise._src.lax.shape_operators import empty as empty
     from shardwise._src.refs.run_state import run_state as run_state
     from shardwise._src.values.dslice import Slice as Slice

@@ -32,13 +32,7 @@ from shardwise._src.values.dslice import ds
 
 
 def emit_pipeline(
-    body: Callable[..., None],
-    *,
-    grid: Any,
-    in_specs: Any = (),
-    out_specs: Any = (),
-    dimension_semantics: Sequence[Any] | None = None,
-    core_axis: Any = None,
+    body: Callable[..., None], *, grid: Any, in_specs: Any = (), out_specs: Any = ()
 ) -> Callable[..., None]:
     """A function of refs that runs a body for each point of a grid, over blocks of them in VMEM.
 
@@ -54,17 +48,11 @@ def emit_pipeline(
       body: takes refs of the blocks, of arguments and of results, and scratch memory.
       grid: as for `kernels.call`. `program_id` in the body is along this grid.
       in_specs, out_specs: lists of `Block`s, whose sizes divide those of the refs.
-      dimension_semantics: accepted: one core runs the loop.
-      core_axis: None: one core runs the loop.
 
     Returns:
       A function of the refs of arguments and of results, and of `scratches=`, which are passed to
       the body after them.
     """
-    if core_axis is not None:
-        raise NotImplementedError(
-            f"emit_pipeline: core_axis={core_axis!r}: a device has one core here. Leave it out."
-        )
     title = name_of(body)
     sizes, names = grid_of(title, grid)
     specs = [_listed(in_specs), _listed(out_specs)]

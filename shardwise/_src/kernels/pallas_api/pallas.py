@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise._src.kernels.blocks import Block, Squeezed
+from shardwise._src.kernels.blocks import Block, Element, Squeezed
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
@@ -19,8 +20,8 @@ squeezed = Squeezed()
 
 @dataclass(frozen=True)
 class Buffered:
-    """How many buffers a block has on hardware, so that copies overlap with programs. On CPU it has
-    no effect."""
+    """How many buffers a block has. Without effect: Mosaic has two for each block, so that copies
+    overlap with programs."""
 
     buffer_count: int
     use_lookahead: bool = False
@@ -31,7 +32,8 @@ class Buffered:
 class BlockSpec:
     """A `kernels.Block`, with JAX's names for its fields.
 
-    pipeline_mode: `Buffered(count)`: on CPU it has no effect.
+    The index of an `Element` with padding counts from the first element of the padding; that of a
+    `kernels.Block` from the first of the array. pipeline_mode: see `Buffered`.
     """
 
     block_shape: Sequence[Any] | None = None
@@ -46,7 +48,24 @@ class BlockSpec:
     @property
     def block(self) -> Block:
         shape = None if self.block_shape is None else tuple(self.block_shape)
-        return Block(shape, self.index_map, self.memory_space)
+        low = [e.padding[0] if isinstance(e, Element) else 0 for e in shape or ()]
+        index = _from_padding(self.index_map, low) if any(low) else self.index_map
+        return Block(shape, index, self.memory_space)
+
+
+def _from_padding(index: Callable[..., Any] | None, low: Sequence[int]) -> Callable[..., Any]:
+    """An index function of a block that counts from the padding, as one that counts from the
+    array."""
+    if index is None:
+        return lambda *ids: tuple([-n for n in low])
+
+    @functools.wraps(index)
+    def counted(*ids: Any) -> Any:
+        found = index(*ids)
+        found = found if isinstance(found, tuple | list) else (found,)
+        return (*[i - n for i, n in zip(found, low, strict=False)], *found[len(low) :])
+
+    return counted
 
 
 no_block_spec = BlockSpec()

@@ -39,10 +39,12 @@ def core_map(
     """`kernels.core_map` with JAX's names.
 
     scratch_shapes: memory whose refs the function gets: a list, or a dict for keywords.
-    interpret: as of `pallas_call`. debug, cost_estimate, metadata: without effect.
+    interpret: as of `pallas_call`. debug, metadata: without effect.
     """
     simulation = replace(simulation_of(interpret), seed=None)
-    mapped = core_maps.core_map(mesh, params=compiler_params, name=name, simulation=simulation)
+    mapped = core_maps.core_map(
+        mesh, params=compiler_params, cost=cost_estimate, name=name, simulation=simulation
+    )
     is_named = isinstance(scratch_shapes, dict)
     listed, named = ((), scratch_shapes) if is_named else (scratch_shapes, {})
     return lambda f: mapped(lambda: run_scoped(f, *listed, **named))
@@ -68,6 +70,7 @@ def kernel(
     """
     options: dict[str, Any] = {
         "mesh": mesh, "compiler_params": compiler_params, "interpret": interpret, "name": name,
+        "cost_estimate": cost_estimate,
     }  # fmt: skip
     if body is None:
         return functools.partial(kernel, out_type=out_type, scratch_types=scratch_types, **options)
@@ -99,13 +102,15 @@ def emit_pipeline(
 ) -> Callable[..., None]:
     """`kernels.emit_pipeline` for `BlockSpec`s.
 
-    tiling, trace_scopes, no_pipelining: without effect. core_axis, core_axis_name: None.
+    dimension_semantics, tiling, trace_scopes, no_pipelining: without effect: one core runs the
+      loop, with two buffers for each block.
+    core_axis, core_axis_name: None.
     """
+    axis = core_axis if core_axis_name is None else core_axis_name
+    if axis is not None:
+        raise NotImplementedError(
+            f"emit_pipeline: core_axis={axis!r}: a device has one core here. Leave it out."
+        )
     return pipelines.emit_pipeline(
-        body,
-        grid=grid,
-        in_specs=blocks_from(in_specs),
-        out_specs=blocks_from(out_specs),
-        dimension_semantics=dimension_semantics,
-        core_axis=core_axis if core_axis_name is None else core_axis_name,
+        body, grid=grid, in_specs=blocks_from(in_specs), out_specs=blocks_from(out_specs)
     )

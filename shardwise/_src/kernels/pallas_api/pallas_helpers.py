@@ -16,7 +16,7 @@ from shardwise._src.kernels.program_frames import cdiv
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.kernels.spaces import run_scoped
+from shardwise._src.kernels.spaces import run_scoped as scoped
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.shapes import broadcast_to as broadcast
 from shardwise._src.numpy.unary import reciprocal as inverse
@@ -78,6 +78,12 @@ def loop(
     return decorate
 
 
+def run_scoped(f: Callable[..., T], *types: Any, collective_axes: Any = (), **named: Any) -> T:
+    """`kernels.run_scoped`. collective_axes: axes of cores that share the memory; without effect,
+    since programs run on one core."""
+    return scoped(f, *types, **named)
+
+
 def with_scoped(
     *types: Any, collective_axes: Any = (), **named: Any
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
@@ -87,7 +93,7 @@ def with_scoped(
         @functools.wraps(f)
         def wrapped(*args: Any) -> T:
             given = functools.partial(f, *args)
-            return run_scoped(given, *types, collective_axes=collective_axes, **named)
+            return scoped(given, *types, **named)
 
         return wrapped
 
@@ -95,7 +101,7 @@ def with_scoped(
 
 
 def reciprocal(x: ArrayLike, *, approx: bool = False, full_range: bool = True) -> Array:
-    """1 / x. approx, full_range: of hardware; on CPU without effect."""
+    """1 / x. approx, full_range: without effect."""
     return inverse(x)
 
 
