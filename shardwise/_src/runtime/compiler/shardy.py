@@ -90,9 +90,10 @@ def load_dialects(context: ir.Context) -> ir.Context:
 
 def kernel_context(register: Callable[[ir.Context], None]) -> ir.Context:
     """A context with MLIR's own dialects, and one for kernels that `register` adds."""
-    from jaxlib.mlir import ir
+    with uninterrupted():
+        from jaxlib.mlir import ir
 
-    return _loaded(ir.Context(), register)
+        return _loaded(ir.Context(), register)
 
 
 def _loaded(context: ir.Context, *registers: Callable[[ir.Context], None]) -> ir.Context:
