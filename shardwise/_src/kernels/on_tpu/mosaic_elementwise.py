@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.emitted_ops import ARITHMETIC, COMPARISONS, conversion, kind_number
+from shardwise._src.kernels.emitted.emitted_ops import (
+    ARITHMETIC,
+    COMPARISONS,
+    conversion,
+    kind_number,
+)
 from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical
@@ -64,7 +69,7 @@ def _compared(*kinds: str) -> Rule:
         types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
         a, b = [cast(w, x, own, wide, to) for x, own in zip(xs, types, strict=True)]
         kind = vector(to, element(wide))
-        how = kinds[kind_number(t.dtype)]
+        how = kinds[kind_number(wide)]
         if how == "une":
             return differs(w, a, b, kind, to)
         return w.let(f"arith.{'cmpf' if is_inexact(wide) else 'cmpi'} {how}, {a}, {b} : {kind}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.kernels.emitted_programs import EmittedText, InMemory
+from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.messages.source import line_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name
