@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.emitted.emitted_ops import element_text
 from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.messages.source import line_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_bool, is_integer, short_name
-
-_ELEMENTS = {
-    "bool": "i1",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float8_e4m3fn": "f8E4M3FN",
-    "float8_e5m2": "f8E5M2",
-}
+from shardwise._src.types.dtypes import is_bool, short_name
 
 _INSTEAD = {"float64": "float32", "float16": "bfloat16", "int64": "int32", "uint64": "uint32"}
 
@@ -33,12 +26,9 @@ def element(dtype: Any) -> str:
 
     Raises NotImplementedError for dtypes that TPUs lack.
     """
-    name = dtype.name
-    if name in _ELEMENTS:
-        return _ELEMENTS[name]
-    if is_integer(dtype) and "64" not in name:
-        return "i" + name.removeprefix("u").removeprefix("int")
-    instead = _INSTEAD.get(name)
+    instead, text = _INSTEAD.get(dtype.name), element_text(dtype)
+    if text is not None and instead is None:
+        return text
     raise NotImplementedError(
         f"a value has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. "
         + (
@@ -133,17 +123,10 @@ class Text(EmittedText):
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
-        kind = vector(shape, element(dtype))
-        text = number_text(number, dtype)
-        return self._constant(f"dense<{text}> : {kind}" if shape else f"{text} : {kind}", dtype)
+        return self.named_number(number, dtype, shape, vector(shape, element(dtype)))
 
     def index(self, number: int) -> str:
-        return self._constant(f"{number} : index")
-
-    def _constant(self, text: str, dtype: Any = None) -> str:
-        if dtype is not None and is_bool(dtype) and "dense" not in text:
-            text = text.partition(" ")[0]  # the type of `true` is implied
-        return self.named_constant(text)
+        return self.named_constant(f"{number} : index")
 
     # -- values --
 
@@ -170,17 +153,3 @@ def escaped(text: str) -> str:
     """A string in MLIR's syntax, without its quotes."""
     plain = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
     return "".join(plain)
-
-
-def number_text(number: Any, dtype: Any) -> str:
-    """A constant of a dtype, bit-exact."""
-    scalar = np.asarray(number).astype(dtype)[()]
-    if is_bool(dtype):
-        return "true" if scalar else "false"
-    if is_integer(dtype):
-        n, bits = int(scalar), int(element(dtype)[1:])
-        return str(n - 2**bits if n >= 2 ** (bits - 1) else n)
-    wide = float(scalar)
-    if np.isfinite(wide):
-        return f"{wide:e}" if float(f"{wide:e}") == wide else f"{wide:.17e}"
-    return f"0x{np.asarray(scalar).view(f'u{dtype.itemsize}').item():0{dtype.itemsize * 2}X}"
