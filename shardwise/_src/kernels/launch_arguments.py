@@ -80,47 +80,33 @@ def parameters_of(body: Callable[..., Any]) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def named_paths(names: Sequence[str], arguments: tuple[Any, ...]) -> list[str]:
-    """The path of each leaf, which begins with the name of the kernel's parameter."""
+def argument_names(names: Sequence[str], args: Sequence[Any], prefetch: int) -> list[str]:
+    """The path of each leaf, which begins with the name of the kernel's parameter. Prefetched
+    arguments are one leaf each."""
     found = []
-    for i, argument in enumerate(arguments):
+    for i, argument in enumerate(args):
         name = names[i] if i < len(names) else f"[{i}]"
-        found += [f"{name}{path}" for path in leaf_paths(argument)]
+        paths = [""] if i < prefetch else leaf_paths(argument)
+        found += [f"argument {name}{path}" for path in paths]
     return found
 
 
-def paths_of(root: str, tree: Any) -> list[str]:
-    return [f"{root}{p}" for p in leaf_paths(tree)]
-
-
-def blocks_of(who: str, what: str, specs: Any, tree: Any, paths: Sequence[str]) -> list[Block]:
+def blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
     """A block for each leaf, from a prefix."""
-    if specs is None:
-        return [Block()] * len(paths)
-    if isinstance(specs, Block):
-        return [specs] * len(paths)
-    if isinstance(specs, list):
-        specs = tuple(specs)
-    whole = tree.unflatten(range(len(paths)))
-    found: list[Block] = []
+    specs = tuple(specs) if isinstance(specs, list) else specs
 
-    def walk(spec: Any, part: Any) -> None:
+    def blocks(spec: Any, part: Any) -> list[Block]:
         if spec is None or isinstance(spec, Block):
-            found.extend([spec or Block()] * len(flatten(part)[0]))
-            return
-        children = flatten(spec, lambda x: x is not spec)[0]
-        below = flatten(part, lambda x: x is not part)[0]
-        is_leaf = len(children) == 1 and children[0] is spec
-        if len(children) != len(below) or is_leaf:
+            return [spec or Block()] * len(flatten(part)[0])
+        children, below = [flatten(x, lambda y, x=x: y is not x)[0] for x in (spec, part)]
+        if len(children) != len(below) or (children and children[0] is spec):
             raise ValueError(
-                f"kernel {who}: {what} must be a prefix of the pytree of {len(paths)} arrays, "
+                f"kernel {who}: {what} must be a prefix of the pytree of {tree.num_leaves} arrays, "
                 f"with a Block at each leaf; got {short_repr(specs)}."
             )
-        for a, b in zip(children, below, strict=True):
-            walk(a, b)
+        return [block for row in zip(children, below, strict=True) for block in blocks(*row)]
 
-    walk(specs, whole)
-    return found
+    return blocks(specs, tree.unflatten(range(tree.num_leaves)))
 
 
 def parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
@@ -136,10 +122,6 @@ def parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...
     return tuple(marks)
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, int | np.integer) and not isinstance(x, bool)
-
-
 def alias_pairs(
     who: str, aliases: Mapping[int, int] | None, ins: Sequence[Tile], outs: Sequence[Tile]
 ) -> tuple[tuple[int, int], ...]:
@@ -150,7 +132,7 @@ def alias_pairs(
             f"such as {{0: 0}}; got {short_repr(aliases)}."
         )
     for i, j in (aliases or {}).items():
-        if not (_is_number(i) and _is_number(j)):
+        if not all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in (i, j)):
             raise TypeError(
                 f"kernel {who}: aliases has {short_repr(i)}: {short_repr(j)}; expected the number "
                 "of an argument, counted after the prefetched ones, and that of a result."

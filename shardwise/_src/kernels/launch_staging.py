@@ -17,7 +17,7 @@ from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import Frame
-from shardwise._src.kernels.spaces import SMEM, Space
+from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
 from shardwise._src.refs.refs import Ref, value_of
@@ -34,18 +34,23 @@ def staged_programs(
     prefetched: tuple[ArrayType, ...],
     trees: tuple[Any, Any, Any],
     blocks: Sequence[Block],
-    names: Sequence[str],
 ) -> tuple[Program, tuple[Program, ...]]:
     """The programs of the body and of the indices of blocks, cached by the functions.
 
-    names: of the inputs and results, for messages.
+    Inside of `shard_map`, refs hold values that differ along the axes along which operands do, or
+    along all of them if the body depends on the device.
     """
 
     def stage_all() -> tuple[Any, bool]:
-        program = staged_body(launch.name, body, launch, prefetched, trees)
-        rows = zip(names, blocks, (*launch.ins, *launch.outs), strict=True)
+        types = *prefetched, *[t.type for t in launch.ins]
+        varying = frozenset().union(*[t.varying for t in types])
+        program = _staged_body(body, launch, prefetched, trees, tracked_names())
+        if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
+            program = _staged_body(body, launch, prefetched, trees, varying)
+        names = launch.ref_names[launch.prefetch :]
+        rows = zip(names, blocks, launch.tiles, strict=False)
         axes = len(launch.grid)
-        maps = [staged_index(launch.name, name, b, t, axes, prefetched) for name, b, t in rows]
+        maps = [staged_index(launch.name, *row, axes, prefetched) for row in rows]
         return (shared(program), tuple(map(shared, maps))), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
@@ -55,24 +60,7 @@ def staged_programs(
     return cached_body([*functions.values()], key, stage_all)
 
 
-def staged_body(
-    title: str,
-    body: Callable[..., None],
-    launch: Launch,
-    prefetched: Sequence[ArrayType],
-    trees: tuple[Any, Any, Any],
-) -> Program:
-    """The program of a body. Inside of `shard_map`, its refs hold values that differ along the axes
-    along which operands do, or along all of them if it depends on the device."""
-    varying = frozenset().union(*[t.varying for t in (*prefetched, *[t.type for t in launch.ins])])
-    program = _staged_varying(title, body, launch, prefetched, trees, tracked_names())
-    if tracked_names() == varying or any(e.op.named_axes is not None for e in walk(program)):
-        return program
-    return _staged_varying(title, body, launch, prefetched, trees, varying)
-
-
-def _staged_varying(
-    title: str,
+def _staged_body(
     body: Callable[..., None],
     launch: Launch,
     prefetched: Sequence[ArrayType],
@@ -80,41 +68,34 @@ def _staged_varying(
     varying: frozenset[Any],
 ) -> Program:
     tree, out_tree, scratch_tree = trees
-    axes = len(launch.grid)
-    refs_of = [
-        *[t.ref_type for t in (*launch.ins, *launch.outs)],
-        *[s.type for s in launch.scratch],
-    ]
+    axes, title = len(launch.grid), launch.name
+    own = [*[t.ref_type for t in launch.tiles], *[s.type for s in launch.scratch]]
     types = [
         *[INT] * (axes + launch.dynamic),
         *prefetched,
-        *[t.update(varying=varying) for t in refs_of],
+        *[t.update(varying=varying) for t in own],
+    ]
+    spaces = [
+        *[SMEM.readonly] * launch.prefetch,
+        *[t.space.readonly for t in launch.ins],
+        *[t.space for t in launch.outs],
+        *[s.space for s in launch.scratch],
     ]
 
     def flat(*values: Any) -> list[Any]:
-        rest = iter(values)
-
-        def take(count: int) -> list[Any]:
-            return [next(rest) for _ in range(count)]
-
-        def refs(spaces: Sequence[Space]) -> list[Ref]:
-            return [
-                Ref(value, space) for value, space in zip(take(len(spaces)), spaces, strict=True)
-            ]
-
-        ids, sizes = take(axes), iter(take(launch.dynamic))
-        grid = [next(sizes) if n is None else n for n in launch.grid]
-        first = refs([SMEM.readonly] * launch.prefetch)
-        ins = refs([t.space.readonly for t in launch.ins])
-        outs = refs([t.space for t in launch.outs])
-        scratch = refs([s.space for s in launch.scratch])
-        has_barrier = launch.params.collective_id is not None
-        barrier = scratch[-1] if has_barrier else None
-        frame = Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        ids, rest = values[:axes], values[axes:]
+        dynamic, rest = rest[: launch.dynamic], rest[launch.dynamic :]
+        refs = [*map(Ref, rest, spaces)]
+        first, rest = refs[: launch.prefetch], refs[launch.prefetch :]
+        ins, changed = rest[: len(launch.ins)], rest[len(launch.ins) :]
+        outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
+        barrier = None if launch.params.collective_id is None else scratch.pop()
+        sizes = launch.sizes(dynamic)
+        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation)
         with frame.entered():
-            more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
+            more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}
-            listed = () if named else more if isinstance(more, tuple | list) else (more,)
+            listed = () if named else _listed(more)
             result = body(
                 *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
             )
@@ -123,16 +104,16 @@ def _staged_varying(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
                 "refs, and returns None."
             )
-        return [value_of(r) for r in (*outs, *scratch)]
+        return [value_of(ref) for ref in changed]
 
     program, captured = stage(flat, types, transform="kernels.call", name=title)
     reject_captured(title, program, captured)
     return program
 
 
-def _listed(out: Any) -> Sequence[Any]:
-    """The results as arguments: a tuple or list is several."""
-    return out if isinstance(out, tuple | list) else (out,)
+def _listed(given: Any) -> Sequence[Any]:
+    """Results or scratch memory as arguments: a tuple or list is several."""
+    return given if isinstance(given, tuple | list) else (given,)
 
 
 def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.base.caches import make_room, register
@@ -16,13 +15,12 @@ from shardwise._src.kernels.blocks import tile_of
 from shardwise._src.kernels.checking.memory_check import check_memory
 from shardwise._src.kernels.launch_arguments import (
     alias_pairs,
+    argument_names,
     blocks_of,
     grid_of,
-    named_paths,
     out_type,
     parallel_marks,
     parameters_of,
-    paths_of,
     value_of_argument,
 )
 from shardwise._src.kernels.launch_checks import are_checked
@@ -136,59 +134,48 @@ def call(
             f"kernel {title}: dimension_semantics is for `pallas_call`. List the axes whose "
             "programs may run in any order: `parallel=`."
         )
+    who = f"kernel {title}"
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
     outs = [out_type(title, x) for x in out_leaves]
-    out_paths = paths_of("out", out)
-    out_blocks = blocks_of(title, "out_specs", out_specs, out_tree, out_paths)
+    out_blocks = blocks_of(title, "out_specs", out_specs, out_tree)
     scratch_leaves, scratch_tree = flatten(scratch)
-    memory = [as_scratch(f"kernel {title}", s) for s in scratch_leaves]
+    memory = [as_scratch(who, s) for s in scratch_leaves]
     if params is not None and params.collective_id is not None:
         memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = parameters_of(body)
+    out_names = [f"out{path}" for path in leaf_paths(out)]
+    own_names = [*out_names, *_scratch_names(memory, scratch, parameters)]
     dynamic = [n for n in sizes if not isinstance(n, int)]
 
-    def ready(values: Sequence[Any], rest: Any, tree: Any) -> _Ready:
-        prefetched, inputs = values[:prefetch], values[prefetch:]
-        paths = [f"argument {path}" for path in named_paths(parameters[prefetch:], rest)]
-        blocks = blocks_of(title, "in_specs", in_specs, tree, paths)
-        rows = zip(paths, blocks, map(type_of, inputs), strict=True)
-        ins = [tile_of(f"kernel {title}", p, b, t, VMEM) for p, b, t in rows]
-        out_rows = zip(out_paths, out_blocks, outs, strict=True)
-        results = [tile_of(f"kernel {title}", p, b, t, VMEM) for p, b, t in out_rows]
+    def bound(args: Sequence[Any], types: tuple[Any, ...], tree: Any) -> BoundOp:
+        """The op for arguments of these types."""
+        prefetched, types = types[:prefetch], types[prefetch:]
+        labels = *argument_names(parameters, args, prefetch), *own_names
+        blocks = [*blocks_of(title, "in_specs", in_specs, tree), *out_blocks]
+        rows = zip(labels[prefetch:], blocks, (*types, *outs), strict=False)
+        tiles = tuple([tile_of(who, *row, VMEM) for row in rows])
+        ins, results = tiles[: len(types)], tiles[len(types) :]
         launch = Launch(
             name=title,
             grid=tuple([n if isinstance(n, int) else None for n in sizes]),
             names=names,
             parallel=parallel_marks(title, parallel, names),
             prefetch=prefetch,
-            ins=tuple(ins),
-            outs=tuple(results),
+            ins=ins,
+            outs=results,
             scratch=tuple(memory),
             aliases=alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
             simulation=simulation or PLAIN,
-            labels=(
-                *[f"argument {path}" for path in named_paths(parameters, tuple(prefetched))],
-                *paths,
-                *out_paths,
-                *_scratch_names(memory, scratch, parameters),
-            ),
+            labels=labels,
         )
-        types = tuple(map(type_of, prefetched))
-        programs = staged_programs(
-            body,
-            launch,
-            types,
-            (tree, out_tree, scratch_tree),
-            (*blocks, *out_blocks),
-            (*paths, *out_paths),
-        )
-        static = {"body": programs[0], "maps": programs[1], "launch": launch}
-        return _Ready(BoundOp(op_of(launch), static), (*paths, *out_paths))
+        trees = tree, out_tree, scratch_tree
+        program, maps = staged_programs(body, launch, prefetched, trees, blocks)
+        return BoundOp(op_of(launch), {"body": program, "maps": maps, "launch": launch})
 
-    known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
+    known: dict[tuple[Any, ...], BoundOp] = {}  # by context and types
 
     @functools.wraps(body)
     @hides_frames
@@ -197,18 +184,18 @@ def call(
             raise TypeError(
                 f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
             )
-        first, rest = args[:prefetch], args[prefetch:]
-        leaves, tree = flatten(rest)
-        values = [value_of_argument(title, x) for x in (*first, *leaves)]
-        key = (current().key, tree, *map(type_of, values))
+        leaves, tree = flatten(args[prefetch:])
+        values = [value_of_argument(title, x) for x in (*args[:prefetch], *leaves)]
+        types = tuple(map(type_of, values))
+        key = current().key, tree, types
         found = known.get(key)
         if found is None:
-            found = ready(values, rest, tree)
+            found = bound(args, types, tree)
             make_room(known, SIGNATURES)
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
         is_checked = check and not are_checked.value
-        results = _checked(check, found, operands) if is_checked else found.op(*operands)
+        results = _checked(check, found, operands) if is_checked else found(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known
@@ -228,16 +215,8 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """A launch for arguments of some types. names: of the inputs and results, for messages."""
-
-    op: BoundOp
-    names: Sequence[str]
-
-
-def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
-    body, maps, launch = ready.op.params.values()
+def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
+    body, maps, launch = op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
             f"kernel {launch.name}: check={level!r} runs the kernel step by step or several times, "
@@ -246,4 +225,4 @@ def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    return checked_results(body, maps, launch, operands, ready.names)
+    return checked_results(body, maps, launch, operands, launch.ref_names[launch.prefetch :])
