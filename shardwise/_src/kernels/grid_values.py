@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.effects.callback import host_context
+from shardwise._src.jit.stages import without_others
 from shardwise._src.kernels.launch_record import INT
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate
@@ -28,6 +30,20 @@ def programs_of(grid: Sequence[int], most: int | None = None) -> np.ndarray:
     numbers = np.arange(count if most is None else min(count, most))
     found = np.unravel_index(numbers, grid) if grid else ()
     return np.asarray(found, np.int32).reshape(len(grid), len(numbers))
+
+
+def all_programs(grid: Sequence[int | None]) -> np.ndarray | None:
+    """The indices of all programs of a grid, if they are known and not too many."""
+    sizes = [n for n in grid if n is not None]
+    is_known = len(sizes) == len(grid) and math.prod(sizes) <= MOST_PROGRAMS
+    return programs_of(sizes) if is_known else None
+
+
+def known_over_grid(index: Program, ids: np.ndarray) -> np.ndarray | None:
+    """`over_grid` of a map of indices; None if these depend on prefetched arrays."""
+    if index.effects or not used(index).isdisjoint(index.invars[len(ids) :]):
+        return None
+    return over_grid(without_others(index, tuple(range(len(ids)))), ids)
 
 
 def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any] = ()) -> np.ndarray:

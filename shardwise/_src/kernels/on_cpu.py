@@ -16,11 +16,11 @@ import numpy as np
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
-from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
+from shardwise._src.kernels.grid_values import all_programs, known_over_grid
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,
@@ -78,8 +78,7 @@ def run_loop(
     launch, ends = _with_room(launch, maps), fill
     fill = 0 if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
-    given = iter(dynamic)
-    sizes = [next(given) if n is None else n for n in launch.grid]
+    sizes = launch.sizes(dynamic)
     aliased = {out: i for i, out in launch.aliases}
     own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
@@ -158,9 +157,9 @@ def run_loop(
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
     """For each block, of how many first indices of a program it depends."""
     found = []
-    for tile, index in zip((*launch.ins, *launch.outs), maps, strict=True):
-        used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
-        axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in used]
+    for tile, index in zip(launch.tiles, maps, strict=True):
+        atoms = used(index)
+        axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in atoms]
         found.append(0 if tile.is_whole else max(axes, default=0))
     return found
 
@@ -188,7 +187,7 @@ def _with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
     move inside."""
     if launch.simulation.outside != "moved":
         return launch
-    pairs = zip((*launch.ins, *launch.outs), maps, strict=True)
+    pairs = zip(launch.tiles, maps, strict=True)
     tiles = [_wider(t) if any(t.element) and not _is_inside(t, m, launch) else t for t, m in pairs]
     count = len(launch.ins)
     return replace(launch, ins=tuple(tiles[:count]), outs=tuple(tiles[count:]))
@@ -202,13 +201,12 @@ def _wider(tile: Tile) -> Tile:
 
 def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
     """Whether all blocks are known to be inside of their padded array."""
-    grid = [n for n in launch.grid if n is not None]
-    used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
-    is_known = len(grid) == len(launch.grid) and used.isdisjoint(index.invars[len(grid) :])
-    if not is_known or math.prod(grid) > MOST_PROGRAMS:
+    ids = all_programs(launch.grid)
+    at = None if ids is None else known_over_grid(index, ids)
+    if at is None:
         return False
-    at = over_grid(index, programs_of(grid))[:, : len(tile.sizes)]
     low, high = (np.asarray(row) for row in tile.bounds)
+    at = at[:, : len(tile.sizes)]
     return bool(((at >= low) & (at <= high)).all())
 
 

@@ -44,7 +44,7 @@ Parts = tuple[Program, Launch]
 @derived
 def in_form(body: Program, launch: Launch, maps: tuple[Program, ...]) -> Parts:
     """The body and launch, with larger programs if the option says so. The maps are the same."""
-    tiles = (*launch.ins, *launch.outs)
+    tiles = launch.tiles
     shapes = [n for tile in tiles for n in tile.type.shape]
     is_known = not any(t.ragged for t in tiles) and not any(isinstance(n, Symbolic) for n in shapes)
     is_plain = launch.simulation == PLAIN and not (body.effects or communicates(body))
@@ -66,7 +66,7 @@ def _places(
     if count is None or count < 2 or not independent_axes(launch, body, maps)[axis]:
         return None
     found: list[int | None] = []
-    for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
+    for number, (tile, index) in enumerate(zip(launch.tiles, maps, strict=True)):
         variable = index.invars[axis]
         dims = [d for d, v in enumerate(index.outvars) if v is variable]
         if any(variable in e.invars for e in index.eqns) or len(dims) > 1:
@@ -94,8 +94,7 @@ def _bytes(body: Program, launch: Launch) -> int:
 def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | None]) -> Parts:
     size: Any = launch.grid[axis]
     tiles = [
-        t if d is None else _larger(t, d, size)
-        for t, d in zip((*launch.ins, *launch.outs), places, strict=True)
+        t if d is None else _larger(t, d, size) for t, d in zip(launch.tiles, places, strict=True)
     ]
     ins = len(launch.ins)
     new = replace(
@@ -105,7 +104,7 @@ def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | Non
         outs=tuple(tiles[ins:]),
         scratch=tuple([replace(s, shape=(size, *s.shape)) for s in launch.scratch]),
     )
-    old, first = (*launch.ins, *launch.outs), len(launch.grid) + launch.dynamic + launch.prefetch
+    old, first = launch.tiles, len(launch.grid) + launch.dynamic + launch.prefetch
     last = first + len(old)
     dims = [None if d is None else sum(t.kept[:d]) for t, d in zip(old, places, strict=True)]
     wanted = [*dims[ins:], *[0] * len(launch.scratch)]
