@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.control.call import batch_as_call, described_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
-from shardwise._src.kernels.simulation import filled
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import filled, read
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
@@ -48,30 +49,53 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _load_type(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> ArrayType:
-    shape = tuple([n for n, keep in zip(p["sizes"], p["kept"], strict=True) if keep])
-    return x.update(shape=shape)
+class Region(NamedTuple):
+    """Along each dimension of a ref: how many elements, how far apart, and whether the accessed
+    elements have the dimension. Operands say where it starts."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    kept: tuple[bool, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    def load(self, version: Any, starts: Sequence[Any], is_known: bool = False) -> Any:
+        """The elements. The kernel's simulation checks what is outside.
+
+        is_known: whether the starts are integers, which have been checked.
+        """
+        if is_known or simulation().outside == "moved":
+            return kernel_load(version, *starts, **self._asdict(), masked=False)
+        found = read(version, starts, self.sizes, self.strides, simulation())
+        return reshape(found, shape=self.shape)
+
+    def store(
+        self, version: Any, value: Any, starts: Sequence[Any], mode: str = "set", mask: Any = None
+    ) -> Any:
+        """The next version. value, mask: of the elements' shape."""
+        more = () if mask is None else (mask,)
+        static = self._asdict() | {"masked": mask is not None, "mode": mode}
+        return kernel_store(version, value, *starts, *more, **static)
 
 
-def _names(x: ArrayType, p: dict[str, Any]) -> tuple[tuple, tuple]:
-    """The factors of a ref's dimensions, and of those of the accessed elements."""
+def _region(p: dict[str, Any]) -> Region:
+    return Region(p["sizes"], p["strides"], p["kept"])
+
+
+def _dims(values: int, op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
+    """The factors of the ref's dimensions, and of those of the accessed elements.
+
+    values: how many values an access takes: 1 of a store."""
     names = along(x, [d for d, n in enumerate(p["sizes"]) if n != x.shape[d]])
-    return names, tuple([f for f, keep in zip(names, p["kept"], strict=True) if keep])
+    inner = tuple([f for f, keep in zip(names, p["kept"], strict=True) if keep])
+    more = [inner] * (len(rest) - values - x.ndim)
+    ins = names, *[inner] * values, *[()] * x.ndim, *more
+    return Dims(ins, (names if values else inner,), worked="kept")
 
 
-def _load_dims(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
-    names, inner = _names(x, p)
-    more = [inner] * (len(rest) - x.ndim)
-    return Dims((names, *[()] * x.ndim, *more), (inner,), worked="kept")
-
-
-def _store_dims(op: Op, x: ArrayType, value: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
-    names, inner = _names(x, p)
-    more = [inner] * (len(rest) - x.ndim)
-    return Dims((names, inner, *[()] * x.ndim, *more), (names,), worked="kept")
-
-
-def _region(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
+def _cut(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
     spans = tuple([(n - 1) * s + 1 if n else 0 for n, s in zip(sizes, strides, strict=True)])
     return dynamic_slice(x, *starts, slice_sizes=spans) if spans else x
 
@@ -100,13 +124,13 @@ def _moved(y: Any, shifts: Sequence[Any]) -> Any:
 
 def _loaded(x: Any, *rest: Any, sizes: Any, strides: Any, kept: Any, masked: bool) -> Any:
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
-    y = _region(x, starts, sizes, strides)
+    y = _cut(x, starts, sizes, strides)
     if masked and 0 not in sizes:  # elements that are not read may be outside
         y = _moved(y, _shifts(x, starts, sizes, strides))
-    if any(s != 1 for s in strides):
+    if _spread(strides):
         shape = type_of(y).shape
         y = slice_(y, start_indices=(0,) * len(shape), limit_indices=shape, strides=strides)
-    y = reshape(y, shape=tuple([n for n, keep in zip(sizes, kept, strict=True) if keep]))
+    y = reshape(y, shape=Region(sizes, strides, kept).shape)
     return ew.where(more[0], y, more[1]) if masked else y
 
 
@@ -118,9 +142,7 @@ def _stored(
         return x
     value = reshape(value, shape=sizes)
     mask = reshape(more[0], shape=sizes) if masked else None
-    old = (
-        _region(x, starts, sizes, strides) if mode != "set" or masked or _spread(strides) else None
-    )
+    old = _cut(x, starts, sizes, strides) if mode != "set" or masked or _spread(strides) else None
     if _spread(strides):
         config = tuple([(0, 0, s - 1) for s in strides])
         if mask is None:
@@ -163,35 +185,26 @@ def _batch_as_slices(
     return out, dim
 
 
-def _with_dim(p: dict[str, Any], d: int, size: int) -> tuple[dict[str, Any], int]:
-    """The parameters for a ref with all elements of another dimension, and that of the elements."""
+def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
+    """An access of a ref with another dimension, of which it has all elements.
+
+    values: how many values it takes: 1 of a store."""
+    first, size = 1 + values, mapped.size
+    last = first + len(p["sizes"])
+    is_new = dims[0] is None
+    if (is_new and not values) or any(at is not None for at in dims[first:last]):
+        return _batch_as_slices(_stored if values else _loaded, op, mapped, args, dims, p)
+    d = 0 if is_new else dims[0]
+    out = sum(p["kept"][:d])
     rows = {"sizes": size, "strides": 1, "kept": True}
-    more = {name: (*p[name][:d], x, *p[name][d:]) for name, x in rows.items()}
-    return p | more, sum(p["kept"][:d])
-
-
-def _batch_load(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
-    n, d, size = len(p["sizes"]), dims[0], mapped.size
-    if d is None or any(at is not None for at in dims[1 : n + 1]):
-        return _batch_as_slices(_loaded, op, mapped, args, dims, p)
-    new, out = _with_dim(p, d, size)
-    x, starts = args[0], list(args[1 : n + 1])
-    more = [to_dim(y, at, out, size) for y, at in zip(args[n + 1 :], dims[n + 1 :], strict=True)]
-    return op(x, *starts[:d], np.int32(0), *starts[d:], *more, **new), out
-
-
-def _batch_store(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
-    n, size = len(p["sizes"]), mapped.size
-    if any(at is not None for at in dims[2 : n + 2]):
-        return _batch_as_slices(_stored, op, mapped, args, dims, p)
-    d = 0 if dims[0] is None else dims[0]
-    new, out = _with_dim(p, d, size)
-    x, starts = to_dim(args[0], dims[0], d, size), list(args[2 : n + 2])
-    values = [args[1], *args[n + 2 :]]
-    value, *more = [
-        to_dim(y, at, out, size) for y, at in zip(values, [dims[1], *dims[n + 2 :]], strict=True)
+    new = p | {name: (*p[name][:d], x, *p[name][d:]) for name, x in rows.items()}
+    x, starts = to_dim(args[0], dims[0], d, size), args[first:last]
+    pairs = [*zip(args, dims, strict=True)]
+    given, more = [
+        [to_dim(y, at, out, size) for y, at in part] for part in (pairs[1:first], pairs[last:])
     ]
-    return op(x, value, *starts[:d], np.int32(0), *starts[d:], *more, **new), d
+    found = op(x, *given, *starts[:d], np.int32(0), *starts[d:], *more, **new)
+    return found, d if values else out
 
 
 def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -237,7 +250,6 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
     n = len(p["sizes"])
     starts, mask = rest[:n], rest[n:]
     back: list[Any] = [None] * (2 + len(rest))
-    static = {k: p[k] for k in ("sizes", "strides", "kept")}
     if is_linear(x):
         none = zeros(
             type_of(ct).update(shape=value.aval.shape if is_linear(value) else type_of(value).shape)
@@ -245,7 +257,7 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
         back[0] = ct if p["mode"] == "add" else op(ct, none, *rest, **p)
     if is_linear(value):
         more = (*mask, zeros(value.aval)) if p["masked"] else ()
-        back[1] = kernel_load(ct, *starts, *more, **static, masked=p["masked"])
+        back[1] = kernel_load(ct, *starts, *more, **_region(p)._asdict(), masked=p["masked"])
     return back
 
 
@@ -261,23 +273,23 @@ def _windows(first: int, op: Op, args: Any, **p: Any) -> tuple | None:
 kernel_load = Op(
     "kernel_load",
     elements=Elements.MOVED,
-    type_rule=_load_type,
-    dims=_load_dims,
+    type_rule=lambda op, x, *rest, **p: x.update(shape=_region(p).shape),
+    dims=partial(_dims, 0),
     lower=_by_slices(_loaded),
     windows=partial(_windows, 1),
     jvp=_load_jvp,
     transpose=_load_transpose,
-    batch=_batch_load,
+    batch=partial(_batch, 0),
 )
 kernel_store = Op(
     "kernel_store",
     type_rule=lambda op, x, value, *rest, **p: x,
-    dims=_store_dims,
+    dims=partial(_dims, 1),
     lower=_by_slices(_stored),
     windows=partial(_windows, 2),
     jvp=_store_jvp,
     transpose=_store_transpose,
-    batch=_batch_store,
+    batch=partial(_batch, 1),
 )
 
 
@@ -285,19 +297,18 @@ kernel_atomic_cas = described_call("kernel_atomic_cas")
 
 
 def compare_and_swap(
-    version: Any, compared: Any, value: Any, starts: Sequence[Any], static: dict[str, Any]
+    version: Any, compared: Any, value: Any, starts: Sequence[Any], region: Region
 ) -> list[Any]:
     """The next version, with `value` where elements of a region were equal to `compared`, and the
     elements from before."""
 
     def run(version: Any, compared: Any, value: Any, *starts: Any) -> list[Any]:
-        old = kernel_load(version, *starts, **static, masked=False)
-        more = static | {"masked": True, "mode": "set"}
-        return [kernel_store(version, value, *starts, ew.eq(old, compared), **more), old]
+        old = kernel_load(version, *starts, **region._asdict(), masked=False)
+        return [region.store(version, value, starts, mask=ew.eq(old, compared)), old]
 
     operands = version, compared, value, *starts
     program = program_of(run, tuple(map(type_of, operands)), "atomic_cas")
-    return list(kernel_atomic_cas(*operands, program=program, **static))
+    return list(kernel_atomic_cas(*operands, program=program, **region._asdict()))
 
 
 known_multiple = described_call("kernel_multiple_of")

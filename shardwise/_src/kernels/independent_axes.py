@@ -111,4 +111,4 @@ def _reads_own_blocks(
     if a.is_whole or not a.sizes:
         return True
     own, other = [known_over_grid(maps[n], ids) for n in (i, len(launch.ins) + j)]
-    return own is not None and np.array_equal(own, other)
+    return own is not None and other is not None and np.array_equal(own, other)
