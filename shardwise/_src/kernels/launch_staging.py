@@ -126,8 +126,11 @@ def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> No
         )
 
 
-def index_entries(who: str, what: str, found: Any, tile: Tile) -> list[Any]:
-    """The indices of a block, as its `index` returned them, and then the sizes of its slices."""
+def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
+    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
+    if block.index is None:
+        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
+    found = block.index(*args)
     found = found if isinstance(found, tuple | list) else (found,)
     if len(found) != len(tile.sizes):
         raise ValueError(
@@ -159,6 +162,8 @@ def _slice(who: str, what: str, x: Any) -> Slice:
 
 def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: int) -> None:
     """Raises if a function cannot take the indices of a program and refs of prefetched arrays."""
+    if index is None:
+        return
     try:
         inspect.signature(index).bind(*[None] * (axes + prefetched))
     except TypeError as error:
@@ -175,12 +180,9 @@ def staged_index(
     title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
 ) -> Program:
     def flat(*values: Any) -> list[Any]:
-        if block.index is None:
-            return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
         _check_parameters(title, what, block.index, axes, len(refs))
-        found = block.index(*values[:axes], *refs)
-        return index_entries(f"kernel {title}", what, found, tile)
+        return block_index(f"kernel {title}", what, block, tile, *values[:axes], *refs)
 
     program, captured = stage(
         flat, [INT] * axes + list(prefetched), transform="kernels.call", name="index"

@@ -5,7 +5,6 @@ A block is cut out, and written back, around the loops over axes on which it doe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,13 @@ from shardwise._src.core.program_tools import derived, used
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
-from shardwise._src.kernels.grid_values import all_programs, known_over_grid
+from shardwise._src.kernels.grid_values import (
+    all_programs,
+    as_int32,
+    count_of,
+    ids_of,
+    known_over_grid,
+)
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,
@@ -40,7 +45,6 @@ from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.values.convert import cast
 
 NEAREST = "nearest"  # a fill: see `_padded`
 
@@ -130,19 +134,16 @@ def run_loop(
         part, marks = sizes[stop:end], launch.parallel[stop:end]
 
         def run_programs(t: Any, state: Any) -> Any:
-            more = _ids(t, part)
+            more = ids_of(t, part)
             if backwards:
                 rows = zip(more, part, marks, strict=True)
-                more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
+                more = [ew.sub(ew.sub(as_int32(n), np.int32(1)), i) if p else i for i, n, p in rows]
             more = simulated_order(more, stop, launch)
             return visit(end, [*ids, *more], blocks, state)
 
-        total: Any = math.prod([n for n in part if isinstance(n, int)])
-        if total == 1 and all(isinstance(n, int) for n in part):
+        total = count_of(part)
+        if isinstance(total, int) and total == 1:
             return run_programs(np.int32(0), state)
-        for n in part:
-            if not isinstance(n, int):
-                total = ew.mul(_int(total), _int(n))
         return fori_loop(0, total, run_programs, state)
 
     state = outs, scratch, pvary(np.int32(0), names) if in_step else ()
@@ -162,24 +163,6 @@ def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
         axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in atoms]
         found.append(0 if tile.is_whole else max(axes, default=0))
     return found
-
-
-def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The indices of program number `t`; the last axis is the fastest."""
-    t = cast(t, INT32)
-    found: list[Any] = []
-    for d in range(len(sizes) - 1, -1, -1):
-        if d == 0:
-            found.append(t)
-            break
-        n = _int(sizes[d])
-        found.append(ew.rem(t, n))
-        t = ew.div(t, n)
-    return found[::-1]
-
-
-def _int(n: Any) -> Any:
-    return np.int32(n) if isinstance(n, int) else cast(n, INT32)
 
 
 def _with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
