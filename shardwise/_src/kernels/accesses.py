@@ -61,13 +61,16 @@ class Region(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
 
-    def load(self, version: Any, starts: Sequence[Any], is_known: bool = False) -> Any:
+    def load(
+        self, version: Any, starts: Sequence[Any], is_known: bool = False, *masked: Any
+    ) -> Any:
         """The elements. The kernel's simulation checks what is outside.
 
         is_known: whether the starts are integers, which have been checked.
+        masked: a mask and the other elements, of the elements' shape.
         """
-        if is_known or simulation().outside == "moved":
-            return kernel_load(version, *starts, **self._asdict(), masked=False)
+        if is_known or masked or simulation().outside == "moved":
+            return kernel_load(version, *starts, *masked, **self._asdict(), masked=bool(masked))
         found = read(version, starts, self.sizes, self.strides, simulation())
         return reshape(found, shape=self.shape)
 
@@ -163,11 +166,8 @@ def _spread(strides: Sequence[int]) -> bool:
     return any(s != 1 for s in strides)
 
 
-def _by_slices(fun: Callable[..., Any]) -> Callable[..., str]:
-    def lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
-        return e.inline(e.staged(fun, ins, **p), *xs)[0]
-
-    return lower
+def _lower(fun: Any, op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
+    return e.inline(e.staged(fun, ins, **p), *xs)[0]
 
 
 def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[ArrayType]:
@@ -275,7 +275,7 @@ kernel_load = Op(
     elements=Elements.MOVED,
     type_rule=lambda op, x, *rest, **p: x.update(shape=_region(p).shape),
     dims=partial(_dims, 0),
-    lower=_by_slices(_loaded),
+    lower=partial(_lower, _loaded),
     windows=partial(_windows, 1),
     jvp=_load_jvp,
     transpose=_load_transpose,
@@ -285,7 +285,7 @@ kernel_store = Op(
     "kernel_store",
     type_rule=lambda op, x, value, *rest, **p: x,
     dims=partial(_dims, 1),
-    lower=_by_slices(_stored),
+    lower=partial(_lower, _stored),
     windows=partial(_windows, 2),
     jvp=_store_jvp,
     transpose=_store_transpose,

@@ -72,7 +72,7 @@ def is_written(body: Program, launch: Launch, j: int) -> bool:
 def _labels(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
     """int64[dimensions, programs]: equal columns for programs with overlapping blocks; None if
     unknown. Along each dimension, overlapping blocks have one number."""
-    if tile.is_whole or not tile.sizes:
+    if tile.is_whole:
         return np.zeros((1, ids.shape[1]), np.int64)
     at = known_over_grid(index, ids)
     if at is None:
@@ -108,7 +108,7 @@ def _reads_own_blocks(
     a, b = launch.ins[i], launch.outs[j]
     if (a.sizes, a.element, a.padding) != (b.sizes, b.element, b.padding):
         return False
-    if a.is_whole or not a.sizes:
+    if a.is_whole:
         return True
     own, other = [known_over_grid(maps[n], ids) for n in (i, len(launch.ins) + j)]
     return own is not None and other is not None and np.array_equal(own, other)

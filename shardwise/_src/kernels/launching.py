@@ -210,8 +210,8 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     else:
         count = len(scratch) if isinstance(scratch, tuple | list) else 1
         known = len(leaves) == count and len(parameters) >= len(leaves)
-        names = parameters[len(parameters) - len(leaves) :] if known else []
-        names = names or [f"scratch{path}" for path in leaves]
+        own = [f"scratch{path}" for path in leaves]
+        names = parameters[len(parameters) - len(leaves) :] if known else own
     return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 

@@ -40,7 +40,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
-from shardwise._src.ops.shape import concatenate, pad, slice_
+from shardwise._src.ops.shape import concatenate, pad, slice_, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
@@ -212,12 +212,9 @@ def _padded(x: Any, tile: Tile, fill: Any) -> Any:
 def _repeated(x: Any, d: int, count: int) -> Any:
     """The array with its last elements along a dimension repeated."""
     shape = type_of(x).shape
-    starts = tuple([n - 1 if i == d else 0 for i, n in enumerate(shape)])
-    last = slice_(x, start_indices=starts, limit_indices=shape, strides=None)
-    more = (*shape[:d], count, *shape[d + 1 :])
-    return concatenate(
-        x, broadcast_in_dim(last, shape=more, dims=tuple(range(len(shape)))), dimension=d
-    )
+    last = slice_in_dim(x, shape[d] - 1, shape[d], d)
+    more, dims = (*shape[:d], count, *shape[d + 1 :]), tuple(range(len(shape)))
+    return concatenate(x, broadcast_in_dim(last, shape=more, dims=dims), dimension=d)
 
 
 def _cropped(x: Any, tile: Tile) -> Any:
@@ -237,7 +234,7 @@ def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
 
 
 def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
-    if not (tile.is_whole or not tile.sizes):
+    if not tile.is_whole:
         starts = _starts(tile, at)
         if simulation.outside == "filled":
             x = read(x, starts, tile.sizes, (1,) * len(starts), simulation)
@@ -249,7 +246,7 @@ def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
 def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
     if tile.shape != tile.sizes:
         block = reshape(block, shape=tile.sizes)
-    if tile.is_whole or not tile.sizes:
+    if tile.is_whole:
         return block
     starts = _starts(tile, at)
     if tile.ragged:

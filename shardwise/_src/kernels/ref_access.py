@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32, MODES, Region, compare_and_swap, kernel_load
+from shardwise._src.kernels.accesses import INT32, MODES, Region, compare_and_swap
 from shardwise._src.kernels.program_frames import simulation
 from shardwise._src.kernels.simulation import check_region, infinite
 from shardwise._src.messages.formatting import short_repr
@@ -200,12 +200,11 @@ def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
         found = getitem(_value(ref), index)
         if mask is not None:
             found = ew.where(_as_mask(ref, mask, type_of(found).shape), found, given)
-    elif mask is None:
-        found = place.region.load(version, scalars(place.starts), place.is_known)
     else:
-        starts = scalars(place.starts)
-        more = _as_mask(ref, mask, place.shape), broadcast_to(given, place.shape)
-        found = kernel_load(version, *starts, *more, **place.region._asdict(), masked=True)
+        starts, masked = scalars(place.starts), ()
+        if mask is not None:
+            masked = _as_mask(ref, mask, place.shape), broadcast_to(given, place.shape)
+        found = place.region.load(version, starts, place.is_known, *masked)
     if simulation().skips_floats and is_inexact(ref.dtype):
         return infinite(type_of(found))
     return found
@@ -308,27 +307,31 @@ def store(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> None:
     written(whole, "set", index, value, mask)
 
 
-def _update(name: str, mode: str, doc: str) -> Any:
-    """A function that writes to elements, and returns them from before."""
+def swap(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
+    """Like `store`; returns the elements from before."""
+    old = load(ref, index)
+    store(ref, index, value, mask=mask)
+    return old
 
+
+def _atomic(mode: str) -> Any:
     def update(ref: Any, index: Any, value: ArrayLike, *, mask: Any = None) -> Array:
-        whole, index = _whole(name, ref, index)
+        whole, index = _whole(f"atomic_{mode}", ref, index)
         whole_ref(whole).space.check_writable(whole)
         old = loaded(whole, index, mask)
         written(whole, mode, index, value, mask)
         return old
 
-    return named(update, name, doc)
-
-
-_COMBINES = """Combines a value with the elements at an index by `{}`, atomically on
+    doc = f"""Combines a value with the elements at an index by `{mode}`, atomically on
     hardware where several programs do so; returns the elements from before.
 
     mask: which elements; the others are 0 in the result."""
-swap = _update("swap", "set", "Like `store`; returns the elements from before.")
-atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = [
-    _update(f"atomic_{mode}", mode, _COMBINES.format(mode)) for mode in MODES
-]
+    return named(update, f"atomic_{mode}", doc)
+
+
+atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = map(
+    _atomic, MODES
+)
 
 
 def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
