@@ -124,7 +124,6 @@ def core_map(
         values = values_of(refs)
         types = tuple(map(type_of, values))
         tiles = tuple([tile_of(title, "a ref", Block(), t, ANY) for t in types])
-        maps = tuple([staged_index(title, "a ref", Block(), t, 1, ()) for t in tiles])
         launch = Launch(
             name=title,
             grid=(mesh.num_cores,),
@@ -138,6 +137,7 @@ def core_map(
             cost=cost,
             simulation=simulation or PLAIN,
         )
+        maps = tuple([staged_index(launch, "a ref", Block(), tile) for tile in tiles])
         body = ignoring(body, types, 1)
         found = op_of(launch)(*values, body=body, maps=maps * 2, launch=launch)
         write_back(refs, found)

@@ -49,8 +49,7 @@ def staged_programs(
             program = _staged_body(body, launch, prefetched, trees, varying)
         names = launch.ref_names[launch.prefetch :]
         rows = zip(names, blocks, launch.tiles, strict=False)
-        axes = len(launch.grid)
-        maps = [staged_index(launch.name, *row, axes, prefetched) for row in rows]
+        maps = [staged_index(launch, *row, prefetched) for row in rows]
         return (shared(program), tuple(map(shared, maps))), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
@@ -137,10 +136,17 @@ def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> li
             f"{who}: the index of the block of {what} has {len(found)} entries; "
             f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
         )
-    slices = [_slice(who, what, found[d]) for d in tile.ragged]
-    starts = dict(zip(tile.ragged, [s.start for s in slices], strict=True))
-    found = [starts.get(d, x) for d, x in enumerate(found)]
-    entries = [as_arraylike(x) for x in (*found, *[s.size for s in slices])]
+    starts, sizes = list(found), []
+    for d in tile.ragged:
+        x = starts[d]
+        if not isinstance(x, Slice) or x.stride != 1:
+            raise TypeError(
+                f"{who}: the index of the block of {what} along a BoundedSlice is a slice, "
+                f"`ds(start, size)`; got {short_repr(x)}."
+            )
+        starts[d] = x.start
+        sizes.append(x.size)
+    entries = [*map(as_arraylike, (*starts, *sizes))]
     for x in entries:
         t = type_of(x)
         if t.shape or not is_integer(t.dtype):
@@ -149,15 +155,6 @@ def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> li
                 f"{t.str_short(True)}; expected integers."
             )
     return [cast(x, INT.dtype, False) for x in entries]
-
-
-def _slice(who: str, what: str, x: Any) -> Slice:
-    if isinstance(x, Slice) and x.stride == 1:
-        return x
-    raise TypeError(
-        f"{who}: the index of the block of {what} along a BoundedSlice is a slice, "
-        f"`ds(start, size)`; got {short_repr(x)}."
-    )
 
 
 def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: int) -> None:
@@ -177,16 +174,17 @@ def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: 
 
 
 def staged_index(
-    title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
+    launch: Launch, what: str, block: Block, tile: Tile, prefetched: Sequence[ArrayType] = ()
 ) -> Program:
+    title, axes = launch.name, len(launch.grid)
+
     def flat(*values: Any) -> list[Any]:
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
         _check_parameters(title, what, block.index, axes, len(refs))
         return block_index(f"kernel {title}", what, block, tile, *values[:axes], *refs)
 
-    program, captured = stage(
-        flat, [INT] * axes + list(prefetched), transform="kernels.call", name="index"
-    )
+    types = [*[INT] * axes, *prefetched]
+    program, captured = stage(flat, types, transform="kernels.call", name="index")
     if captured or any(np.ndim(x) for x in program.consts):
         raise ValueError(
             f"kernel {title}: the index of the block of {what} uses arrays from outside. Pass "

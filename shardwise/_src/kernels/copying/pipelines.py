@@ -17,8 +17,8 @@ from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
 from shardwise._src.kernels.grid_values import as_int32, count_of, ids_of
-from shardwise._src.kernels.launch_arguments import grid_of
 from shardwise._src.kernels.launch_staging import block_index
+from shardwise._src.kernels.launching import grid_of
 from shardwise._src.kernels.program_frames import Frame, require_frame, when
 from shardwise._src.kernels.ref_access import AnyRef
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
