@@ -176,15 +176,6 @@ def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[Arra
     return [t if d is None else without_dim(t, d) for t, d in pairs]
 
 
-def _batch_as_slices(
-    fun: Callable[..., Any], op: Op, mapped: Any, args: Any, dims: Any, p: dict[str, Any]
-) -> tuple[Any, Any]:
-    types = tuple(unmapped_types(args, dims))
-    program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
-    (out,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
-    return out, dim
-
-
 def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
     """An access of a ref with another dimension, of which it has all elements.
 
@@ -193,7 +184,10 @@ def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> 
     last = first + len(p["sizes"])
     is_new = dims[0] is None
     if (is_new and not values) or any(at is not None for at in dims[first:last]):
-        return _batch_as_slices(_stored if values else _loaded, op, mapped, args, dims, p)
+        fun, types = _stored if values else _loaded, tuple(unmapped_types(args, dims))
+        program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
+        (found,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
+        return found, dim
     d = 0 if is_new else dims[0]
     out = sum(p["kept"][:d])
     rows = {"sizes": size, "strides": 1, "kept": True}
@@ -207,17 +201,21 @@ def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> 
     return found, d if values else out
 
 
-def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    x, *rest = primals
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    """Accesses are linear in the version, and in the value or the other elements."""
     out = op(*primals, **p)
-    n = len(p["sizes"])
-    if tangents[0] is None and not (p["masked"] and tangents[n + 2] is not None):
+    linear = [0, *([1] if op is kernel_store else [len(p["sizes"]) + 2] if p["masked"] else [])]
+    if all(tangents[i] is None for i in linear):
         return out, None
-    t = zeros(type_of(x).strong()) if tangents[0] is None else tangents[0]
-    if p["masked"]:
-        other = tangents[n + 2]
-        rest[n + 1] = zeros(type_of(rest[n + 1]).strong()) if other is None else other
-    return out, op(t, *rest, **p)
+    if p.get("mode", "set") not in ("set", "xchg", "add"):
+        raise NotImplementedError(
+            f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
+            "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
+        )
+    new = list(primals)
+    for i in linear:
+        new[i] = zeros(type_of(new[i]).strong()) if tangents[i] is None else tangents[i]
+    return out, op(*new, **p)
 
 
 def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
@@ -229,21 +227,6 @@ def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
     if masked and is_linear(more[1]):
         back[n + 2] = ew.where(more[0], lit(0, ct), ct)
     return back
-
-
-def _store_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    x, value, *rest = primals
-    out = op(*primals, **p)
-    if tangents[0] is None and tangents[1] is None:
-        return out, None
-    if p["mode"] not in ("set", "xchg", "add"):
-        raise NotImplementedError(
-            f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
-            "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
-        )
-    pairs = zip((x, value), tangents, strict=False)
-    ts = [zeros(type_of(v).strong()) if t is None else t for v, t in pairs]
-    return out, op(*ts, *rest, **p)
 
 
 def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) -> list[Any]:
@@ -277,7 +260,7 @@ kernel_load = Op(
     dims=partial(_dims, 0),
     lower=partial(_lower, _loaded),
     windows=partial(_windows, 1),
-    jvp=_load_jvp,
+    jvp=_jvp,
     transpose=_load_transpose,
     batch=partial(_batch, 0),
 )
@@ -287,7 +270,7 @@ kernel_store = Op(
     dims=partial(_dims, 1),
     lower=partial(_lower, _stored),
     windows=partial(_windows, 2),
-    jvp=_store_jvp,
+    jvp=_jvp,
     transpose=_store_transpose,
     batch=partial(_batch, 1),
 )

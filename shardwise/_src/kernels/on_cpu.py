@@ -119,10 +119,7 @@ def run_loop(
         else:
             record(ids, launch)
             args = *ids, *dynamic, *prefetched, *blocks, *own, *scratch
-            if in_step:
-                found, missed = run_in_step(body, args, missed)
-            else:
-                found = body(*args)
+            found, missed = run_in_step(body, args, missed) if in_step else (body(*args), ())
             own, scratch = found[: len(own)], list(found[len(own) :])
         rows = zip(places, own, strict=True)
         outs = [y if i is None else _put(x, tile, i, y) for (x, tile, i), y in rows]
