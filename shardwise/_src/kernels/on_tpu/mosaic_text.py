@@ -6,14 +6,14 @@ the same for all elements (`Splat`), or a version of a ref, which is its memory 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.messages.source import Site, line_of
+from shardwise._src.kernels.emitted_programs import EmittedText, InMemory
+from shardwise._src.messages.source import line_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name
 
@@ -74,7 +74,7 @@ SEMAPHORES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(InMemory):
     """The memory of a ref.
 
     sizes: of its dimensions; kept: which of them the ref has. kind: its elements, as text. space:
@@ -113,56 +113,21 @@ def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
     return tuple(shape) or ((1,) if space == "smem" else (1, 1))
 
 
-class Text:
-    """The lines of a function. Its constants come first, each once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._constants: dict[str, str] = {}
-        self._count = 0
-        self.depth = 2
-        self.site: Site | None = None  # of the equation that is written
-
-    @property
-    def all_lines(self) -> list[str]:
-        return [f"    {name} = {text}" for text, name in self._constants.items()] + self.lines
-
-    def fresh(self) -> str:
-        self._count += 1
-        return f"%{self._count}"
+class Text(EmittedText):
+    """The lines of a function."""
 
     def line(self, text: str) -> None:
         """Adds an operation, with the user's line: messages of compilers refer to it."""
         if self.site is not None:
             file, line, _ = line_of(self.site)
             text = f'{text} loc("{escaped(file)}":{line}:0)'
-        self.lines.append("  " * self.depth + text)
+        super().line(text)
 
     def let(self, text: str) -> str:
         """Adds `%n = text` and returns `%n`."""
         name = self.fresh()
         self.line(f"{name} = {text}")
         return name
-
-    def lets(self, text: str, count: int) -> list[str]:
-        """Adds an operation with `count` results."""
-        if not count:
-            self.line(text)
-            return []
-        name = self.fresh()
-        self.line(f"{name}{f':{count}' if count > 1 else ''} = {text}")
-        return [f"{name}#{i}" for i in range(count)] if count > 1 else [name]
-
-    @contextmanager
-    def block(self) -> Iterator[list[str]]:
-        """Collects the lines that are added inside, as those of a region."""
-        outer, self.lines = self.lines, []
-        self.depth += 1
-        try:
-            yield self.lines
-        finally:
-            self.lines = outer
-            self.depth -= 1
 
     # -- constants --
 
@@ -178,10 +143,7 @@ class Text:
     def _constant(self, text: str, dtype: Any = None) -> str:
         if dtype is not None and is_bool(dtype) and "dense" not in text:
             text = text.partition(" ")[0]  # the type of `true` is implied
-        text = f"arith.constant {text}"
-        if text not in self._constants:
-            self._constants[text] = f"%c{len(self._constants)}"
-        return self._constants[text]
+        return self.named_constant(text)
 
     # -- values --
 
