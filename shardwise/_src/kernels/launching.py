@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.base.caches import make_room, register
@@ -148,7 +147,7 @@ def call(
     parameters = parameters_of(body)
     dynamic = [n for n in sizes if not isinstance(n, int)]
 
-    def ready(values: Sequence[Any], rest: Any, tree: Any) -> _Ready:
+    def ready(values: Sequence[Any], rest: Any, tree: Any) -> BoundOp:
         prefetched, inputs = values[:prefetch], values[prefetch:]
         paths = [f"argument {path}" for path in named_paths(parameters[prefetch:], rest)]
         blocks = blocks_of(title, "in_specs", in_specs, tree, paths)
@@ -186,9 +185,9 @@ def call(
             (*paths, *out_paths),
         )
         static = {"body": programs[0], "maps": programs[1], "launch": launch}
-        return _Ready(BoundOp(op_of(launch), static), (*paths, *out_paths))
+        return BoundOp(op_of(launch), static)
 
-    known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
+    known: dict[tuple[Any, ...], BoundOp] = {}  # by context and types
 
     @functools.wraps(body)
     @hides_frames
@@ -208,7 +207,7 @@ def call(
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
         is_checked = check and not are_checked.value
-        results = _checked(check, found, operands) if is_checked else found.op(*operands)
+        results = _checked(check, found, operands) if is_checked else found(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known
@@ -228,16 +227,8 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """A launch for arguments of some types. names: of the inputs and results, for messages."""
-
-    op: BoundOp
-    names: Sequence[str]
-
-
-def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
-    body, maps, launch = ready.op.params.values()
+def _checked(level: Any, bound: BoundOp, operands: Sequence[Any]) -> list[Any]:
+    body, maps, launch = bound.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
             f"kernel {launch.name}: check={level!r} runs the kernel step by step or several times, "
@@ -246,4 +237,4 @@ def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    return checked_results(body, maps, launch, operands, ready.names)
+    return checked_results(body, maps, launch, operands)

@@ -143,8 +143,7 @@ class _Checking(Interpreter):
             if self.level == "memory":
                 found = check_memory(body, maps, launch, operands, axes)
             else:
-                names = launch.ref_names[launch.prefetch :]
-                found = [check_launch(body, maps, launch, operands[0], names)]
+                found = [check_launch(body, maps, launch, operands[0])]
         except Exception as error:
             note(launch, error)
             raise

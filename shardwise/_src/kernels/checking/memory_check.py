@@ -43,14 +43,13 @@ def check_memory(
       parallel axis, of which one writes and neither waits for the other;
     - copies that no device waits for; semaphores that are not 0 at their end; deadlocks.
     """
-    names = launch.ref_names
     if axes is None or all(map(is_plain, maps)):
-        check_blocks(maps, launch, operands[0], names[launch.prefetch :], by_element=True)
-    machine = Machine(launch, names, axes)
+        check_blocks(maps, launch, operands[0], by_element=True)
+    machine = Machine(launch, axes)
     with host_context().entered():
         _run(machine, body, maps, operands)
         if len(operands) > 1:
-            _run(Machine(launch, names, axes, SEED), body, maps, operands)
+            _run(Machine(launch, axes, SEED), body, maps, operands)
     return [[*map(_result, device.results)] for device in machine.devices]
 
 

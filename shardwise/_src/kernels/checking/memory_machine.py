@@ -105,18 +105,12 @@ class Copy(NamedTuple):
 class Machine:
     """What devices share.
 
-    names: of the arguments, results and scratch. axes: of the mesh, names to sizes; None for one
-    device. seed: of the order in which devices run: that of their numbers if None.
+    axes: of the mesh, names to sizes; None for one device. seed: of the order in which devices run:
+    that of their numbers if None.
     """
 
-    def __init__(
-        self,
-        launch: Launch,
-        names: Sequence[str],
-        axes: Mapping[Any, int] | None,
-        seed: int | None = None,
-    ):
-        self.launch, self.names, self.errors = launch, names, MemoryErrors(launch, axes is not None)
+    def __init__(self, launch: Launch, axes: Mapping[Any, int] | None, seed: int | None = None):
+        self.launch, self.errors = launch, MemoryErrors(launch, axes is not None)
         self.axes, self.seed = axes or {}, seed
         self.events = [Event(None, 0, ENTRY, None, 0, ())]
         self.devices: list[Any] = []
@@ -156,7 +150,7 @@ class Device:
         self.entry = self.event(ENTRY, thread=("entry", self.number))
         launch = machine.launch
         _, prefetched, inputs = launch.parts(operands)
-        names, tiles = iter(machine.names), [*[None] * len(prefetched), *launch.ins]
+        names, tiles = iter(launch.ref_names), [*[None] * len(prefetched), *launch.ins]
         self.arguments: list[Buffer] = []
         for tile, x in zip(tiles, (*prefetched, *inputs), strict=True):
             pads = () if tile is None else tile.padding
@@ -185,7 +179,7 @@ class Device:
         """The core of these positions along the parallel axes."""
         if at not in self.cores:
             launch, thread = self.machine.launch, (self.number, at)
-            names = self.machine.names[len(self.machine.names) - len(launch.scratch) :]
+            names = launch.ref_names[::-1][: len(launch.scratch)][::-1]
             scratch = []
             for j, (name, s) in enumerate(zip(names, launch.scratch, strict=True)):
                 scratch.append(self.buffer(name, s.type, key=("scratch", at, j)))

@@ -95,7 +95,8 @@ def several(f: Callable[..., Sequence[Any]], values: Sequence[Value]) -> list[Va
 
 
 def differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (x != y) & ~((x != x) & (y != y))
+    unequal = x != y
+    return unequal & ~((x != x) & (y != y)) if unequal.any() else unequal
 
 
 def join(clock: Clock, other: Clock) -> None:
