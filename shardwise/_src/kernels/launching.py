@@ -12,7 +12,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import tile_of
-from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.checking.memory_interpreter import check_memory
 from shardwise._src.kernels.launch_arguments import (
     alias_pairs,
     blocks_of,

@@ -12,17 +12,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import ScanParams, WhileParams
-from shardwise._src.control.scan import scan
-from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.checking.inner_programs import Steps, finished, run_inner
+from shardwise._src.kernels.checking.memory_interpreter import check_memory
 from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
@@ -35,7 +32,6 @@ from shardwise._src.transforms.tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = "blocks", "memory"
-Run = Callable[[Program, Sequence[Any]], list[Any]]
 Noted = Callable[[Launch, Exception | None], None]
 
 
@@ -94,9 +90,10 @@ class _Checking(Interpreter):
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
         if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
-            run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
-            outs = _only(_walked(op, params, [[x] for x in args], run))
-            return [x if is_array(x) else eval_trace().new_array(x) for x in outs]
+            _check_contents(op)
+            rows = [[x] for x in args]
+            outs = finished(run_inner(op, params, rows, _on_one_device, _condition, _on_devices))
+            return [x if is_array(x) else eval_trace().new_array(x) for (x,) in outs]
         with are_checked(False), self.parent_context().entered():
             if op in LAUNCHES and params["launch"].primal is None:
                 return self.launch([args], **params)[0]
@@ -154,11 +151,24 @@ class _Checking(Interpreter):
 # -- operations that contain launches, on lists of the values of devices --
 
 
-def _only(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    return [x for (x,) in rows]
+def _check_contents(op: Op) -> None:
+    if op.contains.eval is None:
+        raise NotImplementedError(
+            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
+            "the function inside of it."
+        )
 
 
-def _scalar(row: Sequence[Any]) -> np.ndarray:
+def _on_one_device(program: Program, rows: Sequence[Any]) -> Steps:
+    yield from ()
+    return [[y] for y in program(*[x for (x,) in rows])]
+
+
+def _on_devices(f: Callable[..., Any], *rows: Sequence[Any]) -> list[Any]:
+    return [f(*xs) for xs in zip(*rows, strict=True)]
+
+
+def _condition(row: Sequence[Any]) -> np.ndarray:
     first, *others = map(np.asarray, row)
     if any(other != first for other in others):
         raise NotImplementedError(
@@ -166,46 +176,6 @@ def _scalar(row: Sequence[Any]) -> np.ndarray:
             "Put the condition into the kernel."
         )
     return first
-
-
-def _walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run) -> list[Any]:
-    """The results of an operation that contains programs, by running these."""
-    if op is cond:
-        branches, which = params["branches"], int(_scalar(args[0]))
-        return run(branches[min(max(which, 0), len(branches) - 1)], args[1:])
-    if op is while_loop:
-        own = WhileParams(**params)
-        tests, bodies, carry = own.parts(args)
-        while _scalar(run(own.test, [*tests, *carry])[0]):
-            carry = run(own.body, [*bodies, *carry])
-        return list(carry)
-    if op is scan:
-        return _scanned(ScanParams(**params), args, run)
-    found: list[Any] = []
-
-    def last(program: Program, xs: Sequence[Any]) -> list[Any]:
-        found[:] = run(program, xs)
-        return found
-
-    if op.contains.eval is None:
-        raise NotImplementedError(
-            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
-            "the function inside of it."
-        )
-    op.contains.eval(op, last, list(args), **params)  # of an op that calls one program
-    return found
-
-
-def _scanned(own: ScanParams, args: Sequence[Any], run: Run) -> list[Any]:
-    consts, carry, xs = own.parts(args)
-    steps: list[list[Any]] = []
-    for i in sorted(range(own.length), reverse=own.reverse):
-        outs = run(own.body, [*consts, *carry, *[[np.asarray(x)[i] for x in row] for row in xs]])
-        carry = outs[: own.num_carry]
-        steps.append(outs[own.num_carry :])
-    columns = zip(*(steps[::-1] if own.reverse else steps), strict=True)
-    stacked = [[np.stack([*map(np.asarray, ys)]) for ys in zip(*c, strict=True)] for c in columns]
-    return [*carry, *stacked]
 
 
 # -- shard_map --
@@ -247,7 +217,8 @@ class _OverMesh:
             [np.asarray(x)[at] for at in self._shards(np.shape(x), spec)]
             for x, spec in zip(args, own.in_specs, strict=True)
         ]
-        found = zip(self.run(own.program, rows), own.program.out_types, own.out_specs, strict=True)
+        outs = finished(self.run(own.program, rows))
+        found = zip(outs, own.program.out_types, own.out_specs, strict=True)
         for row, t, spec in found:
             out = np.zeros(global_type(t, own.place, spec, own.axes).shape, t.dtype)
             for part, at in zip(row, self._shards(out.shape, spec), strict=True):
@@ -261,7 +232,7 @@ class _OverMesh:
         at = [dict(zip(self.axes, device, strict=True)) for device in self.devices]
         return [parts[mesh.devices[tuple([d.get(a, 0) for a in mesh.axis_names])]] for d in at]
 
-    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+    def run(self, program: Program, args: Sequence[Any]) -> Steps:
         count = len(self.devices)
         consts = [[c] * count for c in program.consts]
         env: dict[Any, Any] = dict(zip(program.inputs, (*consts, *args), strict=True))
@@ -283,7 +254,10 @@ class _OverMesh:
                     self.check.primal_launch(operands, eqn.params, self.axes)
                     outs = self._without_launches(part, values(part.invars))
             else:
-                outs = _walked(eqn.op, eqn.params, values(eqn.invars), self.run)
+                _check_contents(eqn.op)
+                outs = yield from run_inner(
+                    eqn.op, eqn.params, values(eqn.invars), self.run, _condition, _on_devices
+                )
             env.update(zip(part.outvars, outs, strict=True))
         return values(program.outvars)
 

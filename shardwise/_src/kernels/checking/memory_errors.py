@@ -1,8 +1,6 @@
-"""The messages of the check of a kernel's memory."""
+"""The messages of the check of a kernel's memory: who does what, and races."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from shardwise._src.base.errors import KernelError
 from shardwise._src.kernels.checking.shadow_memory import (
@@ -40,13 +38,12 @@ class MemoryErrors:
             parts.append(f"program {as_text(program)}")
         return ", ".join(parts) or "the kernel"
 
-    def here(self, device: Any) -> str:
-        return f"{self.who(device.number, device.program)}, at {describe(device.site)}"
+    def text(self, buffer: Buffer, element: int | None = None) -> str:
+        """The memory, or an element of it, of a device."""
+        name = buffer.name if element is None else buffer.text(element)
+        return f"{name} of device {buffer.device}" if self.in_mesh else name
 
-    def _of(self, buffer: Buffer) -> str:
-        return f" of device {buffer.device}" if self.in_mesh else ""
-
-    def _does(self, event: Event, what: str = "it") -> str:
+    def does(self, event: Event, what: str = "it") -> str:
         who, where = self.who(event.device, event.program), describe(event.site)
         if event.is_copy:
             verb = event.kind.removeprefix("copy ")
@@ -56,11 +53,9 @@ class MemoryErrors:
     def race(self, buffer: Buffer, element: int, first: Event, second: Event) -> KernelError:
         """Of two accesses that nothing orders."""
         if first.kind == ENTRY:
-            what = f"{buffer.name} of device {buffer.device}"
-            return self.error(f"{self._does(second, 'to ' + what)}, {NOT_ENTERED}")
-        place = buffer.text(element)
+            return self.error(f"{self.does(second, 'to ' + self.text(buffer))}, {NOT_ENTERED}")
         return self.error(
-            f"a race on {place}{self._of(buffer)}: {self._does(first)}, and {self._does(second)}, "
+            f"a race on {self.text(buffer, element)}: {self.does(first)}, and {self.does(second)}, "
             f"and neither waits for the other. {self._advice(buffer.device, first, second)}"
         )
 
@@ -94,91 +89,10 @@ class MemoryErrors:
             "an axis that is not parallel."
         )
 
-    def outside(
-        self, version: Any, d: int, start: int, last: int, n: int, device: Any
-    ) -> KernelError:
-        name, shape = version.buffer.name, as_text(version.ids.shape)
-        what = f"element {start} is" if start == last else f"elements {start} to {last} are"
-        return self.error(
-            f"{name}: {what} outside of the ref of {shape} elements along dimension {d}, of size "
-            f"{n}: {self.here(device)}. Compiled, other elements are accessed."
-        )
 
-    def outside_block(self, buffer: Buffer, at: Any, device: Any) -> KernelError:
-        return self.error(
-            f"{buffer.name}: {self.who(device.number, device.program)} has block {as_text(at)}, "
-            "which is outside of the array."
-        )
-
-    def collective(self, name: str) -> NotImplementedError:
-        return NotImplementedError(
-            f"kernel {self.launch.name}: its body has the operation {name} over devices, which "
-            "the check does not interpret. Use copies and semaphores, or call it outside of the "
-            "kernel."
-        )
-
-    def outside_array(self, version: Any, index: Any, device: Any) -> KernelError:
-        return self.error(
-            f"{version.buffer.name}: the index {as_text(index)} of an array of indices is outside "
-            f"of the ref of {as_text(version.ids.shape)} elements, and what is written there is "
-            f"dropped: {self.here(device)}."
-        )
-
-    def undefined(self, what: str, origin: Origin | None, device: Any) -> KernelError:
-        return self.error(f"{what} of {self.here(device)}, {_depends(origin)}")
-
-    def result(self, buffer: Buffer, element: int, event: Event) -> KernelError:
-        """Of an element of a result that is not defined at the end."""
-        place = f"{buffer.text(element)}{self._of(buffer)}"
-        if event.kind == ENTRY:
-            return self.error(f"no program writes {place}.")
-        return self.error(f"{self._does(event, place)}, and the value {_depends(event.origin)}")
-
-    def no_device(self, number: int, count: int, device: Any) -> KernelError:
-        return self.error(
-            f"there is no device {number}: the mesh has {count} devices: {self.here(device)}."
-        )
-
-    def not_entered(self, buffer: Buffer, number: int, device: Any) -> KernelError:
-        return self.error(
-            f"{self.here(device)}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
-        )
-
-    def not_waited(self, buffer: Buffer, event: Event, moment: str) -> KernelError:
-        what = f"{buffer.name}{self._of(buffer)}"
-        return self.error(
-            f"{self._does(event, what)}, and may not have ended {moment}. Call its `wait`."
-        )
-
-    def left(self, buffer: Buffer, element: int, semaphore: Any, moment: str) -> KernelError:
-        last = semaphore.signals[-1].event
-        place = buffer.place(element)
-        name = f"{buffer.name}{'[' + ', '.join(map(str, place)) + ']' if place else ''}"
-        return self.error(
-            f"the semaphore {name}{self._of(buffer)} has {semaphore.count}{buffer.unit} {moment}, "
-            f"and must have 0. Its last signal is from {self.who(last.device, last.program)}, at "
-            f"{describe(last.site)}."
-        )
-
-    def deadlock(self, devices: Any) -> KernelError:
-        rows = []
-        for device in devices:
-            if device.waits is None:
-                continue
-            semaphore, buffer, amount = device.waits
-            who = self.who(device.number, device.program)
-            what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
-            rows.append(
-                f"{who} {what} the semaphore {buffer.name}, which has "
-                f"{semaphore.count}, at {describe(device.site)}"
-            )
-        return self.error(
-            f"a deadlock: {'; '.join(rows)}. No copy or signal is left that could end the wait."
-        )
-
-
-def _depends(origin: Origin | None) -> str:
-    assert origin is not None  # of an undefined value
+def depends(origin: Origin | None) -> str:
+    """What an undefined value depends on."""
+    assert origin is not None
     where = describe(origin.site)
     if origin.is_outside:
         return f"depends on {origin.element}, read at {where}. Mask it."

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import Site
 from shardwise._src.types.array_type import ArrayType
 
@@ -112,6 +111,7 @@ Race = Callable[["Buffer", int, Event, Event], Exception]
 class Buffer:
     """An array, a result, scratch memory or semaphores, of one device.
 
+    key:     equal for the same memory of other devices. space: the name of its memory space.
     type, padding: of the array.
     a, b:    the elements of the padded array, flat. fills: their values before they are written.
     ids:     their numbers, in its shape. inside: which of them the array has.
@@ -119,6 +119,7 @@ class Buffer:
     readers: for each thread that has read since, the same.
     """
 
+    key: tuple[Any, ...]
     name: str
     type: ArrayType
     padding: Sequence[tuple[int, int]]
@@ -127,12 +128,11 @@ class Buffer:
     entry: int
     events: list[Event]
     is_readonly: bool = False
-    is_semaphore: bool = False
-    is_barrier: bool = False
-    unit: str = ""
+    space: str = ""
     semaphores: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.unit = " bytes" if self.space == "dma_semaphore" else ""
         shape = self.type.shape
         whole = np.pad(np.ones(shape, bool), self.padding or 0)
         self.inside = whole.ravel()
@@ -140,10 +140,6 @@ class Buffer:
         self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
         self.writer = np.full(whole.size, self.entry, np.int32)
         self.readers: dict[Hashable, np.ndarray] = {}
-
-    def set_space(self, name: str) -> None:
-        self.is_semaphore, self.is_barrier = name in SEMAPHORES, name == "barrier_semaphore"
-        self.unit = " bytes" if name == "dma_semaphore" else ""
 
     def place(self, element: int) -> tuple[int, ...]:
         """The index of an element in the array."""
@@ -177,10 +173,6 @@ class Buffer:
         place = self.place(element)
         return f"element {as_text(place)} of {self.name}" if place else self.name
 
-    def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        self.a[ids[ids >= 0]] = a[ids >= 0]
-        self.b[ids[ids >= 0]] = b[ids >= 0]
-
     # -- accesses --
 
     def read(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
@@ -194,8 +186,9 @@ class Buffer:
             marks = self.readers[event.thread] = np.zeros(self.a.size, np.int32)
         marks[ids] = number
 
-    def write(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
-        event, ids = self.events[number], ids[ids >= 0]
+    def write(self, ids: np.ndarray, new: Value, number: int, clock: Clock, race: Race) -> None:
+        """Records a write, and changes the elements."""
+        event, inside, ids = self.events[number], ids >= 0, ids[ids >= 0]
         self._check(self.writer, ids, event, clock, race)
         for thread, marks in [*self.readers.items()]:
             self._check(marks, ids, event, clock, race)
@@ -203,6 +196,7 @@ class Buffer:
             if event.is_copy and not marks.any():
                 del self.readers[thread]
         self.writer[ids] = number
+        self.a[ids], self.b[ids] = [np.asarray(x)[inside] for x in (new.a, new.b)]
 
     def _check(
         self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
