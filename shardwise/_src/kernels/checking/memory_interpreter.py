@@ -5,7 +5,7 @@ for a semaphore. Operations on values run as elsewhere, twice if an operand is a
 of loops and branches with accesses are interpreted likewise.
 
 The other parts: `shadow_memory` (who wrote and read each element), `memory_machine` (devices,
-copies, semaphores), `memory_errors`, `inner_programs`.
+copies, messages), `inner_programs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.eval_context import eval_trace
-from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.core.program_tools import derived, walk
@@ -25,13 +24,12 @@ from shardwise._src.effects.callback import host_context
 from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.checking.inner_programs import Steps, run_inner
-from shardwise._src.kernels.checking.memory_errors import depends
 from shardwise._src.kernels.checking.memory_machine import (
     Device,
     Machine,
     Version,
+    depends,
     selected,
-    semaphore_of,
 )
 from shardwise._src.kernels.checking.shadow_memory import (
     ENTRY,
@@ -43,14 +41,14 @@ from shardwise._src.kernels.checking.shadow_memory import (
     lifted,
     several,
 )
-from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
+from shardwise._src.kernels.copying.copies import Region
 from shardwise._src.kernels.copying.in_step import CHANGES
 from shardwise._src.kernels.launch_checks import check_blocks
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.ref_access import MASKED
 from shardwise._src.kernels.spaces import SEMAPHORES
-from shardwise._src.ops.indexing.gather_rules import window_sizes
 from shardwise._src.ops.indexing.gather_scatter import SCATTERS
+from shardwise._src.ops.indexing.index_windows import windows_inside
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.ops.sharded.varying import pcast
 
@@ -97,15 +95,13 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Seq
     _run_devices(machine, [_Run(machine, xs).launch(body, maps, xs) for xs in operands])
     for device in machine.devices:
         machine.check_end(device.buffers.values(), device.end_clock(), "at the end of the kernel")
-    errors = machine.errors
     for buffer in [buffer for device in machine.devices for buffer in device.results]:
         for element in np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)[:1].tolist():
-            place, event = errors.text(buffer, element), machine.events[buffer.writer[element]]
+            place, event = machine.text(buffer, element), buffer.written_by(element)
             if event.kind == ENTRY:
-                raise errors.error(f"no program writes {place}.")
-            raise errors.error(
-                f"{errors.does(event, place)}, and the value {depends(event.origin)}"
-            )
+                raise machine.error(f"no program writes {place}.")
+            what = machine.does(event, place)
+            raise machine.error(f"{what}, and the value {depends(event.origin)}")
 
 
 def _run_devices(machine: Machine, runs: Sequence[Steps]) -> None:
@@ -125,7 +121,7 @@ def _run_devices(machine: Machine, runs: Sequence[Steps]) -> None:
         idle = idle + 1 if machine.changes == changes else 0
         if idle > (POLLS if polling else 0):
             waits = "; ".join([device.waiting() for device in machine.devices if device.waits])
-            raise machine.errors.error(
+            raise machine.error(
                 f"a deadlock: {waits}. No copy or signal is left that could end the wait."
             )
 
@@ -181,8 +177,8 @@ class _Run(Device):
         for i, size, is_element, (low, _), n in rows:
             i = i + low if is_element else i * size
             if i < 0 or i + size > n:
-                raise self.errors.error(
-                    f"{buffer.name}: {self.errors.who(self.number, self.program)} has block "
+                raise self.machine.error(
+                    f"{buffer.name}: {self.machine.who(self.number, self.program)} has block "
                     f"{as_text(at[: len(tile.sizes)])}, which is outside of the array."
                 )
             index.append(slice(i, i + size))
@@ -213,7 +209,11 @@ class _Run(Device):
             elif op is kernel_store:
                 outs = [self._store(eqn, values)]
             elif op in CHANGES:
-                outs = yield from self._synchronized(eqn, values)
+                yield from self.synchronize(eqn, values)
+                self.machine.changes += 1
+                if self.machine.seed is not None:
+                    yield False
+                outs = [values[i] for i in CHANGES[op][: len(eqn.outvars)]]
             else:
                 outs = yield from self._operation(eqn, values)
             env.update(zip(eqn.outvars, outs, strict=True))
@@ -222,25 +222,12 @@ class _Run(Device):
             self.machine.check_end(made, self.core.clock, moment)
         return [value(a) for a in program.outvars]
 
-    def _synchronized(self, eqn: Equation, values: list[Any]) -> Steps:
-        """A copy, or an operation on semaphores."""
-        if eqn.op is kernel_copy:
-            self.copy(eqn, values)
-        elif eqn.op is kernel_signal:
-            self.signal(eqn, values)
-        else:
-            yield from self.wait(eqn, values)
-        self.machine.changes += 1
-        if self.machine.seed is not None:
-            yield False
-        return [values[i] for i in CHANGES[eqn.op][: len(eqn.outvars)]]
-
     def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
         op, versions = eqn.op, [v for v in values if isinstance(v, Version)]
         if op is pcast:
             return values
         if op is axis_index:
-            return [defined(np.int32(self._position(eqn.params["names"])))]
+            return [defined(self._position(eqn.params["names"]))]
         if op.named_axes is not None:
             raise NotImplementedError(
                 f"kernel {self.machine.launch.name}: its body has the operation {op.name} over "
@@ -256,13 +243,11 @@ class _Run(Device):
     def _condition(self, value: Value) -> np.ndarray:
         return self.known(value, "the condition")
 
-    def _position(self, names: Sequence[Any]) -> int:
-        axes = self.machine.axes
+    def _position(self, names: Sequence[Any]) -> np.int32:
+        axes = self.machine.axes or {}
         at = dict(zip(axes, np.unravel_index(self.number, [*axes.values()]), strict=True))
-        number = 0
-        for name in names:
-            number = number * axes[name] + int(at[name])
-        return number
+        rows = [at[name] for name in names], [axes[name] for name in names]
+        return np.int32(np.ravel_multi_index(*rows))
 
     def _applied(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         """The results of an operation on values."""
@@ -289,7 +274,7 @@ class _Run(Device):
         return self.region(version, region, rest[:n], mask), rest[n:]
 
     def _read_semaphore(self, eqn: Equation, version: Version, *starts: Value) -> Steps:
-        semaphore = semaphore_of(version, self._parts(eqn, version, starts)[0])
+        semaphore = version.buffer.semaphores[int(self._parts(eqn, version, starts)[0])]
         self.waits = semaphore, version.buffer, 0
         yield True
         self.waits = None
@@ -308,13 +293,11 @@ class _Run(Device):
         version, new, *rest = values
         (ids, rest), mode = self._parts(eqn, version, rest), eqn.params["mode"]
         held = version.buffer.value(ids, self.site)
-        new = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), new)
         if mode != "set":
             new = lifted(MODES[mode], held, new)
         if rest:
-            mask = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), rest[0])
-            taken = selected(mask)
-            new = lifted(lambda *xs: np.where(*xs)[taken], mask, new, held)
+            taken = selected(rest[0])
+            new = lifted(lambda *xs: np.where(*xs)[taken], rest[0], new, held)
             ids = ids[taken]
         self.write(version.buffer, ids, new, is_atomic=mode != "set")
         return version
@@ -349,16 +332,14 @@ class _Run(Device):
 
     def _check_places(self, eqn: Equation, version: Version, places: Any, updates: Value) -> None:
         """Raises if a defined value is written outside of a ref, where an index is not masked."""
-        shape, numbers = version.ids.shape, eqn.params["dimension_numbers"]
-        sizes = window_sizes(type_of(version.ids), type_of(updates.a), numbers)
-        last = np.array([shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims])
         places = np.where((places == MASKED).any(-1, keepdims=True), 0, places)
-        bad = ((places < 0) | (places > last)).any(-1)
+        windows = eqn.op.windows(eqn.op, (version.ids, places, updates.a), **eqn.params)  # type: ignore[misc]
+        bad = ~np.asarray(windows_inside(*windows))  # type: ignore[misc]
         undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
-        bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))
+        bad &= ~undefined.any(eqn.params["dimension_numbers"].update_window_dims)
         if bad.any():
-            raise self.errors.error(
+            raise self.machine.error(
                 f"{version.buffer.name}: the index {as_text(places[bad][0])} of an array of "
-                f"indices is outside of the ref of {as_text(shape)} elements, and what is written "
+                f"indices is outside of the ref of {as_text(version.ids.shape)} elements, and what is written "
                 f"there is dropped: {self.here()}."
             )

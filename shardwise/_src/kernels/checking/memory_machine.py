@@ -11,9 +11,8 @@ ended.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from shardwise._src.base.errors import KernelError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation
-from shardwise._src.kernels.checking.memory_errors import NOT_ENTERED, MemoryErrors, depends
+from shardwise._src.kernels.checking.inner_programs import Steps
 from shardwise._src.kernels.checking.shadow_memory import (
     COPY_READ,
     COPY_WRITE,
@@ -32,17 +31,25 @@ from shardwise._src.kernels.checking.shadow_memory import (
     Buffer,
     Clock,
     Event,
+    Origin,
+    Semaphore,
+    Signal,
     Value,
     as_text,
     join,
     lifted,
 )
-from shardwise._src.kernels.copying.copies import Region
+from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import value as fill_value
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.array_type import ArrayType
+
+NOT_ENTERED = (
+    "which may not have started the kernel yet. Let the devices wait for each other first: see "
+    "`get_barrier_semaphore`."
+)
 
 
 class Version(NamedTuple):
@@ -50,45 +57,6 @@ class Version(NamedTuple):
 
     buffer: Buffer
     ids: np.ndarray
-
-
-class Signal(NamedTuple):
-    """What a signal or copy adds to a semaphore, and what whoever waits for it then knows."""
-
-    amount: int
-    event: Event
-    clock: Clock
-
-
-@dataclass(eq=False)
-class Semaphore:
-    """signals: those since it was last 0. taken: of their sum, by waits."""
-
-    signals: list[Signal] = field(default_factory=list)
-    taken: int = 0
-
-    @property
-    def count(self) -> int:
-        return sum([s.amount for s in self.signals]) - self.taken
-
-    def take(self, amount: int, clock: Clock) -> list[Event]:
-        """Subtracts an amount, and adds to the clock the events that have certainly ended. Returns
-        those that may not have ended."""
-        self.taken += amount
-        unclear = []
-        for signal in self.signals:
-            others = [
-                s.amount
-                for s in self.signals
-                if s is not signal and not signal.event.known_to(s.clock)
-            ]
-            if sum(others) < self.taken:
-                join(clock, signal.clock)
-            else:
-                unclear.append(signal.event)
-        if not self.count:
-            self.signals, self.taken = [], 0
-        return unclear
 
 
 @dataclass(eq=False)
@@ -101,42 +69,110 @@ class Core:
 
 
 class Machine:
-    """What devices share.
+    """What devices share, and the messages for what they do.
 
     axes: of the mesh, names to sizes; None for one device. seed: of the order in which devices run:
     that of their numbers if None.
-    copies: pairs of memory, and the event of a copy that uses it.
+    copies: pairs of memory, and the event of a copy that uses it. unclear: copies and signals that
+    may not have ended after a wait. changes: counts copies and operations on semaphores.
     """
 
     def __init__(self, launch: Launch, axes: Mapping[Any, int] | None, seed: int | None = None):
-        self.launch, self.errors = launch, MemoryErrors(launch, axes is not None)
-        self.axes, self.seed = axes or {}, seed
-        self.events = [Event(None, 0, ENTRY, None, 0, ())]
+        self.launch, self.axes, self.seed, self.changes = launch, axes, seed, 0
+        self.events = [Event(0, None, 0, ENTRY, None, 0, ())]
         self.devices: list[Any] = []
         self.copies: list[tuple[Buffer, Event]] = []
-        self.changes = 0  # counts copies and operations on semaphores
+        self.unclear: set[Event] = set()
 
     def check_end(self, buffers: Iterable[Buffer], clock: Clock, moment: str) -> None:
         """Raises if memory ends while copies use it, or with semaphores that are not 0."""
-        errors, held = self.errors, [*buffers]
+        held = [*buffers]
         for buffer, event in self.copies:
             if buffer in held and not event.known_to(clock):
-                raise errors.error(
-                    f"{errors.does(event, errors.text(buffer))}, and may not have ended {moment}. "
-                    "Call its `wait`."
-                )
+                what = self.does(event, self.text(buffer))
+                raise self.error(f"{what}, and may not have ended {moment}. Call its `wait`.")
         for buffer in held:
             for element, semaphore in sorted(buffer.semaphores.items()):
-                if not semaphore.count:
-                    continue
-                place, last = buffer.place(element), semaphore.signals[-1].event
-                name = buffer.name + (f"[{', '.join(map(str, place))}]" if place else "")
-                name += f" of device {buffer.device}" if errors.in_mesh else ""
-                raise errors.error(
-                    f"the semaphore {name} has {semaphore.count}{buffer.unit} {moment}, and must "
-                    f"have 0. Its last signal is from {errors.who(last.device, last.program)}, at "
-                    f"{describe(last.site)}."
-                )
+                if semaphore.count:
+                    place, last = buffer.place(element), semaphore.signals[-1].event
+                    at = f"[{', '.join(map(str, place))}]" if place else ""
+                    raise self.error(
+                        f"the semaphore {self.text(buffer, at=at)} has {semaphore.count}"
+                        f"{buffer.unit} {moment}, and must have 0. Its last signal is from "
+                        f"{self.who(last.device, last.program)}, at {describe(last.site)}."
+                    )
+
+    # -- messages --
+
+    def error(self, text: str) -> KernelError:
+        return KernelError(f"kernel {self.launch.name}: {text}")
+
+    def who(self, device: int, program: tuple[int, ...]) -> str:
+        """The subject of a sentence: the device and program."""
+        parts = [] if self.axes is None else [f"device {device}"]
+        if self.launch.grid:
+            parts.append(f"program {as_text(program)}")
+        return ", ".join(parts) or "the kernel"
+
+    def text(self, buffer: Buffer, element: int | None = None, at: str = "") -> str:
+        """The memory, or an element of it, of a device."""
+        name = buffer.name + at if element is None else buffer.text(element)
+        return name if self.axes is None else f"{name} of device {buffer.device.number}"
+
+    def does(self, event: Event, what: str = "it") -> str:
+        who, where = self.who(event.device, event.program), describe(event.site)
+        if event.is_copy:
+            verb = event.kind.removeprefix("copy ")
+            return f"the copy that {who} starts at {where} {verb} {what}"
+        return f"{who} {event.kind} {what} at {where}"
+
+    def race(self, buffer: Buffer, element: int, first: Event, second: Event) -> KernelError:
+        """Of two accesses that nothing orders."""
+        if first.kind == ENTRY:
+            return self.error(f"{self.does(second, 'to ' + self.text(buffer))}, {NOT_ENTERED}")
+        return self.error(
+            f"a race on {self.text(buffer, element)}: {self.does(first)}, and {self.does(second)}, "
+            f"and neither waits for the other. {self._advice(buffer.device.number, first, second)}"
+        )
+
+    def _advice(self, here: int, first: Event, second: Event) -> str:
+        """here: the device of the memory."""
+        copies = [e for e in (first, second) if e.is_copy]
+        if not self.unclear.isdisjoint(copies):
+            return (
+                "A wait for the semaphore of the copy may have ended because of another one that "
+                "signals it: give each its own."
+            )
+        if first.device != second.device and here in (first.device, second.device):
+            other = first.device + second.device - here
+            return (
+                f"Device {here} must wait for what arrives before it uses it (`wait_recv`), and "
+                f"signal device {other} when it may be overwritten (`semaphore_signal`)."
+            )
+        if first.device != second.device:
+            return (
+                "Let the one device signal a semaphore of the other, which waits for it "
+                "(`semaphore_signal`, `semaphore_wait`)."
+            )
+        if len(copies) == 2:
+            return "Wait for the first copy before the second one starts."
+        if copies:
+            return "Call the copy's `wait` first."
+        both = "write" if READ not in (first.kind, second.kind) else "use"
+        return (
+            "The programs differ along a parallel axis of the grid, so that they may run at the "
+            f"same time, and both {both} the element. Use `atomic_add` and the other atomics, or "
+            "an axis that is not parallel."
+        )
+
+
+def depends(origin: Origin | None) -> str:
+    """What an undefined value depends on."""
+    assert origin is not None
+    where = describe(origin.site)
+    if origin.is_outside:
+        return f"depends on {origin.element}, read at {where}. Mask it."
+    return f"depends on {origin.element}, which was not written before it is read at {where}."
 
 
 class Device:
@@ -149,7 +185,7 @@ class Device:
     core: Core
 
     def __init__(self, machine: Machine, operands: Sequence[Any]):
-        self.machine, self.errors, self.number = machine, machine.errors, len(machine.devices)
+        self.machine, self.number = machine, len(machine.devices)
         machine.devices.append(self)
         self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
@@ -177,8 +213,7 @@ class Device:
     ) -> Buffer:
         """New memory. x: the values of the array."""
         pads, fills = pads or ((0, 0),) * t.ndim, [fill_value(fill, t) for fill in FILLS]
-        events = self.machine.events
-        made = Buffer(key, name, t, pads, fills, self.number, self.entry, events, **fields)
+        made = Buffer(key, name, t, pads, fills, self, **fields)
         if x is not None:
             made.a[made.inside] = made.b[made.inside] = np.asarray(x).ravel()
         self.buffers[key] = made
@@ -196,14 +231,14 @@ class Device:
             self.cores[at] = Core(thread, {thread: 1, ("entry", self.number): 1}, scratch)
         return self.cores[at]
 
-    def event(self, kind: str, thread: Any = None, **fields: Any) -> int:
-        """The number of a new event: of the core that runs, or of another thread."""
-        time = 1
+    def event(self, kind: str, thread: Any = None, **fields: Any) -> Event:
+        """A new event: of the core that runs, or of another thread."""
+        time, events = 1, self.machine.events
         if thread is None:
             thread, time = self.core.thread, self.core.clock[self.core.thread]
-        made = Event(thread, time, kind, self.site, self.number, self.program, **fields)
-        self.machine.events.append(made)
-        return len(self.machine.events) - 1
+        at = self.site, self.number, self.program
+        events.append(Event(len(events), thread, time, kind, *at, **fields))
+        return events[-1]
 
     def end_clock(self) -> Clock:
         """What is known when all programs have ended."""
@@ -214,13 +249,13 @@ class Device:
 
     def here(self) -> str:
         """The program that runs, and the user's line."""
-        return f"{self.errors.who(self.number, self.program)}, at {describe(self.site)}"
+        return f"{self.machine.who(self.number, self.program)}, at {describe(self.site)}"
 
     def waiting(self) -> str:
         """What it waits for."""
         assert self.waits is not None
         semaphore, buffer, amount = self.waits
-        who, where = self.errors.who(self.number, self.program), describe(self.site)
+        who, where = self.machine.who(self.number, self.program), describe(self.site)
         what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
         name, count = buffer.name, semaphore.count
         return f"{who} {what} the semaphore {name}, which has {count}, at {where}"
@@ -229,14 +264,14 @@ class Device:
 
     def read(self, buffer: Buffer, ids: np.ndarray, kind: str = READ, thread: Any = None) -> Value:
         """The elements. thread: that reads them; by default the core."""
-        buffer.read(ids, self.event(kind, thread), self.core.clock, self.errors.race)
+        buffer.read(ids, self.event(kind, thread), self.core.clock)
         return buffer.value(ids, self.site)
 
     def write(
         self, buffer: Buffer, ids: np.ndarray, new: Value, kind: str = WRITE, **fields: Any
     ) -> None:
-        number = self.event(kind, origin=new.origin, **fields)
-        buffer.write(ids, new, number, self.core.clock, self.errors.race)
+        event = self.event(kind, origin=new.origin, **fields)
+        buffer.write(ids, new, event, self.core.clock)
 
     def region(
         self, version: Version, region: Region, starts: Sequence[Any], mask: Value | None = None
@@ -251,7 +286,7 @@ class Device:
             outside = (places < 0) | (places >= n)
             if outside.any() and (mask is None or _selects(mask, region, d, outside)):
                 what = f"element {at} is" if size == 1 else f"elements {at} to {places[-1]} are"
-                raise self.errors.error(
+                raise self.machine.error(
                     f"{version.buffer.name}: {what} outside of the ref of "
                     f"{as_text(version.ids.shape)} elements along dimension {d}, of size {n}: "
                     f"{self.here()}. Compiled, other elements are accessed."
@@ -263,83 +298,86 @@ class Device:
     def known(self, value: Value, what: str) -> np.ndarray:
         """Raises if a value depends on memory that was not written."""
         if not value.is_defined:
-            raise self.errors.error(f"{what} of {self.here()}, {depends(value.origin)}")
+            raise self.machine.error(f"{what} of {self.here()}, {depends(value.origin)}")
         return np.asarray(value.a)
 
-    def other(self, version: Version, number: Value) -> Version:
-        """The same ref of another device."""
+    def other(self, buffer: Buffer, number: Value) -> Buffer:
+        """The same memory of another device."""
         to, count = int(self.known(number, "the number of a device")), len(self.machine.devices)
         if not 0 <= to < count:
-            raise self.errors.error(
+            raise self.machine.error(
                 f"there is no device {to}: the mesh has {count} devices: {self.here()}."
             )
-        there, key = self.machine.devices[to], version.buffer.key
+        there, key = self.machine.devices[to], buffer.key
         if key[0] == "scratch":
             there.core_at(key[1])
         if key not in there.buffers:
-            raise self.not_entered(version.buffer, to)
-        return Version(there.buffers[key], version.ids)
+            raise self.not_entered(buffer, to)
+        return there.buffers[key]
 
     def not_entered(self, buffer: Buffer, number: int) -> KernelError:
-        return self.errors.error(
+        return self.machine.error(
             f"{self.here()}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
         )
 
     # -- copies and semaphores --
 
-    def copy(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        copy_params, machine, before = eqn.params["copy_params"], self.machine, {**self.core.clock}
-        versions, starts, rest = copy_params.parts(operands)
-        if copy_params.axes:
-            versions[1:3] = [self.other(v, rest[0]) for v in versions[1:3]]
-        rows = zip(versions, copy_params.regions, starts, strict=True)
-        ids = [self.region(*row) for row in rows]
-        source, target = versions[0].buffer, versions[1].buffer
+    def synchronize(self, eqn: Equation, operands: Sequence[Any]) -> Steps:
+        """A copy, or an operation on semaphores."""
+        params = eqn.params["copy_params"]
+        versions, starts, rest = params.parts(operands)
+        rows = zip(versions, params.regions, starts, strict=True)
+        places = [(v.buffer, self.region(v, *row)) for v, *row in rows]
+        buffer, ids = places[0]
+        amount = ids.size * buffer.type.dtype.itemsize
+        if params.amount:
+            amount = int(self.known(rest.pop(0), "the amount"))
+        to = rest[0] if params.axes else None
+        if eqn.op is kernel_copy:
+            self._copy(places, amount, to)
+        elif eqn.op is kernel_signal:
+            self._signal(buffer, ids, amount, to)
+        else:
+            yield from self._wait(*places[-1], amount)
+        return []
+
+    def _copy(self, places: list[tuple[Buffer, np.ndarray]], size: int, to: Value | None) -> None:
+        """places: the source, the target, and the semaphores."""
+        if to is not None:
+            places[1:3] = [(self.other(buffer, to), ids) for buffer, ids in places[1:3]]
+        (source, taken), (target, ids), *semaphores = places
+        machine, before = self.machine, {**self.core.clock}
         threads = [("copy", len(machine.copies), kind) for kind in (COPY_READ, COPY_WRITE)]
-        moved = self.read(source, ids[0], COPY_READ, threads[0])
+        moved = self.read(source, taken, COPY_READ, threads[0])
         read = machine.events[-1]
-        moved = lifted(lambda x: x.reshape(ids[1].shape), moved)
-        self.write(target, ids[1], moved, COPY_WRITE, thread=threads[1])
+        moved = lifted(lambda x: x.reshape(ids.shape), moved)
+        self.write(target, ids, moved, COPY_WRITE, thread=threads[1])
         write = machine.events[-1]
         machine.copies += [(target, write), (source, read)]
-        size = ids[1].size * target.type.dtype.itemsize
-        self._add(versions[2], ids[2], Signal(size, write, before | dict.fromkeys(threads, 1)))
-        if copy_params.axes:
-            self._add(versions[3], ids[3], Signal(size, read, before | {threads[0]: 1}))
+        ends = [(write, threads), (read, threads[:1])]
+        for place, (event, ended) in zip(semaphores, ends, strict=False):
+            self._add(*place, Signal(size, event, before | dict.fromkeys(ended, 1)))
 
-    def signal(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        copy_params = eqn.params["copy_params"]
-        (version,), (at,), (amount, *rest) = copy_params.parts(operands)
-        if copy_params.axes:
-            version = self.other(version, rest[0])
-            has_started = ("entry", version.buffer.device) in self.core.clock
-            if not (version.buffer.space == "barrier_semaphore" or has_started):
-                raise self.not_entered(version.buffer, version.buffer.device)
-        ids = self.region(version, copy_params.regions[0], at)
-        event = self.machine.events[self.event(SIGNAL)]
-        added = int(self.known(amount, "the amount"))
-        self._add(version, ids, Signal(added, event, {**self.core.clock}))
+    def _signal(self, buffer: Buffer, ids: np.ndarray, amount: int, to: Value | None) -> None:
+        if to is not None:
+            buffer = self.other(buffer, to)
+            has_started = ("entry", buffer.device.number) in self.core.clock
+            if not (buffer.space == "barrier_semaphore" or has_started):
+                raise self.not_entered(buffer, buffer.device.number)
+        self._add(buffer, ids, Signal(amount, self.event(SIGNAL), {**self.core.clock}))
 
-    def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
-        semaphore_of(version, ids).signals.append(signal)
+    def _add(self, buffer: Buffer, ids: np.ndarray, signal: Signal) -> None:
+        buffer.semaphores[int(ids)].signals.append(signal)
         self.core.clock[self.core.thread] += 1
 
-    def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
-        copy_params = eqn.params["copy_params"]
-        versions, starts, rest = copy_params.parts(operands)
-        if copy_params.amount:
-            amount = int(self.known(rest[0], "the amount"))
-        else:
-            amount = (
-                math.prod(copy_params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
-            )
-        version = versions[-1]
-        semaphore = semaphore_of(version, self.region(version, copy_params.regions[-1], starts[-1]))
+    def _wait(self, buffer: Buffer, ids: np.ndarray, amount: int) -> Steps:
+        semaphore = buffer.semaphores[int(ids)]
         while semaphore.count < amount:
-            self.waits = semaphore, version.buffer, amount
+            self.waits = semaphore, buffer, amount
             yield False
         self.waits = None
-        self.errors.unclear.update(semaphore.take(amount, self.core.clock))
+        self.machine.unclear.update(semaphore.take(amount, self.core.clock))
+        return []
 
 
 def _selects(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:
@@ -353,7 +391,3 @@ def _selects(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:
 def selected(mask: Value) -> np.ndarray:
     """Which elements a mask may select."""
     return np.asarray(mask.a) | np.asarray(mask.b)
-
-
-def semaphore_of(version: Version, ids: np.ndarray) -> Semaphore:
-    return version.buffer.semaphores.setdefault(int(ids), Semaphore())

@@ -11,6 +11,7 @@ Values are pairs: `a`, and `b`, which is another array if they depend on memory 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,10 +31,11 @@ ENTRY, READ, WRITE, COPY_READ, COPY_WRITE, SIGNAL = (
 class Event:
     """What a thread does at a time.
 
-    site: the user's line. device, program: which of them does it.
+    number: among all events. site: the user's line. device, program: which of them does it.
     origin: of a written value that depends on memory that was not written: where that was read.
     """
 
+    number: int
     thread: Hashable
     time: int
     kind: str
@@ -104,19 +106,56 @@ def join(clock: Clock, other: Clock) -> None:
             clock[thread] = time
 
 
-Race = Callable[["Buffer", int, Event, Event], Exception]
+class Signal(NamedTuple):
+    """What a signal or copy adds to a semaphore, and what whoever waits for it then knows."""
+
+    amount: int
+    event: Event
+    clock: Clock
+
+
+@dataclass(eq=False)
+class Semaphore:
+    """signals: those since it was last 0. taken: of their sum, by waits."""
+
+    signals: list[Signal] = field(default_factory=list)
+    taken: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum([s.amount for s in self.signals]) - self.taken
+
+    def take(self, amount: int, clock: Clock) -> list[Event]:
+        """Subtracts an amount, and adds to the clock the events that have certainly ended. Returns
+        those that may not have ended."""
+        self.taken += amount
+        unclear = []
+        for signal in self.signals:
+            others = [
+                s.amount
+                for s in self.signals
+                if s is not signal and not signal.event.known_to(s.clock)
+            ]
+            if sum(others) < self.taken:
+                join(clock, signal.clock)
+            else:
+                unclear.append(signal.event)
+        if not self.count:
+            self.signals, self.taken = [], 0
+        return unclear
 
 
 @dataclass(eq=False)
 class Buffer:
-    """An array, a result, scratch memory or semaphores, of one device.
+    """An array, a result, scratch memory or semaphores, of a device (`memory_machine.Device`).
 
     key:     equal for the same memory of other devices. space: the name of its memory space.
     type, padding: of the array.
     a, b:    the elements of the padded array, flat. fills: their values before they are written.
     ids:     their numbers, in its shape. inside: which of them the array has.
-    writer:  for each element the number of the event that wrote it, in `events`.
+    writer:  for each element the number of the event that wrote it.
     readers: for each thread that has read since, the same.
+    semaphores: by element.
     """
 
     key: tuple[Any, ...]
@@ -124,12 +163,9 @@ class Buffer:
     type: ArrayType
     padding: Sequence[tuple[int, int]]
     fills: Sequence[Any]
-    device: int
-    entry: int
-    events: list[Event]
+    device: Any
     is_readonly: bool = False
     space: str = ""
-    semaphores: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.unit = " bytes" if self.space == "dma_semaphore" else ""
@@ -138,8 +174,9 @@ class Buffer:
         self.inside = whole.ravel()
         self.ids = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
         self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
-        self.writer = np.full(whole.size, self.entry, np.int32)
+        self.writer = np.full(whole.size, self.device.entry.number, np.int32)
         self.readers: dict[Hashable, np.ndarray] = {}
+        self.semaphores: defaultdict[int, Semaphore] = defaultdict(Semaphore)
 
     def place(self, element: int) -> tuple[int, ...]:
         """The index of an element in the array."""
@@ -162,12 +199,15 @@ class Buffer:
             return Value(
                 a, b, Origin(f"what is outside of the block or ref of {self.name}", True, site)
             )
-        event = self.events[self.writer[first]]
+        event = self.written_by(first)
         if event.origin is not None:
             return Value(a, b, event.origin)
         if self.inside[first]:
             return Value(a, b, Origin(self.text(first), False, site))
         return Value(a, b, Origin(f"{self.text(first)}, outside of the array", True, site))
+
+    def written_by(self, element: int) -> Event:
+        return self.device.machine.events[self.writer[element]]
 
     def text(self, element: int) -> str:
         place = self.place(element)
@@ -175,37 +215,35 @@ class Buffer:
 
     # -- accesses --
 
-    def read(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
+    def read(self, ids: np.ndarray, event: Event, clock: Clock) -> None:
         """Records a read; raises if there is a write that it may or may not see."""
         if self.is_readonly:
             return
-        event, ids = self.events[number], ids[ids >= 0]
-        self._check(self.writer, ids, event, clock, race)
+        ids = ids[ids >= 0]
+        self._check(self.writer, ids, event, clock)
         marks = self.readers.get(event.thread)
         if marks is None:
             marks = self.readers[event.thread] = np.zeros(self.a.size, np.int32)
-        marks[ids] = number
+        marks[ids] = event.number
 
-    def write(self, ids: np.ndarray, new: Value, number: int, clock: Clock, race: Race) -> None:
+    def write(self, ids: np.ndarray, new: Value, event: Event, clock: Clock) -> None:
         """Records a write, and changes the elements."""
-        event, inside, ids = self.events[number], ids >= 0, ids[ids >= 0]
-        self._check(self.writer, ids, event, clock, race)
+        inside, ids = ids >= 0, ids[ids >= 0]
+        self._check(self.writer, ids, event, clock)
         for thread, marks in [*self.readers.items()]:
-            self._check(marks, ids, event, clock, race)
+            self._check(marks, ids, event, clock)
             marks[ids] = 0
             if event.is_copy and not marks.any():
                 del self.readers[thread]
-        self.writer[ids] = number
+        self.writer[ids] = event.number
         self.a[ids], self.b[ids] = [np.asarray(x)[inside] for x in (new.a, new.b)]
 
-    def _check(
-        self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
-    ) -> None:
-        found = marks[ids]
+    def _check(self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock) -> None:
+        found, machine = marks[ids], self.device.machine
         for number in _distinct(found):
-            other = self.events[number]
+            other = machine.events[number]
             if not (other.known_to(clock) or (other.is_atomic and event.is_atomic)):
-                raise race(self, int(ids[(found == number).argmax()]), other, event)
+                raise machine.race(self, int(ids[(found == number).argmax()]), other, event)
 
 
 def _distinct(numbers: np.ndarray) -> Iterable[int]:
