@@ -7,6 +7,7 @@ devices are computed up to a launch, which then runs for all of them together.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, Var, held_in
+from shardwise._src.core.program import Atom, Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.kernels.checking.inner_programs import Steps, finished, run_inner
 from shardwise._src.kernels.checking.memory_interpreter import check_memory
@@ -24,7 +25,7 @@ from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launches import LAUNCHES, Source, kernel_loop
-from shardwise._src.maps.shard_map_op import ShardMapParams, global_type, shard_map
+from shardwise._src.maps.shard_map_op import ShardMapParams, shard_map
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -90,7 +91,6 @@ class _Checking(Interpreter):
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
         if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
-            _check_contents(op)
             rows = [[x] for x in args]
             outs = finished(run_inner(op, params, rows, _on_one_device, _condition, _on_devices))
             return [x if is_array(x) else eval_trace().new_array(x) for (x,) in outs]
@@ -151,14 +151,6 @@ class _Checking(Interpreter):
 # -- operations that contain launches, on lists of the values of devices --
 
 
-def _check_contents(op: Op) -> None:
-    if op.contains.eval is None:
-        raise NotImplementedError(
-            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
-            "the function inside of it."
-        )
-
-
 def _on_one_device(program: Program, rows: Sequence[Any]) -> Steps:
     yield from ()
     return [[y] for y in program(*[x for (x,) in rows])]
@@ -185,22 +177,17 @@ def _condition(row: Sequence[Any]) -> np.ndarray:
 def _parts(program: Program) -> tuple[tuple[bool, Program], ...]:
     """A program in parts, which return what others need: single equations with launches (True), and
     those in between."""
-    groups: list[tuple[bool, list[Equation]]] = [(False, [])]
-    for eqn in program.eqns:
-        if _launches(eqn.op, eqn.params):
-            groups += [(True, [eqn]), (False, [])]
-        else:
-            groups[-1][1].append(eqn)
-    return tuple([(has, _part(program, eqns)) for has, eqns in groups if eqns])
+    groups = itertools.groupby(program.eqns, lambda e: _launches(e.op, e.params) and id(e))
+    return tuple([(bool(has), _part(program, [*eqns])) for has, eqns in groups])
 
 
 def _part(program: Program, eqns: Sequence[Equation]) -> Program:
     made = dict.fromkeys([v for e in eqns for v in e.outvars])
-    taken = dict.fromkeys([v for e in eqns for v in e.invars if v in made or isinstance(v, Var)])
-    inside = {*map(id, eqns)}
-    needed = {a for e in program.eqns if id(e) not in inside for a in e.invars} | {*program.outvars}
+    atoms = dict.fromkeys([a for e in eqns for a in e.invars if a not in made])
+    others = [e for e in program.eqns if made.keys().isdisjoint(e.outvars)]
+    needed = {a for e in others for a in e.invars} | {*program.outvars}
     outs = [v for v in made if v in needed or len(eqns) == 1]
-    return Program([v for v in taken if v not in made], outs, eqns)
+    return Program([a for a in atoms if isinstance(a, Var)], outs, eqns)
 
 
 class _OverMesh:
@@ -212,25 +199,12 @@ class _OverMesh:
         self.devices = [*np.ndindex(*self.axes.values())]
 
     def whole(self, args: Sequence[Any]) -> list[Any]:
-        own, results = self.own, []
-        rows = [
-            [np.asarray(x)[at] for at in self._shards(np.shape(x), spec)]
-            for x, spec in zip(args, own.in_specs, strict=True)
-        ]
-        outs = finished(self.run(own.program, rows))
-        found = zip(outs, own.program.out_types, own.out_specs, strict=True)
-        for row, t, spec in found:
-            out = np.zeros(global_type(t, own.place, spec, own.axes).shape, t.dtype)
-            for part, at in zip(row, self._shards(out.shape, spec), strict=True):
-                out[at] = part
-            results.append(eval_trace().place(out, own.place.with_spec(spec)))
-        return results
-
-    def _shards(self, shape: Sequence[int], spec: Any) -> list[Any]:
-        """Which part of an array each device has."""
-        mesh, parts = self.own.place.mesh, self.own.place.with_spec(spec).devices_indices_map(shape)
-        at = [dict(zip(self.axes, device, strict=True)) for device in self.devices]
-        return [parts[mesh.devices[tuple([d.get(a, 0) for a in mesh.axis_names])]] for d in at]
+        own = self.own
+        ins, outs = [[*map(Var, types)] for types in (own.program.in_types, own.program.out_types)]
+        rows = own.of_rows(Program(ins, ins, ()), in_specs=own.in_specs)(*args)
+        found = finished(self.run(own.program, self._by_device(ins, rows)))
+        leave = own.of_rows(Program(outs, outs, ()), out_specs=own.out_specs)
+        return leave(*self._by_row(outs, found))
 
     def run(self, program: Program, args: Sequence[Any]) -> Steps:
         count = len(self.devices)
@@ -254,7 +228,6 @@ class _OverMesh:
                     self.check.primal_launch(operands, eqn.params, self.axes)
                     outs = self._without_launches(part, values(part.invars))
             else:
-                _check_contents(eqn.op)
                 outs = yield from run_inner(
                     eqn.op, eqn.params, values(eqn.invars), self.run, _condition, _on_devices
                 )
@@ -262,9 +235,17 @@ class _OverMesh:
         return values(program.outvars)
 
     def _without_launches(self, program: Program, values: Sequence[Any]) -> list[Any]:
-        own, stacks = self.own, []
-        for v, row in zip(program.invars, values, strict=True):
-            by_row = {own.row(v.aval, d): x for d, x in zip(self.devices, row, strict=True)}
-            stacks.append(np.stack([np.asarray(by_row[i]) for i in range(len(by_row))]))
-        rows = zip(own.of_rows(program)(*stacks), program.out_types, strict=True)
-        return [[np.asarray(x)[own.row(t, d)] for d in self.devices] for x, t in rows]
+        found = self.own.of_rows(program)(*self._by_row(program.invars, values))
+        return self._by_device(program.outvars, found)
+
+    def _by_row(self, atoms: Sequence[Atom], values: Sequence[Any]) -> list[np.ndarray]:
+        """Values of each device as `ShardMapParams.of_rows` takes them."""
+        stacks = []
+        for a, each in zip(atoms, values, strict=True):
+            rows = {self.own.row(a.aval, d): x for d, x in zip(self.devices, each, strict=True)}
+            stacks.append(np.stack([np.asarray(rows[i]) for i in range(len(rows))]))
+        return stacks
+
+    def _by_device(self, atoms: Sequence[Atom], rows: Sequence[Any]) -> list[Any]:
+        pairs = [(a.aval, np.asarray(x)) for a, x in zip(atoms, rows, strict=True)]
+        return [[x[self.own.row(t, d)] for d in self.devices] for t, x in pairs]

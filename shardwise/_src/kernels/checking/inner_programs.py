@@ -29,14 +29,11 @@ def run_inner(
     condition: Callable[[Any], Any],
     apply: Callable[..., Any],
 ) -> Steps:
-    """The results of an operation whose programs have an `eval` rule.
+    """The results of an operation that contains programs.
 
     run: runs one of its programs. condition: the array of a value that decides what runs. apply:
     the value of a function of arrays.
     """
-    if op is cond:
-        branches, which = params["branches"], int(condition(args[0]))
-        return (yield from run(branches[min(max(which, 0), len(branches) - 1)], args[1:]))
     if op is while_loop:
         own = WhileParams(**params)
         tests, bodies, carry = own.parts(args)
@@ -45,9 +42,15 @@ def run_inner(
         return list(carry)
     if op is scan:
         return (yield from _scanned(ScanParams(**params), args, run, apply))
-    calls: list[Any] = []  # of an op that calls one program
-    op.contains.eval(op, lambda *call: calls.append(call), list(args), **params)  # type: ignore[misc]
-    return (yield from run(*calls[0]))
+    if op.contains.eval is None:
+        raise NotImplementedError(
+            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
+            "the function inside of it."
+        )
+    called, values = [], [condition(args[0]), *args[1:]] if op is cond else [*args]
+    op.contains.eval(op, lambda *call: called.append(call), values, **params)
+    ((program, inputs),) = called  # it calls one program, or runs a branch
+    return (yield from run(program, inputs))
 
 
 def _scanned(own: ScanParams, args: Sequence[Any], run: Any, apply: Callable[..., Any]) -> Steps:

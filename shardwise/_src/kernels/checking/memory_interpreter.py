@@ -24,20 +24,16 @@ from shardwise._src.effects.callback import host_context
 from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.checking.inner_programs import Steps, run_inner
-from shardwise._src.kernels.checking.memory_machine import (
-    Device,
-    Machine,
-    Version,
-    depends,
-    selected,
-)
+from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, selected
 from shardwise._src.kernels.checking.shadow_memory import (
     ENTRY,
     Buffer,
+    Clock,
     Value,
     as_text,
     defined,
     differ,
+    join,
     lifted,
     several,
 )
@@ -94,14 +90,17 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Seq
     """Runs the kernel on all devices, and checks what is left. operands: of each."""
     _run_devices(machine, [_Run(machine, xs).launch(body, maps, xs) for xs in operands])
     for device in machine.devices:
-        machine.check_end(device.buffers.values(), device.end_clock(), "at the end of the kernel")
+        clock: Clock = {}
+        for core in device.cores.values():
+            join(clock, core.clock)
+        machine.check_end(device.buffers.values(), clock, "at the end of the kernel")
     for buffer in [buffer for device in machine.devices for buffer in device.results]:
         for element in np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)[:1].tolist():
             place, event = machine.text(buffer, element), buffer.written_by(element)
             if event.kind == ENTRY:
                 raise machine.error(f"no program writes {place}.")
             what = machine.does(event, place)
-            raise machine.error(f"{what}, and the value {depends(event.origin)}")
+            raise machine.error(f"{what}, and the value {event.origin.text}")
 
 
 def _run_devices(machine: Machine, runs: Sequence[Steps]) -> None:
@@ -178,7 +177,7 @@ class _Run(Device):
             i = i + low if is_element else i * size
             if i < 0 or i + size > n:
                 raise self.machine.error(
-                    f"{buffer.name}: {self.machine.who(self.number, self.program)} has block "
+                    f"{buffer.name}: {self.machine.who(self)} has block "
                     f"{as_text(at[: len(tile.sizes)])}, which is outside of the array."
                 )
             index.append(slice(i, i + size))
@@ -245,7 +244,7 @@ class _Run(Device):
 
     def _position(self, names: Sequence[Any]) -> np.int32:
         axes = self.machine.axes or {}
-        at = dict(zip(axes, np.unravel_index(self.number, [*axes.values()]), strict=True))
+        at = dict(zip(axes, np.unravel_index(self.device, [*axes.values()]), strict=True))
         rows = [at[name] for name in names], [axes[name] for name in names]
         return np.int32(np.ravel_multi_index(*rows))
 
@@ -340,6 +339,6 @@ class _Run(Device):
         if bad.any():
             raise self.machine.error(
                 f"{version.buffer.name}: the index {as_text(places[bad][0])} of an array of "
-                f"indices is outside of the ref of {as_text(version.ids.shape)} elements, and what is written "
-                f"there is dropped: {self.here()}."
+                f"indices is outside of the ref of {as_text(version.ids.shape)} elements, and what "
+                f"is written there is dropped: {self.machine.where(self)}."
             )

@@ -31,12 +31,10 @@ from shardwise._src.kernels.checking.shadow_memory import (
     Buffer,
     Clock,
     Event,
-    Origin,
     Semaphore,
     Signal,
     Value,
     as_text,
-    join,
     lifted,
 )
 from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
@@ -99,7 +97,7 @@ class Machine:
                     raise self.error(
                         f"the semaphore {self.text(buffer, at=at)} has {semaphore.count}"
                         f"{buffer.unit} {moment}, and must have 0. Its last signal is from "
-                        f"{self.who(last.device, last.program)}, at {describe(last.site)}."
+                        f"{self.where(last)}."
                     )
 
     # -- messages --
@@ -107,20 +105,24 @@ class Machine:
     def error(self, text: str) -> KernelError:
         return KernelError(f"kernel {self.launch.name}: {text}")
 
-    def who(self, device: int, program: tuple[int, ...]) -> str:
+    def who(self, actor: Event | Device) -> str:
         """The subject of a sentence: the device and program."""
-        parts = [] if self.axes is None else [f"device {device}"]
+        parts = [] if self.axes is None else [f"device {actor.device}"]
         if self.launch.grid:
-            parts.append(f"program {as_text(program)}")
+            parts.append(f"program {as_text(actor.program)}")
         return ", ".join(parts) or "the kernel"
+
+    def where(self, actor: Event | Device) -> str:
+        """The same, and the user's line."""
+        return f"{self.who(actor)}, at {describe(actor.site)}"
 
     def text(self, buffer: Buffer, element: int | None = None, at: str = "") -> str:
         """The memory, or an element of it, of a device."""
         name = buffer.name + at if element is None else buffer.text(element)
-        return name if self.axes is None else f"{name} of device {buffer.device.number}"
+        return name if self.axes is None else f"{name} of device {buffer.device.device}"
 
     def does(self, event: Event, what: str = "it") -> str:
-        who, where = self.who(event.device, event.program), describe(event.site)
+        who, where = self.who(event), describe(event.site)
         if event.is_copy:
             verb = event.kind.removeprefix("copy ")
             return f"the copy that {who} starts at {where} {verb} {what}"
@@ -132,7 +134,7 @@ class Machine:
             return self.error(f"{self.does(second, 'to ' + self.text(buffer))}, {NOT_ENTERED}")
         return self.error(
             f"a race on {self.text(buffer, element)}: {self.does(first)}, and {self.does(second)}, "
-            f"and neither waits for the other. {self._advice(buffer.device.number, first, second)}"
+            f"and neither waits for the other. {self._advice(buffer.device.device, first, second)}"
         )
 
     def _advice(self, here: int, first: Event, second: Event) -> str:
@@ -166,33 +168,25 @@ class Machine:
         )
 
 
-def depends(origin: Origin | None) -> str:
-    """What an undefined value depends on."""
-    assert origin is not None
-    where = describe(origin.site)
-    if origin.is_outside:
-        return f"depends on {origin.element}, read at {where}. Mask it."
-    return f"depends on {origin.element}, which was not written before it is read at {where}."
-
-
 class Device:
     """A device, and what it does with its memory.
 
-    buffers: by a key that is equal on all devices. program, core, site: those that run.
+    device:  its number. program, core, site: those that run.
+    buffers: by a key that is equal on all devices.
     waits:   if it waits: the semaphore, its buffer, the amount.
     """
 
     core: Core
 
     def __init__(self, machine: Machine, operands: Sequence[Any]):
-        self.machine, self.number = machine, len(machine.devices)
+        self.machine, self.device = machine, len(machine.devices)
         machine.devices.append(self)
         self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
         self.program: tuple[int, ...] = ()
         self.site: Site | None = None
         self.waits: tuple[Semaphore, Buffer, int] | None = None
-        self.entry = self.event(ENTRY, ("entry", self.number))
+        self.entry = self.event(ENTRY, ("entry", self.device))
         launch = machine.launch
         _, prefetched, inputs = launch.parts(operands)
         paddings = [*[()] * launch.prefetch, *[t.padding for t in launch.ins]]
@@ -222,13 +216,13 @@ class Device:
     def core_at(self, at: tuple[int, ...]) -> Core:
         """The core of these positions along the parallel axes."""
         if at not in self.cores:
-            launch, thread = self.machine.launch, (self.number, at)
+            launch, thread = self.machine.launch, (self.device, at)
             names = launch.ref_names[len(self.arguments) + len(self.results) :]
             scratch = [
                 self.buffer(("scratch", at, j), name, s.type, space=s.space.name)
                 for j, (name, s) in enumerate(zip(names, launch.scratch, strict=True))
             ]
-            self.cores[at] = Core(thread, {thread: 1, ("entry", self.number): 1}, scratch)
+            self.cores[at] = Core(thread, {thread: 1, ("entry", self.device): 1}, scratch)
         return self.cores[at]
 
     def event(self, kind: str, thread: Any = None, **fields: Any) -> Event:
@@ -236,26 +230,15 @@ class Device:
         time, events = 1, self.machine.events
         if thread is None:
             thread, time = self.core.thread, self.core.clock[self.core.thread]
-        at = self.site, self.number, self.program
+        at = self.site, self.device, self.program
         events.append(Event(len(events), thread, time, kind, *at, **fields))
         return events[-1]
-
-    def end_clock(self) -> Clock:
-        """What is known when all programs have ended."""
-        clock: Clock = {}
-        for core in self.cores.values():
-            join(clock, core.clock)
-        return clock
-
-    def here(self) -> str:
-        """The program that runs, and the user's line."""
-        return f"{self.machine.who(self.number, self.program)}, at {describe(self.site)}"
 
     def waiting(self) -> str:
         """What it waits for."""
         assert self.waits is not None
         semaphore, buffer, amount = self.waits
-        who, where = self.machine.who(self.number, self.program), describe(self.site)
+        who, where = self.machine.who(self), describe(self.site)
         what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
         name, count = buffer.name, semaphore.count
         return f"{who} {what} the semaphore {name}, which has {count}, at {where}"
@@ -289,7 +272,7 @@ class Device:
                 raise self.machine.error(
                     f"{version.buffer.name}: {what} outside of the ref of "
                     f"{as_text(version.ids.shape)} elements along dimension {d}, of size {n}: "
-                    f"{self.here()}. Compiled, other elements are accessed."
+                    f"{self.machine.where(self)}. Compiled, other elements are accessed."
                 )
             index.append(places.clip(0, n - 1))
         dropped = tuple([d for d, keep in enumerate(region.kept) if not keep])
@@ -298,7 +281,7 @@ class Device:
     def known(self, value: Value, what: str) -> np.ndarray:
         """Raises if a value depends on memory that was not written."""
         if not value.is_defined:
-            raise self.machine.error(f"{what} of {self.here()}, {depends(value.origin)}")
+            raise self.machine.error(f"{what} of {self.machine.where(self)}, {value.origin.text}")
         return np.asarray(value.a)
 
     def other(self, buffer: Buffer, number: Value) -> Buffer:
@@ -306,7 +289,8 @@ class Device:
         to, count = int(self.known(number, "the number of a device")), len(self.machine.devices)
         if not 0 <= to < count:
             raise self.machine.error(
-                f"there is no device {to}: the mesh has {count} devices: {self.here()}."
+                f"there is no device {to}: the mesh has {count} devices: "
+                f"{self.machine.where(self)}."
             )
         there, key = self.machine.devices[to], buffer.key
         if key[0] == "scratch":
@@ -317,7 +301,7 @@ class Device:
 
     def not_entered(self, buffer: Buffer, number: int) -> KernelError:
         return self.machine.error(
-            f"{self.here()}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
+            f"{self.machine.where(self)}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
         )
 
     # -- copies and semaphores --
@@ -361,9 +345,9 @@ class Device:
     def _signal(self, buffer: Buffer, ids: np.ndarray, amount: int, to: Value | None) -> None:
         if to is not None:
             buffer = self.other(buffer, to)
-            has_started = ("entry", buffer.device.number) in self.core.clock
+            has_started = ("entry", buffer.device.device) in self.core.clock
             if not (buffer.space == "barrier_semaphore" or has_started):
-                raise self.not_entered(buffer, buffer.device.number)
+                raise self.not_entered(buffer, buffer.device.device)
         self._add(buffer, ids, Signal(amount, self.event(SIGNAL), {**self.core.clock}))
 
     def _add(self, buffer: Buffer, ids: np.ndarray, signal: Signal) -> None:

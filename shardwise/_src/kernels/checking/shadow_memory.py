@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.messages.source import Site
+from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.array_type import ArrayType
 
 Clock = dict[Any, int]
@@ -43,7 +43,7 @@ class Event:
     device: int
     program: tuple[int, ...]
     is_atomic: bool = False
-    origin: Origin | None = None
+    origin: Any = None
 
     @property
     def is_copy(self) -> bool:
@@ -60,13 +60,21 @@ class Origin(NamedTuple):
     is_outside: bool
     site: Site | None
 
+    @property
+    def text(self) -> str:
+        """What a value depends on: the end of a message."""
+        how = "read" if self.is_outside else "which was not written before it is read"
+        advice = " Mask it." if self.is_outside else ""
+        return f"depends on {self.element}, {how} at {describe(self.site)}.{advice}"
+
 
 class Value(NamedTuple):
-    """A pair of arrays; `b is a` if the value is defined everywhere. origin: if it is not."""
+    """A pair of arrays; `b is a` if the value is defined everywhere. origin: an `Origin`, if it is
+    not."""
 
     a: Any
     b: Any
-    origin: Origin | None = None
+    origin: Any = None
 
     @property
     def is_defined(self) -> bool:
@@ -131,15 +139,12 @@ class Semaphore:
         self.taken += amount
         unclear = []
         for signal in self.signals:
-            others = [
-                s.amount
-                for s in self.signals
-                if s is not signal and not signal.event.known_to(s.clock)
-            ]
+            event, rest = signal.event, [s for s in self.signals if s is not signal]
+            others = [s.amount for s in rest if not event.known_to(s.clock)]
             if sum(others) < self.taken:
                 join(clock, signal.clock)
             else:
-                unclear.append(signal.event)
+                unclear.append(event)
         if not self.count:
             self.signals, self.taken = [], 0
         return unclear
@@ -196,15 +201,13 @@ class Buffer:
             return Value(a, a)
         first = int(ids[different].ravel()[0])
         if first < 0:
-            return Value(
-                a, b, Origin(f"what is outside of the block or ref of {self.name}", True, site)
-            )
-        event = self.written_by(first)
-        if event.origin is not None:
-            return Value(a, b, event.origin)
-        if self.inside[first]:
-            return Value(a, b, Origin(self.text(first), False, site))
-        return Value(a, b, Origin(f"{self.text(first)}, outside of the array", True, site))
+            name, is_outside = f"what is outside of the block or ref of {self.name}", True
+        elif (origin := self.written_by(first).origin) is not None:
+            return Value(a, b, origin)
+        else:
+            is_outside = not self.inside[first]
+            name = self.text(first) + (", outside of the array" if is_outside else "")
+        return Value(a, b, Origin(name, is_outside, site))
 
     def written_by(self, element: int) -> Event:
         return self.device.machine.events[self.writer[element]]
@@ -253,6 +256,5 @@ def _distinct(numbers: np.ndarray) -> Iterable[int]:
     return (first,) if (numbers == first).all() else np.unique(numbers).tolist()
 
 
-def as_text(place: Iterable[int]) -> str:
-    numbers = [*map(int, place)]
-    return f"({numbers[0]},)" if len(numbers) == 1 else f"({', '.join(map(str, numbers))})"
+def as_text(place: Iterable[Any]) -> str:
+    return str(tuple(map(int, place)))
