@@ -34,6 +34,7 @@ from shardwise._src.transforms.tracer import Tracer
 F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = "blocks", "memory"
 Noted = Callable[[Launch, Exception | None], None]
+_KERNELS = *LAUNCHES, kernel_loop
 
 
 def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
@@ -68,12 +69,12 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
 @derived
 def _has_launches(program: Program) -> bool:
-    return any(eqn.op in (*LAUNCHES, kernel_loop) for eqn in walk(program))
+    return any(eqn.op in _KERNELS for eqn in walk(program))
 
 
 def _launches(op: Op, params: dict[str, Any]) -> bool:
     """Whether an operation launches kernels."""
-    return op in (*LAUNCHES, kernel_loop) or (
+    return op in _KERNELS or (
         params.get("length") != 0 and any(map(_has_launches, held_in(op, params)))
     )
 
@@ -90,39 +91,42 @@ class _Checking(Interpreter):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
-        if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
+        if _launches(op, params) and op not in (*_KERNELS, shard_map):
             rows = [[x] for x in args]
             outs = finished(run_inner(op, params, rows, _on_one_device, _condition, _on_devices))
             return [x if is_array(x) else eval_trace().new_array(x) for (x,) in outs]
         with are_checked(False), self.parent_context().entered():
-            if op in LAUNCHES and params["launch"].primal is None:
-                return self.launch([args], **params)[0]
-            if op in (*LAUNCHES, kernel_loop):
-                self.primal_launch([args], params)
+            if op in _KERNELS and (found := self.launch(op, [args], params)) is not None:
+                return found[0]
             if op is shard_map and _launches(op, params):
                 return _OverMesh(self, ShardMapParams(**params)).whole(args)
             return op(*args, **params)
 
-    def primal_launch(
-        self, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
-    ) -> None:
-        """Checks the launch whose tangents a launch also computes, or that reverse mode made a loop
-        of. known: the operands, of each device; those that a loop does not have are zeros here, and
-        of those that are mapped, it takes the first elements."""
+    def launch(
+        self, op: Op, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
+    ) -> list[list[Any]] | None:
+        """Checks a launch; returns the results of each device. None if the op has others: it also
+        computes tangents, or is the loop that reverse mode made of a launch.
+
+        known: the operands, of each device. Those that a loop does not have are zeros here, and of
+        those that are mapped, it takes the first elements.
+        """
+        if op in LAUNCHES and params["launch"].primal is None:
+            return self.check(known, **params, axes=axes)
         count = len(known[0])
-        source = params.get("source") or Source(
-            **params, unknown=(None,) * count, mapped=(0,) * count
-        )
+        rest = {"unknown": (None,) * count, "mapped": (0,) * count}
+        source = params.get("source") or Source(**params, **rest)
         body, maps, launch = source.launch.primal or (source.body, source.maps, source.launch)
         types = source.unknown[: launch.dynamic + launch.prefetch + len(launch.ins)]
         operands = []
         for row in known:
             xs = iter([np.asarray(x)[(0,) * n] for x, n in zip(row, source.mapped, strict=True)])
             operands.append([next(xs) if t is None else np.zeros(t.shape, t.dtype) for t in types])
-        self.launch(operands, body, maps, launch, axes)
+        self.check(operands, body, maps, launch, axes)
+        return None
 
-    def launch(
-        self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any = None
+    def check(
+        self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any
     ) -> list[list[Any]]:
         """The results of each device. axes: of the mesh, names to sizes; None outside of one."""
         if any(isinstance(x, Tracer) for x in operands[0]):
@@ -215,22 +219,20 @@ class _OverMesh:
             return [env[a] if isinstance(a, Var) else [a.value] * count for a in atoms]
 
         for has_launches, part in _parts(program):
-            eqn = part.eqns[0]
-            if not has_launches:
-                outs = self._without_launches(part, values(part.invars))
-            elif eqn.op in (*LAUNCHES, kernel_loop):
-                columns = values(eqn.invars)
-                operands = [[row[i] for row in columns] for i in range(count)]
-                if eqn.op in LAUNCHES and eqn.params["launch"].primal is None:
-                    found = self.check.launch(operands, **eqn.params, axes=self.axes)
-                    outs = [*map(list, zip(*found, strict=True))]
-                else:
-                    self.check.primal_launch(operands, eqn.params, self.axes)
-                    outs = self._without_launches(part, values(part.invars))
-            else:
+            eqn, found = part.eqns[0], None
+            if has_launches and eqn.op not in _KERNELS:
                 outs = yield from run_inner(
                     eqn.op, eqn.params, values(eqn.invars), self.run, _condition, _on_devices
                 )
+            else:
+                if has_launches:
+                    columns = values(eqn.invars)
+                    operands = [[row[i] for row in columns] for i in range(count)]
+                    found = self.check.launch(eqn.op, operands, eqn.params, self.axes)
+                if found is None:
+                    outs = self._without_launches(part, values(part.invars))
+                else:
+                    outs = [*map(list, zip(*found, strict=True))]
             env.update(zip(part.outvars, outs, strict=True))
         return values(program.outvars)
 
