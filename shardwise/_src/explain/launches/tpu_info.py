@@ -74,12 +74,8 @@ _PRODUCTS = {
     ),
     7: ((_FLOATS[:2], (*_FLOATS[:2], *_FLOAT8)), (_FLOAT8, _FLOAT8)),
 }
-_RATES = {  # and the names of their dtypes in `explain.machines`
-    "bf16_ops_per_second": "bf16",
-    "int8_ops_per_second": "s8",
-    "fp8_ops_per_second": "f8e4m3fn",
-    "int4_ops_per_second": "s4",
-}
+# Dtypes by the names of rates, and by those of `explain.machines`.
+_RATES = {"bf16": "bf16", "int8": "s8", "fp8": "f8e4m3fn", "int4": "s4"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +199,10 @@ def _kind_and_cores(device: Any) -> tuple[str, int | None]:
 
 def _info(version: str, cores: int) -> TpuInfo:
     tpu, machine = TPUS[f"tpu-{version}"], machines[f"tpu-{version}"]
-    rates: Any = {n: int(machine.flops.get(dtype, 0) // tpu.cores) for n, dtype in _RATES.items()}
+    rates: Any = {
+        f"{name}_ops_per_second": int(machine.flops.get(dtype, 0) // tpu.cores)
+        for name, dtype in _RATES.items()
+    }
     return TpuInfo(
         chip_version=ChipVersion(version),
         generation=tpu.generation,

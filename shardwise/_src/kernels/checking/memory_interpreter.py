@@ -26,7 +26,6 @@ from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.checking.inner_programs import Steps, run_inner
 from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, selected
 from shardwise._src.kernels.checking.shadow_memory import (
-    ENTRY,
     Buffer,
     Clock,
     Value,
@@ -97,7 +96,7 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Seq
     for buffer in [buffer for device in machine.devices for buffer in device.results]:
         for element in np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)[:1].tolist():
             place, event = machine.text(buffer, element), buffer.written_by(element)
-            if event.kind == ENTRY:
+            if event.kind == "entry":
                 raise machine.error(f"no program writes {place}.")
             what = machine.does(event, place)
             raise machine.error(f"{what}, and the value {event.origin.text}")

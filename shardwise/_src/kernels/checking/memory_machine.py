@@ -11,7 +11,7 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,15 +22,10 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation
 from shardwise._src.kernels.checking.inner_programs import Steps
 from shardwise._src.kernels.checking.shadow_memory import (
-    COPY_READ,
-    COPY_WRITE,
-    ENTRY,
-    READ,
-    SIGNAL,
-    WRITE,
     Buffer,
     Clock,
     Event,
+    Kind,
     Semaphore,
     Signal,
     Value,
@@ -61,7 +56,7 @@ class Version(NamedTuple):
 class Core:
     """Runs programs one after another: those that do not differ along parallel axes."""
 
-    thread: Hashable
+    thread: tuple[Any, ...]
     clock: Clock
     scratch: list[Buffer]
 
@@ -77,7 +72,7 @@ class Machine:
 
     def __init__(self, launch: Launch, axes: Mapping[Any, int] | None, seed: int | None = None):
         self.launch, self.axes, self.seed, self.changes = launch, axes, seed, 0
-        self.events = [Event(0, None, 0, ENTRY, None, 0, ())]
+        self.events = [Event(0, None, 0, "entry", None, 0, ())]
         self.devices: list[Any] = []
         self.copies: list[tuple[Buffer, Event]] = []
         self.unclear: set[Event] = set()
@@ -124,13 +119,12 @@ class Machine:
     def does(self, event: Event, what: str = "it") -> str:
         who, where = self.who(event), describe(event.site)
         if event.is_copy:
-            verb = event.kind.removeprefix("copy ")
-            return f"the copy that {who} starts at {where} {verb} {what}"
+            return f"the copy that {who} starts at {where} {event.kind} {what}"
         return f"{who} {event.kind} {what} at {where}"
 
     def race(self, buffer: Buffer, element: int, first: Event, second: Event) -> KernelError:
         """Of two accesses that nothing orders."""
-        if first.kind == ENTRY:
+        if first.kind == "entry":
             return self.error(f"{self.does(second, 'to ' + self.text(buffer))}, {NOT_ENTERED}")
         return self.error(
             f"a race on {self.text(buffer, element)}: {self.does(first)}, and {self.does(second)}, "
@@ -160,7 +154,7 @@ class Machine:
             return "Wait for the first copy before the second one starts."
         if copies:
             return "Call the copy's `wait` first."
-        both = "write" if READ not in (first.kind, second.kind) else "use"
+        both = "write" if "reads" not in (first.kind, second.kind) else "use"
         return (
             "The programs differ along a parallel axis of the grid, so that they may run at the "
             f"same time, and both {both} the element. Use `atomic_add` and the other atomics, or "
@@ -186,7 +180,7 @@ class Device:
         self.program: tuple[int, ...] = ()
         self.site: Site | None = None
         self.waits: tuple[Semaphore, Buffer, int] | None = None
-        self.entry = self.event(ENTRY, ("entry", self.device))
+        self.entry = self.event("entry", ("entry", self.device))
         launch = machine.launch
         _, prefetched, inputs = launch.parts(operands)
         paddings = [*[()] * launch.prefetch, *[t.padding for t in launch.ins]]
@@ -225,7 +219,7 @@ class Device:
             self.cores[at] = Core(thread, {thread: 1, ("entry", self.device): 1}, scratch)
         return self.cores[at]
 
-    def event(self, kind: str, thread: Any = None, **fields: Any) -> Event:
+    def event(self, kind: Kind, thread: Any = None, **fields: Any) -> Event:
         """A new event: of the core that runs, or of another thread."""
         time, events = 1, self.machine.events
         if thread is None:
@@ -245,15 +239,13 @@ class Device:
 
     # -- accesses --
 
-    def read(self, buffer: Buffer, ids: np.ndarray, kind: str = READ, thread: Any = None) -> Value:
+    def read(self, buffer: Buffer, ids: np.ndarray, thread: Any = None) -> Value:
         """The elements. thread: that reads them; by default the core."""
-        buffer.read(ids, self.event(kind, thread), self.core.clock)
+        buffer.read(ids, self.event("reads", thread), self.core.clock)
         return buffer.value(ids, self.site)
 
-    def write(
-        self, buffer: Buffer, ids: np.ndarray, new: Value, kind: str = WRITE, **fields: Any
-    ) -> None:
-        event = self.event(kind, origin=new.origin, **fields)
+    def write(self, buffer: Buffer, ids: np.ndarray, new: Value, **fields: Any) -> None:
+        event = self.event("writes", origin=new.origin, **fields)
         buffer.write(ids, new, event, self.core.clock)
 
     def region(
@@ -331,11 +323,11 @@ class Device:
             places[1:3] = [(self.other(buffer, to), ids) for buffer, ids in places[1:3]]
         (source, taken), (target, ids), *semaphores = places
         machine, before = self.machine, {**self.core.clock}
-        threads = [("copy", len(machine.copies), kind) for kind in (COPY_READ, COPY_WRITE)]
-        moved = self.read(source, taken, COPY_READ, threads[0])
+        threads = [("copy", len(machine.copies), kind) for kind in ("reads", "writes")]
+        moved = self.read(source, taken, threads[0])
         read = machine.events[-1]
         moved = lifted(lambda x: x.reshape(ids.shape), moved)
-        self.write(target, ids, moved, COPY_WRITE, thread=threads[1])
+        self.write(target, ids, moved, thread=threads[1])
         write = machine.events[-1]
         machine.copies += [(target, write), (source, read)]
         ends = [(write, threads), (read, threads[:1])]
@@ -348,7 +340,7 @@ class Device:
             has_started = ("entry", buffer.device.device) in self.core.clock
             if not (buffer.space == "barrier_semaphore" or has_started):
                 raise self.not_entered(buffer, buffer.device.device)
-        self._add(buffer, ids, Signal(amount, self.event(SIGNAL), {**self.core.clock}))
+        self._add(buffer, ids, Signal(amount, self.event("signals"), {**self.core.clock}))
 
     def _add(self, buffer: Buffer, ids: np.ndarray, signal: Signal) -> None:
         buffer.semaphores[int(ids)].signals.append(signal)

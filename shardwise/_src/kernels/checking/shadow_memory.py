@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.array_type import ArrayType
 
 Clock = dict[Any, int]
-ENTRY, READ, WRITE, COPY_READ, COPY_WRITE, SIGNAL = (
-    "entry", "reads", "writes", "copy reads", "copy writes", "signals"
-)  # fmt: skip
+Kind = Literal["entry", "reads", "writes", "signals"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +34,9 @@ class Event:
     """
 
     number: int
-    thread: Hashable
+    thread: tuple[Any, ...] | None
     time: int
-    kind: str
+    kind: Kind
     site: Site | None
     device: int
     program: tuple[int, ...]
@@ -47,7 +45,7 @@ class Event:
 
     @property
     def is_copy(self) -> bool:
-        return self.kind in (COPY_READ, COPY_WRITE)
+        return self.thread is not None and self.thread[0] == "copy"
 
     def known_to(self, clock: Clock) -> bool:
         return clock.get(self.thread, 0) >= self.time
