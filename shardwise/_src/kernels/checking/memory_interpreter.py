@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,10 @@ from shardwise._src.kernels.checking.inner_programs import Steps, run_inner
 from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, selected
 from shardwise._src.kernels.checking.shadow_memory import (
     Buffer,
-    Clock,
     Value,
     as_text,
     defined,
     differ,
-    join,
     lifted,
     several,
 )
@@ -89,10 +88,8 @@ def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Seq
     """Runs the kernel on all devices, and checks what is left. operands: of each."""
     _run_devices(machine, [_Run(machine, xs).launch(body, maps, xs) for xs in operands])
     for device in machine.devices:
-        clock: Clock = {}
-        for core in device.cores.values():
-            join(clock, core.clock)
-        machine.check_end(device.buffers.values(), clock, "at the end of the kernel")
+        cores = [*device.cores.values()]
+        machine.check_end(device.buffers.values(), cores, "at the end of the kernel")
     for buffer in [buffer for device in machine.devices for buffer in device.results]:
         for element in np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)[:1].tolist():
             place, event = machine.text(buffer, element), buffer.written_by(element)
@@ -217,7 +214,7 @@ class _Run(Device):
             env.update(zip(eqn.outvars, outs, strict=True))
         if made:
             moment = "when the memory of `run_scoped` ends"
-            self.machine.check_end(made, self.core.clock, moment)
+            self.machine.check_end(made, [self.core], moment)
         return [value(a) for a in program.outvars]
 
     def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
@@ -234,12 +231,8 @@ class _Run(Device):
             )
         if op.contains.eval is None or (not versions and all(map(is_plain, eqn.programs()))):
             return self._on_versions(eqn, values) if versions else self._applied(eqn, values)
-        return (
-            yield from run_inner(op, eqn.params, values, self.evaluate, self._condition, lifted)
-        )
-
-    def _condition(self, value: Value) -> np.ndarray:
-        return self.known(value, "the condition")
+        condition = partial(self.known, what="the condition")
+        return (yield from run_inner(op, eqn.params, values, self.evaluate, condition, lifted))
 
     def _position(self, names: Sequence[Any]) -> np.int32:
         axes = self.machine.axes or {}

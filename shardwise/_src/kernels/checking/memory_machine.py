@@ -11,6 +11,7 @@ ended.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -77,11 +78,14 @@ class Machine:
         self.copies: list[tuple[Buffer, Event]] = []
         self.unclear: set[Event] = set()
 
-    def check_end(self, buffers: Iterable[Buffer], clock: Clock, moment: str) -> None:
-        """Raises if memory ends while copies use it, or with semaphores that are not 0."""
+    def check_end(self, buffers: Iterable[Buffer], cores: Iterable[Core], moment: str) -> None:
+        """Raises if memory ends while copies use it, or with semaphores that are not 0.
+
+        cores: that have used it until then.
+        """
         held = [*buffers]
         for buffer, event in self.copies:
-            if buffer in held and not event.known_to(clock):
+            if buffer in held and not any(event.known_to(core.clock) for core in cores):
                 what = self.does(event, self.text(buffer))
                 raise self.error(f"{what}, and may not have ended {moment}. Call its `wait`.")
         for buffer in held:
@@ -183,18 +187,16 @@ class Device:
         self.entry = self.event("entry", ("entry", self.device))
         launch = machine.launch
         _, prefetched, inputs = launch.parts(operands)
-        paddings = [*[()] * launch.prefetch, *[t.padding for t in launch.ins]]
-        rows = zip((*prefetched, *inputs), launch.ref_names, paddings, strict=False)
-        self.arguments = [
-            self.buffer(("argument", i), name, type_of(x), pads, x, is_readonly=True)
-            for i, (x, name, pads) in enumerate(rows)
-        ]
         aliased = {j: inputs[i] for i, j in launch.aliases}
-        rows = zip(launch.outs, launch.ref_names[len(paddings) :], strict=False)
-        self.results = [
-            self.buffer(("result", j), name, t.type, t.padding, aliased.get(j))
-            for j, (t, name) in enumerate(rows)
-        ]
+        paddings = [*[()] * launch.prefetch, *[t.padding for t in launch.ins]]
+        pairs = zip((*prefetched, *inputs), paddings, strict=True)
+        rows = [(type_of(x), pads, x) for x, pads in pairs]
+        rows += [(t.type, t.padding, aliased.get(j)) for j, t in enumerate(launch.outs)]
+        named = enumerate(zip(launch.ref_names, rows, strict=False))
+        made = [self.buffer(("array", i), name, *row) for i, (name, row) in named]
+        self.arguments, self.results = made[: len(paddings)], made[len(paddings) :]
+        for buffer in self.arguments:
+            buffer.is_readonly = True
 
     def buffer(
         self, key: Any, name: str, t: ArrayType, pads: Any = (), x: Any = None, **fields: Any
@@ -303,18 +305,19 @@ class Device:
         params = eqn.params["copy_params"]
         versions, starts, rest = params.parts(operands)
         rows = zip(versions, params.regions, starts, strict=True)
+        if eqn.op not in (kernel_copy, kernel_signal):  # a wait does not access the ref of a copy
+            rows = [*rows][-1:]
         places = [(v.buffer, self.region(v, *row)) for v, *row in rows]
-        buffer, ids = places[0]
-        amount = ids.size * buffer.type.dtype.itemsize
+        amount = math.prod(params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
         if params.amount:
             amount = int(self.known(rest.pop(0), "the amount"))
         to = rest[0] if params.axes else None
         if eqn.op is kernel_copy:
             self._copy(places, amount, to)
         elif eqn.op is kernel_signal:
-            self._signal(buffer, ids, amount, to)
+            self._signal(*places[0], amount, to)
         else:
-            yield from self._wait(*places[-1], amount)
+            yield from self._wait(*places[0], amount)
         return []
 
     def _copy(self, places: list[tuple[Buffer, np.ndarray]], size: int, to: Value | None) -> None:
