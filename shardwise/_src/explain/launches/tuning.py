@@ -186,11 +186,9 @@ class Tuned:
             first = first or (i, result)
             _check_equal(name, self.choices, first, (i, result), self.tolerance)
             runs[i] = run
-        times: dict[int, list[float]] = {i: [] for i in runs}
-        for _ in range(self.repeats):  # interleaved, so that all see the same load
-            for i, run in runs.items():
-                times[i].append(self.timer(run))
-        for i, seconds in times.items():
+        # interleaved, so that all see the same load
+        times = [[self.timer(run) for run in runs.values()] for _ in range(self.repeats)]
+        for i, seconds in zip(runs, zip(*times, strict=True), strict=True):
             rows[i] = replace(rows[i], seconds=statistics.median(seconds))
         return rows
 

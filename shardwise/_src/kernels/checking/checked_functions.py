@@ -152,7 +152,7 @@ class _Checking(Interpreter):
         return found
 
 
-# -- operations that contain launches, on lists of the values of devices --
+# -- operations that contain launches, on lists or arrays of the values of devices --
 
 
 def _on_one_device(program: Program, rows: Sequence[Any]) -> Steps:
@@ -160,8 +160,8 @@ def _on_one_device(program: Program, rows: Sequence[Any]) -> Steps:
     return [[y] for y in program(*[x for (x,) in rows])]
 
 
-def _on_devices(f: Callable[..., Any], *rows: Sequence[Any]) -> list[Any]:
-    return [f(*xs) for xs in zip(*rows, strict=True)]
+def _on_devices(f: Callable[..., Any], *rows: Sequence[Any]) -> np.ndarray:
+    return np.stack([f(*xs) for xs in zip(*rows, strict=True)])
 
 
 def _condition(row: Sequence[Any]) -> np.ndarray:
@@ -195,7 +195,8 @@ def _part(program: Program, eqns: Sequence[Equation]) -> Program:
 
 
 class _OverMesh:
-    """A program of `shard_map`, on values of all its devices."""
+    """A program of `shard_map`. Its values are arrays with a first dimension for the devices along
+    whose axes they vary: see `ShardMapParams.of_rows`."""
 
     def __init__(self, check: _Checking, own: ShardMapParams):
         self.check, self.own, sizes = check, own, own.place.mesh.shape
@@ -206,48 +207,39 @@ class _OverMesh:
         own = self.own
         ins, outs = [[*map(Var, types)] for types in (own.program.in_types, own.program.out_types)]
         rows = own.of_rows(Program(ins, ins, ()), in_specs=own.in_specs)(*args)
-        found = finished(self.run(own.program, self._by_device(ins, rows)))
-        leave = own.of_rows(Program(outs, outs, ()), out_specs=own.out_specs)
-        return leave(*self._by_row(outs, found))
+        found = finished(self.run(own.program, rows))
+        return own.of_rows(Program(outs, outs, ()), out_specs=own.out_specs)(*found)
 
     def run(self, program: Program, args: Sequence[Any]) -> Steps:
-        count = len(self.devices)
-        consts = [[c] * count for c in program.consts]
+        pairs = zip(program.constvars, program.consts, strict=True)
+        consts = [self._rows(v, [c] * len(self.devices)) for v, c in pairs]
         env: dict[Any, Any] = dict(zip(program.inputs, (*consts, *args), strict=True))
 
-        def values(atoms: Sequence[Any]) -> list[Any]:
-            return [env[a] if isinstance(a, Var) else [a.value] * count for a in atoms]
+        def value(a: Any) -> Any:
+            return env[a] if isinstance(a, Var) else self._rows(a, [a.value] * len(self.devices))
 
         for has_launches, part in _parts(program):
-            eqn, found = part.eqns[0], None
-            if has_launches and eqn.op not in _KERNELS:
-                outs = yield from run_inner(
-                    eqn.op, eqn.params, values(eqn.invars), self.run, _condition, _on_devices
-                )
-            else:
-                if has_launches:
-                    columns = values(eqn.invars)
-                    operands = [[row[i] for row in columns] for i in range(count)]
-                    found = self.check.launch(eqn.op, operands, eqn.params, self.axes)
-                if found is None:
-                    outs = self._without_launches(part, values(part.invars))
-                else:
-                    outs = [*map(list, zip(*found, strict=True))]
+            eqn, values, outs = part.eqns[0], [*map(value, part.eqns[0].invars)], None
+            if has_launches and eqn.op in _KERNELS:
+                outs = self._launch(eqn, values)
+            elif has_launches:
+                run = self.run, _condition, _on_devices
+                outs = yield from run_inner(eqn.op, eqn.params, values, *run)
+            if outs is None:
+                outs = self.own.of_rows(part)(*map(value, part.invars))
             env.update(zip(part.outvars, outs, strict=True))
-        return values(program.outvars)
+        return [*map(value, program.outvars)]
 
-    def _without_launches(self, program: Program, values: Sequence[Any]) -> list[Any]:
-        found = self.own.of_rows(program)(*self._by_row(program.invars, values))
-        return self._by_device(program.outvars, found)
+    def _launch(self, eqn: Equation, values: Sequence[Any]) -> list[Any] | None:
+        pairs = [(a.aval, np.asarray(x)) for a, x in zip(eqn.invars, values, strict=True)]
+        operands = [[x[self.own.row(t, d)] for t, x in pairs] for d in self.devices]
+        found = self.check.launch(eqn.op, operands, eqn.params, self.axes)
+        if found is None:
+            return None
+        columns = zip(eqn.outvars, zip(*found, strict=True), strict=True)
+        return [self._rows(v, each) for v, each in columns]
 
-    def _by_row(self, atoms: Sequence[Atom], values: Sequence[Any]) -> list[np.ndarray]:
-        """Values of each device as `ShardMapParams.of_rows` takes them."""
-        stacks = []
-        for a, each in zip(atoms, values, strict=True):
-            rows = {self.own.row(a.aval, d): x for d, x in zip(self.devices, each, strict=True)}
-            stacks.append(np.stack([np.asarray(rows[i]) for i in range(len(rows))]))
-        return stacks
-
-    def _by_device(self, atoms: Sequence[Atom], rows: Sequence[Any]) -> list[Any]:
-        pairs = [(a.aval, np.asarray(x)) for a, x in zip(atoms, rows, strict=True)]
-        return [[x[self.own.row(t, d)] for d in self.devices] for t, x in pairs]
+    def _rows(self, a: Atom, each: Sequence[Any]) -> np.ndarray:
+        """The array for the values of each device."""
+        rows = {self.own.row(a.aval, d): x for d, x in zip(self.devices, each, strict=True)}
+        return np.stack([np.asarray(rows[i]) for i in sorted(rows)])

@@ -154,7 +154,8 @@ class Buffer:
 
     key:     equal for the same memory of other devices. space: the name of its memory space.
     type, padding: of the array.
-    a, b:    the elements of the padded array, flat. fills: their values before they are written.
+    a, b:    the elements of the padded array, flat, and last what is outside of it. fills: their
+             values before they are written.
     ids:     their numbers, in its shape. inside: which of them the array has.
     writer:  for each element the number of the event that wrote it.
     readers: for each thread that has read since, the same.
@@ -174,10 +175,10 @@ class Buffer:
         self.unit = " bytes" if self.space == "dma_semaphore" else ""
         shape = self.type.shape
         whole = np.pad(np.ones(shape, bool), self.padding or 0)
-        self.inside = whole.ravel()
+        self.inside = np.append(whole, False)
         self.ids = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
-        self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
-        self.writer = np.full(whole.size, self.device.entry.number, np.int32)
+        self.a, self.b = [np.full(self.inside.size, x, self.type.dtype) for x in self.fills]
+        self.writer = np.full(self.inside.size, self.device.entry.number, np.int32)
         self.readers: dict[Hashable, np.ndarray] = {}
         self.semaphores: defaultdict[int, Semaphore] = defaultdict(Semaphore)
 
@@ -192,8 +193,6 @@ class Buffer:
         """The elements. Ids of -1 are outside of the memory: read, they are undefined, and writing
         has no effect."""
         a, b = self.a[ids], self.b[ids]
-        if (ids < 0).any():
-            a, b = [np.where(ids < 0, fill, x) for fill, x in zip(self.fills, (a, b), strict=True)]
         different = differ(a, b)
         if not different.any():
             return Value(a, a)
