@@ -277,8 +277,8 @@ def _value_of_argument(who: str, x: Any) -> Any:
     if isinstance(type_of(x).dtype, ExtendedDType):
         raise TypeError(
             f"kernel {who}: an argument has the type {type_of(x).str_short(True)}, of PRNG keys, "
-            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and make the key in "
-            "the kernel: `random.wrap_key_data(ref[...])`."
+            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
+            "the key in the kernel: `random.wrap_key_data(ref[...])`."
         )
     return strip_weak_type(x if is_array(x) else eval_trace().new_array(x))
 
