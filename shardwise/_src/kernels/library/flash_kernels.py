@@ -62,7 +62,8 @@ def flash_attention(
         queries and of keys, either of which may be None.
       scale: 1 / sqrt(H) by default.
       blocks: (queries, keys) of a block; 128 by default, or the power of two above T or S.
-      check, params: as those of `kernels.call`; by default 8 warps for blocks of 128 on GPUs.
+      check, params: as those of `kernels.call`; by default 8 warps for blocks of 128 on GPUs,
+        and one stage for keys of more than 32 KiB.
 
     Returns:
       An array like `query`; 0 for queries that attend to no key. The scores and the softmax are
@@ -86,18 +87,21 @@ def flash_attention(
     usual = [min(128, power_above(length, 16)) for length in (t, s)]
     options = options_of("flash_attention", "queries, keys", usual, blocks, check, params)
     rows, columns = options.blocks
-    warps = 8 if rows * columns > 2**13 else 4  # with 4, large blocks do not fit registers
+    width = power_above(h, 16)
+    if params is None:  # with 4 warps, large blocks do not fit registers
+        stages = 1 if columns * width * q.dtype.itemsize > 2**15 else None  # nor shared memory
+        params = kernels.CompilerParams(8 if rows * columns > 2**13 else 4, stages)
     after = 0 if is_causal else right
     plan = Plan(
         sides=(Side(t, rows, left, after), Side(s, columns, after, left)),
         group=n // heads,
         scale=float(1 / np.sqrt(h) if scale is None else scale),
         is_ragged=lengths is not None,
-        options=options._replace(params=params or kernels.CompilerParams(num_warps=warps)),
+        options=options._replace(params=params),
     )
     t_padded, s_padded = [side.count * side.block for side in plan.sides]
     q, k, v = [
-        _filled(snp.swapaxes(x, 1, 2), b, x.shape[2], size, power_above(h, 16))
+        _filled(snp.swapaxes(x, 1, 2), b, x.shape[2], size, width)
         for x, size in zip(arrays, (t_padded, s_padded, s_padded), strict=True)
     ]
     if segment_ids is not None:
