@@ -88,16 +88,16 @@ def flash_attention(
     options = options_of("flash_attention", "queries, keys", usual, blocks, check, params)
     rows, columns = options.blocks
     width = power_above(h, 16)
-    if params is None:  # with 4 warps, large blocks do not fit registers
-        stages = 1 if columns * width * q.dtype.itemsize > 2**15 else None  # nor shared memory
-        params = kernels.CompilerParams(8 if rows * columns > 2**13 else 4, stages)
+    warps = 8 if rows * columns > 2**13 else 4  # with 4, large blocks do not fit registers
+    stages = 1 if columns * width * q.dtype.itemsize > 2**15 else None  # nor in shared memory
+    usual_params = kernels.CompilerParams(num_warps=warps, num_stages=stages)
     after = 0 if is_causal else right
     plan = Plan(
         sides=(Side(t, rows, left, after), Side(s, columns, after, left)),
         group=n // heads,
         scale=float(1 / np.sqrt(h) if scale is None else scale),
         is_ragged=lengths is not None,
-        options=options._replace(params=params),
+        options=options._replace(params=params or usual_params),
     )
     t_padded, s_padded = [side.count * side.block for side in plan.sides]
     q, k, v = [
