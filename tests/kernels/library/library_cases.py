@@ -13,6 +13,7 @@ import shardwise as sw
 from shardwise import lax, nn
 from shardwise import numpy as jnp
 from shardwise.kernels import library
+from tests.helpers.everyday import everyday
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Case:
 def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     numbers = np.random.default_rng((seed, *shape)).standard_normal(shape)
     return (numbers * (5 if np.dtype(dtype).kind in "iu" else 1)).astype(dtype)
+
+
+def chosen(count: int, of: str) -> list[str]:
+    """Names of cases, of as many functions as possible."""
+    return everyday(CASES, count, of=of, by=lambda name: name.split()[0])
 
 
 def close(found: Any, wanted: Any, bound: float = 1e-4) -> None:

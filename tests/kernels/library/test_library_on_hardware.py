@@ -132,7 +132,7 @@ def test_compiles_for_tpus(name):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", everyday(COMPILED, 2, of="cuda"))
+@pytest.mark.parametrize("name", everyday(COMPILED, 2, of="gpu"))
 def test_compiles_for_gpus(name):
     f, args = COMPILED[name]
     assert "__gpu$xla.gpu.triton" in compiled(f, "h100", *args).as_text()

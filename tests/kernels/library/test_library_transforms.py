@@ -9,7 +9,7 @@ from shardwise import numpy as jnp
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.everyday import everyday
-from tests.kernels.library.library_cases import CASES, close
+from tests.kernels.library.library_cases import CASES, chosen, close
 from tests.kernels.library.test_library_derivatives import in_float64, total
 
 ROWS = [name for name, case in CASES.items() if case.by_rows]
@@ -19,7 +19,7 @@ def mesh():
     return sw.make_mesh((8,), ("i",), devices=sw.devices()[:8])
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 2))
+@pytest.mark.parametrize("name", chosen(1, of="maps"))
 def test_maps_and_gradients_of_maps(name):
     case = CASES[name]
     many = [np.stack([x, 2 * x, -x], 1) for x in case.args]
@@ -36,7 +36,7 @@ def test_maps_and_gradients_of_maps(name):
     close(sw.jit(both(case.kernel))(*many), in_float64(both(case.wanted), *many), 1e-3)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 2, of="control flow"))
+@pytest.mark.parametrize("name", chosen(1, of="checkpoint"))
 def test_inside_of_control_flow_and_checkpoint(name):
     case = CASES[name]
 
