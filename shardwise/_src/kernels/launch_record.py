@@ -82,6 +82,7 @@ class Launch:
     simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     primal:   of a launch that also computes tangents: the body, maps and launch without these.
+    is_transposed: whether it is the reverse mode of another launch.
     """
 
     name: str
@@ -97,7 +98,13 @@ class Launch:
     cost: CostEstimate | None = None
     simulation: Simulation = PLAIN
     labels: tuple[str, ...] = ()
+    is_transposed: bool = False
     primal: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The blocks of inputs, and of results."""
+        return (*self.ins, *self.outs)
 
     @property
     def ref_names(self) -> tuple[str, ...]:
@@ -112,6 +119,11 @@ class Launch:
     def dynamic(self) -> int:
         """How many sizes of the grid are operands."""
         return sum(n is None for n in self.grid)
+
+    def sizes(self, dynamic: Sequence[Any]) -> list[Any]:
+        """The sizes of the grid, of which some are operands."""
+        given = iter(dynamic)
+        return [next(given) if n is None else n for n in self.grid]
 
     def parts(self, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The dynamic sizes, the prefetched arrays, the inputs."""
