@@ -62,7 +62,6 @@ def count_of(sizes: Sequence[Any]) -> Any:
 
 def ids_of(t: Any, sizes: Sequence[Any]) -> list[Any]:
     """The indices of program number `t`; the last axis is the fastest."""
-    t = cast(t, INT.dtype)
     found: list[Any] = []
     for n in reversed(sizes[1:]):
         found.append(ew.rem(t, as_int32(n)))

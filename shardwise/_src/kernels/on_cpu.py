@@ -131,7 +131,7 @@ def run_loop(
         part, marks = sizes[stop:end], launch.parallel[stop:end]
 
         def run_programs(t: Any, state: Any) -> Any:
-            more = ids_of(t, part)
+            more = ids_of(as_int32(t), part)
             if backwards:
                 rows = zip(more, part, marks, strict=True)
                 more = [ew.sub(ew.sub(as_int32(n), np.int32(1)), i) if p else i for i, n, p in rows]

@@ -14,14 +14,15 @@ from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.copying import copies
-from shardwise._src.kernels.copying.copies import CopyParams, bound
+from shardwise._src.kernels.copying.copies import CopyParams
 from shardwise._src.kernels.program_frames import require_frame
-from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
+from shardwise._src.kernels.ref_access import AnyRef, Place, place_of, scalars, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref, put, value_of
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
@@ -189,7 +190,7 @@ def get_barrier_semaphore() -> Ref:
 
 
 def _kernel_ref(who: str, ref: Any) -> AnyRef:
-    if isinstance(ref, RefView) or (isinstance(ref, Ref) and ref.space is not None):
+    if isinstance(ref, AnyRef) and ref.space is not None:
         return ref
     raise TypeError(
         f"{who}: expected a ref of a kernel, or a part of one by integers, slices and `ds`; got "
@@ -303,6 +304,9 @@ def _apply(op: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0) -
     operands = [value_of(whole_ref(ref)) for ref in refs]
     operands += [] if amount is None else [amount]
     operands += [s for place in places for s in scalars(place.starts)]
-    found = bound(op, copy_params, [*operands, *others])
+    operands += others
+    run, types = functools.partial(copies.RUNS[op], copy_params), tuple(map(type_of, operands))
+    program = program_of(run, types, op.name)
+    found = op(*operands, program=program, copy_params=copy_params)
     for ref, value in zip(refs[-len(found) :], found, strict=True):
         put(whole_ref(ref), value)
