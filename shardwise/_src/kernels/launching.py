@@ -274,7 +274,8 @@ def _value_of_argument(who: str, x: Any) -> Any:
         x = as_arraylike(x)
     except TypeError as error:
         raise TypeError(f"kernel {who}: {error}") from None
-    return strip_weak_type(x if is_array(x) else eval_trace().new_array(x))
+    value = x if is_array(x) else eval_trace().new_array(x)
+    return strip_weak_type(value) if type_of(value).weak_type else value
 
 
 def _parameters_of(body: Callable[..., Any]) -> list[str]:
