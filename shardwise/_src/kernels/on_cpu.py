@@ -46,7 +46,7 @@ from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 
-NEAREST = "nearest"  # a fill: see `_padded`
+NEAREST = "nearest"  # a fill: see `padded`
 
 
 @derived
@@ -79,16 +79,16 @@ def run_loop(
 ) -> tuple[list[Any], list[Any]]:
     """The results, and the last values of `more`, which the body takes and returns after its
     scratch memory."""
-    launch, ends = _with_room(launch, maps), fill
+    launch, ends = with_room(launch, maps), fill
     fill = 0 if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     sizes = launch.sizes(dynamic)
     aliased = {out: i for i, out in launch.aliases}
     own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
-    held = [_padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
+    held = [padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
-        _padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
+        padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
     ]
     scratch = [filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
@@ -148,21 +148,24 @@ def run_loop(
         state = visit(0, [], held, state)
     if in_step:
         report_missed(launch.name, state[2])
-    outs = [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    outs = [cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
     return outs, list(state[1][len(launch.scratch) :])
 
 
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
     """For each block, of how many first indices of a program it depends."""
-    found = []
-    for tile, index in zip(launch.tiles, maps, strict=True):
-        atoms = used(index)
-        axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in atoms]
-        found.append(0 if tile.is_whole else max(axes, default=0))
-    return found
+    rows = zip(maps, launch.tiles, strict=True)
+    axes = len(launch.grid)
+    return [max(used_axes(index, tile, axes), default=-1) + 1 for index, tile in rows]
 
 
-def _with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
+def used_axes(index: Program, tile: Tile, axes: int) -> list[int]:
+    """The axes of a grid on which a block depends."""
+    atoms = used(index)
+    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in atoms]
+
+
+def with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
     """With padding for blocks by elements that may extend beyond their arrays, which slices would
     move inside."""
     if launch.simulation.outside != "moved":
@@ -190,7 +193,7 @@ def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
     return bool(((at >= low) & (at <= high)).all())
 
 
-def _padded(x: Any, tile: Tile, fill: Any) -> Any:
+def padded(x: Any, tile: Tile, fill: Any) -> Any:
     """The array with its padding: `fill`; if it is NEAREST, the last elements at the end of the
     last block, and otherwise 0."""
     rows = list(tile.padding)
@@ -214,7 +217,7 @@ def _repeated(x: Any, d: int, count: int) -> Any:
     return concatenate(x, broadcast_in_dim(last, shape=more, dims=dims), dimension=d)
 
 
-def _cropped(x: Any, tile: Tile) -> Any:
+def cropped(x: Any, tile: Tile) -> Any:
     if all(row == (0, 0) for row in tile.padding):
         return x
     starts = tuple([low for low, _ in tile.padding])
