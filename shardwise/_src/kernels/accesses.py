@@ -171,12 +171,6 @@ def _lower(fun: Any, op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) ->
     return e.inline(e.staged(fun, ins, **p), *xs)[0]
 
 
-def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[ArrayType]:
-    """The types of operands without their mapped dimensions."""
-    pairs = zip(map(type_of, args), dims, strict=True)
-    return [t if d is None else without_dim(t, d) for t, d in pairs]
-
-
 def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
     """An access of a ref with another dimension, of which it has all elements.
 
@@ -185,7 +179,8 @@ def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> 
     last = first + len(p["sizes"])
     is_new = dims[0] is None
     if (is_new and not values) or any(at is not None for at in dims[first:last]):
-        fun, types = _stored if values else _loaded, tuple(unmapped_types(args, dims))
+        fun, pairs = _stored if values else _loaded, zip(map(type_of, args), dims, strict=True)
+        types = tuple([t if d is None else without_dim(t, d) for t, d in pairs])
         program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
         (found,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
         return found, dim

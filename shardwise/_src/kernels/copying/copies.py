@@ -71,9 +71,7 @@ def _copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
     value, size = regions[0].load(source, at), _size(regions[1], target)
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
-        mask = hit
-        if hit is not None:
-            mask = broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
+        mask = None if hit is None else broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
         new = regions[1].store(state[0], value, places[: len(to)], mask=mask)
         return new, _add(regions[2], state[1], places[len(to) :], size, hit)
 
