@@ -16,7 +16,7 @@ from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
-from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.checking.memory_interpreter import check_memory
 from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
@@ -221,7 +221,7 @@ def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    return checked_results(body, maps, launch, operands, launch.ref_names[launch.prefetch :])
+    return checked_results(body, maps, launch, operands)
 
 
 # -- arguments --
