@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.control.call import batch_as_call, described_call
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.core.program import Equation, Literal
 from shardwise._src.kernels.program_frames import simulation
@@ -37,6 +37,7 @@ from shardwise._src.transforms.batch import to_dim, without_dim
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
+from shardwise._src.values.convert import cast
 
 INT32 = np.dtype("int32")
 MODES: dict[str, Callable[[Any, Any], Any]] = {
@@ -48,6 +49,10 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
     "xor": ew.bitwise_xor,
     "xchg": lambda old, new: new,
 }
+
+
+def as_int32(x: Any) -> Any:
+    return np.int32(x) if isinstance(x, int | np.integer) else cast(as_arraylike(x), INT32)
 
 
 class Region(NamedTuple):

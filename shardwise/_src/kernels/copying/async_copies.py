@@ -12,11 +12,11 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32
+from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.copying import copies
 from shardwise._src.kernels.copying.copies import CopyParams
 from shardwise._src.kernels.program_frames import require_frame
-from shardwise._src.kernels.ref_access import AnyRef, Place, place_of, scalars, whole_ref
+from shardwise._src.kernels.ref_access import AnyRef, Place, place_of, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
 from shardwise._src.messages.formatting import short_repr
@@ -169,7 +169,7 @@ def semaphore_read(sem_or_view: Any) -> Array:
     """The value of a semaphore: an int32."""
     ref = _semaphore("semaphore_read", sem_or_view, None)
     place = _place(ref)
-    return place.region.load(value_of(whole_ref(ref)), scalars(place.starts))
+    return place.region.load(value_of(whole_ref(ref)), [*map(as_int32, place.starts)])
 
 
 def get_barrier_semaphore() -> Ref:
@@ -303,7 +303,7 @@ def _apply(op: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0) -
     copy_params = CopyParams(regions, axes, amount is not None, priority)
     operands = [value_of(whole_ref(ref)) for ref in refs]
     operands += [] if amount is None else [amount]
-    operands += [s for place in places for s in scalars(place.starts)]
+    operands += [as_int32(start) for place in places for start in place.starts]
     operands += others
     run, types = functools.partial(copies.RUNS[op], copy_params), tuple(map(type_of, operands))
     program = program_of(run, types, op.name)
