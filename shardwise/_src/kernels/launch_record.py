@@ -122,6 +122,11 @@ class Launch:
         """How many sizes of the grid are operands."""
         return sum(n is None for n in self.grid)
 
+    @property
+    def first_block(self) -> int:
+        """The number of the body's argument that is the block of the first input."""
+        return len(self.grid) + self.dynamic + self.prefetch
+
     def sizes(self, dynamic: Sequence[Any]) -> list[Any]:
         """The sizes of the grid, of which some are operands."""
         given = iter(dynamic)
