@@ -31,7 +31,7 @@ from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import canonicalize, is_integer
+from shardwise._src.types.dtypes import ExtendedDType, canonicalize, is_integer
 from shardwise._src.values.convert import cast, strip_weak_type
 
 SIGNATURES = 256  # of arguments, for which one launch is staged
@@ -270,7 +270,14 @@ def _value_of_argument(who: str, x: Any) -> Any:
     except TypeError as error:
         raise TypeError(f"{who}: {error}") from None
     value = x if is_array(x) else eval_trace().new_array(x)
-    return strip_weak_type(value) if type_of(value).weak_type else value
+    t = type_of(value)
+    if isinstance(t.dtype, ExtendedDType):
+        raise TypeError(
+            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
+            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
+            "the key in the kernel: `random.wrap_key_data(ref[...])`."
+        )
+    return strip_weak_type(value) if t.weak_type else value
 
 
 def _parameters_of(body: Callable[..., Any]) -> list[str]:
@@ -312,6 +319,11 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
 
 
 def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
+    if not isinstance(axes, tuple | list):
+        raise TypeError(
+            f"kernel {who}: parallel is a list of axes of the grid, by number or name, such as "
+            f"(0, 1); got {short_repr(axes)}."
+        )
     marks = [False] * len(names)
     for axis in axes:
         at = names.index(axis) if axis in names and axis is not None else axis
