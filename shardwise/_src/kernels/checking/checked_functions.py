@@ -79,6 +79,16 @@ def _launches(op: Op, params: dict[str, Any]) -> bool:
     )
 
 
+def _is_derivative(launch: Launch) -> bool:
+    """Whether it is a launch of reverse mode that begins with other operands or results than its
+    primal launch. Where tangents are also computed, they follow those of the primal launch."""
+    if launch.is_transposed or launch.primal is None:
+        return launch.is_transposed
+    ins, outs = launch.primal[2].ins, launch.primal[2].outs
+    begins = launch.ins[: len(ins)], launch.outs[: len(outs)]
+    return begins != (ins, outs) or len(launch.ins) == len(ins)
+
+
 class _Checking(Interpreter):
     """Runs operations like the eager interpreter, and checks launches."""
 
@@ -106,17 +116,22 @@ class _Checking(Interpreter):
         self, op: Op, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
     ) -> list[list[Any]] | None:
         """Checks a launch; returns the results of each device. None if the op has others: it also
-        computes tangents, or is the loop that reverse mode made of a launch.
+        computes tangents, or is the loop that reverse mode made of a launch; the other launches of
+        reverse mode, which begin with other operands, are not checked.
 
         known: the operands, of each device. Those that a loop does not have are zeros here, and of
         those that are mapped, it takes the first elements.
         """
-        if op in LAUNCHES and params["launch"].primal is None:
-            return self.check(known, **params, axes=axes)
         count = len(known[0])
         rest = {"unknown": (None,) * count, "mapped": (0,) * count}
         source = params.get("source") or Source(**params, **rest)
-        body, maps, launch = source.launch.primal or (source.body, source.maps, source.launch)
+        body, maps, launch = source.body, source.maps, source.launch
+        if _is_derivative(launch):
+            return None
+        if launch.primal is not None:
+            body, maps, launch = launch.primal
+        elif op in LAUNCHES:
+            return self.check(known, body, maps, launch, axes)
         types = source.unknown[: launch.dynamic + launch.prefetch + len(launch.ins)]
         operands = []
         for row in known:
