@@ -207,13 +207,13 @@ def _iterations(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
     not run where `count` is 0: there it may have no end."""
     tests, consts, carry = own.parts(ins)
     test, body = own.test, pruned(own.body, [])
-    decisive, more = set[int](), _used(test, own.num_test)
+    decisive, more = set[int](), used_operands(test, own.num_test)
     while decisive != more:  # positions in the carry
         decisive = more
         body = pruned(own.body, [v for d, v in enumerate(own.body.outvars) if d in decisive])
-        more = decisive | _used(body, own.num_body)
+        more = decisive | used_operands(body, own.num_body)
     operands = [(test, [*tests, *carry]), (body, [*consts, *carry])]
-    if not all(_is_known(xs[i]) for program, xs in operands for i in _used(program)):
+    if not all(_is_known(xs[i]) for program, xs in operands for i in used_operands(program)):
         return None
 
     def goes_on(state: Any) -> Any:
@@ -229,7 +229,7 @@ def _iterations(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
     return while_loop(goes_on, step, (np.int32(0), *held))[0]
 
 
-def _used(program: Program, first: int = 0) -> set[int]:
+def used_operands(program: Program, first: int = 0) -> set[int]:
     """Which operands it uses, counted from one of them on."""
     atoms = used(program)
     return {d for d, v in enumerate(program.invars[first:]) if v in atoms}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from shardwise._src.base.lazy import public
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.program_tools import inlined, pruned, used, walk
+from shardwise._src.core.program_tools import inlined, pruned, walk
 from shardwise._src.explain.dtype_emulation import hlo_text
 from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -32,7 +32,7 @@ from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import CostEstimate, Launch
 from shardwise._src.kernels.launch_work import LaunchWork, launch_work
 from shardwise._src.kernels.on_tpu.mosaic_limits import memory_rows
-from shardwise._src.kernels.program_work import counted_program, program_cost
+from shardwise._src.kernels.program_work import counted_program, program_cost, used_operands
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
@@ -141,8 +141,7 @@ def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> l
     if not count or eqn not in program.eqns:
         return types
     part = pruned(program, eqn.invars[:count])
-    atoms = used(part)
-    needed = [x for x, v in zip(values, part.invars, strict=True) if v in atoms]
+    needed = [values[i] for i in used_operands(part)]
     if not all(hasattr(x, "__array__") or isinstance(x, int) for x in needed):
         return types
     if any(isinstance(x, Tracer) for x in needed):

@@ -44,8 +44,8 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
         kernels.checked(step)(state, batch)
 
-    It is slow: use small arrays. Of a kernel that is differentiated, the launch is checked, and not
-    that of its derivative; in second derivatives, neither.
+    It is slow: use small arrays. Launches of the backward pass are checked like others; of those
+    that also compute tangents, and of loops that are differentiated, the launch without these.
 
     Args:
       f: a function of arrays. The result may not be called inside of `jit` and other transforms.
@@ -79,16 +79,6 @@ def _launches(op: Op, params: dict[str, Any]) -> bool:
     )
 
 
-def _is_derivative(launch: Launch) -> bool:
-    """Whether it is a launch of reverse mode that begins with other operands or results than its
-    primal launch. Where tangents are also computed, they follow those of the primal launch."""
-    if launch.is_transposed or launch.primal is None:
-        return launch.is_transposed
-    ins, outs = launch.primal[2].ins, launch.primal[2].outs
-    begins = launch.ins[: len(ins)], launch.outs[: len(outs)]
-    return begins != (ins, outs) or len(launch.ins) == len(ins)
-
-
 class _Checking(Interpreter):
     """Runs operations like the eager interpreter, and checks launches."""
 
@@ -116,22 +106,17 @@ class _Checking(Interpreter):
         self, op: Op, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
     ) -> list[list[Any]] | None:
         """Checks a launch; returns the results of each device. None if the op has others: it also
-        computes tangents, or is the loop that reverse mode made of a launch; the other launches of
-        reverse mode, which begin with other operands, are not checked.
+        computes tangents, or is the loop that reverse mode made of a launch.
 
         known: the operands, of each device. Those that a loop does not have are zeros here, and of
         those that are mapped, it takes the first elements.
         """
+        if op in LAUNCHES and params["launch"].primal is None:
+            return self.check(known, **params, axes=axes)
         count = len(known[0])
         rest = {"unknown": (None,) * count, "mapped": (0,) * count}
         source = params.get("source") or Source(**params, **rest)
-        body, maps, launch = source.body, source.maps, source.launch
-        if _is_derivative(launch):
-            return None
-        if launch.primal is not None:
-            body, maps, launch = launch.primal
-        elif op in LAUNCHES:
-            return self.check(known, body, maps, launch, axes)
+        body, maps, launch = source.launch.primal or (source.body, source.maps, source.launch)
         types = source.unknown[: launch.dynamic + launch.prefetch + len(launch.ins)]
         operands = []
         for row in known:

@@ -14,6 +14,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
+from shardwise._src.kernels.emitted.emitted_ops import (
+    ARITHMETIC,
+    COMPARISONS,
+    conversion,
+    kind_number,
+)
 from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical
@@ -21,7 +27,7 @@ from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_inexact
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
 Rule = Callable[..., Any]
@@ -34,14 +40,13 @@ def kind_of(t: ArrayType) -> str:
 # -- arithmetic --
 
 
-def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> Rule:
-    """An operation of one type, for floats, signed and unsigned integers."""
+def _by_dtype(*texts: str) -> Rule:
+    """An operation of one type, for floats, signed and unsigned integers, and booleans."""
 
     def rule(w: Any, eqn: Any, *xs: Value) -> str:
         t = eqn.outvars[0].aval
-        kinds = floats, unsigned, signed
-        text = kinds[0 if is_inexact(t.dtype) else 1 + (not is_unsigned(t.dtype))]
-        if text is None:
+        text = texts[kind_number(t.dtype)]
+        if not text:
             raise w.unsupported(eqn, f"of the dtype {t.dtype.name}")
         narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
         wide = t.dtype if is_bool(t.dtype) or narrow else widened(t.dtype)
@@ -53,28 +58,21 @@ def _by_dtype(floats: str | None, signed: str | None, unsigned: str | None) -> R
     return rule
 
 
-def _same(text: str) -> Rule:
-    return _by_dtype(text, text, text)
-
-
 def _float(text: str) -> Rule:
-    return _by_dtype(text, None, None)
+    return _by_dtype(text, "", "", "")
 
 
-def _compared(signed: str, floats: str) -> Rule:
-    unsigned = signed if signed in ("eq", "ne") else "u" + signed[1:]
-
+def _compared(*kinds: str) -> Rule:
     def rule(w: Any, eqn: Any, *xs: Value) -> str:
         t, to = eqn.invars[0].aval, eqn.outvars[0].aval.shape
         wide = widened(t.dtype)
         types = [a.aval.update(dtype=t.dtype) for a in eqn.invars]
         a, b = [cast(w, x, own, wide, to) for x, own in zip(xs, types, strict=True)]
         kind = vector(to, element(wide))
-        if floats == "une" and is_inexact(wide):
+        how = kinds[kind_number(wide)]
+        if how == "une":
             return differs(w, a, b, kind, to)
-        how = unsigned if is_unsigned(wide) else signed
-        name = f"arith.cmpf {floats}" if is_inexact(wide) else f"arith.cmpi {how}"
-        return w.let(f"{name}, {a}, {b} : {kind}")
+        return w.let(f"arith.{'cmpf' if is_inexact(wide) else 'cmpi'} {how}, {a}, {b} : {kind}")
 
     return rule
 
@@ -151,17 +149,7 @@ def cast_once(w: Any, x: str, t: ArrayType, dtype: Any, to: Sequence[int]) -> st
         return w.let(f"arith.cmpi ne, {x}, {zero} : {kinds[0]}")
     if kinds[0] == kinds[1]:  # signed and unsigned integers
         return x
-    if is_inexact(old) and is_inexact(new):
-        name = "extf" if new.itemsize > old.itemsize else "truncf"
-    elif is_inexact(old):
-        name = "fptoui" if is_unsigned(new) else "fptosi"
-    elif is_inexact(new):
-        name = "uitofp" if is_unsigned(old) else "sitofp"
-    elif new.itemsize > old.itemsize or is_bool(old) or "4" in old.name:
-        name = "extui" if is_unsigned(old) or is_bool(old) else "extsi"
-    else:
-        name = "trunci"
-    return w.let(f"arith.{name} {x} : {kinds[0]} to {kinds[1]}")
+    return w.let(f"{conversion(old, new)} {x} : {kinds[0]} to {kinds[1]}")
 
 
 def _convert(w: Any, eqn: Any, x: Value, *, dtype: Any, weak: bool = False) -> Value:
@@ -189,29 +177,18 @@ def _given(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
 
 
 ELEMENTWISE: dict[Op, Rule] = {
-    **{op: _same(f"arith.{text}") for op, text in {
-        logical.bitwise_and: "andi", logical.bitwise_or: "ori", logical.bitwise_xor: "xori",
-        logical.shift_left: "shli", logical.shift_right_arithmetic: "shrsi",
-        logical.shift_right_logical: "shrui",
-    }.items()},
-    **{op: _by_dtype(*[f"arith.{text}" for text in texts]) for op, texts in {
-        ew.add: ("addf", "addi", "addi"), ew.sub: ("subf", "subi", "subi"),
-        ew.mul: ("mulf", "muli", "muli"), ew.div: ("divf", "divsi", "divui"),
-        ew.rem: ("remf", "remsi", "remui"), ew.max: ("maximumf", "maxsi", "maxui"),
-        ew.min: ("minimumf", "minsi", "minui"),
-    }.items()},
+    **{op: _by_dtype(*[text and f"arith.{text}" for text in row])
+       for op, row in ARITHMETIC.items()},
     **{op: _float(f"math.{text}") for op, text in {
         ew.exp: "exp", ew.exp2: "exp2", ew.log: "log", ew.log1p: "log1p", ew.tanh: "tanh",
         ew.sin: "sin", ew.cos: "cos", ew.tan: "tan", ew.sqrt: "sqrt", ew.rsqrt: "rsqrt",
         ew.floor: "floor", ew.ceil: "ceil", ew.pow: "powf", ew.atan2: "atan2", erf: "erf",
     }.items()},
-    **{op: _compared(*texts) for op, texts in {
-        logical.eq: ("eq", "oeq"), logical.ne: ("ne", "une"), logical.lt: ("slt", "olt"),
-        logical.le: ("sle", "ole"), logical.gt: ("sgt", "ogt"), logical.ge: ("sge", "oge"),
-    }.items()},
+    **{op: _compared(*row) for op, row in COMPARISONS.items()},
     logical.select_n: _select, logical.bitwise_not: _not,
-    ew.abs: _by_dtype("math.absf", "math.absi", None),
-    logical.population_count: _same("math.ctpop"), logical.clz: _same("math.ctlz"),
+    ew.abs: _by_dtype("math.absf", "math.absi", "", ""),
+    logical.population_count: _by_dtype(*["math.ctpop"] * 4),
+    logical.clz: _by_dtype(*["math.ctlz"] * 4),
     ew.round: lambda w, eqn, x, rounding_method=0: _float(
         "math.roundeven" if rounding_method else "math.round")(w, eqn, x),
     convert_element_type: _convert, bitcast_convert_type: _bitcast,

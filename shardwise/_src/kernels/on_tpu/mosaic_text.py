@@ -6,24 +6,17 @@ the same for all elements (`Splat`), or a version of a ref, which is its memory 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.messages.source import Site, line_of
+from shardwise._src.kernels.emitted.emitted_ops import element_text
+from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
+from shardwise._src.messages.source import line_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_bool, is_integer, short_name
-
-_ELEMENTS = {
-    "bool": "i1",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float8_e4m3fn": "f8E4M3FN",
-    "float8_e5m2": "f8E5M2",
-}
+from shardwise._src.types.dtypes import is_bool, short_name
 
 _INSTEAD = {"float64": "float32", "float16": "bfloat16", "int64": "int32", "uint64": "uint32"}
 
@@ -33,12 +26,9 @@ def element(dtype: Any) -> str:
 
     Raises NotImplementedError for dtypes that TPUs lack.
     """
-    name = dtype.name
-    if name in _ELEMENTS:
-        return _ELEMENTS[name]
-    if is_integer(dtype) and "64" not in name:
-        return "i" + name.removeprefix("u").removeprefix("int")
-    instead = _INSTEAD.get(name)
+    instead, text = _INSTEAD.get(dtype.name), element_text(dtype)
+    if text is not None and instead is None:
+        return text
     raise NotImplementedError(
         f"a value has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. "
         + (
@@ -74,7 +64,7 @@ SEMAPHORES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(InMemory):
     """The memory of a ref.
 
     sizes: of its dimensions; kept: which of them the ref has. kind: its elements, as text. space:
@@ -113,30 +103,15 @@ def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
     return tuple(shape) or ((1,) if space == "smem" else (1, 1))
 
 
-class Text:
-    """The lines of a function. Its constants come first, each once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._constants: dict[str, str] = {}
-        self._count = 0
-        self.depth = 2
-        self.site: Site | None = None  # of the equation that is written
-
-    @property
-    def all_lines(self) -> list[str]:
-        return [f"    {name} = {text}" for text, name in self._constants.items()] + self.lines
-
-    def fresh(self) -> str:
-        self._count += 1
-        return f"%{self._count}"
+class Text(EmittedText):
+    """The lines of a function."""
 
     def line(self, text: str) -> None:
         """Adds an operation, with the user's line: messages of compilers refer to it."""
         if self.site is not None:
             file, line, _ = line_of(self.site)
             text = f'{text} loc("{escaped(file)}":{line}:0)'
-        self.lines.append("  " * self.depth + text)
+        super().line(text)
 
     def let(self, text: str) -> str:
         """Adds `%n = text` and returns `%n`."""
@@ -144,44 +119,14 @@ class Text:
         self.line(f"{name} = {text}")
         return name
 
-    def lets(self, text: str, count: int) -> list[str]:
-        """Adds an operation with `count` results."""
-        if not count:
-            self.line(text)
-            return []
-        name = self.fresh()
-        self.line(f"{name}{f':{count}' if count > 1 else ''} = {text}")
-        return [f"{name}#{i}" for i in range(count)] if count > 1 else [name]
-
-    @contextmanager
-    def block(self) -> Iterator[list[str]]:
-        """Collects the lines that are added inside, as those of a region."""
-        outer, self.lines = self.lines, []
-        self.depth += 1
-        try:
-            yield self.lines
-        finally:
-            self.lines = outer
-            self.depth -= 1
-
     # -- constants --
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
-        kind = vector(shape, element(dtype))
-        text = number_text(number, dtype)
-        return self._constant(f"dense<{text}> : {kind}" if shape else f"{text} : {kind}", dtype)
+        return self.named_number(number, dtype, shape, vector(shape, element(dtype)))
 
     def index(self, number: int) -> str:
-        return self._constant(f"{number} : index")
-
-    def _constant(self, text: str, dtype: Any = None) -> str:
-        if dtype is not None and is_bool(dtype) and "dense" not in text:
-            text = text.partition(" ")[0]  # the type of `true` is implied
-        text = f"arith.constant {text}"
-        if text not in self._constants:
-            self._constants[text] = f"%c{len(self._constants)}"
-        return self._constants[text]
+        return self.named_constant(f"{number} : index")
 
     # -- values --
 
@@ -208,17 +153,3 @@ def escaped(text: str) -> str:
     """A string in MLIR's syntax, without its quotes."""
     plain = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
     return "".join(plain)
-
-
-def number_text(number: Any, dtype: Any) -> str:
-    """A constant of a dtype, bit-exact."""
-    scalar = np.asarray(number).astype(dtype)[()]
-    if is_bool(dtype):
-        return "true" if scalar else "false"
-    if is_integer(dtype):
-        n, bits = int(scalar), int(element(dtype)[1:])
-        return str(n - 2**bits if n >= 2 ** (bits - 1) else n)
-    wide = float(scalar)
-    if np.isfinite(wide):
-        return f"{wide:e}" if float(f"{wide:e}") == wide else f"{wide:.17e}"
-    return f"0x{np.asarray(scalar).view(f'u{dtype.itemsize}').item():0{dtype.itemsize * 2}X}"
