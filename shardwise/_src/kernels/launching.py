@@ -320,7 +320,7 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
 def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
     if not isinstance(axes, tuple | list):
         raise TypeError(
-            f"kernel {who}: parallel is a list of axes of the grid, by number or name, such as "
+            f"{who}: parallel is a list of axes of the grid, by number or name, such as "
             f"(0, 1); got {short_repr(axes)}."
         )
     marks = [False] * len(names)
