@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
@@ -287,6 +288,10 @@ class Body(Emission, TritonText):
         found = super().loop(low, high, carry, types, body)
         self._in_loop = outside
         return found
+
+    def over_arrays(self, eqn: Equation, own: ScanParams, ins: list[Any]) -> list[Any]:
+        consts, carry, xs = own.parts(ins)
+        return super().over_arrays(eqn, own, [*consts, *carry, *map(self._all_of, xs)])
 
     # -- refs --
 
