@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -319,7 +319,7 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
 
 
 def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
-    if not isinstance(axes, tuple | list):
+    if not isinstance(axes, Iterable):
         raise TypeError(
             f"{who}: parallel is a list of axes of the grid, by number or name, such as "
             f"(0, 1); got {short_repr(axes)}."
