@@ -1,20 +1,25 @@
 """The text of a function in Mosaic's dialect: types, constants, and lines.
 
 A value of a program is one of three things here: the name of a register (`%3`), a number that is
-the same for all elements (`Splat`), or a version of a ref, which is its memory (`Memory`).
+the same for all elements (`Splat`), or a version of a ref, which is its memory (`Memory`). Rules of
+ops have them as `Operand`s, with their shapes and dtypes:
+
+    rule(w, eqn, *operands, **params)  → the result, or a list of results
+
+`w` is the function that is written, a `Text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.op import Op
 from shardwise._src.messages.source import Site, line_of
-from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name
 
 _ELEMENTS = {
@@ -96,6 +101,50 @@ class Memory:
 Value = str | Splat | Memory
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A value with its shape and dtype. That of a register prints as its name."""
+
+    value: Value
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def kind(self) -> str:
+        """Its type, as text."""
+        return vector(self.shape, element(self.dtype))
+
+    @property
+    def known(self) -> Any:
+        """The number that all elements are equal to, if it is a `Splat`; else None."""
+        return self.value.number if isinstance(self.value, Splat) else None
+
+
+Rule = Callable[..., Any]
+
+
+def operand(value: Value, t: Any) -> Operand:
+    """A value with the shape and dtype of `t`."""
+    return Operand(value, t.shape, t.dtype)
+
+
+def on_values(rules: dict[Op, Rule]) -> dict[Op, Rule]:
+    """Rules of operands, as functions of values."""
+
+    def wrapped(rule: Rule) -> Rule:
+        def run(w: Text, eqn: Any, *xs: Value, **p: Any) -> Any:
+            pairs = zip(xs, eqn.invars, strict=True)
+            found = rule(w, eqn, *[operand(x, v.aval) for x, v in pairs], **p)
+            return [y.value for y in found] if eqn.op.multiple else found.value
+
+        return run
+
+    return {op: wrapped(rule) for op, rule in rules.items()}
+
+
 def memory_of(
     name: str, shape: Sequence[int], dtype: Any, space: str, kept: Sequence[bool] = ()
 ) -> Memory:
@@ -144,6 +193,10 @@ class Text:
         self.line(f"{name} = {text}")
         return name
 
+    def made(self, text: str, shape: Sequence[int], dtype: Any) -> Operand:
+        """The register of an operation with a result of this shape and dtype."""
+        return Operand(self.let(text), tuple(shape), dtype)
+
     def lets(self, text: str, count: int) -> list[str]:
         """Adds an operation with `count` results."""
         if not count:
@@ -185,22 +238,23 @@ class Text:
 
     # -- values --
 
-    def name(self, value: Value, t: ArrayType, shape: Sequence[int] | None = None) -> str:
-        """The register of a value of a type. shape: to broadcast a scalar to."""
-        shape = t.shape if shape is None else shape
+    def name(self, value: Value, t: Any, shape: Sequence[int] | None = None) -> str:
+        """The register of a value of a shape and dtype. shape: to broadcast a scalar to."""
+        to = t.shape if shape is None else tuple(shape)
         if isinstance(value, Splat):
-            return self.constant(value.number, t.dtype, shape)
+            return self.constant(value.number, t.dtype, to)
         if isinstance(value, Memory):
             value = self.load_all(value, t)
-        if tuple(shape) != t.shape:
-            return self.broadcast(value, t, shape)
-        return value
+        if to == t.shape:
+            return value
+        kinds = [vector(sizes, element(t.dtype)) for sizes in (t.shape, to)]
+        return self.let(f"vector.broadcast {value} : {kinds[0]} to {kinds[1]}")
 
-    def broadcast(self, x: str, t: ArrayType, shape: Sequence[int]) -> str:
-        kinds = vector(t.shape, element(t.dtype)), vector(shape, element(t.dtype))
-        return self.let(f"vector.broadcast {x} : {kinds[0]} to {kinds[1]}")
+    def register(self, x: Operand, shape: Sequence[int] | None = None) -> Operand:
+        to = x.shape if shape is None else tuple(shape)
+        return Operand(self.name(x.value, x, to), to, x.dtype)
 
-    def load_all(self, memory: Memory, t: ArrayType) -> str:
+    def load_all(self, memory: Memory, t: Any) -> str:
         raise NotImplementedError
 
 
