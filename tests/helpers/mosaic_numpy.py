@@ -19,7 +19,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_module import Module, has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, has_windows, is_remote
 from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
 from shardwise._src.runtime.compiler.mosaic import _context
 
@@ -316,7 +316,7 @@ class _Run:
         return [found]
 
 
-def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
+def run(launch: Launch, written: MosaicKernel, *operands: Any) -> list[np.ndarray]:
     """The results of a kernel for its operands, in the form in which its module has them."""
     with _context(), ir.Location.unknown():
         module = ir.Module.parse(written.text)

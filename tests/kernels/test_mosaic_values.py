@@ -22,7 +22,7 @@ def evaluated(program, args):
 
     def bind(eqn, values):
         if eqn.op is calls.mosaic_call:
-            return run(eqn.params["launch"], eqn.params["kernel"].module, *values)
+            return run(eqn.params["launch"], eqn.params["kernel"], *values)
         if eqn.called is not None:
             return evaluated(eqn.called, values)
         result = eqn.op(*values, **eqn.params)

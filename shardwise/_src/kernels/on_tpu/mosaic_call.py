@@ -11,18 +11,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
-from shardwise._src.kernels.on_tpu.mosaic_module import Module, module_of
+from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, mosaic_kernel
 from shardwise._src.kernels.on_tpu.mosaic_text import escaped, sizes_in_memory, stored
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.sharded.collective import axis_index
@@ -38,19 +35,6 @@ from shardwise._src.values.convert import cast
 TARGET = "tpu_custom_call"
 
 
-@dataclass(frozen=True)
-class MosaicKernel:
-    """A kernel: its module, the types of its results, and the mesh axes, in order, that the numbers
-    of devices are along to which it copies."""
-
-    module: Module
-    outs: tuple[ArrayType, ...]
-    axes: tuple[Any, ...]
-
-    def __repr__(self) -> str:
-        return "MosaicKernel(…)"
-
-
 def tpu_program(
     body: Program, maps: Any, launch: Launch, types: Sequence[ArrayType], platform: Platform
 ) -> Program:
@@ -59,15 +43,9 @@ def tpu_program(
     Raises NotImplementedError if the kernel cannot be compiled for TPUs.
     """
     check_limits(launch, types)
-    module = module_of(body, maps, launch, platform)
-    copies = [
-        eqn.params["copy_params"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)
-    ]
+    kernel = mosaic_kernel(body, maps, launch, platform)
     spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
-    wide = tuple([_in_memory(t.type, t.space.name) for t in launch.outs])
-    axes = max([p.axes for p in copies], default=(), key=len)
-    static = {"body": body, "maps": tuple(maps), "launch": launch}
-    static["kernel"] = MosaicKernel(module, wide, axes)
+    static = {"body": body, "maps": tuple(maps), "launch": launch, "kernel": kernel}
 
     def run(*operands: Any) -> list[Any]:
         sizes, rest = operands[: launch.dynamic], operands[launch.dynamic :]
@@ -77,7 +55,7 @@ def tpu_program(
         ]
         places = [
             reshape(axis_index(names=names, sizes=sizes, varies=True), shape=(1,))
-            for names, sizes in module.axes
+            for names, sizes in kernel.places
         ]
         first, others = given[: launch.prefetch], given[launch.prefetch :]
         found = mosaic_call(*sizes, *first, *places, *others, **static)
@@ -98,8 +76,8 @@ def _as(x: Any, t: ArrayType) -> Any:
     return x if type_of(x).shape == t.shape else reshape(x, shape=t.shape)
 
 
-def _type(op: Op, *types: ArrayType, kernel: MosaicKernel, **p: Any) -> tuple[ArrayType, ...]:
-    return kernel.outs
+def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
+    return tuple([_in_memory(tile.type, tile.space.name) for tile in launch.outs])
 
 
 def _lower(
@@ -108,13 +86,13 @@ def _lower(
 ) -> list[str]:  # fmt: skip
     _check_devices(e, launch.name, kernel.axes)
     try:
-        body = serialized(kernel.module.text)
+        body = serialized(kernel.text)
     except InvalidKernel as error:
         raise NotImplementedError(
             f"kernel {launch.name}: its operations cannot be compiled for TPUs. Mosaic's "
             f"error: {error}"
         ) from None
-    before = launch.dynamic + launch.prefetch + len(kernel.module.axes)
+    before = launch.dynamic + launch.prefetch + len(kernel.places)
     return e.custom_call(
         TARGET,
         xs,
@@ -148,7 +126,7 @@ def _check_devices(e: Any, name: str, axes: tuple[Any, ...]) -> None:
 def _excess(op: Op, types: Sequence[ArrayType], p: dict[str, Any], target: Target) -> str:
     if not isinstance(target.kind, Tpu):
         return ""
-    launch, scoped = p["launch"], p["kernel"].module.scoped
+    launch, scoped = p["launch"], p["kernel"].scoped
     return too_large(launch, scoped, launch.parts(types)[1], target.kind, target.name)
 
 
@@ -167,15 +145,10 @@ def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
     }
     if kernel.axes:
         config["has_communication"] = True
-    if "tpu.sem_barrier" in kernel.module.text:
+    if "tpu.sem_barrier" in kernel.text:
         config["collective_id"] = params.collective_id
     if cost is not None:
-        config["cost_estimate"] = {
-            "flops": int(cost.flops),
-            "transcendentals": int(cost.transcendentals),
-            "bytes_accessed": int(cost.bytes_accessed),
-            "remote_bytes_transferred": int(cost.remote_bytes_transferred),
-        }
+        config["cost_estimate"] = {name: int(n) for name, n in vars(cost).items()}
     if params.allow_input_fusion is not None:
         config["allow_input_fusion"] = [bool(x) for x in params.allow_input_fusion]
     for name in ("disable_bounds_checks", "skip_device_barrier"):

@@ -33,24 +33,21 @@ _ELEMENTS = {
 _INSTEAD = {"float64": "float32", "float16": "bfloat16", "int64": "int32", "uint64": "uint32"}
 
 
-def element(dtype: Any) -> str:
+def element(dtype: Any, what: str = "a value") -> str:
     """`f32`, `i8`: a dtype of registers. Integers have no sign.
 
-    Raises NotImplementedError for dtypes that TPUs lack.
+    Raises NotImplementedError for dtypes that TPUs lack, which `what` has.
     """
     name = dtype.name
     if name in _ELEMENTS:
         return _ELEMENTS[name]
     if is_integer(dtype) and "64" not in name:
         return "i" + name.removeprefix("u").removeprefix("int")
-    instead = _INSTEAD.get(name)
+    instead = f"Use {_INSTEAD[name]}." if name in _INSTEAD else (
+        "Convert it to float32 or int32 outside of the kernel."
+    )  # fmt: skip
     raise NotImplementedError(
-        f"a value has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. "
-        + (
-            f"Use {instead}."
-            if instead
-            else "Convert it to float32 or int32 outside of the kernel."
-        )
+        f"{what} has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. {instead}"
     )
 
 
