@@ -269,16 +269,10 @@ def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> Op
     return _loaded(w, memory, INDEX, *_all(memory))
 
 
-MEMORY_RULES = on_values(
-    {
-        kernel_load: _load,
-        kernel_store: _store,
-        new_memory: _memory,
-        kernel_copy: _on_views(_copy),
-        kernel_wait_copy: _on_views(_wait_copy),
-        kernel_signal: _on_views(_on_semaphore("tpu.sem_signal")),
-        kernel_wait: _on_views(_on_semaphore("tpu.sem_wait")),
-        axis_index: _axis_index,
-        known_multiple: _multiple,
-    }
-)
+MEMORY_RULES = on_values({
+    kernel_load: _load, kernel_store: _store, new_memory: _memory,
+    kernel_copy: _on_views(_copy), kernel_wait_copy: _on_views(_wait_copy),
+    kernel_signal: _on_views(_on_semaphore("tpu.sem_signal")),
+    kernel_wait: _on_views(_on_semaphore("tpu.sem_wait")),
+    axis_index: _axis_index, known_multiple: _multiple,
+})  # fmt: skip

@@ -198,47 +198,36 @@ def _copy_aliased(
         tile, own = launch.ins[i], launch.outs[j]
         if is_remote(own.space.name) or not _may_read(body, outs[j]):
             continue
-        again = None
-        if (tile.sizes, tile.kept, tile.element) == (own.sizes, own.kept, own.element):
-            again = _unused_axes(maps[i], maps[count + j], launch)
-        if again is None:
+        tiles = (tile, maps[i]), (own, maps[count + j])
+        first, last = [(t.sizes, t.kept, t.element, _indices_of(m)) for t, m in tiles]
+        if first != last or first[-1] is None:
             raise NotImplementedError(
                 f"kernel {launch.name}: result {j} begins with the values of argument {i}, and the "
                 "kernel may read it before writing it. On TPUs both need the same blocks then, "
                 "whose indices are indices of programs or constants. Write the result first, or "
                 "read from the argument instead."
             )
-        _copied(w, blocks[i], blocks[count + j], own.ref_type, again)
+        unused = [d for d, n in enumerate(launch.grid) if n != 1 and ("axis", d) not in first[-1]]
+        _copied(w, blocks[i], blocks[count + j], own.ref_type, unused)
 
 
 def _may_read(body: Program, var: Var) -> bool:
     """Whether the body may use the first values of a result, or keep them."""
-    uses = [e for e in body.eqns if any(a is var for a in e.invars)]
-    if any(a is var for a in body.outvars):
-        return True
-    return not all(
-        e.op is kernel_store
-        and e.params["mode"] == "set"
-        and not e.params["masked"]
-        and e.params["sizes"] == var.aval.shape
-        for e in uses
+    plain = {"mode": "set", "masked": False, "sizes": var.aval.shape}.items()
+    uses = [eqn for eqn in body.eqns if var in eqn.invars]
+    return var in body.outvars or not all(
+        eqn.op is kernel_store and plain <= eqn.params.items() for eqn in uses
     )
 
 
-def _unused_axes(a: Program, b: Program, launch: Launch) -> list[int] | None:
-    """The axes of the grid along which a block stays; None if that is unknown, or blocks differ."""
-    if a.eqns or b.eqns:
+def _indices_of(program: Program) -> list[tuple[str, int]] | None:
+    """The indices of blocks: axes of the grid, and numbers; None if they are computed."""
+    if program.eqns:
         return None
-    at = [
-        [
-            ("axis", p.invars.index(out)) if isinstance(out, Var) else ("number", int(out.value))
-            for out in p.outvars
-        ]
-        for p in (a, b)
+    return [
+        ("axis", program.invars.index(x)) if isinstance(x, Var) else ("number", int(x.value))
+        for x in program.outvars
     ]
-    if at[0] != at[1]:
-        return None
-    return [d for d, n in enumerate(launch.grid) if n != 1 and ("axis", d) not in at[0]]
 
 
 def _copied(w: Function, source: Memory, to: Memory, t: ArrayType, axes: Sequence[int]) -> None:

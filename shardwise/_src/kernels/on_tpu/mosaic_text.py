@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
+from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import Site, line_of
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name
 
@@ -66,13 +67,6 @@ class Splat:
     """A number that all elements of a value are equal to."""
 
     number: Any
-
-
-SEMAPHORES = {
-    "semaphore": "!tpu.semaphore",
-    "barrier_semaphore": "!tpu.semaphore",
-    "dma_semaphore": "!tpu.dma_semaphore",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,11 +141,11 @@ def memory_of(
 ) -> Memory:
     """The memory for a ref of this shape, in a space as `kernels.spaces` names it."""
     if space in SEMAPHORES:
-        marks = (True,) * len(shape)
-        return Memory(name, tuple(shape), marks, SEMAPHORES[space], "semaphore_mem")
-    sizes = sizes_in_memory(shape, space)
+        kind, where, sizes = f"!tpu.{space.removeprefix('barrier_')}", "semaphore_mem", tuple(shape)
+    else:
+        kind, where, sizes = element(stored(dtype)), space, sizes_in_memory(shape, space)
     marks = (tuple(kept) or (True,) * len(shape)) if shape else (False,) * len(sizes)
-    return Memory(name, sizes, marks, element(stored(dtype)), space)
+    return Memory(name, sizes, marks, kind, where)
 
 
 def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
@@ -218,20 +212,17 @@ class Text:
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
-        kind = vector(shape, element(dtype))
-        text = number_text(number, dtype)
-        return self._constant(f"dense<{text}> : {kind}" if shape else f"{text} : {kind}", dtype)
+        text, kind = number_text(number, dtype), vector(shape, element(dtype))
+        if shape:
+            return self._constant(f"dense<{text}> : {kind}")
+        return self._constant(text if is_bool(dtype) else f"{text} : {kind}")
 
     def index(self, number: int) -> str:
         return self._constant(f"{number} : index")
 
-    def _constant(self, text: str, dtype: Any = None) -> str:
-        if dtype is not None and is_bool(dtype) and "dense" not in text:
-            text = text.partition(" ")[0]  # the type of `true` is implied
-        text = f"arith.constant {text}"
-        if text not in self._constants:
-            self._constants[text] = f"%c{len(self._constants)}"
-        return self._constants[text]
+    def _constant(self, text: str) -> str:
+        name = f"%c{len(self._constants)}"
+        return self._constants.setdefault(f"arith.constant {text}", name)
 
     # -- values --
 
