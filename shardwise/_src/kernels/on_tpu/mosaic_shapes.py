@@ -187,28 +187,28 @@ def _reduce(name: str, of_flags: bool = False) -> Rule:
         y = cast(w, x, widened(x.dtype))
         if not axes:
             return cast(w, y, x.dtype)
-        if is_unsigned(y.dtype) and name != "add":  # as signed integers with another first bit
-            least = replace(xored(w, y, -(2**31)), dtype=I32)
-            y = replace(xored(w, reduced(w, least, axes, name), -(2**31)), dtype=y.dtype)
-        else:
-            y = reduced(w, y, axes, name)
-        return cast(w, y, x.dtype)
+        flip = is_unsigned(y.dtype) and name != "add"  # as signed integers with another first bit
+        if flip:
+            y = replace(xored(w, y, -(2**31)), dtype=I32)
+        y, axes, shape = _with_result(w, y, axes)
+        start, kind = _IDENTITIES[name](y.dtype), vector(shape, element(y.dtype))
+        more = "" if name == "add" else "imumf" if is_inexact(y.dtype) else "si"
+        text = f"vector.multi_reduction <{name}{more}>, {y}, {w.constant(start, y.dtype, shape)}"
+        y = w.made(f"{text} {list(axes)} : {y.kind} to {kind}", shape, y.dtype)
+        y = reshaped(w, y, eqn.outvars[0].aval.shape)
+        return cast(w, xored(w, y, -(2**31)) if flip else y, x.dtype)
 
     return rule
 
 
-def reduced(w: Any, x: Operand, axes: Sequence[int], name: str) -> Operand:
-    """A reduction. The result of one over all dimensions is a scalar, by way of a vector."""
-    left = tuple([n for d, n in enumerate(x.shape) if d not in axes])
-    if not left:
-        x = reshaped(w, x, (1, *x.shape))
-        return reshaped(w, reduced(w, x, [d + 1 for d in axes], name), ())
-    start, out = _IDENTITIES[name](x.dtype), vector(left, element(x.dtype))
-    more = "" if name == "add" else "imumf" if is_inexact(x.dtype) else "si"
-    return w.made(
-        f"vector.multi_reduction <{name}{more}>, {x}, {w.constant(start, x.dtype, left)} "
-        f"{list(axes)} : {x.kind} to {out}", left, x.dtype,
-    )  # fmt: skip
+def _with_result(
+    w: Any, x: Operand, axes: Sequence[int]
+) -> tuple[Operand, Sequence[int], tuple[int, ...]]:
+    """An operand, the axes to reduce, and the shape of the result, which is a vector: a reduction
+    over all dimensions leaves one of size 1."""
+    if len(axes) == len(x.shape):
+        x, axes = reshaped(w, x, (1, *x.shape)), [d + 1 for d in axes]
+    return x, axes, tuple([n for d, n in enumerate(x.shape) if d not in axes])
 
 
 def _arg(kind: str) -> Rule:
@@ -217,13 +217,10 @@ def _arg(kind: str) -> Rule:
             raise w.unsupported(eqn, f"of the dtype {x.dtype.name}", "Convert to float32 before.")
         if len(axes) != 1:
             raise w.unsupported(eqn, "over several dimensions", "Reshape to one dimension before.")
-        x, axis = w.register(x), axes[0]
-        if len(x.shape) == 1:
-            x, axis = reshaped(w, x, (1, *x.shape)), 1
-        left = (*x.shape[:axis], *x.shape[axis + 1 :])
-        how = f"{{axis = {axis} : i32, kind = #tpu.reduction_kind<{kind}>}}"
-        text = f"tpu.reduce_index {x} {how} : {x.kind} -> {vector(left, 'i32')}"
-        found = reshaped(w, w.made(text, left, I32), eqn.outvars[0].aval.shape)
+        x, axes, shape = _with_result(w, w.register(x), axes)
+        how = f"{{axis = {axes[0]} : i32, kind = #tpu.reduction_kind<{kind}>}}"
+        text = f"tpu.reduce_index {x} {how} : {x.kind} -> {vector(shape, 'i32')}"
+        found = reshaped(w, w.made(text, shape, I32), eqn.outvars[0].aval.shape)
         return cast(w, found, index_dtype)
 
     return rule
@@ -273,8 +270,8 @@ def _dot(
 
 def _precision(w: Any, eqn: Any, precision: Any, dtype: Any) -> str:
     """The attribute of a precision; Mosaic's default for float32 is one pass in bfloat16."""
-    pair = precision if isinstance(precision, tuple) else (precision, precision)
-    names = {getattr(p, "name", str(p)).lower() for p in pair}
+    pair = precision if isinstance(precision, tuple) else (precision,)
+    names = {str(p).lower() for p in pair}
     if names <= {"none", "default"} or dtype != F32:
         return ""
     known = {"highest": "fp32", "high": "bf16x3"}
