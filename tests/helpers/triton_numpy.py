@@ -382,7 +382,8 @@ class Program:
         return state
 
     def scf_if(self, op: Any, env: Any, flag: Any) -> Any:
-        return self.block(op.regions[0 if flag else 1].blocks[0], [], env)
+        blocks = op.regions[0 if flag else 1].blocks
+        return self.block(blocks[0], [], env) if len(blocks) else []
 
     def scf_while(self, op: Any, env: Any, *carried: Any) -> Any:
         state: list[Any] = list(carried)

@@ -27,11 +27,11 @@ module {
     %15 = arith.addi %12, %14 : i32
     %16 = tt.addptr %arg3, %15 : !tt.ptr<f32>, i32
     %17 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %18 = arith.muli %17, %c3 : tensor<16xi32>
-    %19 = tt.expand_dims %18 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-    %20 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %21 = tt.expand_dims %20 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-    %22 = tt.broadcast %19 : tensor<16x1xi32> -> tensor<16x16xi32>
+    %18 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+    %19 = arith.muli %17, %c3 : tensor<16xi32>
+    %20 = tt.expand_dims %19 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+    %21 = tt.expand_dims %18 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+    %22 = tt.broadcast %20 : tensor<16x1xi32> -> tensor<16x16xi32>
     %23 = tt.broadcast %21 : tensor<1x16xi32> -> tensor<16x16xi32>
     %24 = arith.addi %22, %23 : tensor<16x16xi32>
     %25 = tt.splat %7 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
@@ -56,18 +56,18 @@ module {
     %44 = arith.ori %33, %42 : i1
     %45 = arith.subi %43, %c9 : i32
     %46 = arith.select %44, %43, %45 : i32
-    %51:3 = scf.for %47 = %c0 to %46 step %c9 iter_args(%48 = %c5, %49 = %c7, %50 = %c8) -> (tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>) : i32 {
-      %52 = arith.muli %47, %c2 : i32
-      %53 = arith.muli %52, %c2 : i32
+    %118:3 = scf.for %48 = %c0 to %46 step %c9 iter_args(%49 = %c5, %50 = %c7, %51 = %c8) -> (tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>) : i32 {
+      %52 = arith.muli %48, %c2 : i32
+      %53 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
       %54 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %55 = arith.muli %54, %c3 : tensor<16xi32>
-      %56 = tt.expand_dims %55 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-      %57 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %58 = tt.expand_dims %57 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-      %59 = tt.broadcast %56 : tensor<16x1xi32> -> tensor<16x16xi32>
+      %55 = arith.muli %52, %c2 : i32
+      %56 = arith.muli %53, %c3 : tensor<16xi32>
+      %57 = tt.expand_dims %56 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+      %58 = tt.expand_dims %54 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+      %59 = tt.broadcast %57 : tensor<16x1xi32> -> tensor<16x16xi32>
       %60 = tt.broadcast %58 : tensor<1x16xi32> -> tensor<16x16xi32>
       %61 = arith.addi %59, %60 : tensor<16x16xi32>
-      %62 = tt.addptr %9, %53 : !tt.ptr<f32>, i32
+      %62 = tt.addptr %9, %55 : !tt.ptr<f32>, i32
       %63 = tt.splat %62 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
       %64 = tt.addptr %63, %61 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
       %65 = tt.load %64 : tensor<16x16x!tt.ptr<f32>>
@@ -78,7 +78,7 @@ module {
       %70 = tt.broadcast %69 : tensor<16x1xi32> -> tensor<16x16xi32>
       %71 = tt.splat %28 : i32 -> tensor<16x16xi32>
       %72 = arith.addi %71, %70 : tensor<16x16xi32>
-      %73 = arith.muli %47, %c2 : i32
+      %73 = arith.muli %48, %c2 : i32
       %74 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
       %75 = tt.expand_dims %74 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
       %76 = tt.broadcast %75 : tensor<1x16xi32> -> tensor<16x16xi32>
@@ -86,55 +86,55 @@ module {
       %78 = arith.addi %77, %76 : tensor<16x16xi32>
       %79 = arith.cmpi sge, %72, %78 : tensor<16x16xi32>
       %80 = arith.select %79, %67, %c11 : tensor<16x16xi1>, tensor<16x16xf32>
-      %83 = "tt.reduce"(%80) <{axis = 1 : i32}> ({
+      %84 = "tt.reduce"(%80) <{axis = 1 : i32}> ({
         ^bb0(%81: f32, %82: f32):
-        %84 = arith.maximumf %81, %82 : f32
-        tt.reduce.return %84 : f32
+        %83 = arith.maximumf %81, %82 : f32
+        tt.reduce.return %83 : f32
       }) : (tensor<16x16xf32>) -> (tensor<16xf32>)
-      %85 = arith.maximumf %48, %83 : tensor<16xf32>
+      %85 = arith.maximumf %49, %84 : tensor<16xf32>
       %86 = tt.expand_dims %85 {axis = 1 : i32} : tensor<16xf32> -> tensor<16x1xf32>
       %87 = tt.broadcast %86 : tensor<16x1xf32> -> tensor<16x16xf32>
       %88 = arith.subf %80, %87 : tensor<16x16xf32>
       %89 = math.exp %88 : tensor<16x16xf32>
-      %90 = arith.subf %48, %85 : tensor<16xf32>
+      %90 = arith.subf %49, %85 : tensor<16xf32>
       %91 = math.exp %90 : tensor<16xf32>
       %92 = tt.expand_dims %91 {axis = 1 : i32} : tensor<16xf32> -> tensor<16x1xf32>
       %93 = tt.broadcast %92 : tensor<16x1xf32> -> tensor<16x16xf32>
-      %94 = arith.mulf %50, %93 : tensor<16x16xf32>
-      %95 = arith.muli %47, %c2 : i32
-      %96 = arith.muli %95, %c2 : i32
+      %94 = arith.mulf %51, %93 : tensor<16x16xf32>
+      %95 = arith.muli %48, %c2 : i32
+      %96 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
       %97 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %98 = arith.muli %97, %c3 : tensor<16xi32>
-      %99 = tt.expand_dims %98 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-      %100 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %101 = tt.expand_dims %100 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-      %102 = tt.broadcast %99 : tensor<16x1xi32> -> tensor<16x16xi32>
+      %98 = arith.muli %95, %c2 : i32
+      %99 = arith.muli %96, %c3 : tensor<16xi32>
+      %100 = tt.expand_dims %99 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+      %101 = tt.expand_dims %97 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+      %102 = tt.broadcast %100 : tensor<16x1xi32> -> tensor<16x16xi32>
       %103 = tt.broadcast %101 : tensor<1x16xi32> -> tensor<16x16xi32>
       %104 = arith.addi %102, %103 : tensor<16x16xi32>
-      %105 = tt.addptr %11, %96 : !tt.ptr<f32>, i32
+      %105 = tt.addptr %11, %98 : !tt.ptr<f32>, i32
       %106 = tt.splat %105 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
       %107 = tt.addptr %106, %104 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
       %108 = tt.load %107 : tensor<16x16x!tt.ptr<f32>>
       %109 = tt.dot %89, %108, %c8, inputPrecision = tf32 : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>
       %110 = arith.addf %94, %109 : tensor<16x16xf32>
-      %111 = arith.mulf %49, %91 : tensor<16xf32>
-      %114 = "tt.reduce"(%89) <{axis = 1 : i32}> ({
+      %111 = arith.mulf %50, %91 : tensor<16xf32>
+      %115 = "tt.reduce"(%89) <{axis = 1 : i32}> ({
         ^bb0(%112: f32, %113: f32):
-        %115 = arith.addf %112, %113 : f32
-        tt.reduce.return %115 : f32
+        %114 = arith.addf %112, %113 : f32
+        tt.reduce.return %114 : f32
       }) : (tensor<16x16xf32>) -> (tensor<16xf32>)
-      %116 = arith.addf %111, %114 : tensor<16xf32>
+      %116 = arith.addf %111, %115 : tensor<16xf32>
       scf.yield %85, %116, %110 : tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>
     }
-    %119 = tt.expand_dims %51#1 {axis = 1 : i32} : tensor<16xf32> -> tensor<16x1xf32>
+    %119 = tt.expand_dims %118#1 {axis = 1 : i32} : tensor<16xf32> -> tensor<16x1xf32>
     %120 = tt.broadcast %119 : tensor<16x1xf32> -> tensor<16x16xf32>
-    %121 = arith.divf %51#2, %120 : tensor<16x16xf32>
+    %121 = arith.divf %118#2, %120 : tensor<16x16xf32>
     %122 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %123 = arith.muli %122, %c3 : tensor<16xi32>
-    %124 = tt.expand_dims %123 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-    %125 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %126 = tt.expand_dims %125 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-    %127 = tt.broadcast %124 : tensor<16x1xi32> -> tensor<16x16xi32>
+    %123 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+    %124 = arith.muli %122, %c3 : tensor<16xi32>
+    %125 = tt.expand_dims %124 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+    %126 = tt.expand_dims %123 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+    %127 = tt.broadcast %125 : tensor<16x1xi32> -> tensor<16x16xi32>
     %128 = tt.broadcast %126 : tensor<1x16xi32> -> tensor<16x16xi32>
     %129 = arith.addi %127, %128 : tensor<16x16xi32>
     %130 = tt.splat %16 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>

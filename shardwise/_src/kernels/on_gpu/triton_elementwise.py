@@ -25,6 +25,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.families import lit
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_bool, is_float, is_integer, is_signed, is_unsigned
 
 Rule = Callable[..., Value]
@@ -220,8 +221,8 @@ def _by_bits(e: Any, x: Value, dtype: Any) -> Value:
     """Between float8_e4m3fn and float32. Triton's instruction ends the process on older GPUs."""
     if dtype == FLOAT32:
         bits = _cast(e, "tt.bitcast", x, np.dtype("uint8"), "->")
-        return e.composed(_of_bits_e4m3, convert(e, bits, INT32))
-    bits = convert(e, e.composed(_bits_e4m3, x), np.dtype("int8"))
+        return e.composed(_of_bits_e4m3, [array_type(x.shape, INT32)], convert(e, bits, INT32))
+    bits = convert(e, e.composed(_bits_e4m3, [array_type(x.shape, x.dtype)], x), np.dtype("int8"))
     return _cast(e, "tt.bitcast", bits, dtype, "->")
 
 

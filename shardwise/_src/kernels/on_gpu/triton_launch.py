@@ -11,17 +11,18 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import without_dead_code
-from shardwise._src.kernels.accesses import kernel_load
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.emitted_programs import flat
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
+from shardwise._src.kernels.on_gpu.barriers import Access
 from shardwise._src.kernels.on_gpu.gpu_refs import Buffer, Memory, block_of, everything
 from shardwise._src.kernels.on_gpu.loop_peeling import bounded_iterations, peeled
-from shardwise._src.kernels.on_gpu.ref_accesses import accesses
 from shardwise._src.kernels.on_gpu.triton_body import Body
 from shardwise._src.kernels.on_gpu.triton_text import INT32, Value, is_element, padded
 from shardwise._src.kernels.size_arithmetic import row_major_strides
@@ -91,8 +92,9 @@ class Launching:
         aliased = [None] * len(launch.ins) + [
             j in dict(launch.aliases).values() for j in range(outs)
         ]
-        rows = zip(own, (*launch.ins, *launch.outs), maps, aliased, strict=True)
-        self.slots = [self._slot(first + i, *row) for i, row in enumerate(rows)]
+        self.blocks = [*zip(own, (*launch.ins, *launch.outs), strict=True)]
+        rows = zip(self.blocks, maps, aliased, strict=True)
+        self.slots = [self._slot(first + i, *b, m, a) for i, (b, m, a) in enumerate(rows)]
         first += len(self.slots)
         self.slots += [Slot(first + i, s.type, held=True) for i, s in enumerate(launch.scratch)]
         self.ends = [s.input for s in self.slots][len(launch.ins) :]
@@ -104,11 +106,23 @@ class Launching:
         again = any(d not in used for d in self.loops[:depth])
         held = aliased is not None and any(d not in used for d in self.loops)
         if held:  # by the loops, if the block is read, and accessed as a whole
-            found, others = accesses(self.body, self.body.invars[i])
-            held = any(e.op is kernel_load for e in found) and not others
-            held = held and all(_is_whole(e) for e in found)
+            found = [x for x in self._accesses if x.buffer is buffer]
+            held = any(x.kind == "load" for x in found)
+            held = held and all(x.is_whole and x.kind != "atomic" for x in found)
         read = held and (again or bool(aliased))
         return Slot(i, tile.ref_type, buffer, tile, m, depth, held, read)
+
+    @cached_property
+    def _accesses(self) -> list[Access]:
+        """Those of results in the body, if all of them are in memory."""
+        text = Body(self.text.title, self.text.platform)
+        values: list[Any] = [text.value(text.fresh(), v.aval) for v in self.body.invars]
+        first = len(self.ids) + self.launch.prefetch
+        values[len(self.ids) : first] = self.prefetched
+        for i, (buffer, tile) in enumerate(self.blocks):
+            values[first + i] = block_of(text, buffer, tile, [text.integer(0)] * len(tile.sizes))
+        text.program(self.body, values)
+        return [x for x in flat(text.lines) if isinstance(x, Access)]
 
     def lines(self, grid: Sequence[int]) -> str:
         """The lines of the function. grid: Triton's, of which the last axis of a launch is x."""
@@ -123,87 +137,76 @@ class Launching:
                 n = text.integer(sizes[d] or 0)
                 self.ids[d] = text.binary("arith.remsi", left, n)
                 left = text.binary("arith.divsi", left, n)
-        self._nest(0, {})
+        self._nest(0, self.body, {})
         text.line("tt.return")
         return "\n".join(text.body())
 
-    def _nest(self, depth: int, refs: dict[int, Any]) -> dict[int, Any]:
+    def _nest(self, depth: int, body: Program, refs: dict[int, Any]) -> dict[int, Any]:
         """Writes the loops from a depth on; returns the refs with the values after them."""
         text, opened = self.text, []
         for slot in self.slots:
             if slot.depth != depth:
                 continue
-            ref: Any = None
+            ref = None
             if slot.buffer is not None and slot.map is not None:
                 at = text.program(slot.map, [*self.ids, *self.prefetched])
                 ref = block_of(text, slot.buffer, slot.tile, at)
-            value = ref
-            if slot.held and ref is not None:
+            if ref is not None and slot.held:
                 opened.append((slot, ref))
-            if slot.read and ref is not None:
-                value = gpu_refs.load(text, ref, everything(text, ref.shape))
-            elif slot.held:
-                value = text.constant(0, slot.type.shape, slot.type.dtype)
+            if ref is not None and slot.read:
+                value = gpu_refs.load(text, ref, everything(text, ref))
+            else:
+                value = text.number(0, slot.type) if slot.held else ref
             refs = refs | {slot.input: value}
         if depth < len(self.loops):
-            refs = self._loop(depth, refs)
+            refs = self._loop(depth, body, refs)
         else:
             inputs = [*self.ids, *self.prefetched, *[refs[s.input] for s in self.slots]]
-            found = text.program(self.body, inputs)
-            text.same([refs[i] for i in self.ends], found)
+            found = text.program(body, inputs)
+            text.settled(found, [refs[i] for i in self.ends], body.out_types)
             refs = refs | dict(zip(self.ends, found, strict=True))
         for slot, ref in opened:
-            region = everything(text, ref.shape)
-            gpu_refs.store(text, ref, region, refs[slot.input], None, slot)
+            gpu_refs.store(text, ref, everything(text, ref), refs[slot.input], None, slot)
         return refs
 
-    def _loop(self, depth: int, refs: dict[int, Any]) -> dict[int, Any]:
+    def _loop(self, depth: int, body: Program, refs: dict[int, Any]) -> dict[int, Any]:
         axis, text = self.loops[depth], self.text
-        size = self.launch.grid[axis] or 0
-        first, every, last, bounded = None, self.body, None, None
+        size, zero = self.launch.grid[axis] or 0, text.integer(0)
+        first, every, last, bounded = None, body, None, None
         if depth == len(self.loops) - 1:
-            first, every, last = peeled(self.body, axis, size, self.ends)
+            first, every, last = peeled(body, axis, size, self.ends)
             if not any(s.held and s.depth > depth for s in self.slots):
                 bounded = bounded_iterations(every, axis, [s.input for s in self.slots])
 
         def run(program: Program | None, i: Value, refs: dict[int, Any]) -> dict[int, Any]:
             if program is None:
                 return refs
-            before, self.body, self.ids[axis] = self.body, program, i
-            refs = self._nest(depth + 1, refs)
-            self.body, self.ids[axis] = before, text.integer(0)
+            self.ids[axis] = i
+            refs = self._nest(depth + 1, program, refs)
+            self.ids[axis] = zero
             return refs
 
-        refs = run(first, text.integer(0), refs)
-        carried = [s.input for s in self.slots if s.held and s.input in refs]
-        for slot in self.slots:
-            if slot.buffer is not None:
-                text.enter_loop(every, every.invars[slot.input], slot.buffer)
+        refs = run(first, zero, refs)
+        carried = [s for s in self.slots if s.held and s.input in refs]
+        types = [s.type for s in carried]
+
+        def filled(state: Sequence[Value]) -> dict[int, Any]:
+            return refs | {s.input: x for s, x in zip(carried, state, strict=True)}
 
         def iteration(i: Value, state: list[Value]) -> list[Value]:
-            now = run(every, i, refs | dict(zip(carried, state, strict=True)))
-            return [now[k] for k in carried]
+            now = run(every, i, filled(state))
+            return [now[s.input] for s in carried]
 
         high = text.integer(size)
         if bounded is not None:
             every = bounded.every
-            refs_given = [refs.get(s.input) for s in self.slots]
-            limits = text.program(bounded.limits, [*self.ids, *self.prefetched, *refs_given])
+            given = [refs.get(s.input) for s in self.slots]
+            limits = text.program(bounded.limits, [*self.ids, *self.prefetched, *given])
             low, limit = limits
             limit = text.plus(limit, text.integer(1)) if bounded.inclusive else limit
             high = text.binary("arith.minsi", high, text.binary("arith.subi", limit, low))
-        found = text.loop(text.integer(0), high, [refs[k] for k in carried], iteration)
-        refs = refs | dict(zip(carried, found, strict=True))
-        return run(last, text.integer(size - 1), refs)
-
-
-def _is_whole(eqn: Any) -> bool:
-    """Whether an access is of all elements of a ref, without a mask."""
-    p = eqn.params
-    start = 1 if eqn.op is kernel_load else 2
-    zeros = all(getattr(a, "value", 1) == 0 for a in eqn.invars[start : start + len(p["sizes"])])
-    whole = p["sizes"] == eqn.invars[0].aval.shape and all(p["kept"]) and not p["masked"]
-    return zeros and whole and p.get("mode", "set") == "set"
+        found = text.loop(zero, high, [refs[s.input] for s in carried], types, iteration)
+        return run(last, text.integer(size - 1), filled(found))
 
 
 def _axes_of(index: Program, axes: int) -> set[int]:
@@ -256,7 +259,7 @@ def triton_kernel(
     grid = [*own, 1, 1, 1][:3]
     if len(own) > 3 or any(n > most for n, most in zip(grid, GRID_LIMITS, strict=True)):
         grid = [math.prod(own), 1, 1]
-    text = Body(launch.name, platform.triton_library, stages)
+    text = Body(launch.name, platform, stages)
     launching = Launching(body, maps, launch, loops, buffers, text)
     lines = launching.lines(grid)
     held = [s.type for s in launching.slots if s.held and loops]

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.emitted_programs import EmittedText
+from shardwise._src.kernels.on_gpu.barriers import with_barriers
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_inexact
 
 INT32, INT64, BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 FLOAT32 = np.dtype("float32")
@@ -90,15 +91,8 @@ def literal(value: Any, dtype: Any) -> str:
     return f"0x{bits:0{dtype.itemsize * 2}X}"
 
 
-class TritonText:
+class TritonText(EmittedText):
     """Collects the lines of one function."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._depth = 1
-        self._count = 0
-        self.in_loop = False
-        self._constants: dict[str, str] = {}
 
     # -- lines --
 
@@ -106,38 +100,23 @@ class TritonText:
         """The lines, without instructions whose results are not used, and with the constants."""
         used: set[str] = set()
         kept = []
-        for text in reversed(self.lines):
+        for text in reversed(with_barriers(self.lines, {})[0]):
             made = _MADE.match(text)
             if made and made[1] not in used:
                 continue
             used.update(_NAME.findall(text))
             kept.append(text)
-        constants = [f"    {c} = {text}" for text, c in self._constants.items() if c in used]
+        constants = [f"    {c} = {text}" for text, c in self.constants.items() if c in used]
         return [*constants, *reversed(kept)]
 
-    def line(self, text: str) -> None:
-        self.lines.append("  " * (self._depth + 1) + text)
-
-    @contextmanager
-    def indented(self) -> Any:
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-
-    def fresh(self) -> str:
-        self._count += 1
-        return f"%{self._count}"
-
-    def let(self, text: str, shape: Sequence[int], dtype: Any) -> Value:
+    def named(self, text: str) -> str:
+        """The name of the result of an instruction."""
         name = self.fresh()
         self.line(f"{name} = {text}")
-        return Value(name, tuple(shape), dtype)
+        return name
 
-    def new(self, like: Value) -> Value:
-        """A value of a type, which a region defines."""
-        return Value(self.fresh(), like.shape, like.dtype)
+    def let(self, text: str, shape: Sequence[int], dtype: Any) -> Value:
+        return Value(self.named(text), tuple(shape), dtype)
 
     # -- constants and their sums --
 
@@ -146,40 +125,29 @@ class TritonText:
         text, kind = literal(value, dtype), type_text(shape, element(dtype))
         known = np.asarray(value).astype(dtype)[()]
         if shape:
-            line = f"arith.constant dense<{text}> : {kind}"
-        else:
-            line = f"arith.constant {text}" + ("" if is_bool(dtype) else f" : {kind}")
-        name = self._constants.setdefault(line, f"%c{len(self._constants)}")
-        return Value(name, tuple(shape), dtype, known)
+            text = f"dense<{text}> : {kind}"
+        elif not is_bool(dtype):
+            text = f"{text} : {kind}"
+        return Value(self.named_constant(text), tuple(shape), dtype, known)
 
     def integer(self, value: int, dtype: Any = INT32) -> Value:
         return self.constant(value, (), dtype)
 
-    def plus(self, x: Value, y: Value) -> Value:
-        """The sum of two scalar integers."""
-        if x.known is not None and y.known is not None:
-            return self.integer(int(x.known) + int(y.known), x.dtype)
+    def plus(self, x: Value, y: Value, shape: Sequence[int] = ()) -> Value:
+        """The sum of integers that broadcast to a shape."""
         for a, b in ((x, y), (y, x)):
-            if a.known is not None and a.known == 0:
+            if a.known == 0:
                 return b
-        return self.let(f"arith.addi {x.name}, {y.name} : {x.type}", (), x.dtype)
+        x, y = self.broadcast(x, shape), self.broadcast(y, shape)
+        if x.known is not None and y.known is not None:
+            return self.constant(int(x.known) + int(y.known), shape, x.dtype)
+        return self.binary("arith.addi", x, y)
 
     def times(self, x: Value, n: int) -> Value:
-        """The product of a scalar integer and a number."""
+        """The product of integers and a number."""
         if x.known is not None:
-            return self.integer(int(x.known) * n, x.dtype)
-        if n == 1:
-            return x
-        c = self.integer(n, x.dtype)
-        return self.let(f"arith.muli {x.name}, {c.name} : {x.type}", (), x.dtype)
-
-    def widened(self, x: Value, dtype: Any) -> Value:
-        """A scalar int32 as another integer."""
-        if x.dtype == dtype:
-            return x
-        if x.known is not None:
-            return self.integer(int(x.known), dtype)
-        return self.let(f"arith.extsi {x.name} : {x.type} to {element(dtype)}", (), dtype)
+            return self.constant(int(x.known) * n, x.shape, x.dtype)
+        return x if n == 1 else self.binary("arith.muli", x, self.constant(n, x.shape, x.dtype))
 
     # -- shapes --
 
@@ -227,24 +195,6 @@ class TritonText:
         text = f"tt.make_range {{end = {end} : i32, start = 0 : i32}} : tensor<{end}xi32>"
         return self.let(text, (n,), INT32)
 
-    def scaled(self, x: Value, n: int) -> Value:
-        """The product of a vector of integers and a number."""
-        return x if n == 1 else self.binary("arith.muli", x, self.constant(n, x.shape, x.dtype))
-
-    def total(self, x: Value | None, y: Value, shape: Sequence[int]) -> Value:
-        """The sum of integers that broadcast to a shape."""
-        if x is None:
-            return y
-        return self.binary("arith.addi", self.broadcast(x, shape), self.broadcast(y, shape))
-
-    def extended(self, x: Value, dtype: Any) -> Value:
-        """Integers with more bits."""
-        if x.dtype == dtype:
-            return x
-        kind = type_text(x.shape, element(dtype))
-        op = "extui" if is_unsigned(x.dtype) or is_bool(x.dtype) else "extsi"
-        return self.let(f"arith.{op} {x.name} : {x.type} to {kind}", x.shape, dtype)
-
     # -- choices --
 
     def binary(self, op: str, x: Value, y: Value) -> Value:
@@ -284,71 +234,6 @@ class TritonText:
 
     # -- regions --
 
-    def loop(
-        self,
-        low: Value,
-        high: Value,
-        carried: Sequence[Value],
-        body: Callable[[Value, list[Value]], Sequence[Value]],
-    ) -> list[Value]:
-        """A loop over integers. body: `(i, carried)` → the next carried values."""
-        step = self.integer(1, low.dtype)
-        i = self.new(low)
-        inner = [self.new(x) for x in carried]
-        outer = self._results(carried)
-        head = f"scf.for {i.name} = {low.name} to {high.name} step {step.name}"
-        if carried:
-            pairs = ", ".join(f"{a.name} = {x.name}" for a, x in zip(inner, carried, strict=True))
-            head += f" iter_args({pairs}) -> ({_types(carried)})"
-        self.line(f"{_assigned(outer)}{head} : {low.type} {{")
-        outside, self.in_loop = self.in_loop, True
-        with self.indented():
-            self._yield(body(i, inner))
-        self.in_loop = outside
-        self.line("}")
-        return outer
-
-    def while_loop(
-        self,
-        carried: Sequence[Value],
-        test: Callable[[list[Value]], Value],
-        body: Callable[[list[Value]], Sequence[Value]],
-    ) -> list[Value]:
-        before, inner = [[self.new(x) for x in carried] for _ in range(2)]
-        outer = self._results(carried)
-        pairs = ", ".join(f"{a.name} = {x.name}" for a, x in zip(before, carried, strict=True))
-        types = _types(carried)
-        self.line(f"{_assigned(outer)}scf.while ({pairs}) : ({types}) -> ({types}) {{")
-        with self.indented():
-            flag = test(before)
-            names = ", ".join(a.name for a in before)
-            self.line(f"scf.condition({flag.name}) {names} : {types}")
-        self.line("} do {")
-        with self.indented():
-            self.line(f"^bb0({', '.join(f'{a.name}: {a.type}' for a in inner)}):")
-            self._yield(body(inner))
-        self.line("}")
-        return outer
-
-    def branch(
-        self,
-        flag: Value,
-        types: Sequence[Value],
-        yes: Callable[[], Sequence[Value]],
-        no: Callable[[], Sequence[Value]],
-    ) -> list[Value]:
-        """One of two regions, by a boolean; types: values like the results."""
-        outer = self._results(types)
-        results = f" -> ({_types(types)})" if types else ""
-        self.line(f"{_assigned(outer)}scf.if {flag.name}{results} {{")
-        with self.indented():
-            self._yield(yes())
-        self.line("} else {")
-        with self.indented():
-            self._yield(no())
-        self.line("}")
-        return outer
-
     def combined(
         self,
         op: str,
@@ -359,25 +244,17 @@ class TritonText:
     ) -> list[Value]:
         """`tt.reduce` or `tt.scan` with a function of scalars: `combine(*earlier, *later)`."""
         scalars = [Value(self.fresh(), (), x.dtype) for _ in range(2) for x in xs]
-        outs = self._results([Value("", tuple(shape), x.dtype) for x in xs])
-        names = ", ".join(x.name for x in xs)
-        self.line(f'{_assigned(outs)}"tt.{op}"({names}) <{{{attributes}}}> ({{')
-        with self.indented():
+        with self.block() as lines:
             self.line(f"^bb0({', '.join(f'{s.name}: {s.type}' for s in scalars)}):")
             found = combine(*scalars)
             self.line(f"tt.{op}.return {', '.join(f.name for f in found)} : {_types(found)}")
-        self.line(f"}}) : ({_types(xs)}) -> ({_types(outs)})")
-        return outs
-
-    def _results(self, like: Sequence[Value]) -> list[Value]:
-        base = self.fresh()
-        if len(like) == 1:
-            return [Value(base, like[0].shape, like[0].dtype)]
-        return [Value(f"{base}#{i}", x.shape, x.dtype) for i, x in enumerate(like)]
-
-    def _yield(self, found: Sequence[Value]) -> None:
-        if found:
-            self.line(f"scf.yield {', '.join(x.name for x in found)} : {_types(found)}")
+        names = ", ".join(x.name for x in xs)
+        head, outs = self.lets(f'"tt.{op}"({names}) <{{{attributes}}}> ({{', len(xs))
+        results = [Value(name, tuple(shape), x.dtype) for name, x in zip(outs, xs, strict=True)]
+        self.line(head)
+        self.lines += lines
+        self.line(f"}}) : ({_types(xs)}) -> ({_types(results)})")
+        return results
 
 
 def _new_axis(old: Sequence[int], new: Sequence[int]) -> int | None:
@@ -390,10 +267,3 @@ def _new_axis(old: Sequence[int], new: Sequence[int]) -> int | None:
 
 def _types(values: Sequence[Value]) -> str:
     return ", ".join(x.type for x in values)
-
-
-def _assigned(values: Sequence[Value]) -> str:
-    if not values:
-        return ""
-    count = f":{len(values)}" if len(values) > 1 else ""
-    return f"{values[0].name.partition('#')[0]}{count} = "

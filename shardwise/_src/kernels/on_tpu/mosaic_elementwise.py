@@ -101,11 +101,11 @@ def _select(w: Any, eqn: Any, which: Operand, *cases: Operand) -> Operand:
         )
     wide = I32 if is_bool(out.dtype) else out.dtype
     no, yes = [cast(w, x, wide, out.shape) for x in cases]
-    return cast(w, chosen(w, w.register(which), yes, no), out.dtype)
+    return cast(w, chosen(w, w.in_register(which), yes, no), out.dtype)
 
 
 def _not(w: Any, eqn: Any, x: Operand) -> Operand:
-    return xored(w, w.register(x), True if is_bool(x.dtype) else -1)
+    return xored(w, w.in_register(x), True if is_bool(x.dtype) else -1)
 
 
 # -- conversion --
@@ -115,7 +115,7 @@ def cast(w: Any, x: Operand, dtype: Any, to: Sequence[int] | None = None) -> Ope
     """The register of a value in another dtype, in the steps that Mosaic has. to: as of `name`."""
     if x.known is not None:
         x = _constant(x, dtype)
-    x = w.register(x, to)
+    x = w.in_register(x, to)
     for step in _steps(x.dtype, dtype):
         x = _cast_once(w, x, step)
     return x
@@ -172,7 +172,7 @@ def _bitcast(w: Any, eqn: Any, x: Operand, *, dtype: Any) -> Operand:
     out = eqn.outvars[0].aval
     if x.shape != out.shape:
         raise w.unsupported(eqn, "between dtypes of different sizes")
-    x, kind = w.register(x), kind_of(out)
+    x, kind = w.in_register(x), kind_of(out)
     if x.kind == kind:
         return x
     op, word = ("tpu.bitcast", "->") if x.shape else ("arith.bitcast", "to")

@@ -108,8 +108,8 @@ def _load(
         raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
     if not masked:
         return found
-    flag, other = [w.register(x) for x in more]
-    return chosen(w, flag, w.register(found), other)
+    flag, other = [w.in_register(x) for x in more]
+    return chosen(w, flag, w.in_register(found), other)
 
 
 def _loaded(w: Any, memory: Memory, t: Any, starts: Any, sizes: Any, strides: Any) -> Operand:
@@ -138,12 +138,12 @@ def _store(
         raise w.unsupported(eqn, "to a value", "Store to a ref.")
     _check_space(w, eqn, memory, sizes)
     rows = _row(memory, rest[: len(sizes)], sizes, strides)
-    x = w.register(x)
+    x = w.in_register(x)
     if mode != "set":
         combined = program_of(lambda x, y: [MODES[mode](x, y)], (t, t), mode)
         (value,) = w.program(combined, [_loaded(w, memory, t, *rows).value, x.value])
         x = operand(value, t)
-    _written(w, memory, x, *rows, mask=w.register(rest[-1]) if masked else None)
+    _written(w, memory, x, *rows, mask=w.in_register(rest[-1]) if masked else None)
     return ref
 
 
@@ -177,7 +177,7 @@ def load_all(w: Any, memory: Memory, t: Any) -> str:
 
 def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
     """Makes a value the last version."""
-    _written(w, memory, w.register(operand(value, t)), *_all(memory))
+    _written(w, memory, w.in_register(operand(value, t)), *_all(memory))
 
 
 # -- memory that the body allocates --

@@ -127,9 +127,7 @@ def _write_body(
         if any(body.invars[-1] in eqn.invars for eqn in body.eqns):
             w.lines.append(f"    {barrier.name} = tpu.sem_barrier : {barrier.type}")
     found = w.program(body, given)
-    refs = given[len(given) - len(found) :]
-    for value, ref, t in zip(found, refs, body.out_types, strict=True):
-        w.settle(value, ref, t)
+    w.ended(found, given[len(given) - len(found) :], body.out_types)
     return blocks, [*scratch, *[memory for memory, _ in w.scoped]]
 
 
@@ -231,16 +229,16 @@ def _indices_of(program: Program) -> list[tuple[str, int]] | None:
 
 
 def _copied(w: Function, source: Memory, to: Memory, t: ArrayType, axes: Sequence[int]) -> None:
-    def copy() -> None:
+    def copy() -> list[Value]:
         store_all(w, to, load_all(w, source, t), t)
+        return []
 
     if not axes:
-        return copy()
+        copy()
+        return
     zero, flags = w.constant(0, INT), []
     for d in axes:
         flags.append(w.let(f"arith.cmpi eq, %i{d}, {zero} : i32"))
         if len(flags) > 1:
             flags.append(w.let(f"arith.andi {flags[-2]}, {flags[-1]} : i1"))
-    with w.block() as lines:
-        copy()
-    w.line(f"scf.if {flags[-1]} {{\n" + "\n".join(lines) + "\n    }")
+    w.branch(flags[-1], [], copy)

@@ -45,7 +45,7 @@ def reshaped(w: Any, x: Operand, to: Sequence[int]) -> Operand:
     """Elements in another shape; scalars are taken out of vectors and put into them."""
     to = tuple(to)
     if x.shape == to or not x.shape:
-        return w.register(x, to)
+        return w.in_register(x, to)
     if to:
         return moved(w, x, to, lambda y, kind: f"vector.shape_cast {y} : {y.kind} to {kind}")
     if is_bool(x.dtype):
@@ -58,7 +58,7 @@ def _move(write: Rule) -> Rule:
     """A rule that moves elements: constants stay."""
 
     def rule(w: Any, eqn: Any, x: Operand, *rest: Operand, **p: Any) -> Operand:
-        return x if x.known is not None else write(w, eqn, w.register(x), *rest, **p)
+        return x if x.known is not None else write(w, eqn, w.in_register(x), *rest, **p)
 
     return rule
 
@@ -69,7 +69,7 @@ def _reshape(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:
 
 def _broadcast(w: Any, eqn: Any, x: Operand, *, shape: Any, dims: Any) -> Operand:
     if not x.shape:
-        return w.register(x, shape)
+        return w.in_register(x, shape)
     wide = [1] * len(shape)
     for d, n in zip(dims, x.shape, strict=True):
         wide[d] = n
@@ -129,7 +129,7 @@ def _rotation(start: Any, n: int, size: int) -> list[Any]:
 def _split(w: Any, eqn: Any, x: Operand, *, sizes: Any, axis: int) -> list[Operand]:
     found, starts = [], [0] * len(x.shape)
     for out in eqn.outvars:
-        found.append(sliced(w, w.register(x), starts, out.aval.shape))
+        found.append(sliced(w, w.in_register(x), starts, out.aval.shape))
         starts[axis] += out.aval.shape[axis]
     return found
 
@@ -147,16 +147,16 @@ def joined(w: Any, xs: Sequence[Operand], axis: int) -> Operand:
 
 
 def _concatenate(w: Any, eqn: Any, *xs: Operand, dimension: int) -> Operand:
-    return joined(w, [w.register(x) for x in xs], dimension)
+    return joined(w, [w.in_register(x) for x in xs], dimension)
 
 
 def _pad(w: Any, eqn: Any, x: Operand, value: Operand, *, padding_config: Any) -> Operand:
     if any(low < 0 or high < 0 or inner for low, high, inner in padding_config):
         raise w.unsupported(eqn, "by negative numbers, or between elements")
-    x = w.register(x)
+    x = w.in_register(x)
     for d, (low, high, _) in enumerate(padding_config):
         before, after = [
-            [w.register(value, (*x.shape[:d], n, *x.shape[d + 1 :]))] if n else []
+            [w.in_register(value, (*x.shape[:d], n, *x.shape[d + 1 :]))] if n else []
             for n in (low, high)
         ]
         x = joined(w, [*before, x, *after], d)
@@ -217,7 +217,7 @@ def _arg(kind: str) -> Rule:
             raise w.unsupported(eqn, f"of the dtype {x.dtype.name}", "Convert to float32 before.")
         if len(axes) != 1:
             raise w.unsupported(eqn, "over several dimensions", "Reshape to one dimension before.")
-        x, axes, shape = _with_result(w, w.register(x), axes)
+        x, axes, shape = _with_result(w, w.in_register(x), axes)
         how = f"{{axis = {axes[0]} : i32, kind = #tpu.reduction_kind<{kind}>}}"
         text = f"tpu.reduce_index {x} {how} : {x.kind} -> {vector(shape, 'i32')}"
         found = reshaped(w, w.made(text, shape, I32), eqn.outvars[0].aval.shape)
@@ -242,7 +242,7 @@ def _dot(
             "Products are of two matrices of one dtype, with at most one batch dimension.",
         )  # fmt: skip
     sides, numbers, sizes = [], [], [types[0].shape[d] for d in batch[0]]
-    for x, c, b in zip([w.register(x) for x in xs], contracted, batch, strict=True):
+    for x, c, b in zip([w.in_register(x) for x in xs], contracted, batch, strict=True):
         own, last = free_dims(len(x.shape), c, b), len(x.shape) - 1
         if len(own) > 1 and not b and c[0] == last:  # rows of rows
             x, own, c = reshaped(w, x, (math.prod(x.shape[:-1]), x.shape[-1])), [0], (1,)

@@ -11,16 +11,16 @@ ops have them as `Operand`s, with their shapes and dtypes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.op import Op
+from shardwise._src.kernels.emitted_programs import EmittedText, InMemory
 from shardwise._src.kernels.spaces import SEMAPHORES
-from shardwise._src.messages.source import Site, line_of
+from shardwise._src.messages.source import line_of
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name
 
 _ELEMENTS = {
@@ -70,7 +70,7 @@ class Splat:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(InMemory):
     """The memory of a ref.
 
     sizes: of its dimensions; kept: which of them the ref has. kind: its elements, as text. space:
@@ -153,30 +153,15 @@ def sizes_in_memory(shape: Sequence[int], space: str) -> tuple[int, ...]:
     return tuple(shape) or ((1,) if space == "smem" else (1, 1))
 
 
-class Text:
-    """The lines of a function. Its constants come first, each once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._constants: dict[str, str] = {}
-        self._count = 0
-        self.depth = 2
-        self.site: Site | None = None  # of the equation that is written
-
-    @property
-    def all_lines(self) -> list[str]:
-        return [f"    {name} = {text}" for text, name in self._constants.items()] + self.lines
-
-    def fresh(self) -> str:
-        self._count += 1
-        return f"%{self._count}"
+class Text(EmittedText):
+    """The lines of a function."""
 
     def line(self, text: str) -> None:
         """Adds an operation, with the user's line: messages of compilers refer to it."""
         if self.site is not None:
             file, line, _ = line_of(self.site)
             text = f'{text} loc("{escaped(file)}":{line}:0)'
-        self.lines.append("  " * self.depth + text)
+        super().line(text)
 
     def let(self, text: str) -> str:
         """Adds `%n = text` and returns `%n`."""
@@ -188,41 +173,17 @@ class Text:
         """The register of an operation with a result of this shape and dtype."""
         return Operand(self.let(text), tuple(shape), dtype)
 
-    def lets(self, text: str, count: int) -> list[str]:
-        """Adds an operation with `count` results."""
-        if not count:
-            self.line(text)
-            return []
-        name = self.fresh()
-        self.line(f"{name}{f':{count}' if count > 1 else ''} = {text}")
-        return [f"{name}#{i}" for i in range(count)] if count > 1 else [name]
-
-    @contextmanager
-    def block(self) -> Iterator[list[str]]:
-        """Collects the lines that are added inside, as those of a region."""
-        outer, self.lines = self.lines, []
-        self.depth += 1
-        try:
-            yield self.lines
-        finally:
-            self.lines = outer
-            self.depth -= 1
-
     # -- constants --
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
         text, kind = number_text(number, dtype), vector(shape, element(dtype))
         if shape:
-            return self._constant(f"dense<{text}> : {kind}")
-        return self._constant(text if is_bool(dtype) else f"{text} : {kind}")
+            return self.named_constant(f"dense<{text}> : {kind}")
+        return self.named_constant(text if is_bool(dtype) else f"{text} : {kind}")
 
     def index(self, number: int) -> str:
-        return self._constant(f"{number} : index")
-
-    def _constant(self, text: str) -> str:
-        name = f"%c{len(self._constants)}"
-        return self._constants.setdefault(f"arith.constant {text}", name)
+        return self.named_constant(f"{number} : index")
 
     # -- values --
 
@@ -238,7 +199,7 @@ class Text:
         kinds = [vector(sizes, element(t.dtype)) for sizes in (t.shape, to)]
         return self.let(f"vector.broadcast {value} : {kinds[0]} to {kinds[1]}")
 
-    def register(self, x: Operand, shape: Sequence[int] | None = None) -> Operand:
+    def in_register(self, x: Operand, shape: Sequence[int] | None = None) -> Operand:
         to = x.shape if shape is None else tuple(shape)
         return Operand(self.name(x.value, x, to), to, x.dtype)
 
