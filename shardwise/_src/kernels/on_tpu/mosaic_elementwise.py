@@ -13,27 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.kernels.on_tpu.mosaic_text import (
-    Operand,
-    Rule,
-    Splat,
-    element,
-    on_values,
-    vector,
-)
+from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, Splat, kind_of, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
-from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
-
-
-def kind_of(t: ArrayType) -> str:
-    return vector(t.shape, element(t.dtype))
 
 
 # -- arithmetic --
@@ -50,7 +38,7 @@ def _by_dtype(floats: str, signed: str = "", unsigned: str = "") -> Rule:
         narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
         wide = t.dtype if is_bool(t.dtype) or narrow else widened(t.dtype)
         xs = tuple([cast(w, replace(x, dtype=t.dtype), wide, t.shape) for x in xs])
-        found = w.made(f"{text} {', '.join(map(str, xs))} : {xs[0].kind}", t.shape, wide)
+        found = w.made(f"{text} {', '.join(map(str, xs))} :", t.shape, wide)
         return cast(w, found, t.dtype)
 
     return rule
@@ -60,30 +48,33 @@ def _compared(name: str) -> Rule:
     def rule(w: Any, eqn: Any, x: Operand, y: Operand) -> Operand:
         wide, to = widened(x.dtype), eqn.outvars[0].aval.shape
         x, y = [cast(w, replace(v, dtype=x.dtype), wide, to) for v in (x, y)]
-        if name == "ne" and is_inexact(wide):
+        if name == "ne":
             return differs(w, x, y)
         order = "o" if is_inexact(wide) else "u" if is_unsigned(wide) else "s"
-        how = name if order != "o" and name in ("eq", "ne") else order + name
-        op = "cmpf" if order == "o" else "cmpi"
-        return w.made(f"arith.{op} {how}, {x}, {y} : {x.kind}", to, BOOL)
+        return flags(w, name if order != "o" and name == "eq" else order + name, x, y)
 
     return rule
 
 
+def flags(w: Any, how: str, x: Operand, y: Any) -> Operand:
+    op = "cmpf" if is_inexact(x.dtype) else "cmpi"
+    return Operand(w.let(f"arith.{op} {how}, {x}, {y} : {x.kind}"), x.shape, BOOL)
+
+
 def differs(w: Any, x: Operand, y: Any) -> Operand:
-    """x != y for floats, of which Mosaic has only that they are equal."""
-    return xored(w, w.made(f"arith.cmpf oeq, {x}, {y} : {x.kind}", x.shape, BOOL), True)
+    """x != y; of floats, Mosaic has only that they are equal."""
+    return xored(w, flags(w, "oeq", x, y), True) if is_inexact(x.dtype) else flags(w, "ne", x, y)
 
 
 def xored(w: Any, x: Operand, number: int) -> Operand:
     other = w.constant(number, x.dtype, x.shape)
-    return w.made(f"arith.xori {x}, {other} : {x.kind}", x.shape, x.dtype)
+    return w.made(f"arith.xori {x}, {other} :", x.shape, x.dtype)
 
 
 def chosen(w: Any, flag: Operand, x: Operand, y: Operand) -> Operand:
     """x where a flag holds, else y. A scalar selects between vectors, too."""
-    kinds = f"{flag.kind}, {x.kind}" if flag.shape else x.kind
-    return w.made(f"arith.select {flag}, {x}, {y} : {kinds}", x.shape, x.dtype)
+    kind = f" {flag.kind}," if flag.shape else ""
+    return w.made(f"arith.select {flag}, {x}, {y} :{kind}", x.shape, x.dtype)
 
 
 def widened(dtype: Any) -> Any:
@@ -143,10 +134,7 @@ def _cast_once(w: Any, x: Operand, new: Any) -> Operand:
     """One step of a conversion."""
     old, y = x.dtype, replace(x, dtype=new)
     if is_bool(new):
-        zero = w.constant(0, old, x.shape)
-        if is_inexact(old):
-            return differs(w, x, zero)
-        return w.made(f"arith.cmpi ne, {x}, {zero} : {x.kind}", x.shape, BOOL)
+        return differs(w, x, w.constant(0, old, x.shape))
     if x.kind == y.kind:  # signed and unsigned integers
         return y
     if is_inexact(old) and is_inexact(new):
@@ -159,7 +147,7 @@ def _cast_once(w: Any, x: Operand, new: Any) -> Operand:
         name = "extui" if is_unsigned(old) or is_bool(old) else "extsi"
     else:
         name = "trunci"
-    return w.made(f"arith.{name} {x} : {x.kind} to {y.kind}", x.shape, new)
+    return w.made(f"arith.{name} {x} : {x.kind} to", x.shape, new)
 
 
 def _convert(w: Any, eqn: Any, x: Operand, *, dtype: Any, weak: bool = False) -> Operand:
@@ -172,11 +160,11 @@ def _bitcast(w: Any, eqn: Any, x: Operand, *, dtype: Any) -> Operand:
     out = eqn.outvars[0].aval
     if x.shape != out.shape:
         raise w.unsupported(eqn, "between dtypes of different sizes")
-    x, kind = w.in_register(x), kind_of(out)
-    if x.kind == kind:
+    x = w.in_register(x)
+    if x.kind == kind_of(out):
         return x
     op, word = ("tpu.bitcast", "->") if x.shape else ("arith.bitcast", "to")
-    return w.made(f"{op} {x} : {x.kind} {word} {kind}", x.shape, dtype)
+    return w.made(f"{op} {x} : {x.kind} {word}", x.shape, dtype)
 
 
 def _given(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:

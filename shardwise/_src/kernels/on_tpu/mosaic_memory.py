@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.kernels.accesses import (
     MODES,
     kernel_load,
@@ -23,6 +21,7 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
+from shardwise._src.kernels.emitted_programs import INDEX
 from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen
 from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
@@ -31,19 +30,15 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     Rule,
     Splat,
     Value,
-    element,
     memory_of,
     on_values,
     operand,
     stored,
-    vector,
 )
 from shardwise._src.kernels.spaces import Scratch, Space
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import array_type
 
-INDEX = array_type((), np.dtype("int32"))
 ZERO = operand(Splat(0), INDEX)
 
 
@@ -98,7 +93,7 @@ def _load(
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
     if isinstance(memory, Memory) and memory.space == "semaphore_mem":
         semaphore = _view(w, eqn, memory, Region(sizes, strides, kept), starts)
-        return w.made(f"tpu.sem_read {semaphore.name} : {semaphore.type} -> i32", (), INDEX.dtype)
+        return w.made(f"tpu.sem_read {semaphore.name} : {semaphore.type} ->", (), INDEX.dtype)
     if isinstance(memory, Memory):
         _check_space(w, eqn, memory, sizes)
         found = _loaded(w, memory, out, *_row(memory, starts, sizes, strides))
@@ -123,10 +118,10 @@ def _elements(
     w: Any, memory: Memory, place: str, dtype: Any, sizes: Sequence[int], strides: Sequence[int]
 ) -> Operand:
     if memory.space == "smem":
-        return w.made(f"memref.load {place} : {memory.type}", (), dtype)
+        return Operand(w.let(f"memref.load {place} : {memory.type}"), (), dtype)
     steps = _steps(strides)
     text = f"tpu.strided_load {place} {steps}" if steps else f"vector.load {place}"
-    return w.made(f"{text} : {memory.type}, {vector(sizes, element(dtype))}", sizes, dtype)
+    return w.made(f"{text} : {memory.type},", sizes, dtype)
 
 
 def _store(
@@ -260,7 +255,7 @@ def _on_semaphore(op: str) -> Callable[..., str]:
 def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Operand]:
     if isinstance(x.value, str) and not x.shape:
         for n in values:
-            x = w.made(f"tpu.assume_multiple {x}, {n} : i32", (), x.dtype)
+            x = w.made(f"tpu.assume_multiple {x}, {n} :", (), x.dtype)
     return [x]
 
 

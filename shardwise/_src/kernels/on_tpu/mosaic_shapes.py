@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, F32, I32, cast, widened, xored
-from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, element, on_values, vector
+from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, element, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce, shape
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
@@ -34,11 +34,12 @@ from shardwise._src.types.dtypes import (
 # -- shapes --
 
 
-def moved(w: Any, x: Operand, to: Sequence[int], write: Callable[[Operand, str], str]) -> Operand:
-    """Moves elements by `write(x, new type) → an operation`. Booleans move as integers."""
+def moved(w: Any, x: Operand, to: Sequence[int], write: Callable[[Operand], str]) -> Operand:
+    """Moves elements by an operation: `write(x)`, its text before the type of the result. Booleans
+    move as integers."""
     if is_bool(x.dtype) and x.shape and to:
         return cast(w, moved(w, cast(w, x, I32), to, write), BOOL)
-    return w.made(write(x, vector(to, element(x.dtype))), to, x.dtype)
+    return w.made(write(x), to, x.dtype)
 
 
 def reshaped(w: Any, x: Operand, to: Sequence[int]) -> Operand:
@@ -47,11 +48,12 @@ def reshaped(w: Any, x: Operand, to: Sequence[int]) -> Operand:
     if x.shape == to or not x.shape:
         return w.in_register(x, to)
     if to:
-        return moved(w, x, to, lambda y, kind: f"vector.shape_cast {y} : {y.kind} to {kind}")
+        return moved(w, x, to, lambda y: f"vector.shape_cast {y} : {y.kind} to")
     if is_bool(x.dtype):
         return cast(w, reshaped(w, cast(w, x, I32), ()), BOOL)
     zeros = ", ".join("0" for _ in x.shape)
-    return w.made(f"vector.extract {x}[{zeros}] : {element(x.dtype)} from {x.kind}", (), x.dtype)
+    name = w.let(f"vector.extract {x}[{zeros}] : {element(x.dtype)} from {x.kind}")
+    return Operand(name, (), x.dtype)
 
 
 def _move(write: Rule) -> Rule:
@@ -76,20 +78,19 @@ def _broadcast(w: Any, eqn: Any, x: Operand, *, shape: Any, dims: Any) -> Operan
     x = reshaped(w, x, wide)
     if x.shape == tuple(shape):
         return x
-    return moved(w, x, shape, lambda y, kind: f"vector.broadcast {y} : {y.kind} to {kind}")
+    return moved(w, x, shape, lambda y: f"vector.broadcast {y} : {y.kind} to")
 
 
 def _transpose(w: Any, eqn: Any, x: Operand, *, perm: Any) -> Operand:
-    def write(y: Operand, kind: str) -> str:
-        return f"vector.transpose {y}, {list(perm)} : {y.kind} to {kind}"
-
-    return moved(w, x, eqn.outvars[0].aval.shape, write)
+    to = eqn.outvars[0].aval.shape
+    return moved(w, x, to, lambda y: f"vector.transpose {y}, {list(perm)} : {y.kind} to")
 
 
 def sliced(w: Any, x: Operand, starts: Sequence[int], sizes: Sequence[int]) -> Operand:
-    def write(y: Operand, kind: str) -> str:  # jaxlib 0.11 changed the short form
-        region = f"offsets = {list(starts)}, sizes = {list(sizes)}, strides = {[1] * len(sizes)}"
-        return f'"vector.extract_strided_slice"({y}) {{{region}}} : ({y.kind}) -> {kind}'
+    region = f"offsets = {list(starts)}, sizes = {list(sizes)}, strides = {[1] * len(sizes)}"
+
+    def write(y: Operand) -> str:  # jaxlib 0.11 changed the short form
+        return f'"vector.extract_strided_slice"({y}) {{{region}}} : ({y.kind}) ->'
 
     return moved(w, x, sizes, write)
 
@@ -113,8 +114,8 @@ def _dynamic_slice(w: Any, eqn: Any, x: Operand, *starts: Operand, slice_sizes: 
             program = program_of(amount, (eqn.invars[d + 1].aval,), "rotation")
             form = f"by {w.program(program, [start.value])[0]} dim {d}"
 
-            def write(y: Operand, kind: str, form: str = form) -> str:
-                return f"tpu.dynamic_rotate {y} {form} : {y.kind}, i32 -> {kind}"
+            def write(y: Operand, form: str = form) -> str:
+                return f"tpu.dynamic_rotate {y} {form} : {y.kind}, i32 ->"
 
             x = moved(w, x, x.shape, write)
     return sliced(w, x, first, slice_sizes)
@@ -141,8 +142,8 @@ def joined(w: Any, xs: Sequence[Operand], axis: int) -> Operand:
         return cast(w, joined(w, [cast(w, x, I32) for x in xs], axis), BOOL)
     sizes = list(xs[0].shape)
     sizes[axis] = sum(x.shape[axis] for x in xs)
-    kinds, out = ", ".join([x.kind for x in xs]), vector(sizes, element(xs[0].dtype))
-    text = f"tpu.concatenate {', '.join(map(str, xs))} in {axis} : {kinds} -> {out}"
+    kinds = ", ".join([x.kind for x in xs])
+    text = f"tpu.concatenate {', '.join(map(str, xs))} in {axis} : {kinds} ->"
     return w.made(text, sizes, xs[0].dtype)
 
 
@@ -166,8 +167,8 @@ def _pad(w: Any, eqn: Any, x: Operand, value: Operand, *, padding_config: Any) -
 def _iota(w: Any, eqn: Any, *, dtype: Any, shape: Any, dimension: int) -> Operand:
     flat = len(shape) == 1  # registers have two dimensions
     wide = (1, *shape) if flat else shape
-    text = f"tpu.iota {{dimensions = array<i32: {dimension + flat}>}} : {vector(wide, 'i32')}"
-    return cast(w, reshaped(w, w.made(text, wide, I32), shape), dtype)
+    x = w.made(f"tpu.iota {{dimensions = array<i32: {dimension + flat}>}} :", wide, I32)
+    return cast(w, reshaped(w, x, shape), dtype)
 
 
 # -- reductions --
@@ -191,10 +192,10 @@ def _reduce(name: str, of_flags: bool = False) -> Rule:
         if flip:
             y = replace(xored(w, y, -(2**31)), dtype=I32)
         y, axes, shape = _with_result(w, y, axes)
-        start, kind = _IDENTITIES[name](y.dtype), vector(shape, element(y.dtype))
+        start = w.constant(_IDENTITIES[name](y.dtype), y.dtype, shape)
         more = "" if name == "add" else "imumf" if is_inexact(y.dtype) else "si"
-        text = f"vector.multi_reduction <{name}{more}>, {y}, {w.constant(start, y.dtype, shape)}"
-        y = w.made(f"{text} {list(axes)} : {y.kind} to {kind}", shape, y.dtype)
+        text = f"vector.multi_reduction <{name}{more}>, {y}, {start} {list(axes)} : {y.kind} to"
+        y = w.made(text, shape, y.dtype)
         y = reshaped(w, y, eqn.outvars[0].aval.shape)
         return cast(w, xored(w, y, -(2**31)) if flip else y, x.dtype)
 
@@ -219,8 +220,8 @@ def _arg(kind: str) -> Rule:
             raise w.unsupported(eqn, "over several dimensions", "Reshape to one dimension before.")
         x, axes, shape = _with_result(w, w.in_register(x), axes)
         how = f"{{axis = {axes[0]} : i32, kind = #tpu.reduction_kind<{kind}>}}"
-        text = f"tpu.reduce_index {x} {how} : {x.kind} -> {vector(shape, 'i32')}"
-        found = reshaped(w, w.made(text, shape, I32), eqn.outvars[0].aval.shape)
+        y = w.made(f"tpu.reduce_index {x} {how} : {x.kind} ->", shape, I32)
+        found = reshaped(w, y, eqn.outvars[0].aval.shape)
         return cast(w, found, index_dtype)
 
     return rule
@@ -258,12 +259,12 @@ def _dot(
     (a, m, d), (b, n, e) = numbers
     order = [0, *d][: 2 * len(d)] + [0, *m, 1, *n]
     wide = I32 if is_integer(x.dtype) else F32
-    kind = vector(sizes, element(wide))
-    how = _precision(w, eqn, precision, x.dtype)
+    how, zero = _precision(w, eqn, precision, x.dtype), w.constant(0, wide, sizes)
     found = w.made(
-        f"tpu.matmul {x}, {y}, {w.constant(0, wide, sizes)} {{dimension_numbers = "
+        f"tpu.matmul {x}, {y}, {zero} {{dimension_numbers = "
         f"#tpu.dot_dimension_numbers<{a}, {b}, {m}, {n}, {order}, {d}, {e}>, {how}"
-        f"transpose_lhs_hint = false}} : {x.kind}, {y.kind}, {kind} -> {kind}", sizes, wide,
+        f"transpose_lhs_hint = false}} : {x.kind}, {y.kind}, "
+        f"{Operand(zero, tuple(sizes), wide).kind} ->", sizes, wide,
     )  # fmt: skip
     return cast(w, reshaped(w, found, out.shape), out.dtype)
 

@@ -57,9 +57,11 @@ def stored(dtype: Any) -> Any:
     return np.dtype("int32") if is_bool(dtype) else dtype
 
 
-def vector(shape: Sequence[int], kind: str) -> str:
-    """`vector<8x128xf32>`; of no dimensions, the element."""
-    return f"vector<{'x'.join(map(str, shape))}x{kind}>" if shape else kind
+def kind_of(t: Any) -> str:
+    """`vector<8x128xf32>`: the type of a value with the shape and dtype of `t`; of no dimensions,
+    the element."""
+    sizes = "".join([f"{n}x" for n in t.shape])
+    return f"vector<{sizes}{element(t.dtype)}>" if sizes else element(t.dtype)
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,7 @@ class Operand:
 
     @property
     def kind(self) -> str:
-        """Its type, as text."""
-        return vector(self.shape, element(self.dtype))
+        return kind_of(self)
 
     @property
     def known(self) -> Any:
@@ -170,17 +171,19 @@ class Text(EmittedText):
         return name
 
     def made(self, text: str, shape: Sequence[int], dtype: Any) -> Operand:
-        """The register of an operation with a result of this shape and dtype."""
-        return Operand(self.let(text), tuple(shape), dtype)
+        """The register of an operation, whose text ends with the type of its result."""
+        y = Operand(self.fresh(), tuple(shape), dtype)
+        self.line(f"{y} = {text} {y.kind}")
+        return y
 
     # -- constants --
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
-        text, kind = number_text(number, dtype), vector(shape, element(dtype))
+        text, kind = number_text(number, dtype), Operand("", tuple(shape), dtype).kind
         if shape:
-            return self.named_constant(f"dense<{text}> : {kind}")
-        return self.named_constant(text if is_bool(dtype) else f"{text} : {kind}")
+            text = f"dense<{text}>"
+        return self.named_constant(f"{text} : {kind}" if shape or not is_bool(dtype) else text)
 
     def index(self, number: int) -> str:
         return self.named_constant(f"{number} : index")
@@ -196,8 +199,7 @@ class Text(EmittedText):
             value = self.load_all(value, t)
         if to == t.shape:
             return value
-        kinds = [vector(sizes, element(t.dtype)) for sizes in (t.shape, to)]
-        return self.let(f"vector.broadcast {value} : {kinds[0]} to {kinds[1]}")
+        return str(self.made(f"vector.broadcast {value} : {kind_of(t)} to", to, t.dtype))
 
     def in_register(self, x: Operand, shape: Sequence[int] | None = None) -> Operand:
         to = x.shape if shape is None else tuple(shape)
