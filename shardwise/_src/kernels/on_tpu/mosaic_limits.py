@@ -12,9 +12,9 @@ from typing import Any
 
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_module import has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_module import has_windows
 from shardwise._src.kernels.on_tpu.mosaic_text import element, sizes_in_memory, stored
-from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.kernels.spaces import LARGE, Scratch
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.targets.tpus import SMEM_BYTES, Tpu
 from shardwise._src.types.array_type import ArrayType
@@ -26,14 +26,11 @@ LANES = 128
 def check_limits(launch: Launch, types: Sequence[ArrayType]) -> None:
     """Raises NotImplementedError for dtypes and blocks that no TPU has."""
     who = f"kernel {launch.name}"
-    rows = [(f"prefetched argument {i}", t) for i, t in enumerate(launch.parts(types)[1])]
-    rows += [(what, tile.type) for what, tile in named_tiles(launch)]
-    rows += [(f"scratch memory {i}", s.type) for i, s in enumerate(launch.scratch)]
-    for what, t in rows:
+    for *_, what, t in _memory(launch, launch.parts(types)[1]):
         element(t.dtype, f"{who}: {what}")
     for what, tile in named_tiles(launch):
         name = f"{who}: the block of {what}, {tile.type.str_short(True)},"
-        if is_remote(tile.space.name):
+        if tile.space.name in LARGE:
             if not tile.is_whole:
                 raise NotImplementedError(
                     f"{name} is a part of the array in {tile.space}, and refs there are whole "
@@ -102,25 +99,33 @@ def _padded_bytes(shape: Sequence[int], dtype: Any, space: str) -> int:
     return math.prod(sizes) * 4 // per_word
 
 
+_BUFFERS = {"": 1, "the block of ": 1, "two blocks of ": 2}
+
+
+def _memory(
+    launch: Launch, prefetched: Sequence[ArrayType], scoped: Sequence[Scratch] = ()
+) -> list[tuple[str, str, str, ArrayType]]:
+    """The memory of a kernel: space, buffers, name, and type."""
+    found = [("smem", "", f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
+    for what, tile in named_tiles(launch):
+        twice = has_windows(launch) and not tile.is_whole
+        buffers = "two blocks of " if twice else "the block of "
+        found.append((tile.space.name, buffers, what, tile.type.update(shape=tile.sizes)))
+    rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
+    rows += [("memory of run_scoped", s) for s in scoped]
+    return found + [(s.space.name, "", what, s.type) for what, s in rows]
+
+
 def memory_rows(
     launch: Launch, scoped: Sequence[Scratch], space: str, prefetched: Sequence[ArrayType] = ()
 ) -> list[tuple[int, str]]:
     """The memory that a kernel has in a space, the largest first: bytes, and what for."""
-    found = []
-    for what, tile in named_tiles(launch):
-        twice = has_windows(launch) and not tile.is_whole
-        buffers = "two blocks" if twice else "the block"
-        t = tile.type.update(shape=tile.sizes)
-        found.append((tile.space.name, 1 + twice, f"{buffers} of {what}", t))
-    scratch = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
-    scratch += [("memory of run_scoped", s) for s in scoped]
-    found += [(s.space.name, 1, what, s.type) for what, s in scratch]
-    found += [("smem", 1, f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
     rows = [
-        (_padded_bytes(t.shape, t.dtype, space) * count, f"{what}, {t.str_short(True)}")
-        for own, count, what, t in found
+        (_padded_bytes(t.shape, t.dtype, space) * _BUFFERS[buffers],
+         f"{buffers}{what}, {t.str_short(True)}")
+        for own, buffers, what, t in _memory(launch, prefetched, scoped)
         if own == space
-    ]
+    ]  # fmt: skip
     return sorted(rows, key=lambda row: -row[0])
 
 

@@ -35,17 +35,16 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     operand,
     stored,
 )
-from shardwise._src.kernels.spaces import Scratch, Space
+from shardwise._src.kernels.spaces import LARGE, Scratch, Space
 from shardwise._src.ops.sharded.collective import axis_index
-from shardwise._src.transforms.stage import program_of
 
 ZERO = operand(Splat(0), INDEX)
 
 
-def _row(memory: Memory, *rows: Sequence[Any]) -> list[list[Any]]:
+def _row(memory: Memory, starts: Sequence[Operand], region: Region) -> list[list[Any]]:
     """Starts, sizes, and strides for each dimension of a ref, extended to those of its memory."""
     found = []
-    for row, default in zip(rows, (ZERO, 1, 1), strict=True):
+    for row, default in ((starts, ZERO), (region.sizes, 1), (region.strides, 1)):
         entries = iter(row)
         found.append([next(entries) if keep else default for keep in memory.kept])
     return found
@@ -71,7 +70,7 @@ def _steps(strides: Sequence[int]) -> str:
 
 
 def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None:
-    if memory.space in ("any", "hbm"):
+    if memory.space in LARGE:
         raise w.unsupported(
             eqn, f"of a ref in {memory.space.upper()}",
             "Give it a block in VMEM, or copy it there with `make_async_copy`.",
@@ -85,18 +84,16 @@ def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None
 # -- loads and stores --
 
 
-def _load(
-    w: Any, eqn: Any, ref: Operand, *rest: Operand, sizes: Any, strides: Any, kept: Any,
-    masked: bool,
-) -> Operand:  # fmt: skip
+def _load(w: Any, eqn: Any, ref: Operand, *rest: Operand, masked: bool, **elements: Any) -> Operand:
+    region = Region(**elements)
     out, memory = eqn.outvars[0].aval, ref.value
-    starts, more = rest[: len(sizes)], rest[len(sizes) :]
+    starts, more = rest[: len(region.sizes)], rest[len(region.sizes) :]
     if isinstance(memory, Memory) and memory.space == "semaphore_mem":
-        semaphore = _view(w, eqn, memory, Region(sizes, strides, kept), starts)
+        semaphore = _view(w, eqn, memory, region, starts)
         return w.made(f"tpu.sem_read {semaphore.name} : {semaphore.type} ->", (), INDEX.dtype)
     if isinstance(memory, Memory):
-        _check_space(w, eqn, memory, sizes)
-        found = _loaded(w, memory, out, *_row(memory, starts, sizes, strides))
+        _check_space(w, eqn, memory, region.sizes)
+        found = _loaded(w, memory, out, *_row(memory, starts, region))
     elif ref.known is not None:
         found = operand(memory, out)
     else:
@@ -125,19 +122,19 @@ def _elements(
 
 
 def _store(
-    w: Any, eqn: Any, ref: Operand, x: Operand, *rest: Operand, sizes: Any, strides: Any,
-    kept: Any, masked: bool, mode: str,
+    w: Any, eqn: Any, ref: Operand, x: Operand, *rest: Operand, masked: bool, mode: str,
+    **elements: Any,
 ) -> Operand:  # fmt: skip
+    region = Region(**elements)
     t, memory = eqn.invars[1].aval, ref.value
     if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "to a value", "Store to a ref.")
-    _check_space(w, eqn, memory, sizes)
-    rows = _row(memory, rest[: len(sizes)], sizes, strides)
+    _check_space(w, eqn, memory, region.sizes)
+    rows = _row(memory, rest[: len(region.sizes)], region)
     x = w.in_register(x)
     if mode != "set":
-        combined = program_of(lambda x, y: [MODES[mode](x, y)], (t, t), mode)
-        (value,) = w.program(combined, [_loaded(w, memory, t, *rows).value, x.value])
-        x = operand(value, t)
+        old = _loaded(w, memory, t, *rows)
+        x = operand(w.composed(MODES[mode], (t, t), old.value, x.value), t)
     _written(w, memory, x, *rows, mask=w.in_register(rest[-1]) if masked else None)
     return ref
 
@@ -180,7 +177,7 @@ def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
 
 def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Operand]:
     t = eqn.outvars[0].aval
-    memory = memory_of(f"%m{len(w.scoped)}", t.shape, t.dtype, space)
+    memory = memory_of(f"%m{len(w.scoped)}", t, space)
     w.scoped.append((memory, Scratch(t.shape, t.dtype, Space(space))))
     return [operand(memory, t)]
 
@@ -192,7 +189,7 @@ def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Oper
     """A part of memory, without the dimensions that the part does not have."""
     if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
-    at, sizes, strides = _row(memory, starts, region.sizes, region.strides)
+    at, sizes, strides = _row(memory, starts, region)
     if any(s != 1 for s in strides):
         raise w.unsupported(eqn, "with strides", "Copy all elements, and load with a stride.")
     found = replace(memory, sizes=tuple(sizes))

@@ -14,23 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.accesses import kernel_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
+from shardwise._src.kernels.emitted_programs import I32, INDEX
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_memory import load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_programs import Function
 from shardwise._src.kernels.on_tpu.mosaic_text import Memory, Value, memory_of, sizes_in_memory
-from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.kernels.spaces import LARGE, Scratch
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 
-INT = np.dtype("int32")
 DYNAMIC = -(2**63)  # a size of the grid that is an operand
 
 
@@ -63,8 +61,9 @@ def mosaic_kernel(
     axes = [p["copy_params"].axes for op, p in ops if op in (kernel_copy, kernel_signal)]
     first = len(launch.grid) + launch.dynamic
     types = body.in_types[first : first + launch.prefetch]
-    scalars = [memory_of(f"%p{i}", t.shape, t.dtype, "smem") for i, t in enumerate(types)]
-    memories = {place: memory_of(f"%a{i}", (1,), INT, "smem") for i, place in enumerate(places)}
+    scalars = [memory_of(f"%p{i}", t, "smem") for i, t in enumerate(types)]
+    one = INDEX.update(shape=(1,))
+    memories = {place: memory_of(f"%a{i}", one, "smem") for i, place in enumerate(places)}
     ids = [f"%i{d}" for d in range(len(launch.grid) or has_windows(launch))]
     given = [*[f"{i}: i32" for i in ids], *_arguments([*scalars, *memories.values()])]
 
@@ -75,7 +74,7 @@ def mosaic_kernel(
     more = _arguments([*blocks, *scratch])
     texts = [_function("main", given + more, f"attributes {{{notes}}}", w, "")]
     for i, (program, tile) in enumerate(zip(maps, launch.ins + launch.outs, strict=True)):
-        if has_windows(launch) and not is_remote(tile.space.name):
+        if has_windows(launch) and tile.space.name not in LARGE:
             w = Function(launch.name, platform, memories)
             found = _indices(w, program, tile, [*ids[: len(launch.grid)], *scalars])
             kinds = ", ".join(["i32"] * len(found))
@@ -100,23 +99,16 @@ def has_windows(launch: Launch) -> bool:
     return bool(launch.grid) or not all(t.is_whole for t in tiles)
 
 
-def is_remote(space: str) -> bool:
-    """Whether refs in a memory space are the arrays themselves, which are not copied."""
-    return space in ("any", "hbm")
-
-
 def _write_body(
     w: Function, body: Program, maps: Sequence[Program], launch: Launch, ids: Sequence[str],
     scalars: Sequence[Memory],
 ) -> tuple[list[Memory], list[Memory]]:  # fmt: skip
     """Returns the memory of the blocks, and of scratch."""
     blocks = [
-        memory_of(f"%b{i}", t.sizes, t.type.dtype, t.space.name, t.kept)
-        for i, t in enumerate(launch.ins + launch.outs)
+        memory_of(f"%b{i}", tile.type.update(shape=tile.sizes), tile.space.name, tile.kept)
+        for i, tile in enumerate(launch.ins + launch.outs)
     ]
-    scratch = [
-        memory_of(f"%s{i}", s.shape, s.dtype, s.space.name) for i, s in enumerate(launch.scratch)
-    ]
+    scratch = [memory_of(f"%s{i}", s, s.space.name) for i, s in enumerate(launch.scratch)]
     sizes = [
         w.let(f"tpu.iteration_bound {d} : i32") for d, n in enumerate(launch.grid) if n is None
     ]
@@ -158,16 +150,16 @@ def _indices(w: Function, program: Program, tile: Tile, given: Sequence[Value]) 
     if any(tile.element):
         rows = zip(found, tile.sizes, tile.element, tile.padding, strict=True)
         found = [
-            w.let(f"arith.addi {i}, {w.constant(low, INT)} : i32")
+            w.let(f"arith.addi {i}, {w.constant(low, I32)} : i32")
             if is_element
-            else w.let(f"arith.muli {i}, {w.constant(n, INT)} : i32")
+            else w.let(f"arith.muli {i}, {w.constant(n, I32)} : i32")
             for i, n, is_element, (low, _) in rows
         ]
-    return found or [w.constant(0, INT)] * len(sizes_in_memory((), tile.space.name))
+    return found or [w.constant(0, I32)] * len(sizes_in_memory((), tile.space.name))
 
 
 def _window(number: int, tile: Tile) -> str:
-    if is_remote(tile.space.name):
+    if tile.space.name in LARGE:
         return "{}"
     bounds = sizes_in_memory(tile.sizes, tile.space.name)
     parts = [
@@ -194,7 +186,7 @@ def _copy_aliased(
     outs = body.invars[len(body.invars) - len(launch.outs) - len(launch.scratch) :]
     for i, j in launch.aliases:
         tile, own = launch.ins[i], launch.outs[j]
-        if is_remote(own.space.name) or not _may_read(body, outs[j]):
+        if own.space.name in LARGE or not _may_read(body, outs[j]):
             continue
         tiles = (tile, maps[i]), (own, maps[count + j])
         first, last = [(t.sizes, t.kept, t.element, _indices_of(m)) for t, m in tiles]
@@ -236,7 +228,7 @@ def _copied(w: Function, source: Memory, to: Memory, t: ArrayType, axes: Sequenc
     if not axes:
         copy()
         return
-    zero, flags = w.constant(0, INT), []
+    zero, flags = w.constant(0, I32), []
     for d in axes:
         flags.append(w.let(f"arith.cmpi eq, %i{d}, {zero} : i32"))
         if len(flags) > 1:

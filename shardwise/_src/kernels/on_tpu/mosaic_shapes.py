@@ -21,7 +21,6 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.contract import dot_general, free_dims
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
-from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.dtypes import (
     is_bool,
     is_inexact,
@@ -111,8 +110,8 @@ def _dynamic_slice(w: Any, eqn: Any, x: Operand, *starts: Operand, slice_sizes: 
             first[d] = min(max(int(start.known), 0), n - size)
         elif size < n:
             amount = functools.partial(_rotation, n=n, size=size)
-            program = program_of(amount, (eqn.invars[d + 1].aval,), "rotation")
-            form = f"by {w.program(program, [start.value])[0]} dim {d}"
+            at = w.composed(amount, (eqn.invars[d + 1].aval,), start.value)
+            form = f"by {at} dim {d}"
 
             def write(y: Operand, form: str = form) -> str:
                 return f"tpu.dynamic_rotate {y} {form} : {y.kind}, i32 ->"
@@ -121,10 +120,10 @@ def _dynamic_slice(w: Any, eqn: Any, x: Operand, *starts: Operand, slice_sizes: 
     return sliced(w, x, first, slice_sizes)
 
 
-def _rotation(start: Any, n: int, size: int) -> list[Any]:
+def _rotation(start: Any, n: int, size: int) -> Any:
     """How far to rotate n elements to the right, so that a slice from `start` begins at 0."""
     start = ew.min(ew.max(convert_element_type(start, dtype=I32), np.int32(0)), np.int32(n - size))
-    return [ew.rem(ew.sub(np.int32(n), start), np.int32(n))]
+    return ew.rem(ew.sub(np.int32(n), start), np.int32(n))
 
 
 def _split(w: Any, eqn: Any, x: Operand, *, sizes: Any, axis: int) -> list[Operand]:

@@ -137,15 +137,14 @@ def on_values(rules: dict[Op, Rule]) -> dict[Op, Rule]:
     return {op: wrapped(rule) for op, rule in rules.items()}
 
 
-def memory_of(
-    name: str, shape: Sequence[int], dtype: Any, space: str, kept: Sequence[bool] = ()
-) -> Memory:
-    """The memory for a ref of this shape, in a space as `kernels.spaces` names it."""
+def memory_of(name: str, t: Any, space: str, kept: Sequence[bool] = ()) -> Memory:
+    """The memory for a ref of the shape and dtype of `t`, in a space as `kernels.spaces` names it.
+    kept: as in `Memory`."""
     if space in SEMAPHORES:
-        kind, where, sizes = f"!tpu.{space.removeprefix('barrier_')}", "semaphore_mem", tuple(shape)
+        kind, where, sizes = f"!tpu.{space.removeprefix('barrier_')}", "semaphore_mem", t.shape
     else:
-        kind, where, sizes = element(stored(dtype)), space, sizes_in_memory(shape, space)
-    marks = (tuple(kept) or (True,) * len(shape)) if shape else (False,) * len(sizes)
+        kind, where, sizes = element(stored(t.dtype)), space, sizes_in_memory(t.shape, space)
+    marks = (tuple(kept) or (True,) * len(sizes)) if t.shape else (False,) * len(sizes)
     return Memory(name, sizes, marks, kind, where)
 
 
