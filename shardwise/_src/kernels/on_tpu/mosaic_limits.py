@@ -47,7 +47,11 @@ def named_tiles(launch: Launch) -> list[tuple[str, Tile]]:
 
 
 def packing(dtype: Any) -> int:
-    """How many elements of a dtype are in 32 bits."""
+    """How many elements of a dtype are in 32 bits.
+
+    Raises NotImplementedError for dtypes that TPUs lack.
+    """
+    element(dtype)
     return 32 // itemsize_bits(stored(dtype))
 
 
