@@ -82,7 +82,7 @@ REASONS: dict[tuple[str, str], str] = {
         (FORMS, DERIVATIVE, "schur hessenberg tridiagonal"),
         (REFLECTIONS, DERIVATIVE, "geqrf geqp3 householder_product ormqr"),
         (IN_ORDER, "batch", "ordered_io_callback ordered_debug_callback"),
-        (ITERATIONS, "transpose", "while_loop sized_kernel"),
+        (ITERATIONS, "transpose", "while_loop"),
         (HOST, DERIVATIVE, "pure_callback io_callback ordered_io_callback"),
         (HOST, DERIVATIVE, "ffi_call effectful_ffi_call buffer_callback effectful_buffer_callback"),
         (DEBUGGING, DERIVATIVE, "debug_callback ordered_debug_callback inspect_sharding"),

@@ -64,7 +64,7 @@ UNSAMPLED: dict[str, str] = {
             "kernel_call",
             "effectful_kernel_call",
             "kernel_loop",
-            "sized_kernel",
+            "differentiated_loop",
             "kernel_load",
             "kernel_store",
             "kernel_check",

@@ -269,6 +269,42 @@ def _leading(program: Program, count: int) -> Program:
     return pruned(program, program.outvars[:count])
 
 
+# -- dead code --
+
+
+def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
+    """The cond with the used results only, and the operands that these need."""
+    if all(used) or eqn.effects or any(map(axes_in, eqn.params["branches"])):
+        return eqn if any(used) or eqn.effects else None
+    if not any(used):
+        return None
+    kept = tuple(used)
+    branches = tuple([_with_some(b, kept) for b in eqn.params["branches"]])
+    needed = any_of([_read_inputs(b) for b in branches])
+    which, *operands = eqn.invars
+    return eqn.replace(
+        invars=(which, *picked(operands, needed)),
+        outvars=tuple(picked(eqn.outvars, kept)),
+        params={"branches": tuple([_with_inputs(b, needed) for b in branches])},
+    )
+
+
+@derived
+def _with_some(program: Program, kept: Marks) -> Program:
+    return pruned(program, picked(program.outvars, kept))
+
+
+@derived
+def _with_inputs(program: Program, kept: Marks) -> Program:
+    return program.replace(inputs=[*program.constvars, *picked(program.invars, kept)])
+
+
+@derived
+def _read_inputs(program: Program) -> Marks:
+    read = {*program.outvars, *[a for eqn in program.eqns for a in eqn.invars]}
+    return tuple([v in read for v in program.invars])
+
+
 # -- transpose --
 
 
@@ -426,6 +462,7 @@ cond = Op(
     transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
+    prune=_prune,
     enter=enter_cond,
     multiple=True,
     contains=Programs(

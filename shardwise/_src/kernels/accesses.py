@@ -24,6 +24,7 @@ import numpy as np
 from shardwise._src.control.call import batch_as_call, described_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
+from shardwise._src.core.program import Equation, Literal
 from shardwise._src.kernels.simulation import filled
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
@@ -207,11 +208,33 @@ def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     return out, op(t, *rest, **p)
 
 
+def _is_whole(t: ArrayType, starts: Sequence[Any], p: dict[str, Any]) -> bool:
+    """Whether an access is of all elements of a ref."""
+    if p["sizes"] != t.shape or _spread(p["strides"]):
+        return False
+    values = [a.value if isinstance(a, Literal) else a for a in starts]
+    return all(isinstance(i, int | np.integer) and i == 0 for i in values)
+
+
+def is_whole_store(eqn: Equation) -> bool:
+    """Whether an equation replaces all elements of a ref."""
+    p, n = eqn.params, eqn.invars[0].aval.ndim if eqn.invars else 0
+    return (
+        eqn.op is kernel_store
+        and p["mode"] == "set"
+        and not p["masked"]
+        and _is_whole(eqn.invars[0].aval, eqn.invars[2 : n + 2], p)
+    )
+
+
 def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
     n, masked = len(p["sizes"]), p["masked"]
     starts, more = rest[:n], list(rest[n:])
     back: list[Any] = [None] * (1 + len(rest))
-    if is_linear(x):
+    if is_linear(x) and _is_whole(x.aval, starts, p):
+        own = ew.where(more[0], ct, lit(0, ct)) if masked else ct
+        back[0] = reshape(own, shape=x.aval.shape)
+    elif is_linear(x):
         back[0] = kernel_store(zeros(x.aval), ct, *starts, *more[:1], **p | {"mode": "add"})
     if masked and is_linear(more[1]):
         back[n + 2] = ew.where(more[0], lit(0, ct), ct)
@@ -238,6 +261,12 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
     starts, mask = rest[:n], rest[n:]
     back: list[Any] = [None] * (2 + len(rest))
     static = {k: p[k] for k in ("sizes", "strides", "kept")}
+    if not p["masked"] and p["mode"] in ("set", "add") and _is_whole(type_of(ct), starts, p):
+        if is_linear(x) and p["mode"] == "add":
+            back[0] = ct
+        if is_linear(value):
+            back[1] = reshape(ct, shape=value.aval.shape)
+        return back
     if is_linear(x):
         none = zeros(
             type_of(ct).update(shape=value.aval.shape if is_linear(value) else type_of(value).shape)

@@ -50,7 +50,7 @@ def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tu
     for j, (tile, index) in enumerate(zip(launch.outs, maps[len(launch.ins) :], strict=True)):
         if not is_written(body, launch, j):
             continue
-        labels = _labels(tile, index, ids)
+        labels = block_numbers(tile, index, ids)
         if labels is None or not _reads_own_blocks(body, launch, maps, j, ids):
             return launch.parallel
         order = np.lexsort(labels)
@@ -73,7 +73,7 @@ def is_written(body: Program, launch: Launch, j: int) -> bool:
     return body.outvars[j] is not _refs(body, launch)[1][j]
 
 
-def _labels(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
+def block_numbers(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
     """int64[dimensions, programs]: equal columns for programs with overlapping blocks; None if
     unknown. Along each dimension, overlapping blocks have one number."""
     if tile.is_whole or not tile.sizes:

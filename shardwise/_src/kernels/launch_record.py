@@ -82,6 +82,7 @@ class Launch:
     simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     primal:   of a launch that also computes tangents: the body, maps and launch without these.
+    is_transposed: whether it is the reverse mode of another launch.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Launch:
     cost: CostEstimate | None = None
     simulation: Simulation = PLAIN
     labels: tuple[str, ...] = ()
+    is_transposed: bool = False
     primal: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -15,22 +15,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
-from shardwise._src.base.marks import given, spread
-from shardwise._src.control.call import batch_as_call, call, described_call, partial_eval_call
+from shardwise._src.base.marks import given, merge, partition, spread
+from shardwise._src.control.call import call, described_call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import Extension
+from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
-from shardwise._src.kernels.accesses import unmapped_types
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.launch_halves import PREFETCHED, SIMULATED, SIZES, obstacle
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
+from shardwise._src.kernels.reverse_launches import split, transposed, why_not_transposed
 from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.kernels.vectorized import in_form
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
@@ -97,7 +99,8 @@ def _jvp(
     if any(t is not None for t in prefetched):  # they have no blocks, which tangents would share
         types = tuple(map(type_of, primals))
         program = loop_program(body, types, maps, launch, _ends(launch))
-        return call.jvp(call, primals, tangents, program=program)  # type: ignore[misc]
+        p = {"program": program, "title": launch.name, "why": PREFETCHED}
+        return differentiated_loop.jvp(differentiated_loop, primals, tangents, **p)  # type: ignore[misc]
     aliased = dict(launch.aliases)
     values = launch.parts(primals)[2]
     ts = [
@@ -144,12 +147,10 @@ def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, body: Program, maps: tuple, launch: Launch
 ) -> tuple[list[Any], list[int]]:
     """Another axis of the grid, before the others; the blocks of mapped operands are those of one
-    element along the new dimension. Mapped sizes and prefetched arrays need a loop instead."""
+    element along the new dimension. Mapped sizes and prefetched arrays need several launches."""
     sizes, prefetched, in_dims = launch.parts(dims)
     if any(d is not None for d in (*sizes, *prefetched)):
-        own = tuple(unmapped_types(args, dims))
-        program = loop_program(body, own, maps, launch, _ends(launch))
-        return batch_as_call(op, mapped, args, dims, program=program)
+        return _one_by_one(op, args, dims, body=body, maps=maps, launch=launch)
     aliased = dict(launch.aliases)
     shared = [d is None and i in aliased for i, d in enumerate(in_dims)]
     first = len(args) - len(in_dims)
@@ -176,6 +177,15 @@ def _batch(
         maps=tuple([_with_index(m, returned=g) for m, g in zip(maps, grown, strict=True)]),
         launch=new,
     )
+    return found, [0] * len(found)
+
+
+def _one_by_one(op: Op, args: Any, dims: Any, **p: Any) -> tuple[list[Any], list[int]]:
+    """A launch for each element along the mapped dimension, in a loop."""
+    marks = [d is not None for d in dims]
+    shared, mapped = partition(args, marks)
+    rows = [move_axis(x, d, 0) for x, d in zip(mapped, given(dims), strict=True)]
+    _, found = scan(lambda _, row: (None, op(*merge(marks, row, shared), **p)), None, rows)
     return found, [0] * len(found)
 
 
@@ -229,10 +239,17 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
         return _loop(types, p)
     if not platform.is_xla_cpu:
         _check_sizes(launch, types, platform)
-    if platform.triton_library and 0 not in p["launch"].grid:
-        return gpu_program(p["body"], p["maps"], p["launch"], types)
-    if platform.has_mosaic and 0 not in p["launch"].grid:
-        return tpu_program(p["body"], p["maps"], p["launch"], types, platform)
+    if (platform.triton_library or platform.has_mosaic) and 0 not in launch.grid:
+        parts = p["body"], p["maps"], launch, types
+        try:
+            if platform.triton_library:
+                return gpu_program(*parts)
+            return tpu_program(*parts, platform)
+        except NotImplementedError as error:
+            if launch.is_transposed:
+                why = str(error).removeprefix(f"kernel {launch.name}: ").partition(". ")[0]
+                raise _no_derivative(launch.name, platform, why) from error
+            raise
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
@@ -257,6 +274,9 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
         )
 
 
+# -- reverse mode --
+
+
 @dataclass(frozen=True)
 class Source:
     """The launch of a loop.
@@ -278,40 +298,69 @@ def _batch_loop(op: Op, mapped: Any, args: Any, dims: Any, *, source: Any, **p: 
     return call.batch(op, mapped, args, dims, source=source, **p)  # type: ignore[misc]
 
 
-# The part of a launch, as a loop, that reverse mode runs first. `checked` checks its `source`.
-kernel_loop = described_call("kernel_loop", batch=_batch_loop)
+def _reject_on_hardware(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> None:
+    if not platform.is_xla_cpu and p["why"] != SIMULATED:
+        raise _no_derivative(p["title"], platform, p["why"])
 
 
-def _reject_sizes(op: Op, cts: Any, *args: Any, title: str, **p: Any) -> NoReturn:
-    raise ValueError(
-        f"kernel {title} has a grid with a traced size, so that it has no reverse-mode derivative "
-        "(grad, vjp, jacrev): how many programs run is not known, so residuals cannot be stored "
-        "for the backward pass. Make the sizes of the grid Python integers; use forward mode "
-        "(`jvp`, `jacfwd`); or define a rule for the function that launches it by `custom_vjp`."
+def _no_derivative(title: str, platform: Platform, why: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"The reverse mode of kernel {title} cannot be compiled for '{platform}' as a kernel: "
+        f"{why}. Define the derivative by `custom_vjp` around the function that launches the "
+        "kernel; or differentiate it on CPUs, where this is a loop."
     )
 
 
-# The part of a launch of a traced grid, as a loop, that reverse mode would transpose.
-sized_kernel = described_call("sized_kernel", transpose=_reject_sizes, batch=call.batch)
+def _transpose_loop(op: Op, cts: Any, *args: Any, title: str, why: str, **p: Any) -> Any:
+    if why == SIZES:
+        raise ValueError(
+            f"kernel {title} has a grid with a traced size, so that it has no reverse-mode "
+            "derivative (grad, vjp, jacrev): how many programs run is not known, so residuals "
+            "cannot be stored for the backward pass. Make the sizes of the grid Python integers; "
+            "use forward mode (`jvp`, `jacfwd`); or define a rule for the function that launches "
+            "it by `custom_vjp`."
+        )
+    return call.transpose(op, cts, *args, title=title, why=why, **p)  # type: ignore[misc]
+
+
+# A launch as a loop, if its derivative is not a launch. `why` this is so; `title`: of the kernel.
+# Of such a loop, `kernel_loop` is the part that reverse mode runs first; `checked` checks `source`.
+kernel_loop = described_call("kernel_loop", batch=_batch_loop, expand=_reject_on_hardware)
+differentiated_loop = opaque_call(
+    "differentiated_loop",
+    jvp=call.jvp,
+    batch=call.batch,
+    partial_eval=partial_eval_call,
+    transpose=_transpose_loop,
+    enter=call.enter,
+    expand=_reject_on_hardware,
+)
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
+    launch = params["launch"]
+    unknown = [*map(interpreter.is_unknown, args)]
+    why = obstacle(params["body"], launch, unknown)
+    if why is None:
+        return split(op, kernel_call, interpreter, args, params)
     types = [type_of(a) for a in args]
-    unknown = [t if interpreter.is_unknown(a) else None for a, t in zip(args, types, strict=True)]
-    source = Source(**params, unknown=tuple(unknown), mapped=(0,) * unknown.count(None))
-    launch, params = params["launch"], {"program": _loop(types, params, _ends(params["launch"]))}
-    rest = call
-    if launch.dynamic:
-        rest, params = sized_kernel, params | {"title": launch.name}
-    return partial_eval_call(rest, interpreter, args, params, kernel_loop, source=source)
+    missing = tuple([t if u else None for u, t in zip(unknown, types, strict=True)])
+    source = Source(**params, unknown=missing, mapped=(0,) * missing.count(None))
+    p = {"title": launch.name, "why": why, "program": _loop(types, params, _ends(launch))}
+    return partial_eval_call(
+        differentiated_loop, interpreter, args, p, known=kernel_loop, source=source
+    )
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
-    if p["launch"].dynamic:
-        _reject_sizes(op, cts, title=p["launch"].name)
+    launch, linear = p["launch"], [*map(is_linear, args)]
+    why = obstacle(p["body"], launch, linear) or why_not_transposed(**p, linear=linear)
+    if why is None:
+        return transposed(kernel_call, cts, args, p)
     types = [a.aval if is_linear(a) else type_of(a) for a in args]
-    program = _loop(types, p, _ends(p["launch"]))
-    return call.transpose(call, cts, *args, program=program)  # type: ignore[misc]
+    program = _loop(types, p, _ends(launch))
+    loop = differentiated_loop
+    return loop.transpose(loop, cts, *args, program=program, title=launch.name, why=why)  # type: ignore[misc]
 
 
 def _enter(

@@ -42,7 +42,7 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.values.convert import cast
 
-NEAREST = "nearest"  # a fill: see `_padded`
+NEAREST = "nearest"  # a fill: see `padded`
 
 
 @derived
@@ -75,7 +75,7 @@ def run_loop(
 ) -> tuple[list[Any], list[Any]]:
     """The results, and the last values of `more`, which the body takes and returns after its
     scratch memory."""
-    launch, ends = _with_room(launch, maps), fill
+    launch, ends = with_room(launch, maps), fill
     fill = 0 if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     given = iter(dynamic)
@@ -83,9 +83,9 @@ def run_loop(
     aliased = {out: i for i, out in launch.aliases}
     own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
-    held = [_padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
+    held = [padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
-        _padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
+        padded(inputs[aliased[j]] if j in aliased else filled(tile.type, fill), tile, fill)
         for j, tile in enumerate(launch.outs)
     ]
     scratch = [filled(s.type, 0 if s.space.is_semaphore else fill) for s in launch.scratch]
@@ -151,18 +151,21 @@ def run_loop(
         state = visit(0, [], held, state)
     if in_step:
         report_missed(launch.name, state[2])
-    outs = [_cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
+    outs = [cropped(x, tile) for x, tile in zip(state[0], launch.outs, strict=True)]
     return outs, list(state[1][len(launch.scratch) :])
 
 
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
     """For each block, of how many first indices of a program it depends."""
-    found = []
-    for tile, index in zip((*launch.ins, *launch.outs), maps, strict=True):
-        used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
-        axes = [d + 1 for d, v in enumerate(index.invars[: len(launch.grid)]) if v in used]
-        found.append(0 if tile.is_whole else max(axes, default=0))
-    return found
+    rows = zip(maps, (*launch.ins, *launch.outs), strict=True)
+    axes = len(launch.grid)
+    return [max(used_axes(index, tile, axes), default=-1) + 1 for index, tile in rows]
+
+
+def used_axes(index: Program, tile: Tile, axes: int) -> list[int]:
+    """The axes of a grid on which a block depends."""
+    used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
+    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in used]
 
 
 def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:
@@ -183,7 +186,7 @@ def _int(n: Any) -> Any:
     return np.int32(n) if isinstance(n, int) else cast(n, INT32)
 
 
-def _with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
+def with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
     """With padding for blocks by elements that may extend beyond their arrays, which slices would
     move inside."""
     if launch.simulation.outside != "moved":
@@ -212,7 +215,7 @@ def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
     return bool(((at >= low) & (at <= high)).all())
 
 
-def _padded(x: Any, tile: Tile, fill: Any) -> Any:
+def padded(x: Any, tile: Tile, fill: Any) -> Any:
     """The array with its padding: `fill`; if it is NEAREST, the last elements at the end of the
     last block, and otherwise 0."""
     rows = list(tile.padding)
@@ -239,7 +242,7 @@ def _repeated(x: Any, d: int, count: int) -> Any:
     )
 
 
-def _cropped(x: Any, tile: Tile) -> Any:
+def cropped(x: Any, tile: Tile) -> Any:
     if all(row == (0, 0) for row in tile.padding):
         return x
     starts = tuple([low for low, _ in tile.padding])
