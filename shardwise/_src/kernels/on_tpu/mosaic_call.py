@@ -44,30 +44,29 @@ def tpu_program(
     """
     check_limits(launch, types)
     kernel = mosaic_kernel(body, maps, launch, platform)
-    spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
     static = {"body": body, "maps": tuple(maps), "launch": launch, "kernel": kernel}
 
     def run(*operands: Any) -> list[Any]:
-        sizes, rest = operands[: launch.dynamic], operands[launch.dynamic :]
-        given = [
-            _as(drop_sharding(x), _in_memory(type_of(x), space))
-            for x, space in zip(rest, spaces, strict=True)
-        ]
+        sizes, first, ins = launch.parts(operands)
+        first = [_in_memory(x, "smem") for x in first]
+        ins = [_in_memory(x, tile.space.name) for x, tile in zip(ins, launch.ins, strict=True)]
         places = [
             reshape(axis_index(names=names, sizes=sizes, varies=True), shape=(1,))
             for names, sizes in kernel.places
         ]
-        first, others = given[: launch.prefetch], given[launch.prefetch :]
-        found = mosaic_call(*sizes, *first, *places, *others, **static)
+        found = mosaic_call(*sizes, *first, *places, *ins, **static)
         return [_as(x, tile.type) for x, tile in zip(found, launch.outs, strict=True)]
 
     return program_of(run, tuple(types), launch.name)
 
 
-def _in_memory(t: ArrayType, space: str) -> ArrayType:
-    return t.update(
-        shape=sizes_in_memory(t.shape, space), dtype=stored(t.dtype), spec=None, mesh=None
-    )
+def _in_memory(x: Any, space: str) -> Any:
+    return _as(drop_sharding(x), _type_in_memory(type_of(x), space))
+
+
+def _type_in_memory(t: ArrayType, space: str) -> ArrayType:
+    shape = sizes_in_memory(t.shape, space)
+    return t.update(shape=shape, dtype=stored(t.dtype), spec=None, mesh=None)
 
 
 def _as(x: Any, t: ArrayType) -> Any:
@@ -77,7 +76,7 @@ def _as(x: Any, t: ArrayType) -> Any:
 
 
 def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
-    return tuple([_in_memory(tile.type, tile.space.name) for tile in launch.outs])
+    return tuple([_type_in_memory(tile.type, tile.space.name) for tile in launch.outs])
 
 
 def _lower(

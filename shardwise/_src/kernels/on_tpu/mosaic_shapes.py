@@ -71,10 +71,8 @@ def _reshape(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:
 def _broadcast(w: Any, eqn: Any, x: Operand, *, shape: Any, dims: Any) -> Operand:
     if not x.shape:
         return w.in_register(x, shape)
-    wide = [1] * len(shape)
-    for d, n in zip(dims, x.shape, strict=True):
-        wide[d] = n
-    x = reshaped(w, x, wide)
+    sizes = dict(zip(dims, x.shape, strict=True))
+    x = reshaped(w, x, [sizes.get(d, 1) for d in range(len(shape))])
     if x.shape == tuple(shape):
         return x
     return moved(w, x, shape, lambda y: f"vector.broadcast {y} : {y.kind} to")
