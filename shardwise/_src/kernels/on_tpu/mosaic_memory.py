@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.kernels.accesses import (
     MODES,
@@ -41,32 +41,42 @@ from shardwise._src.ops.sharded.collective import axis_index
 ZERO = operand(Splat(0), INDEX)
 
 
-def _row(memory: Memory, starts: Sequence[Operand], region: Region) -> list[list[Any]]:
-    """Starts, sizes, and strides for each dimension of a ref, extended to those of its memory."""
-    found = []
-    for row, default in ((starts, ZERO), (region.sizes, 1), (region.strides, 1)):
-        entries = iter(row)
-        found.append([next(entries) if keep else default for keep in memory.kept])
-    return found
+class _Part(NamedTuple):
+    """A part of memory: along each of its dimensions the start, the number of elements, and their
+    distance."""
+
+    memory: Memory
+    starts: Sequence[Operand]
+    sizes: Sequence[int]
+    strides: Sequence[int]
+
+    @property
+    def steps(self) -> str:
+        """The attribute of operations with strides; "" if there are none."""
+        text = ", ".join(map(str, self.strides))
+        return f"{{strides = array<i32: {text}>}}" if any(s != 1 for s in self.strides) else ""
+
+    def place(self, w: Any) -> str:
+        names = [
+            w.index(int(x.known)) if x.known is not None else
+            w.let(f"arith.index_cast {x} : i32 to index") for x in self.starts
+        ]  # fmt: skip
+        return f"{self.memory.name}[{', '.join(names)}]"
 
 
-def _all(memory: Memory) -> tuple[Any, Any, Any]:
+def _part(memory: Memory, starts: Sequence[Operand], region: Region) -> _Part:
+    """A region of a ref, whose memory may have more dimensions."""
+
+    def row(entries: Sequence[Any], default: Any) -> list[Any]:
+        rest = iter(entries)
+        return [next(rest) if keep else default for keep in memory.kept]
+
+    return _Part(memory, row(starts, ZERO), row(region.sizes, 1), row(region.strides, 1))
+
+
+def _all(memory: Memory) -> _Part:
     n = len(memory.sizes)
-    return [ZERO] * n, memory.sizes, [1] * n
-
-
-def _place(w: Any, memory: Memory, starts: Sequence[Operand]) -> str:
-    names = [
-        w.let(f"arith.index_cast {x} : i32 to index") if x.known is None else w.index(int(x.known))
-        for x in starts
-    ]
-    return f"{memory.name}[{', '.join(names)}]"
-
-
-def _steps(strides: Sequence[int]) -> str:
-    """The attribute of operations with strides; "" if there are none."""
-    text = ", ".join(map(str, strides))
-    return f"{{strides = array<i32: {text}>}}" if any(s != 1 for s in strides) else ""
+    return _Part(memory, [ZERO] * n, memory.sizes, [1] * n)
 
 
 def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None:
@@ -93,7 +103,7 @@ def _load(w: Any, eqn: Any, ref: Operand, *rest: Operand, masked: bool, **elemen
         return w.made(f"tpu.sem_read {semaphore.name} : {semaphore.type} ->", (), INDEX.dtype)
     if isinstance(memory, Memory):
         _check_space(w, eqn, memory, region.sizes)
-        found = _loaded(w, memory, out, *_row(memory, starts, region))
+        found = _loaded(w, _part(memory, starts, region), out)
     elif ref.known is not None:
         found = operand(memory, out)
     else:
@@ -104,21 +114,18 @@ def _load(w: Any, eqn: Any, ref: Operand, *rest: Operand, masked: bool, **elemen
     return chosen(w, flag, w.in_register(found), other)
 
 
-def _loaded(w: Any, memory: Memory, t: Any, starts: Any, sizes: Any, strides: Any) -> Operand:
+def _loaded(w: Any, part: _Part, t: Any) -> Operand:
     """Elements, in the shape and dtype of `t`."""
-    place = _place(w, memory, starts)
-    x = _elements(w, memory, place, stored(t.dtype), sizes, strides)
+    x = _elements(w, part, part.place(w), stored(t.dtype))
     return cast(w, reshaped(w, x, t.shape), t.dtype)
 
 
-def _elements(
-    w: Any, memory: Memory, place: str, dtype: Any, sizes: Sequence[int], strides: Sequence[int]
-) -> Operand:
-    if memory.space == "smem":
-        return Operand(w.let(f"memref.load {place} : {memory.type}"), (), dtype)
-    steps = _steps(strides)
-    text = f"tpu.strided_load {place} {steps}" if steps else f"vector.load {place}"
-    return w.made(f"{text} : {memory.type},", sizes, dtype)
+def _elements(w: Any, part: _Part, place: str, dtype: Any) -> Operand:
+    kind = part.memory.type
+    if part.memory.space == "smem":
+        return Operand(w.let(f"memref.load {place} : {kind}"), (), dtype)
+    text = f"tpu.strided_load {place} {part.steps}" if part.steps else f"vector.load {place}"
+    return w.made(f"{text} : {kind},", part.sizes, dtype)
 
 
 def _store(
@@ -130,46 +137,43 @@ def _store(
     if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "to a value", "Store to a ref.")
     _check_space(w, eqn, memory, region.sizes)
-    rows = _row(memory, rest[: len(region.sizes)], region)
+    part = _part(memory, rest[: len(region.sizes)], region)
     x = w.in_register(x)
     if mode != "set":
-        old = _loaded(w, memory, t, *rows)
+        old = _loaded(w, part, t)
         x = operand(w.composed(MODES[mode], (t, t), old.value, x.value), t)
-    _written(w, memory, x, *rows, mask=w.in_register(rest[-1]) if masked else None)
+    _written(w, part, x, w.in_register(rest[-1]) if masked else None)
     return ref
 
 
-def _written(
-    w: Any, memory: Memory, x: Operand, starts: Any, sizes: Any, strides: Any,
-    mask: Operand | None = None,
-) -> None:  # fmt: skip
+def _written(w: Any, part: _Part, x: Operand, mask: Operand | None = None) -> None:
     x = cast(w, x, stored(x.dtype))
-    place, steps, is_scalar = _place(w, memory, starts), _steps(strides), memory.space == "smem"
-    to = () if is_scalar else sizes
+    place, is_scalar = part.place(w), part.memory.space == "smem"
+    to = () if is_scalar else part.sizes
     x = reshaped(w, x, to)
-    masked, kinds = "", f"{memory.type}, {x.kind}"
+    kind, masked, more = part.memory.type, "", ""
     if mask is not None:
         mask = reshaped(w, mask, to)
-        masked = f" masked {mask}"
-        if is_scalar or steps:
-            x = chosen(w, mask, x, _elements(w, memory, place, x.dtype, sizes, strides))
+        masked, more = f" masked {mask}", f" {mask.kind}"
+        if is_scalar or part.steps:
+            x = chosen(w, mask, x, _elements(w, part, place, x.dtype))
     if is_scalar:
-        w.line(f"memref.store {x}, {place} : {memory.type}")
-    elif steps:
-        w.line(f"tpu.strided_store {place}, {x} {steps} : {kinds}")
+        w.line(f"memref.store {x}, {place} : {kind}")
+    elif part.steps:
+        w.line(f"tpu.strided_store {place}, {x} {part.steps} : {kind}, {x.kind}")
     else:
-        more = f" {mask.kind}" if mask is not None else ""
-        w.line(f"tpu.vector_store {place}, {x}{masked} {{strides = array<i32>}} : {kinds},{more}")
+        steps = "{strides = array<i32>}"
+        w.line(f"tpu.vector_store {place}, {x}{masked} {steps} : {kind}, {x.kind},{more}")
 
 
 def load_all(w: Any, memory: Memory, t: Any) -> str:
     """The value of a version: all its elements."""
-    return str(_loaded(w, memory, t, *_all(memory)))
+    return str(_loaded(w, _all(memory), t))
 
 
 def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
     """Makes a value the last version."""
-    _written(w, memory, w.in_register(operand(value, t)), *_all(memory))
+    _written(w, _all(memory), w.in_register(operand(value, t)))
 
 
 # -- memory that the body allocates --
@@ -189,19 +193,19 @@ def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Oper
     """A part of memory, without the dimensions that the part does not have."""
     if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
-    at, sizes, strides = _row(memory, starts, region)
-    if any(s != 1 for s in strides):
+    part = _part(memory, starts, region)
+    if part.steps:
         raise w.unsupported(eqn, "with strides", "Copy all elements, and load with a stride.")
-    found = replace(memory, sizes=tuple(sizes))
+    found = replace(memory, sizes=tuple(part.sizes))
     if found.sizes != memory.sizes:
-        names = ", ".join([w.name(x.value, INDEX) for x in at])
+        names = ", ".join([w.name(x.value, INDEX) for x in part.starts])
         text = f"tpu.memref_slice {memory.name}[{names}] : {memory.type} -> {found.type}"
         found = replace(found, name=w.let(text))
     marks = iter(region.kept)
     kept = [keep and next(marks) for keep in memory.kept]
     if all(kept):
         return found
-    left = tuple([n for n, keep in zip(sizes, kept, strict=True) if keep])
+    left = tuple([n for n, keep in zip(found.sizes, kept, strict=True) if keep])
     new = replace(found, sizes=left, kept=(True,) * len(left))
     text = f"tpu.memref_squeeze {found.name} : {found.type} -> {new.type}"
     return replace(new, name=w.let(text))
@@ -257,8 +261,7 @@ def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Op
 
 
 def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> Operand:
-    memory = w.places[names, sizes]
-    return _loaded(w, memory, INDEX, *_all(memory))
+    return _loaded(w, _all(w.places[names, sizes]), INDEX)
 
 
 MEMORY_RULES = on_values({
