@@ -58,6 +58,9 @@ SEAM = "shardwise._src.runtime"
 MAX_FILES, MAX_LINES = 25, 5000  # of a package: a folder without its subfolders
 # The source of result types for functions in all packages; only type checkers follow it.
 ANNOTATIONS = ("shardwise._src.types.annotations", "shardwise._src.arrays.array.Array")
+# Modules that are written as users write programs, with public names, above which they are. Public
+# modules import them when a name is first used.
+PAGES = "shardwise._src.kernels.library."
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _complaints(found: Import) -> Iterator[str]:
         yield f"{where}: the library never imports jax"
     elif found.package.startswith("jax") and not in_seam:
         yield f"{where}: only {SEAM} imports jaxlib"
-    declared = found.for_types and (found.module, found.name) == ANNOTATIONS
+    declared = found.for_types and _is_declared(found)
     if found.package == "shardwise" and _layer(found.name) > _layer(found.module) and not declared:
         yield f"{where}, which is above it"
     if found.in_function and found.package not in ON_FIRST_USE:
@@ -182,6 +185,12 @@ def _complaints(found: Import) -> Iterator[str]:
         if found.package in sys.stdlib_module_names:
             kind = "in the standard library"
         yield f"{where} inside a function, though it is {kind}"
+
+
+def _is_declared(found: Import) -> bool:
+    """Whether it may go up the layers, if only type checkers follow it."""
+    is_page = found.name.startswith(PAGES) and _layer(found.module) == ROOT_LAYER
+    return is_page or (found.module, found.name) == ANNOTATIONS
 
 
 def _more_than_names(name: str, source: str) -> Iterator[str]:
@@ -202,6 +211,8 @@ def _more_than_names(name: str, source: str) -> Iterator[str]:
 
 def _layer(module: str) -> int:
     """Position in LAYERS; -1 for modules below them, ROOT_LAYER for the public names."""
+    if module.startswith(PAGES):
+        return ROOT_LAYER + 1
     parts = [*module.split("."), "", ""]
     if parts[1] == "_src" and parts[2]:
         return LAYERS.index(parts[2]) if parts[2] in LAYERS else ROOT_LAYER
@@ -212,8 +223,7 @@ def _cycle(imports: list[Import], modules: set[str]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for found in imports:
         target = _module_of(found.name, modules)
-        declared = (found.module, found.name) == ANNOTATIONS
-        if not declared and target in modules and target != found.module:
+        if not _is_declared(found) and target in modules and target != found.module:
             graph.setdefault(found.module, set()).add(target)
     try:
         TopologicalSorter(graph).prepare()
@@ -311,6 +321,25 @@ def test_nobody_imports_the_public_package():
     assert complain(types__mesh="import shardwise", cli__main="from shardwise import jit") == [
         "shardwise._src.types.mesh:1 imports shardwise, which is above it",
         "shardwise._src.cli.main:1 imports shardwise.jit, which is above it",
+    ]
+
+
+def test_pages_import_public_names_and_only_public_names_are_made_of_them():
+    page = "shardwise._src.kernels.library.page"
+    public = "from shardwise._src.kernels.library.page import f as f"
+    lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+    sources = {
+        "shardwise.__init__": lazy + "from shardwise import kernels as kernels",
+        "shardwise.kernels": lazy + public,
+        page: "from shardwise import kernels",
+    }
+    assert not check(sources)
+    assert check({**sources, "shardwise.kernels": public}) == [
+        "shardwise.kernels:1 imports shardwise._src.kernels.library.page.f, which is above it"
+    ]
+    complaint = check({**sources, "shardwise._src.cli.main": lazy + public})
+    assert complaint == [
+        "shardwise._src.cli.main:3 imports shardwise._src.kernels.library.page.f, which is above it"
     ]
 
 

@@ -8,7 +8,8 @@ import pytest
 import shardwise as sw
 from shardwise import kernels
 from shardwise import numpy as jnp
-from shardwise._src.kernels.independent_axes import MOST_PROGRAMS, independent_axes
+from shardwise._src.kernels.grid_values import MOST_PROGRAMS
+from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise.kernels import VMEM, Block, Element, call, program_id, when
 from tests.helpers.targets import TPU, needs_tpu, on
 from tests.kernels.kernels import CASES, INTEGERS, like

@@ -53,6 +53,11 @@ def programs_in(program: Program) -> list[Program]:
     return [*found]
 
 
+def used(program: Program) -> set[Atom]:
+    """The atoms that equations of the program use, or that are its results."""
+    return {a for eqn in program.eqns for a in eqn.invars}.union(program.outvars)
+
+
 def equation_count(program: Program) -> int:
     """The number of equations, counting each occurrence of a nested program."""
     inner = sum(equation_count(p) for eqn in program.eqns for p in eqn.programs())

@@ -21,7 +21,7 @@ from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.jit.compilations import compilations
 from shardwise._src.jit.costs import with_stated_costs
 from shardwise._src.jit.options import compiler_overrides
@@ -49,11 +49,11 @@ def used_arguments(program: Program) -> tuple[int, ...]:
 
     An argument that determines the mesh of the results' types counts as used.
     """
-    used: set[Any] = {a for eqn in program.eqns for a in eqn.invars}.union(program.outvars)
+    needed = used(program)
     placed = [v for v in program.invars if v.aval.mesh is not None]
-    if placed and used.isdisjoint(placed):
-        used.add(placed[0])
-    return tuple([i for i, v in enumerate(program.invars) if v in used])
+    if placed and needed.isdisjoint(placed):
+        needed.add(placed[0])
+    return tuple([i for i, v in enumerate(program.invars) if v in needed])
 
 
 @derived

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from shardwise._src.control.call import batch_as_call, described_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.core.program import Equation, Literal
-from shardwise._src.kernels.simulation import filled
+from shardwise._src.kernels.program_frames import simulation
+from shardwise._src.kernels.simulation import filled, read
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, zeros
 from shardwise._src.ops.families import lit
@@ -49,30 +50,56 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _load_type(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> ArrayType:
-    shape = tuple([n for n, keep in zip(p["sizes"], p["kept"], strict=True) if keep])
-    return x.update(shape=shape)
+class Region(NamedTuple):
+    """Along each dimension of a ref: how many elements, how far apart, and whether the accessed
+    elements have the dimension. Operands say where it starts."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    kept: tuple[bool, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+
+    def load(
+        self, version: Any, starts: Sequence[Any], is_known: bool = False, *masked: Any
+    ) -> Any:
+        """The elements. The kernel's simulation checks what is outside.
+
+        is_known: whether the starts are integers, which have been checked.
+        masked: a mask and the other elements, of the elements' shape.
+        """
+        if is_known or masked or simulation().outside == "moved":
+            return kernel_load(version, *starts, *masked, **self._asdict(), masked=bool(masked))
+        found = read(version, starts, self.sizes, self.strides, simulation())
+        return reshape(found, shape=self.shape)
+
+    def store(
+        self, version: Any, value: Any, starts: Sequence[Any], mode: str = "set", mask: Any = None
+    ) -> Any:
+        """The next version. value, mask: of the elements' shape."""
+        more = () if mask is None else (mask,)
+        static = self._asdict() | {"masked": mask is not None, "mode": mode}
+        return kernel_store(version, value, *starts, *more, **static)
 
 
-def _names(x: ArrayType, p: dict[str, Any]) -> tuple[tuple, tuple]:
-    """The factors of a ref's dimensions, and of those of the accessed elements."""
+def _region(p: dict[str, Any]) -> Region:
+    return Region(p["sizes"], p["strides"], p["kept"])
+
+
+def _dims(values: int, op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
+    """The factors of the ref's dimensions, and of those of the accessed elements.
+
+    values: how many values an access takes: 1 of a store."""
     names = along(x, [d for d, n in enumerate(p["sizes"]) if n != x.shape[d]])
-    return names, tuple([f for f, keep in zip(names, p["kept"], strict=True) if keep])
+    inner = tuple([f for f, keep in zip(names, p["kept"], strict=True) if keep])
+    more = [inner] * (len(rest) - values - x.ndim)
+    ins = names, *[inner] * values, *[()] * x.ndim, *more
+    return Dims(ins, (names if values else inner,), worked="kept")
 
 
-def _load_dims(op: Op, x: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
-    names, inner = _names(x, p)
-    more = [inner] * (len(rest) - x.ndim)
-    return Dims((names, *[()] * x.ndim, *more), (inner,), worked="kept")
-
-
-def _store_dims(op: Op, x: ArrayType, value: ArrayType, *rest: ArrayType, **p: Any) -> Dims:
-    names, inner = _names(x, p)
-    more = [inner] * (len(rest) - x.ndim)
-    return Dims((names, inner, *[()] * x.ndim, *more), (names,), worked="kept")
-
-
-def _region(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
+def _cut(x: Any, starts: Sequence[Any], sizes: Any, strides: Any) -> Any:
     spans = tuple([(n - 1) * s + 1 if n else 0 for n, s in zip(sizes, strides, strict=True)])
     return dynamic_slice(x, *starts, slice_sizes=spans) if spans else x
 
@@ -101,13 +128,13 @@ def _moved(y: Any, shifts: Sequence[Any]) -> Any:
 
 def _loaded(x: Any, *rest: Any, sizes: Any, strides: Any, kept: Any, masked: bool) -> Any:
     starts, more = rest[: len(sizes)], rest[len(sizes) :]
-    y = _region(x, starts, sizes, strides)
+    y = _cut(x, starts, sizes, strides)
     if masked and 0 not in sizes:  # elements that are not read may be outside
         y = _moved(y, _shifts(x, starts, sizes, strides))
-    if any(s != 1 for s in strides):
+    if _spread(strides):
         shape = type_of(y).shape
         y = slice_(y, start_indices=(0,) * len(shape), limit_indices=shape, strides=strides)
-    y = reshape(y, shape=tuple([n for n, keep in zip(sizes, kept, strict=True) if keep]))
+    y = reshape(y, shape=Region(sizes, strides, kept).shape)
     return ew.where(more[0], y, more[1]) if masked else y
 
 
@@ -119,9 +146,7 @@ def _stored(
         return x
     value = reshape(value, shape=sizes)
     mask = reshape(more[0], shape=sizes) if masked else None
-    old = (
-        _region(x, starts, sizes, strides) if mode != "set" or masked or _spread(strides) else None
-    )
+    old = _cut(x, starts, sizes, strides) if mode != "set" or masked or _spread(strides) else None
     if _spread(strides):
         config = tuple([(0, 0, s - 1) for s in strides])
         if mask is None:
@@ -142,11 +167,8 @@ def _spread(strides: Sequence[int]) -> bool:
     return any(s != 1 for s in strides)
 
 
-def _by_slices(fun: Callable[..., Any]) -> Callable[..., str]:
-    def lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
-        return e.inline(e.staged(fun, ins, **p), *xs)[0]
-
-    return lower
+def _lower(fun: Any, op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) -> str:
+    return e.inline(e.staged(fun, ins, **p), *xs)[0]
 
 
 def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[ArrayType]:
@@ -155,57 +177,46 @@ def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[Arra
     return [t if d is None else without_dim(t, d) for t, d in pairs]
 
 
-def _batch_as_slices(
-    fun: Callable[..., Any], op: Op, mapped: Any, args: Any, dims: Any, p: dict[str, Any]
-) -> tuple[Any, Any]:
-    types = tuple(unmapped_types(args, dims))
-    program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
-    (out,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
-    return out, dim
+def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
+    """An access of a ref with another dimension, of which it has all elements.
 
-
-def _with_dim(p: dict[str, Any], d: int, size: int) -> tuple[dict[str, Any], int]:
-    """The parameters for a ref with all elements of another dimension, and that of the elements."""
+    values: how many values it takes: 1 of a store."""
+    first, size = 1 + values, mapped.size
+    last = first + len(p["sizes"])
+    is_new = dims[0] is None
+    if (is_new and not values) or any(at is not None for at in dims[first:last]):
+        fun, types = _stored if values else _loaded, tuple(unmapped_types(args, dims))
+        program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
+        (found,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
+        return found, dim
+    d = 0 if is_new else dims[0]
+    out = sum(p["kept"][:d])
     rows = {"sizes": size, "strides": 1, "kept": True}
-    more = {name: (*p[name][:d], x, *p[name][d:]) for name, x in rows.items()}
-    return p | more, sum(p["kept"][:d])
-
-
-def _batch_load(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
-    n, d, size = len(p["sizes"]), dims[0], mapped.size
-    if d is None or any(at is not None for at in dims[1 : n + 1]):
-        return _batch_as_slices(_loaded, op, mapped, args, dims, p)
-    new, out = _with_dim(p, d, size)
-    x, starts = args[0], list(args[1 : n + 1])
-    more = [to_dim(y, at, out, size) for y, at in zip(args[n + 1 :], dims[n + 1 :], strict=True)]
-    return op(x, *starts[:d], np.int32(0), *starts[d:], *more, **new), out
-
-
-def _batch_store(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
-    n, size = len(p["sizes"]), mapped.size
-    if any(at is not None for at in dims[2 : n + 2]):
-        return _batch_as_slices(_stored, op, mapped, args, dims, p)
-    d = 0 if dims[0] is None else dims[0]
-    new, out = _with_dim(p, d, size)
-    x, starts = to_dim(args[0], dims[0], d, size), list(args[2 : n + 2])
-    values = [args[1], *args[n + 2 :]]
-    value, *more = [
-        to_dim(y, at, out, size) for y, at in zip(values, [dims[1], *dims[n + 2 :]], strict=True)
+    new = p | {name: (*p[name][:d], x, *p[name][d:]) for name, x in rows.items()}
+    x, starts = to_dim(args[0], dims[0], d, size), args[first:last]
+    pairs = [*zip(args, dims, strict=True)]
+    given, more = [
+        [to_dim(y, at, out, size) for y, at in part] for part in (pairs[1:first], pairs[last:])
     ]
-    return op(x, value, *starts[:d], np.int32(0), *starts[d:], *more, **new), d
+    found = op(x, *given, *starts[:d], np.int32(0), *starts[d:], *more, **new)
+    return found, d if values else out
 
 
-def _load_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    x, *rest = primals
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    """Accesses are linear in the version, and in the value or the other elements."""
     out = op(*primals, **p)
-    n = len(p["sizes"])
-    if tangents[0] is None and not (p["masked"] and tangents[n + 2] is not None):
+    linear = [0, *([1] if op is kernel_store else [len(p["sizes"]) + 2] if p["masked"] else [])]
+    if all(tangents[i] is None for i in linear):
         return out, None
-    t = zeros(type_of(x).strong()) if tangents[0] is None else tangents[0]
-    if p["masked"]:
-        other = tangents[n + 2]
-        rest[n + 1] = zeros(type_of(rest[n + 1]).strong()) if other is None else other
-    return out, op(t, *rest, **p)
+    if p.get("mode", "set") not in ("set", "xchg", "add"):
+        raise NotImplementedError(
+            f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
+            "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
+        )
+    new = list(primals)
+    for i in linear:
+        new[i] = zeros(type_of(new[i]).strong()) if tangents[i] is None else tangents[i]
+    return out, op(*new, **p)
 
 
 def _is_whole(t: ArrayType, starts: Sequence[Any], p: dict[str, Any]) -> bool:
@@ -241,26 +252,10 @@ def _load_transpose(op: Op, ct: Any, x: Any, *rest: Any, **p: Any) -> list[Any]:
     return back
 
 
-def _store_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    x, value, *rest = primals
-    out = op(*primals, **p)
-    if tangents[0] is None and tangents[1] is None:
-        return out, None
-    if p["mode"] not in ("set", "xchg", "add"):
-        raise NotImplementedError(
-            f"[kernel_store] of mode {p['mode']!r} has no derivative: which value is stored "
-            "depends on all of them. Use `custom_jvp` or `custom_vjp` around the kernel."
-        )
-    pairs = zip((x, value), tangents, strict=False)
-    ts = [zeros(type_of(v).strong()) if t is None else t for v, t in pairs]
-    return out, op(*ts, *rest, **p)
-
-
 def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) -> list[Any]:
     n = len(p["sizes"])
     starts, mask = rest[:n], rest[n:]
     back: list[Any] = [None] * (2 + len(rest))
-    static = {k: p[k] for k in ("sizes", "strides", "kept")}
     if not p["masked"] and p["mode"] in ("set", "add") and _is_whole(type_of(ct), starts, p):
         if is_linear(x) and p["mode"] == "add":
             back[0] = ct
@@ -274,7 +269,7 @@ def _store_transpose(op: Op, ct: Any, x: Any, value: Any, *rest: Any, **p: Any) 
         back[0] = ct if p["mode"] == "add" else op(ct, none, *rest, **p)
     if is_linear(value):
         more = (*mask, zeros(value.aval)) if p["masked"] else ()
-        back[1] = kernel_load(ct, *starts, *more, **static, masked=p["masked"])
+        back[1] = kernel_load(ct, *starts, *more, **_region(p)._asdict(), masked=p["masked"])
     return back
 
 
@@ -290,23 +285,23 @@ def _windows(first: int, op: Op, args: Any, **p: Any) -> tuple | None:
 kernel_load = Op(
     "kernel_load",
     elements=Elements.MOVED,
-    type_rule=_load_type,
-    dims=_load_dims,
-    lower=_by_slices(_loaded),
+    type_rule=lambda op, x, *rest, **p: x.update(shape=_region(p).shape),
+    dims=partial(_dims, 0),
+    lower=partial(_lower, _loaded),
     windows=partial(_windows, 1),
-    jvp=_load_jvp,
+    jvp=_jvp,
     transpose=_load_transpose,
-    batch=_batch_load,
+    batch=partial(_batch, 0),
 )
 kernel_store = Op(
     "kernel_store",
     type_rule=lambda op, x, value, *rest, **p: x,
-    dims=_store_dims,
-    lower=_by_slices(_stored),
+    dims=partial(_dims, 1),
+    lower=partial(_lower, _stored),
     windows=partial(_windows, 2),
-    jvp=_store_jvp,
+    jvp=_jvp,
     transpose=_store_transpose,
-    batch=_batch_store,
+    batch=partial(_batch, 1),
 )
 
 
@@ -314,19 +309,18 @@ kernel_atomic_cas = described_call("kernel_atomic_cas")
 
 
 def compare_and_swap(
-    version: Any, compared: Any, value: Any, starts: Sequence[Any], static: dict[str, Any]
+    version: Any, compared: Any, value: Any, starts: Sequence[Any], region: Region
 ) -> list[Any]:
     """The next version, with `value` where elements of a region were equal to `compared`, and the
     elements from before."""
 
     def run(version: Any, compared: Any, value: Any, *starts: Any) -> list[Any]:
-        old = kernel_load(version, *starts, **static, masked=False)
-        more = static | {"masked": True, "mode": "set"}
-        return [kernel_store(version, value, *starts, ew.eq(old, compared), **more), old]
+        old = kernel_load(version, *starts, **region._asdict(), masked=False)
+        return [region.store(version, value, starts, mask=ew.eq(old, compared)), old]
 
     operands = version, compared, value, *starts
     program = program_of(run, tuple(map(type_of, operands)), "atomic_cas")
-    return list(kernel_atomic_cas(*operands, program=program, **static))
+    return list(kernel_atomic_cas(*operands, program=program, **region._asdict()))
 
 
 known_multiple = described_call("kernel_multiple_of")

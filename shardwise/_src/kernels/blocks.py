@@ -154,35 +154,33 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
             f"{what} is {t.str_short(True)}. Write a size for each dimension, or None for one "
             "element without its dimension."
         )
-    sizes, kept, element, padding, ragged = [], [], [], [], []
-    for d, (entry, n) in enumerate(zip(entries, t.shape, strict=True)):
-        size, keep, is_element, pads = _entry(who, what, d, entry)
-        if not is_element:
-            pads = (0, size - 1 if isinstance(n, Symbolic) else -n % size)
-        if isinstance(entry, BoundedSlice):
-            pads = (0, size)  # so that no slice is moved
-            ragged.append(d)
-        sizes.append(size)
-        kept.append(keep)
-        element.append(is_element)
-        padding.append(pads)
-    columns = tuple(sizes), tuple(kept), tuple(element), tuple(padding)
-    return Tile(t, *columns, space, tuple(ragged))
+    rows = [_entry(who, what, d, *row) for d, row in enumerate(zip(entries, t.shape, strict=True))]
+    ragged = tuple([d for d, entry in enumerate(entries) if isinstance(entry, BoundedSlice)])
+    sizes, kept, element, padding = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return Tile(t, sizes, kept, element, padding, space, ragged)
 
 
-def _entry(who: str, what: str, d: int, entry: Any) -> tuple[int, bool, bool, tuple[int, int]]:
+def _entry(
+    who: str, what: str, d: int, entry: Any, n: Any
+) -> tuple[int, bool, bool, tuple[int, int]]:
+    """The size, whether refs have the dimension, whether its index is that of an element, and the
+    padding, along a dimension of `n` elements."""
     if entry is None or isinstance(entry, Squeezed):
         return 1, False, False, (0, 0)
     if isinstance(entry, Blocked):
         entry = entry.block_size
-    is_element = isinstance(entry, Element | BoundedSlice)
-    size = entry.block_size if is_element else entry
-    pads = entry.padding if isinstance(entry, Element) else (0, 0)
+    size = entry.block_size if isinstance(entry, Element | BoundedSlice) else entry
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
             "positive integer, None, Element(size) or BoundedSlice(size)."
         )
-    if min(pads) < 0:
+    size = int(size)
+    if isinstance(entry, BoundedSlice):
+        return size, True, True, (0, size)  # so that no slice is moved
+    if not isinstance(entry, Element):
+        return size, True, False, (0, size - 1 if isinstance(n, Symbolic) else -n % size)
+    if min(entry.padding) < 0:
         raise ValueError(f"{who}: the block of {what} has negative padding: {entry!r}.")
-    return int(size), True, is_element, (int(pads[0]), int(pads[1]))
+    before, after = map(int, entry.padding)
+    return size, True, True, (before, after)

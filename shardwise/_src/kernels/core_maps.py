@@ -123,8 +123,7 @@ def core_map(
         reject_captured(title, body, captured)
         values = values_of(refs)
         types = tuple(map(type_of, values))
-        who = f"core_map of {title}"
-        tiles = tuple([tile_of(who, f"ref {i}", Block(), t, ANY) for i, t in enumerate(types)])
+        tiles = tuple([tile_of(title, "a ref", Block(), t, ANY) for t in types])
         launch = Launch(
             name=title,
             grid=(mesh.num_cores,),
@@ -138,8 +137,7 @@ def core_map(
             cost=cost,
             simulation=simulation or PLAIN,
         )
-        rows = enumerate(tiles)
-        maps = tuple([staged_index(title, f"ref {i}", Block(), t, 1, ()) for i, t in rows])
+        maps = tuple([staged_index(launch, "a ref", Block(), tile) for tile in tiles])
         body = ignoring(body, types, 1)
         found = op_of(launch)(*values, body=body, maps=maps * 2, launch=launch)
         write_back(refs, found)

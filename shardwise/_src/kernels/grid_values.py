@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.effects.callback import host_context
+from shardwise._src.jit.stages import without_others
 from shardwise._src.kernels.launch_record import INT
+from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.transforms.batch import Axis, batch_program
 from shardwise._src.transforms.stage import program_of
+from shardwise._src.values.convert import cast
 
 MOST_PROGRAMS = 2**18  # for which such values are computed
 
@@ -28,6 +32,42 @@ def programs_of(grid: Sequence[int], most: int | None = None) -> np.ndarray:
     numbers = np.arange(count if most is None else min(count, most))
     found = np.unravel_index(numbers, grid) if grid else ()
     return np.asarray(found, np.int32).reshape(len(grid), len(numbers))
+
+
+def all_programs(grid: Sequence[int | None]) -> np.ndarray | None:
+    """The indices of all programs of a grid, if they are known and not too many."""
+    sizes = [n for n in grid if n is not None]
+    is_known = len(sizes) == len(grid) and math.prod(sizes) <= MOST_PROGRAMS
+    return programs_of(sizes) if is_known else None
+
+
+def known_over_grid(index: Program, ids: np.ndarray) -> np.ndarray | None:
+    """`over_grid` of a map of indices; None if these depend on prefetched arrays."""
+    if index.effects or not used(index).isdisjoint(index.invars[len(ids) :]):
+        return None
+    return over_grid(without_others(index, tuple(range(len(ids)))), ids)
+
+
+def as_int32(n: Any) -> Any:
+    return np.int32(n) if isinstance(n, int) else cast(n, INT.dtype)
+
+
+def count_of(sizes: Sequence[Any]) -> Any:
+    """The number of programs of a grid, of which sizes may be traced."""
+    total: Any = math.prod([n for n in sizes if isinstance(n, int)])
+    for n in sizes:
+        total = total if isinstance(n, int) else ew.mul(as_int32(total), as_int32(n))
+    return total
+
+
+def ids_of(t: Any, sizes: Sequence[Any]) -> list[Any]:
+    """The indices of program number `t`; the last axis is the fastest."""
+    t = cast(t, INT.dtype)
+    found: list[Any] = []
+    for n in reversed(sizes[1:]):
+        found.append(ew.rem(t, as_int32(n)))
+        t = ew.div(t, as_int32(n))
+    return [t, *reversed(found)] if sizes else []
 
 
 def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any] = ()) -> np.ndarray:

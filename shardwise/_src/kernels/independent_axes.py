@@ -13,16 +13,14 @@ memory that one of them writes.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from shardwise._src.core.program import Program, Var
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.copies import RETAINED
 from shardwise._src.kernels.copying.in_step import communicates
-from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
+from shardwise._src.kernels.grid_values import all_programs, known_over_grid
 from shardwise._src.kernels.launch_record import Launch
 
 
@@ -41,12 +39,10 @@ def independent_axes(launch: Launch, body: Program, maps: tuple[Program, ...]) -
 def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tuple[bool, ...]:
     if all(launch.parallel):
         return launch.parallel
-    sizes = [n for n in launch.grid if n is not None]
-    is_known = len(sizes) == len(launch.grid) and math.prod(sizes) <= MOST_PROGRAMS
-    if launch.scratch or body.effects - RETAINED or communicates(body) or not is_known:
+    ids = all_programs(launch.grid)
+    if launch.scratch or body.effects - RETAINED or communicates(body) or ids is None:
         return launch.parallel
-    ids = programs_of(sizes)
-    found = np.ones(len(sizes), bool)
+    found = np.ones(len(ids), bool)
     for j, (tile, index) in enumerate(zip(launch.outs, maps[len(launch.ins) :], strict=True)):
         if not is_written(body, launch, j):
             continue
@@ -76,12 +72,13 @@ def is_written(body: Program, launch: Launch, j: int) -> bool:
 def block_numbers(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
     """int64[dimensions, programs]: equal columns for programs with overlapping blocks; None if
     unknown. Along each dimension, overlapping blocks have one number."""
-    if tile.is_whole or not tile.sizes:
+    if tile.is_whole:
         return np.zeros((1, ids.shape[1]), np.int64)
-    if index.effects or _uses(index, index.invars[len(ids) :]):
+    at = known_over_grid(index, ids)
+    if at is None:
         return None
     found = []
-    for first, size in zip(first_elements(tile, over_grid(index, ids)), tile.sizes, strict=True):
+    for first, size in zip(first_elements(tile, at), tile.sizes, strict=True):
         places, number = np.unique(first, return_inverse=True)
         found.append(np.cumsum(np.diff(places, prepend=places[:1]) >= size)[number])
     return np.stack(found)
@@ -105,21 +102,13 @@ def _reads_own_blocks(
 ) -> bool:
     """Whether programs only read, of the argument that result `j` aliases, what they write."""
     aliased = [i for i, out in launch.aliases if out == j]
-    if not aliased or not _uses(body, (_refs(body, launch)[0][aliased[0]],)):
+    if not aliased or _refs(body, launch)[0][aliased[0]] not in used(body):
         return True
     i = aliased[0]
     a, b = launch.ins[i], launch.outs[j]
     if (a.sizes, a.element, a.padding) != (b.sizes, b.element, b.padding):
         return False
-    if a.is_whole or not a.sizes:
+    if a.is_whole:
         return True
-    own, other = maps[i], maps[len(launch.ins) + j]
-    if own.effects or _uses(own, own.invars[len(ids) :]):
-        return False
-    return np.array_equal(over_grid(own, ids), over_grid(other, ids))
-
-
-def _uses(program: Program, variables: tuple[Var, ...]) -> bool:
-    read = {a for eqn in program.eqns for a in eqn.invars if a.__class__ is Var}
-    read.update(a for a in program.outvars if a.__class__ is Var)
-    return not read.isdisjoint(variables)
+    own, other = [known_over_grid(maps[n], ids) for n in (i, len(launch.ins) + j)]
+    return own is not None and other is not None and np.array_equal(own, other)

@@ -102,6 +102,11 @@ class Launch:
     primal: Any = field(default=None, compare=False, repr=False)
 
     @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The blocks of inputs, and of results."""
+        return (*self.ins, *self.outs)
+
+    @property
     def ref_names(self) -> tuple[str, ...]:
         """The names of prefetched arrays, inputs, results and scratch, for messages."""
         counts = self.prefetch, len(self.ins), len(self.outs), len(self.scratch)
@@ -114,6 +119,11 @@ class Launch:
     def dynamic(self) -> int:
         """How many sizes of the grid are operands."""
         return sum(n is None for n in self.grid)
+
+    def sizes(self, dynamic: Sequence[Any]) -> list[Any]:
+        """The sizes of the grid, of which some are operands."""
+        given = iter(dynamic)
+        return [next(given) if n is None else n for n in self.grid]
 
     def parts(self, operands: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The dynamic sizes, the prefetched arrays, the inputs."""

@@ -17,7 +17,7 @@ from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import Frame
-from shardwise._src.kernels.spaces import SMEM, Space
+from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
 from shardwise._src.refs.refs import Ref, value_of
@@ -34,18 +34,22 @@ def staged_programs(
     prefetched: tuple[ArrayType, ...],
     trees: tuple[Any, Any, Any],
     blocks: Sequence[Block],
-    names: Sequence[str],
 ) -> tuple[Program, tuple[Program, ...]]:
     """The programs of the body and of the indices of blocks, cached by the functions.
 
-    names: of the inputs and results, for messages.
+    Inside of `shard_map`, refs hold values that differ along the axes along which operands do, or
+    along all of them if the body depends on the device.
     """
 
     def stage_all() -> tuple[Any, bool]:
-        program = staged_body(launch.name, body, launch, prefetched, trees)
-        rows = zip(names, blocks, (*launch.ins, *launch.outs), strict=True)
-        axes = len(launch.grid)
-        maps = [staged_index(launch.name, name, b, t, axes, prefetched) for name, b, t in rows]
+        types = *prefetched, *[t.type for t in launch.ins]
+        varying = frozenset().union(*[t.varying for t in types])
+        program = _staged_body(body, launch, prefetched, trees, tracked_names())
+        if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
+            program = _staged_body(body, launch, prefetched, trees, varying)
+        names = launch.ref_names[launch.prefetch :]
+        rows = zip(names, blocks, launch.tiles, strict=False)
+        maps = [staged_index(launch, *row, prefetched) for row in rows]
         return (shared(program), tuple(map(shared, maps))), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
@@ -55,24 +59,7 @@ def staged_programs(
     return cached_body([*functions.values()], key, stage_all)
 
 
-def staged_body(
-    title: str,
-    body: Callable[..., None],
-    launch: Launch,
-    prefetched: Sequence[ArrayType],
-    trees: tuple[Any, Any, Any],
-) -> Program:
-    """The program of a body. Inside of `shard_map`, its refs hold values that differ along the axes
-    along which operands do, or along all of them if it depends on the device."""
-    varying = frozenset().union(*[t.varying for t in (*prefetched, *[t.type for t in launch.ins])])
-    program = _staged_varying(title, body, launch, prefetched, trees, tracked_names())
-    if tracked_names() == varying or any(e.op.named_axes is not None for e in walk(program)):
-        return program
-    return _staged_varying(title, body, launch, prefetched, trees, varying)
-
-
-def _staged_varying(
-    title: str,
+def _staged_body(
     body: Callable[..., None],
     launch: Launch,
     prefetched: Sequence[ArrayType],
@@ -80,41 +67,34 @@ def _staged_varying(
     varying: frozenset[Any],
 ) -> Program:
     tree, out_tree, scratch_tree = trees
-    axes = len(launch.grid)
-    refs_of = [
-        *[t.ref_type for t in (*launch.ins, *launch.outs)],
-        *[s.type for s in launch.scratch],
-    ]
+    axes, title = len(launch.grid), launch.name
+    own = [*[t.ref_type for t in launch.tiles], *[s.type for s in launch.scratch]]
     types = [
         *[INT] * (axes + launch.dynamic),
         *prefetched,
-        *[t.update(varying=varying) for t in refs_of],
+        *[t.update(varying=varying) for t in own],
+    ]
+    spaces = [
+        *[SMEM.readonly] * launch.prefetch,
+        *[t.space.readonly for t in launch.ins],
+        *[t.space for t in launch.outs],
+        *[s.space for s in launch.scratch],
     ]
 
     def flat(*values: Any) -> list[Any]:
-        rest = iter(values)
-
-        def take(count: int) -> list[Any]:
-            return [next(rest) for _ in range(count)]
-
-        def refs(spaces: Sequence[Space]) -> list[Ref]:
-            return [
-                Ref(value, space) for value, space in zip(take(len(spaces)), spaces, strict=True)
-            ]
-
-        ids, sizes = take(axes), iter(take(launch.dynamic))
-        grid = [next(sizes) if n is None else n for n in launch.grid]
-        first = refs([SMEM.readonly] * launch.prefetch)
-        ins = refs([t.space.readonly for t in launch.ins])
-        outs = refs([t.space for t in launch.outs])
-        scratch = refs([s.space for s in launch.scratch])
-        has_barrier = launch.params.collective_id is not None
-        barrier = scratch[-1] if has_barrier else None
-        frame = Frame(title, ids, grid, launch.names, barrier, varying, launch.simulation)
+        ids, rest = values[:axes], values[axes:]
+        dynamic, rest = rest[: launch.dynamic], rest[launch.dynamic :]
+        refs = [*map(Ref, rest, spaces)]
+        first, rest = refs[: launch.prefetch], refs[launch.prefetch :]
+        ins, changed = rest[: len(launch.ins)], rest[len(launch.ins) :]
+        outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
+        barrier = None if launch.params.collective_id is None else scratch.pop()
+        sizes = launch.sizes(dynamic)
+        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation)
         with frame.entered():
-            more = scratch_tree.unflatten(scratch[: len(scratch) - has_barrier])
+            more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}
-            listed = () if named else more if isinstance(more, tuple | list) else (more,)
+            listed = () if named else _listed(more)
             result = body(
                 *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
             )
@@ -123,16 +103,16 @@ def _staged_varying(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
                 "refs, and returns None."
             )
-        return [value_of(r) for r in (*outs, *scratch)]
+        return [value_of(ref) for ref in changed]
 
     program, captured = stage(flat, types, transform="kernels.call", name=title)
     reject_captured(title, program, captured)
     return program
 
 
-def _listed(out: Any) -> Sequence[Any]:
-    """The results as arguments: a tuple or list is several."""
-    return out if isinstance(out, tuple | list) else (out,)
+def _listed(given: Any) -> Sequence[Any]:
+    """Results or scratch memory as arguments: a tuple or list is several."""
+    return given if isinstance(given, tuple | list) else (given,)
 
 
 def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> None:
@@ -145,18 +125,28 @@ def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> No
         )
 
 
-def index_entries(who: str, what: str, found: Any, tile: Tile) -> list[Any]:
-    """The indices of a block, as its `index` returned them, and then the sizes of its slices."""
+def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
+    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
+    if block.index is None:
+        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
+    found = block.index(*args)
     found = found if isinstance(found, tuple | list) else (found,)
     if len(found) != len(tile.sizes):
         raise ValueError(
             f"{who}: the index of the block of {what} has {len(found)} entries; "
             f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
         )
-    slices = [_slice(who, what, found[d]) for d in tile.ragged]
-    starts = dict(zip(tile.ragged, [s.start for s in slices], strict=True))
-    found = [starts.get(d, x) for d, x in enumerate(found)]
-    entries = [as_arraylike(x) for x in (*found, *[s.size for s in slices])]
+    starts, sizes = list(found), []
+    for d in tile.ragged:
+        x = starts[d]
+        if not isinstance(x, Slice) or x.stride != 1:
+            raise TypeError(
+                f"{who}: the index of the block of {what} along a BoundedSlice is a slice, "
+                f"`ds(start, size)`; got {short_repr(x)}."
+            )
+        starts[d] = x.start
+        sizes.append(x.size)
+    entries = [*map(as_arraylike, (*starts, *sizes))]
     for x in entries:
         t = type_of(x)
         if t.shape or not is_integer(t.dtype):
@@ -167,17 +157,10 @@ def index_entries(who: str, what: str, found: Any, tile: Tile) -> list[Any]:
     return [cast(x, INT.dtype, False) for x in entries]
 
 
-def _slice(who: str, what: str, x: Any) -> Slice:
-    if isinstance(x, Slice) and x.stride == 1:
-        return x
-    raise TypeError(
-        f"{who}: the index of the block of {what} along a BoundedSlice is a slice, "
-        f"`ds(start, size)`; got {short_repr(x)}."
-    )
-
-
 def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: int) -> None:
     """Raises if a function cannot take the indices of a program and refs of prefetched arrays."""
+    if index is None:
+        return
     try:
         inspect.signature(index).bind(*[None] * (axes + prefetched))
     except TypeError as error:
@@ -191,19 +174,17 @@ def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: 
 
 
 def staged_index(
-    title: str, what: str, block: Block, tile: Tile, axes: int, prefetched: Sequence[ArrayType]
+    launch: Launch, what: str, block: Block, tile: Tile, prefetched: Sequence[ArrayType] = ()
 ) -> Program:
+    title, axes = launch.name, len(launch.grid)
+
     def flat(*values: Any) -> list[Any]:
-        if block.index is None:
-            return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
         _check_parameters(title, what, block.index, axes, len(refs))
-        found = block.index(*values[:axes], *refs)
-        return index_entries(f"kernel {title}", what, found, tile)
+        return block_index(f"kernel {title}", what, block, tile, *values[:axes], *refs)
 
-    program, captured = stage(
-        flat, [INT] * axes + list(prefetched), transform="kernels.call", name="index"
-    )
+    types = [*[INT] * axes, *prefetched]
+    program, captured = stage(flat, types, transform="kernels.call", name="index")
     if captured or any(np.ndim(x) for x in program.consts):
         raise ValueError(
             f"kernel {title}: the index of the block of {what} uses arrays from outside. Pass "

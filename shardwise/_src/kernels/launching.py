@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.base.caches import make_room, register
 from shardwise._src.base.context import current
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.core.op import BoundOp
-from shardwise._src.kernels.blocks import tile_of
+from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.checking.memory_check import check_memory
-from shardwise._src.kernels.launch_arguments import (
-    alias_pairs,
-    blocks_of,
-    grid_of,
-    named_paths,
-    out_type,
-    parallel_marks,
-    parameters_of,
-    paths_of,
-    value_of_argument,
-)
 from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
@@ -38,7 +30,9 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.values.convert import cast
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize, is_integer
+from shardwise._src.values.convert import cast, strip_weak_type
 
 SIGNATURES = 256  # of arguments, for which one launch is staged
 _launches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -136,59 +130,48 @@ def call(
             f"kernel {title}: dimension_semantics is for `pallas_call`. List the axes whose "
             "programs may run in any order: `parallel=`."
         )
+    who = f"kernel {title}"
     sizes, names = grid_of(title, grid)
     out_leaves, out_tree = flatten(out)
-    outs = [out_type(title, x) for x in out_leaves]
-    out_paths = paths_of("out", out)
-    out_blocks = blocks_of(title, "out_specs", out_specs, out_tree, out_paths)
+    outs = [_out_type(title, x) for x in out_leaves]
+    out_blocks = _blocks_of(title, "out_specs", out_specs, out_tree)
     scratch_leaves, scratch_tree = flatten(scratch)
-    memory = [as_scratch(f"kernel {title}", s) for s in scratch_leaves]
+    memory = [as_scratch(who, s) for s in scratch_leaves]
     if params is not None and params.collective_id is not None:
         memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
-    parameters = parameters_of(body)
+    parameters = _parameters_of(body)
+    out_names = [f"out{path}" for path in leaf_paths(out)]
+    own_names = [*out_names, *_scratch_names(memory, scratch, parameters)]
     dynamic = [n for n in sizes if not isinstance(n, int)]
 
-    def ready(values: Sequence[Any], rest: Any, tree: Any) -> _Ready:
-        prefetched, inputs = values[:prefetch], values[prefetch:]
-        paths = [f"argument {path}" for path in named_paths(parameters[prefetch:], rest)]
-        blocks = blocks_of(title, "in_specs", in_specs, tree, paths)
-        rows = zip(paths, blocks, map(type_of, inputs), strict=True)
-        ins = [tile_of(f"kernel {title}", p, b, t, VMEM) for p, b, t in rows]
-        out_rows = zip(out_paths, out_blocks, outs, strict=True)
-        results = [tile_of(f"kernel {title}", p, b, t, VMEM) for p, b, t in out_rows]
+    def bound(args: Sequence[Any], types: tuple[Any, ...], tree: Any) -> BoundOp:
+        """The op for arguments of these types."""
+        prefetched, types = types[:prefetch], types[prefetch:]
+        labels = *_argument_names(parameters, args, prefetch), *own_names
+        blocks = [*_blocks_of(title, "in_specs", in_specs, tree), *out_blocks]
+        rows = zip(labels[prefetch:], blocks, (*types, *outs), strict=False)
+        tiles = tuple([tile_of(who, *row, VMEM) for row in rows])
+        ins, results = tiles[: len(types)], tiles[len(types) :]
         launch = Launch(
             name=title,
             grid=tuple([n if isinstance(n, int) else None for n in sizes]),
             names=names,
-            parallel=parallel_marks(title, parallel, names),
+            parallel=_parallel_marks(title, parallel, names),
             prefetch=prefetch,
-            ins=tuple(ins),
-            outs=tuple(results),
+            ins=ins,
+            outs=results,
             scratch=tuple(memory),
-            aliases=alias_pairs(title, aliases, ins, results),
+            aliases=_alias_pairs(title, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
             simulation=simulation or PLAIN,
-            labels=(
-                *[f"argument {path}" for path in named_paths(parameters, tuple(prefetched))],
-                *paths,
-                *out_paths,
-                *_scratch_names(memory, scratch, parameters),
-            ),
+            labels=labels,
         )
-        types = tuple(map(type_of, prefetched))
-        programs = staged_programs(
-            body,
-            launch,
-            types,
-            (tree, out_tree, scratch_tree),
-            (*blocks, *out_blocks),
-            (*paths, *out_paths),
-        )
-        static = {"body": programs[0], "maps": programs[1], "launch": launch}
-        return _Ready(BoundOp(op_of(launch), static), (*paths, *out_paths))
+        trees = tree, out_tree, scratch_tree
+        program, maps = staged_programs(body, launch, prefetched, trees, blocks)
+        return BoundOp(op_of(launch), {"body": program, "maps": maps, "launch": launch})
 
-    known: dict[tuple[Any, ...], _Ready] = {}  # by context and types
+    known: dict[tuple[Any, ...], BoundOp] = {}  # by context and types
 
     @functools.wraps(body)
     @hides_frames
@@ -197,18 +180,18 @@ def call(
             raise TypeError(
                 f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
             )
-        first, rest = args[:prefetch], args[prefetch:]
-        leaves, tree = flatten(rest)
-        values = [value_of_argument(title, x) for x in (*first, *leaves)]
-        key = (current().key, tree, *map(type_of, values))
+        leaves, tree = flatten(args[prefetch:])
+        values = [_value_of_argument(title, x) for x in (*args[:prefetch], *leaves)]
+        types = tuple(map(type_of, values))
+        key = current().key, tree, types
         found = known.get(key)
         if found is None:
-            found = ready(values, rest, tree)
+            found = bound(args, types, tree)
             make_room(known, SIGNATURES)
             known[key] = found
         operands = *[cast(n, INT.dtype) for n in dynamic], *values
         is_checked = check and not are_checked.value
-        results = _checked(check, found, operands) if is_checked else found.op(*operands)
+        results = _checked(check, found, operands) if is_checked else found(*operands)
         return out_tree.unflatten(results)
 
     _launches[launched] = known
@@ -223,21 +206,13 @@ def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str
     else:
         count = len(scratch) if isinstance(scratch, tuple | list) else 1
         known = len(leaves) == count and len(parameters) >= len(leaves)
-        names = parameters[len(parameters) - len(leaves) :] if known else []
-        names = names or [f"scratch{path}" for path in leaves]
+        own = [f"scratch{path}" for path in leaves]
+        names = parameters[len(parameters) - len(leaves) :] if known else own
     return [*names, *["the barrier"] * (len(memory) - len(names))]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """A launch for arguments of some types. names: of the inputs and results, for messages."""
-
-    op: BoundOp
-    names: Sequence[str]
-
-
-def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
-    body, maps, launch = ready.op.params.values()
+def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
+    body, maps, launch = op.params.values()
     if any(isinstance(x, Tracer) for x in operands):
         raise ValueError(
             f"kernel {launch.name}: check={level!r} runs the kernel step by step or several times, "
@@ -246,4 +221,140 @@ def _checked(level: Any, ready: _Ready, operands: Sequence[Any]) -> list[Any]:
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    return checked_results(body, maps, launch, operands, ready.names)
+    return checked_results(body, maps, launch, operands, launch.ref_names[launch.prefetch :])
+
+
+# -- arguments --
+
+
+def grid_of(who: str, grid: Any) -> tuple[list[Any], tuple[Any, ...]]:
+    entries = grid if isinstance(grid, tuple | list) else (grid,)
+    sizes, names = [], []
+    for entry in entries:
+        name = None
+        if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            name, entry = entry
+        if isinstance(entry, int | np.integer) and not isinstance(entry, bool):
+            if entry < 0:
+                raise ValueError(f"kernel {who}: the grid has a negative size: {short_repr(grid)}.")
+            sizes.append(int(entry))
+        else:
+            sizes.append(_traced_size(who, entry))
+        if name is not None and name in names:
+            raise ValueError(f"kernel {who}: two axes of the grid have the name {name!r}.")
+        names.append(name)
+    return sizes, tuple(names)
+
+
+def _traced_size(who: str, entry: Any) -> Any:
+    try:
+        x = as_arraylike(entry)
+        if not (type_of(x).shape or not is_integer(type_of(x).dtype)):
+            return x
+    except TypeError:
+        pass
+    raise TypeError(
+        f"kernel {who}: the sizes of a grid are integers, or traced scalars; got "
+        f"{short_repr(entry)}."
+    )
+
+
+def _out_type(who: str, x: Any) -> ArrayType:
+    try:
+        return array_type(tuple(x.shape), canonicalize(x.dtype))
+    except AttributeError:
+        raise TypeError(
+            f"kernel {who}: out has objects with a shape and a dtype, such as ShapeDtypeStruct; "
+            f"got {short_repr(x)}."
+        ) from None
+
+
+def _value_of_argument(who: str, x: Any) -> Any:
+    try:
+        x = as_arraylike(x)
+    except TypeError as error:
+        raise TypeError(f"kernel {who}: {error}") from None
+    return strip_weak_type(x if is_array(x) else eval_trace().new_array(x))
+
+
+def _parameters_of(body: Callable[..., Any]) -> list[str]:
+    """The names of a kernel's positional parameters, as far as they are known."""
+    try:
+        found = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _argument_names(names: Sequence[str], args: Sequence[Any], prefetch: int) -> list[str]:
+    """The path of each leaf, which begins with the name of the kernel's parameter. Prefetched
+    arguments are one leaf each."""
+    found = []
+    for i, argument in enumerate(args):
+        name = names[i] if i < len(names) else f"[{i}]"
+        paths = [""] if i < prefetch else leaf_paths(argument)
+        found += [f"argument {name}{path}" for path in paths]
+    return found
+
+
+def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
+    """A block for each leaf, from a prefix."""
+    specs = tuple(specs) if isinstance(specs, list) else specs
+
+    def blocks(spec: Any, part: Any) -> list[Block]:
+        if spec is None or isinstance(spec, Block):
+            return [spec or Block()] * len(flatten(part)[0])
+        children, below = [flatten(x, lambda y, x=x: y is not x)[0] for x in (spec, part)]
+        if len(children) != len(below) or (children and children[0] is spec):
+            raise ValueError(
+                f"kernel {who}: {what} must be a prefix of the pytree of {tree.num_leaves} arrays, "
+                f"with a Block at each leaf; got {short_repr(specs)}."
+            )
+        return [block for row in zip(children, below, strict=True) for block in blocks(*row)]
+
+    return blocks(specs, tree.unflatten(range(tree.num_leaves)))
+
+
+def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
+    marks = [False] * len(names)
+    for axis in axes:
+        at = names.index(axis) if axis in names and axis is not None else axis
+        if not isinstance(at, int) or not 0 <= at < len(names):
+            raise ValueError(
+                f"kernel {who}: parallel has axis {short_repr(axis)}, which the grid of "
+                f"{len(names)} axes does not have."
+            )
+        marks[at] = True
+    return tuple(marks)
+
+
+def _alias_pairs(
+    who: str, aliases: Mapping[int, int] | None, ins: Sequence[Tile], outs: Sequence[Tile]
+) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    if not isinstance(aliases, Mapping | None):
+        raise TypeError(
+            f"kernel {who}: aliases is a dict from numbers of arguments to numbers of results, "
+            f"such as {{0: 0}}; got {short_repr(aliases)}."
+        )
+    for i, j in (aliases or {}).items():
+        if not all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in (i, j)):
+            raise TypeError(
+                f"kernel {who}: aliases has {short_repr(i)}: {short_repr(j)}; expected the number "
+                "of an argument, counted after the prefetched ones, and that of a result."
+            )
+        if not (0 <= i < len(ins) and 0 <= j < len(outs)):
+            raise ValueError(
+                f"kernel {who}: aliases has {i}: {j}; there are {len(ins)} arguments and "
+                f"{len(outs)} results."
+            )
+        a, b = ins[i].type, outs[j].type
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise ValueError(
+                f"kernel {who}: argument {i}, {a.str_short(True)}, and result {j}, "
+                f"{b.str_short(True)}, cannot share memory: they must have one shape and dtype."
+            )
+        if j in [out for _, out in found]:
+            raise ValueError(f"kernel {who}: result {j} is aliased with two arguments.")
+        found.append((i, j))
+    return tuple(found)

@@ -5,7 +5,6 @@ A block is cut out, and written back, around the loops over axes on which it doe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,11 +15,17 @@ import numpy as np
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, used
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
-from shardwise._src.kernels.grid_values import MOST_PROGRAMS, over_grid, programs_of
+from shardwise._src.kernels.grid_values import (
+    all_programs,
+    as_int32,
+    count_of,
+    ids_of,
+    known_over_grid,
+)
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,
@@ -35,12 +40,11 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
-from shardwise._src.ops.shape import concatenate, pad, slice_
+from shardwise._src.ops.shape import concatenate, pad, slice_, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.values.convert import cast
 
 NEAREST = "nearest"  # a fill: see `padded`
 
@@ -78,8 +82,7 @@ def run_loop(
     launch, ends = with_room(launch, maps), fill
     fill = 0 if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
-    given = iter(dynamic)
-    sizes = [next(given) if n is None else n for n in launch.grid]
+    sizes = launch.sizes(dynamic)
     aliased = {out: i for i, out in launch.aliases}
     own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
@@ -116,10 +119,7 @@ def run_loop(
         else:
             record(ids, launch)
             args = *ids, *dynamic, *prefetched, *blocks, *own, *scratch
-            if in_step:
-                found, missed = run_in_step(body, args, missed)
-            else:
-                found = body(*args)
+            found, missed = run_in_step(body, args, missed) if in_step else (body(*args), ())
             own, scratch = found[: len(own)], list(found[len(own) :])
         rows = zip(places, own, strict=True)
         outs = [y if i is None else _put(x, tile, i, y) for (x, tile, i), y in rows]
@@ -131,19 +131,16 @@ def run_loop(
         part, marks = sizes[stop:end], launch.parallel[stop:end]
 
         def run_programs(t: Any, state: Any) -> Any:
-            more = _ids(t, part)
+            more = ids_of(t, part)
             if backwards:
                 rows = zip(more, part, marks, strict=True)
-                more = [ew.sub(ew.sub(_int(n), np.int32(1)), i) if p else i for i, n, p in rows]
+                more = [ew.sub(ew.sub(as_int32(n), np.int32(1)), i) if p else i for i, n, p in rows]
             more = simulated_order(more, stop, launch)
             return visit(end, [*ids, *more], blocks, state)
 
-        total: Any = math.prod([n for n in part if isinstance(n, int)])
-        if total == 1 and all(isinstance(n, int) for n in part):
+        total = count_of(part)
+        if isinstance(total, int) and total == 1:
             return run_programs(np.int32(0), state)
-        for n in part:
-            if not isinstance(n, int):
-                total = ew.mul(_int(total), _int(n))
         return fori_loop(0, total, run_programs, state)
 
     state = outs, scratch, pvary(np.int32(0), names) if in_step else ()
@@ -157,33 +154,15 @@ def run_loop(
 
 def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
     """For each block, of how many first indices of a program it depends."""
-    rows = zip(maps, (*launch.ins, *launch.outs), strict=True)
+    rows = zip(maps, launch.tiles, strict=True)
     axes = len(launch.grid)
     return [max(used_axes(index, tile, axes), default=-1) + 1 for index, tile in rows]
 
 
 def used_axes(index: Program, tile: Tile, axes: int) -> list[int]:
     """The axes of a grid on which a block depends."""
-    used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
-    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in used]
-
-
-def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The indices of program number `t`; the last axis is the fastest."""
-    t = cast(t, INT32)
-    found: list[Any] = []
-    for d in range(len(sizes) - 1, -1, -1):
-        if d == 0:
-            found.append(t)
-            break
-        n = _int(sizes[d])
-        found.append(ew.rem(t, n))
-        t = ew.div(t, n)
-    return found[::-1]
-
-
-def _int(n: Any) -> Any:
-    return np.int32(n) if isinstance(n, int) else cast(n, INT32)
+    atoms = used(index)
+    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in atoms]
 
 
 def with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
@@ -191,7 +170,7 @@ def with_room(launch: Launch, maps: Sequence[Program]) -> Launch:
     move inside."""
     if launch.simulation.outside != "moved":
         return launch
-    pairs = zip((*launch.ins, *launch.outs), maps, strict=True)
+    pairs = zip(launch.tiles, maps, strict=True)
     tiles = [_wider(t) if any(t.element) and not _is_inside(t, m, launch) else t for t, m in pairs]
     count = len(launch.ins)
     return replace(launch, ins=tuple(tiles[:count]), outs=tuple(tiles[count:]))
@@ -205,13 +184,12 @@ def _wider(tile: Tile) -> Tile:
 
 def _is_inside(tile: Tile, index: Program, launch: Launch) -> bool:
     """Whether all blocks are known to be inside of their padded array."""
-    grid = [n for n in launch.grid if n is not None]
-    used = {a for e in index.eqns for a in e.invars} | {*index.outvars}
-    is_known = len(grid) == len(launch.grid) and used.isdisjoint(index.invars[len(grid) :])
-    if not is_known or math.prod(grid) > MOST_PROGRAMS:
+    ids = all_programs(launch.grid)
+    at = None if ids is None else known_over_grid(index, ids)
+    if at is None:
         return False
-    at = over_grid(index, programs_of(grid))[:, : len(tile.sizes)]
     low, high = (np.asarray(row) for row in tile.bounds)
+    at = at[:, : len(tile.sizes)]
     return bool(((at >= low) & (at <= high)).all())
 
 
@@ -234,12 +212,9 @@ def padded(x: Any, tile: Tile, fill: Any) -> Any:
 def _repeated(x: Any, d: int, count: int) -> Any:
     """The array with its last elements along a dimension repeated."""
     shape = type_of(x).shape
-    starts = tuple([n - 1 if i == d else 0 for i, n in enumerate(shape)])
-    last = slice_(x, start_indices=starts, limit_indices=shape, strides=None)
-    more = (*shape[:d], count, *shape[d + 1 :])
-    return concatenate(
-        x, broadcast_in_dim(last, shape=more, dims=tuple(range(len(shape)))), dimension=d
-    )
+    last = slice_in_dim(x, shape[d] - 1, shape[d], d)
+    more, dims = (*shape[:d], count, *shape[d + 1 :]), tuple(range(len(shape)))
+    return concatenate(x, broadcast_in_dim(last, shape=more, dims=dims), dimension=d)
 
 
 def cropped(x: Any, tile: Tile) -> Any:
@@ -259,7 +234,7 @@ def _starts(tile: Tile, at: Sequence[Any]) -> list[Any]:
 
 
 def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
-    if not (tile.is_whole or not tile.sizes):
+    if not tile.is_whole:
         starts = _starts(tile, at)
         if simulation.outside == "filled":
             x = read(x, starts, tile.sizes, (1,) * len(starts), simulation)
@@ -271,7 +246,7 @@ def _cut(x: Any, tile: Tile, at: Sequence[Any], simulation: Simulation) -> Any:
 def _put(x: Any, tile: Tile, at: Sequence[Any], block: Any) -> Any:
     if tile.shape != tile.sizes:
         block = reshape(block, shape=tile.sizes)
-    if tile.is_whole or not tile.sizes:
+    if tile.is_whole:
         return block
     starts = _starts(tile, at)
     if tile.ragged:

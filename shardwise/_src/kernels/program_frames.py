@@ -54,6 +54,13 @@ def frame_here() -> Frame | None:
     return current().kernel
 
 
+def require_frame(who: str) -> Frame:
+    frame = frame_here()
+    if frame is None:
+        raise ValueError(f"{who} is for the body of a kernel, and is called outside of one.")
+    return frame
+
+
 def simulation() -> Simulation:
     """That of the kernel that is being traced."""
     frame = frame_here()
@@ -61,9 +68,7 @@ def simulation() -> Simulation:
 
 
 def _axis(who: str, axis: Any) -> tuple[Frame, int]:
-    frame = frame_here()
-    if frame is None:
-        raise ValueError(f"{who} is for the body of a kernel, and is called outside of one.")
+    frame = require_frame(who)
     if axis in frame.names and axis is not None:
         return frame, frame.names.index(axis)
     if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < len(frame.ids):

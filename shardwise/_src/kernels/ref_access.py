@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32, compare_and_swap, kernel_load, kernel_store
+from shardwise._src.kernels.accesses import INT32, MODES, Region, compare_and_swap
 from shardwise._src.kernels.program_frames import simulation
-from shardwise._src.kernels.simulation import check_region, infinite, read
+from shardwise._src.kernels.simulation import check_region, infinite
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.refs.ref_parts import RefPart, check_kept
 from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact, is_integer
 from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values.at import write
@@ -53,8 +52,8 @@ class Place(NamedTuple):
         return all(isinstance(s, int | np.integer) for s in self.starts)
 
     @property
-    def static(self) -> dict[str, Any]:
-        return {"sizes": self.sizes, "strides": self.strides, "kept": self.kept}
+    def region(self) -> Region:
+        return Region(self.sizes, self.strides, self.kept)
 
     def within(self, inner: Place) -> Place:
         """A place in the elements of this one, as a place in the ref."""
@@ -124,47 +123,40 @@ def place_of(ref: AnyRef, index: Any) -> Place | None:
 
 
 def _place_in(ref: AnyRef, index: Any) -> Place | None:
-    parts = index if index.__class__ is tuple else (index,)
-    if index is None or index is ...:
-        parts = ()
+    parts = index if index.__class__ is tuple else (... if index is None else index,)
+    dots = [i for i, part in enumerate(parts) if part is ...] or [len(parts)]
     rest = ref.ndim - sum(part is not ... for part in parts)
-    if rest < 0 or sum(part is ... for part in parts) > 1:
+    if rest < 0 or len(dots) > 1:
         raise IndexError(
             f"{ref.short} has {ref.ndim} dimensions; the index has {len(parts)} entries."
         )
-    filled: list[Any] = []
-    for part in parts:
-        filled += [slice(None)] * rest if part is ... else [part]
-    if not any(part is ... for part in parts):
-        filled += [slice(None)] * rest
+    filled = *parts[: dots[0]], *[slice(None)] * rest, *parts[dots[0] + 1 :]
     rows = []
     for d, (part, n) in enumerate(zip(filled, ref.shape, strict=True)):
         row = _row(ref, d, part, n)
         if row is None:
             return None
         rows.append(row)
-    columns = tuple(zip(*rows, strict=True)) if rows else ((), (), (), ())
-    return Place(*columns)
+    return Place(*zip(*rows, strict=True)) if rows else Place((), (), (), ())
 
 
 def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] | None:
     """(start, size, stride, whether the dimension stays) along dimension `d` of size `n`."""
     if isinstance(part, slice):
+        bounds = part.start, part.stop, part.step
         if part == slice(None):
             return 0, n, 1, True
-        if any(isinstance(x, Symbolic) for x in (n, part.start, part.stop)):
+        if any(isinstance(x, Symbolic) for x in (n, *bounds)):
             return None
-        if all(
-            x is None or isinstance(x, int | np.integer) for x in (part.start, part.stop, part.step)
-        ):
-            start, stop, step = part.indices(n)
-            if step < 1:
-                raise IndexError(f"{ref.short}: slices of kernel refs go forward; got {part}.")
-            return start, max(-(-(stop - start) // step), 0), step, True
-        raise IndexError(
-            f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
-            "`ds(start, size)`."
-        )
+        if not all(isinstance(x, int | np.integer | None) for x in bounds):
+            raise IndexError(
+                f"{ref.short}: the bounds of a slice are traced, so that its size is unknown. Use "
+                "`ds(start, size)`."
+            )
+        start, stop, step = part.indices(n)
+        if step < 1:
+            raise IndexError(f"{ref.short}: slices of kernel refs go forward; got {part}.")
+        return start, max(-(-(stop - start) // step), 0), step, True
     if isinstance(part, Slice):
         if part.is_dynamic_size or part.stride < 1:
             raise IndexError(
@@ -173,20 +165,17 @@ def _row(ref: AnyRef, d: int, part: Any, n: int) -> tuple[Any, int, int, bool] |
             )
         _check_inside(ref, d, part.start, part.size, part.stride, n)
         return part.start, part.size, part.stride, True
-    if isinstance(part, bool | np.bool_) or part is None:
-        raise IndexError(
-            f"{ref.short}: kernel refs are indexed by integers, slices, `ds` and arrays of "
-            f"integers; got {short_repr(part)}."
-        )
-    if isinstance(part, int | np.integer):
+    is_bool = isinstance(part, bool | np.bool_)
+    if isinstance(part, int | np.integer) and not is_bool:
         at = int(part) + n if part < 0 else int(part)
         _check_inside(ref, d, at, 1, 1, n)
         return at, 1, 1, False
-    t = type_of(as_arraylike(part))
-    if not is_integer(t.dtype):
+    t = None if part is None or is_bool else type_of(as_arraylike(part))
+    if t is None or not is_integer(t.dtype):
+        got = f"{t.str_short(True)}. Select with `where` instead" if t else short_repr(part)
         raise IndexError(
             f"{ref.short}: kernel refs are indexed by integers, slices, `ds` and arrays of "
-            f"integers; got {t.str_short(True)}. Select with `where` instead."
+            f"integers; got {got}."
         )
     return None if t.shape else (part, 1, 1, False)
 
@@ -203,47 +192,26 @@ def _check_inside(ref: AnyRef, d: int, start: Any, size: int, stride: int, n: in
 
 def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
     """The elements at an index. mask: which are read; the others are `other`, 0 by default."""
-    whole_ref(ref).space.check_accessible(ref)
-    if simulation().skips_floats and is_inexact(ref.dtype):
-        return infinite(type_of(_loaded(ref, index, mask, other)))
-    return _loaded(ref, index, mask, other)
-
-
-def _loaded(ref: AnyRef, index: Any, mask: Any, other: Any) -> Any:
-    version, place = value_of(whole_ref(ref)), place_of(ref, index)
+    whole = whole_ref(ref)
+    whole.space.check_accessible(ref)
+    version, place = value_of(whole), place_of(ref, index)
+    given = lit(0, version) if mask is None or other is None else _fitting(ref, other)
     if place is None:
-        return _masked(getitem(_value(ref), index), mask, other)
-    starts = scalars(place.starts)
-    if mask is None:
-        return load_elements(version, starts, place.static, place.is_known)
-    given = lit(0, version) if other is None else _fitting(ref, other)
-    more = [broadcast_to(x, place.shape) for x in (_as_mask(ref, mask), given)]
-    return kernel_load(version, *starts, *more, **place.static, masked=True)
-
-
-def load_elements(
-    version: Any, starts: Sequence[Any], static: dict[str, Any], is_known: bool = False
-) -> Any:
-    """A `kernel_load`, of which the kernel's simulation checks what is outside.
-
-    is_known: whether the starts are integers, which have been checked.
-    """
-    if is_known or simulation().outside == "moved":
-        return kernel_load(version, *starts, **static, masked=False)
-    found = read(version, starts, static["sizes"], static["strides"], simulation())
-    kept = [n for n, keep in zip(static["sizes"], static["kept"], strict=True) if keep]
-    return reshape(found, shape=tuple(kept))
+        found = getitem(_value(ref), index)
+        if mask is not None:
+            found = ew.where(_as_mask(ref, mask, type_of(found).shape), found, given)
+    else:
+        starts, masked = scalars(place.starts), ()
+        if mask is not None:
+            masked = _as_mask(ref, mask, place.shape), broadcast_to(given, place.shape)
+        found = place.region.load(version, starts, place.is_known, *masked)
+    if simulation().skips_floats and is_inexact(ref.dtype):
+        return infinite(type_of(found))
+    return found
 
 
 def _value(ref: AnyRef) -> Any:
     return loaded(ref, ...) if isinstance(ref, RefView) else value_of(ref)
-
-
-def _masked(value: Any, mask: Any, other: Any) -> Any:
-    if mask is None:
-        return value
-    mask = broadcast_to(as_arraylike(mask), type_of(value).shape)
-    return ew.where(mask, value, lit(0, value) if other is None else other)
 
 
 def _fitting(ref: AnyRef, value: Any) -> Any:
@@ -251,6 +219,18 @@ def _fitting(ref: AnyRef, value: Any) -> Any:
     value = as_arraylike(value)
     check_kept(ref, type_of(value))
     return cast(value, ref.dtype, False)
+
+
+def _filling(ref: AnyRef, value: Any, shape: tuple[int, ...]) -> Any:
+    """A value of the ref's dtype, broadcast to the elements that an index selects."""
+    t = type_of(value)
+    pairs = zip(reversed(t.shape), reversed(shape), strict=False)
+    if t.ndim > len(shape) or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(
+            f"{ref.short}: a value of type {t.str_short(True)} cannot be broadcast to the "
+            f"{list(shape)} elements that the index selects."
+        )
+    return broadcast_to(value, shape)
 
 
 def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) -> None:
@@ -268,16 +248,12 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
         else:
             put(ref, found)
         return
-    _check_shape(ref, type_of(value), place)
-    more = [broadcast_to(value, place.shape)]
-    tail = [] if mask is None else [broadcast_to(_as_mask(ref, mask), place.shape)]
-    starts = scalars(place.starts)
-    if mask is None and not place.is_known and simulation().outside != "moved":
+    value, starts = _filling(ref, value, place.shape), scalars(place.starts)
+    if mask is not None:
+        mask = _as_mask(ref, mask, place.shape)
+    elif not place.is_known and simulation().outside != "moved":
         check_region("write", version, starts, place.sizes, place.strides)
-    put(
-        whole,
-        kernel_store(version, *more, *starts, *tail, **place.static, masked=bool(tail), mode=mode),
-    )
+    put(whole, place.region.store(version, value, starts, mode, mask))
 
 
 def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mask: Any) -> Any:
@@ -286,7 +262,7 @@ def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mas
     if mask is None:
         return write(mode, version, index, value)
     shape = type_of(getitem(version, index)).shape
-    mask, value = [broadcast_to(x, shape) for x in (_as_mask(ref, mask), value)]
+    mask, value = _as_mask(ref, mask, shape), broadcast_to(value, shape)
     if mode != "set":  # the others are combined with a value that changes nothing
         old = getitem(version, index)
         same = lit(0, version) if mode in ("add", "xor") else old
@@ -300,13 +276,13 @@ def _scattered(ref: AnyRef, mode: str, version: Any, index: Any, value: Any, mas
     return write("set", version, (first, *parts[1:]), value, mode="drop")
 
 
-def _as_mask(ref: AnyRef, mask: Any) -> Any:
+def _as_mask(ref: AnyRef, mask: Any, shape: tuple[int, ...]) -> Any:
     mask = as_arraylike(mask)
     if type_of(mask).dtype != BOOL:
         raise TypeError(
             f"{ref.short}: a mask is an array of booleans; got {type_of(mask).str_short(True)}."
         )
-    return mask
+    return broadcast_to(mask, shape)
 
 
 def scalars(starts: Sequence[Any]) -> list[Any]:
@@ -314,15 +290,6 @@ def scalars(starts: Sequence[Any]) -> list[Any]:
         np.int32(s) if isinstance(s, int | np.integer) else cast(as_arraylike(s), INT32)
         for s in starts
     ]
-
-
-def _check_shape(ref: AnyRef, t: ArrayType, place: Place) -> None:
-    pairs = zip(reversed(t.shape), reversed(place.shape), strict=False)
-    if t.ndim > len(place.shape) or any(n not in (1, m) for n, m in pairs):
-        raise ValueError(
-            f"{ref.short}: a value of type {t.str_short(True)} cannot be broadcast to the "
-            f"{list(place.shape)} elements that the index selects."
-        )
 
 
 def load(ref: Any, index: Any = ..., *, mask: Any = None, other: Any = None) -> Array:
@@ -355,17 +322,16 @@ def _atomic(mode: str) -> Any:
         written(whole, mode, index, value, mask)
         return old
 
-    update.__name__ = update.__qualname__ = f"atomic_{mode}"
-    update.__doc__ = f"""Combines a value with the elements at an index by `{mode}`, atomically on
+    doc = f"""Combines a value with the elements at an index by `{mode}`, atomically on
     hardware where several programs do so; returns the elements from before.
 
     mask: which elements; the others are 0 in the result."""
-    return update
+    return named(update, f"atomic_{mode}", doc)
 
 
-atomic_add, atomic_max, atomic_min = _atomic("add"), _atomic("max"), _atomic("min")
-atomic_and, atomic_or, atomic_xor = _atomic("and"), _atomic("or"), _atomic("xor")
-atomic_xchg = _atomic("xchg")
+atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = map(
+    _atomic, MODES
+)
 
 
 def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
@@ -377,18 +343,11 @@ def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
         raise IndexError("atomic_cas: a part of a ref is indexed by integers, slices and `ds`.")
     whole.space.check_writable(part)
     whole.space.check_accessible(part)
-    compared, value = _fitting(part, cmp), _fitting(part, val)
-    for x in (compared, value):
-        _check_shape(part, type_of(x), place)
-    found = compare_and_swap(
-        value_of(whole),
-        broadcast_to(compared, place.shape),
-        broadcast_to(value, place.shape),
-        scalars(place.starts),
-        place.static,
-    )
-    put(whole, found[0])
-    return found[1]
+    compared, value = [_filling(part, _fitting(part, x), place.shape) for x in (cmp, val)]
+    starts = scalars(place.starts)
+    version, old = compare_and_swap(value_of(whole), compared, value, starts, place.region)
+    put(whole, version)
+    return old
 
 
 def _whole(who: str, ref: Any, index: Any) -> tuple[AnyRef, Any]:

@@ -15,7 +15,7 @@ from shardwise._src.kernels.program_frames import frame_here, simulation
 from shardwise._src.kernels.ref_access import loaded, part_of, written
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.refs.refs import Ref, RefPart, end_ref
+from shardwise._src.refs.refs import Ref, end_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
@@ -49,14 +49,9 @@ class Space:
     def is_semaphore(self) -> bool:
         return self.name in SEMAPHORES
 
-    def part(self, ref: Any, index: Any) -> RefPart:
-        return part_of(ref, index)
-
-    def read(self, ref: Any, index: Any) -> Any:
-        return loaded(ref, index)
-
-    def write(self, ref: Any, mode: str, index: Any, value: Any) -> None:
-        written(ref, mode, index, value)
+    part = staticmethod(part_of)
+    read = staticmethod(loaded)
+    write = staticmethod(written)
 
     def check_accessible(self, ref: Any) -> None:
         if self.is_semaphore:

@@ -44,9 +44,9 @@ Parts = tuple[Program, Launch]
 @derived
 def in_form(body: Program, launch: Launch, maps: tuple[Program, ...]) -> Parts:
     """The body and launch, with larger programs if the option says so. The maps are the same."""
-    tiles = (*launch.ins, *launch.outs)
-    shapes = [n for tile in tiles for n in tile.type.shape]
-    is_known = not any(t.ragged for t in tiles) and not any(isinstance(n, Symbolic) for n in shapes)
+    sizes = [n for tile in launch.tiles for n in tile.type.shape]
+    is_known = not any(t.ragged for t in launch.tiles)
+    is_known = is_known and not any(isinstance(n, Symbolic) for n in sizes)
     is_plain = launch.simulation == PLAIN and not (body.effects or communicates(body))
     if kernels_cpu_form.value == "loop" or not (is_plain and is_known):
         return body, launch
@@ -66,14 +66,14 @@ def _places(
     if count is None or count < 2 or not independent_axes(launch, body, maps)[axis]:
         return None
     found: list[int | None] = []
-    for number, (tile, index) in enumerate(zip((*launch.ins, *launch.outs), maps, strict=True)):
+    for number, (tile, index) in enumerate(zip(launch.tiles, maps, strict=True)):
         variable = index.invars[axis]
         dims = [d for d, v in enumerate(index.outvars) if v is variable]
         if any(variable in e.invars for e in index.eqns) or len(dims) > 1:
             return None
-        is_result = number >= len(launch.ins)
+        j = number - len(launch.ins)
         if tile.is_whole or not dims:
-            if is_result and is_written(body, launch, number - len(launch.ins)):
+            if j >= 0 and is_written(body, launch, j):
                 return None  # a race
             found.append(None)
             continue
@@ -93,47 +93,39 @@ def _bytes(body: Program, launch: Launch) -> int:
 
 def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | None]) -> Parts:
     size: Any = launch.grid[axis]
-    tiles = [
-        t if d is None else _larger(t, d, size)
-        for t, d in zip((*launch.ins, *launch.outs), places, strict=True)
-    ]
-    ins = len(launch.ins)
+    ins, scratch = len(launch.ins), launch.scratch
+    rows = [*zip(launch.tiles, places, strict=True)]
+    tiles = tuple([t if d is None else _larger(t, d, size) for t, d in rows])
     new = replace(
         launch,
         grid=(*launch.grid[:axis], 1, *launch.grid[axis + 1 :]),
-        ins=tuple(tiles[:ins]),
-        outs=tuple(tiles[ins:]),
-        scratch=tuple([replace(s, shape=(size, *s.shape)) for s in launch.scratch]),
+        ins=tiles[:ins],
+        outs=tiles[ins:],
+        scratch=tuple([replace(s, shape=(size, *s.shape)) for s in scratch]),
     )
-    old, first = (*launch.ins, *launch.outs), len(launch.grid) + launch.dynamic + launch.prefetch
-    last = first + len(old)
-    dims = [None if d is None else sum(t.kept[:d]) for t, d in zip(old, places, strict=True)]
-    wanted = [*dims[ins:], *[0] * len(launch.scratch)]
-    shapes = [*[t.shape for t in tiles], *[s.shape for s in new.scratch]]
-    types = [v.aval for v in body.invars[:first]]
-    rest = zip(body.invars[first:], shapes, strict=True)
-    types += [v.aval.update(shape=shape) for v, shape in rest]
+    first = len(launch.grid) + launch.dynamic + launch.prefetch
+    olds = [x.shape for x in (*launch.tiles, *scratch)]
+    dims = [None if d is None else sum(t.kept[:d]) for t, d in rows] + [0] * len(scratch)
+    shapes = [x.shape for x in (*tiles, *new.scratch)]
+    refs = zip(body.invars[first:], shapes, strict=True)
+    types = [v.aval for v in body.invars[:first]] + [v.aval.update(shape=s) for v, s in refs]
 
     def run(*xs: Any) -> list[Any]:
-        head, scratch = list(xs[:first]), xs[last:]
+        head, refs = list(xs[:first]), zip(xs[first:], olds, dims, strict=True)
         head[axis] = iota(dtype=INT.dtype, shape=(size,), dimension=0)
-        rows = zip(xs[first:last], old, dims, strict=True)
-        blocks = [
-            x if d is None else _shaped(x, (*t.shape[:d], size, *t.shape[d:])) for x, t, d in rows
-        ]
-        marks = [0 if i == axis else None for i in range(first)] + dims + [0] * len(scratch)
-        outs, found = batch(body, [*head, *blocks, *scratch], marks, size, name=body.name)
-        rows = zip(outs, found, wanted, shapes[ins:], strict=True)
+        blocks = [x if d is None else _shaped(x, (*s[:d], size, *s[d:])) for x, s, d in refs]
+        marks = [0 if i == axis else None for i in range(first)] + dims
+        outs, found = batch(body, [*head, *blocks], marks, size, name=body.name)
+        rows = zip(outs, found, dims[ins:], shapes[ins:], strict=True)
         return [_shaped(to_dim(y, d, w, size), shape) for y, d, w, shape in rows]
 
     return program_of(run, types, body.name), new
 
 
 def _larger(tile: Tile, d: int, size: int) -> Tile:
-    def at(row: tuple, value: Any) -> tuple:
-        return (*row[:d], value, *row[d + 1 :])
-
-    return replace(tile, sizes=at(tile.sizes, tile.sizes[d] * size), kept=at(tile.kept, True))
+    sizes, kept = [*tile.sizes], [*tile.kept]
+    sizes[d], kept[d] = size * sizes[d], True
+    return replace(tile, sizes=tuple(sizes), kept=tuple(kept))
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Any:

@@ -7,8 +7,8 @@ import shardwise as sw
 from shardwise import numpy as jnp
 from shardwise._src.kernels.library.block_choices import Options
 from shardwise._src.kernels.library.flash_kernels import Plan, Side, cotangents, forward
-from shardwise._src.kernels.library.grouped_matmul_kernel import KINDS, visits_of
 from shardwise._src.kernels.library.grouped_matmul_kernel import Plan as Products
+from shardwise._src.kernels.library.grouped_matmul_kernel import launched, visits_of
 from shardwise.kernels.library import (
     collective_matmul,
     flash_attention,
@@ -43,7 +43,7 @@ def paged(q, k, v):
 
 def attention(run, is_ragged, has_ids):
     sides = Side(60, 32, 20, 10), Side(90, 32, 10, 20)
-    plan = Plan(*sides, 2, 0.25, is_ragged, Options((32, 32)))
+    plan = Plan(sides, 2, 0.25, is_ragged, Options((32, 32)))
     ids = ()
     if has_ids:
         ids = [np.sort(RNG.integers(0, 3, s), -1).astype(np.int32) for s in ((2, 64), (2, 96))]
@@ -53,15 +53,16 @@ def attention(run, is_ragged, has_ids):
     def f(q, k, v):
         if run is forward:
             return forward(plan, q, k, v, ids, lengths)
-        return cotangents(plan, (q, k, v, ids, lengths, q, jnp.log(1 + q[..., :1] ** 2)), q)
+        results = q, jnp.log(1 + q[..., :1] ** 2)
+        return cotangents(plan, (q, k, v, ids, lengths), results, results)
 
     return f, [normal(2, 4, 64, 16), normal(2, 2, 96, 16), normal(2, 2, 96, 16)]
 
 
 def products(kind, *shapes):
-    plan = Products(70, 40, 24, 3, (32, 16, 32), Options((32, 16, 32)))
-    visits = [np.asarray(x) for x in visits_of(np.array([30, 0, 25], np.int32), plan=plan)]
-    return lambda x, y: KINDS[kind](plan, x, y, *visits), [normal(*shape) for shape in shapes]
+    plan = Products(70, 40, 24, 3, Options((32, 16, 32)))
+    visits = [np.asarray(x) for x in visits_of(plan, np.array([30, 0, 25], np.int32))]
+    return lambda x, y: launched((plan, kind), x, y, visits), [normal(*shape) for shape in shapes]
 
 
 LAUNCHES = {

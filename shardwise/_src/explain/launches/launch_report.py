@@ -19,7 +19,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.program_tools import inlined, pruned, walk
+from shardwise._src.core.program_tools import inlined, pruned, used, walk
 from shardwise._src.explain.dtype_emulation import hlo_text
 from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -144,8 +144,8 @@ def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> l
     if not count or eqn not in program.eqns:
         return types
     part = pruned(program, first)
-    used = {*part.outvars, *[a for e in part.eqns for a in e.invars]}
-    needed = [i for i, v in enumerate(part.invars) if v in used]
+    atoms = used(part)
+    needed = [i for i, v in enumerate(part.invars) if v in atoms]
     known = [values[i] for i in needed]
     if not all(hasattr(x, "__array__") or isinstance(x, int) for x in known):
         return types

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import numpy as np
 
-from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.copying import copies
-from shardwise._src.kernels.copying.copies import CopyParams, Region, bound
-from shardwise._src.kernels.program_frames import frame_here
+from shardwise._src.kernels.copying.copies import CopyParams, bound
+from shardwise._src.kernels.program_frames import require_frame
 from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
@@ -23,6 +25,8 @@ from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+
+P = ParamSpec("P")
 
 
 class DeviceIdType(enum.Enum):
@@ -48,9 +52,7 @@ class AsyncCopy:
         if isinstance(priority, bool) or not isinstance(priority, int) or priority < 0:
             raise ValueError(f"start: priority is an integer from 0 on; got {priority!r}.")
         refs = self.source, self.target, *self.semaphores
-        found = _bound(copies.kernel_copy, copies.copy, refs, self.to, priority=priority)
-        for ref, value in zip(refs[1:], found, strict=True):
-            put(whole_ref(ref), value)
+        _apply(copies.kernel_copy, refs, self.to, priority=priority)
 
     def wait(self) -> None:
         """Waits until the copy has ended: of one to another device, both sending and receiving."""
@@ -61,18 +63,13 @@ class AsyncCopy:
     def wait_recv(self) -> None:
         """Waits until the target has been written: of a copy to another device, by the device that
         copies to this one."""
-        self._wait(self.target, self.semaphores[0])
+        _apply(copies.kernel_wait_copy, (self.target, self.semaphores[0]), self.to)
 
     def wait_send(self) -> None:
         """Waits until the source of a copy to another device has been read."""
         if self.to is None:
             raise ValueError("wait_send: this copy is within a device. Use `wait`.")
-        self._wait(self.source, self.semaphores[1])
-
-    def _wait(self, ref: AnyRef, semaphore: AnyRef) -> None:
-        found = _bound(copies.kernel_wait_copy, copies.wait_copy, (ref, semaphore), self.to)
-        put(whole_ref(ref), found[0])
-        put(whole_ref(semaphore), found[1])
+        _apply(copies.kernel_wait_copy, (self.source, self.semaphores[1]), self.to)
 
 
 def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
@@ -88,13 +85,6 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
     """
     source, target = _refs("make_async_copy", src_ref, dst_ref)
     return AsyncCopy(source, target, (_semaphore("make_async_copy", sem, True),), None)
-
-
-def async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
-    """Like `make_async_copy`, and starts the copy."""
-    made = make_async_copy(src_ref, dst_ref, sem)
-    made.start()
-    return made
 
 
 def make_async_remote_copy(
@@ -121,18 +111,18 @@ def make_async_remote_copy(
     return AsyncCopy(source, target, semaphores, _device(who, device_id, device_id_type))
 
 
-def async_remote_copy(
-    src_ref: Any,
-    dst_ref: Any,
-    send_sem: Any,
-    recv_sem: Any,
-    device_id: Any,
-    device_id_type: DeviceIdType = DeviceIdType.MESH,
-) -> AsyncCopy:
-    """Like `make_async_remote_copy`, and starts the copy."""
-    made = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type)
-    made.start()
-    return made
+def _started(make: Callable[P, AsyncCopy], name: str) -> Callable[P, AsyncCopy]:
+    @functools.wraps(make)
+    def start(*args: P.args, **kwargs: P.kwargs) -> AsyncCopy:
+        made = make(*args, **kwargs)
+        made.start()
+        return made
+
+    return named(start, name, f"Like `make_{name}`, and starts the copy.")
+
+
+async_copy = _started(make_async_copy, "async_copy")
+async_remote_copy = _started(make_async_remote_copy, "async_remote_copy")
 
 
 def sync_copy(src_ref: Any, dst_ref: Any) -> None:
@@ -162,16 +152,14 @@ def semaphore_signal(
         raise ValueError(f"{who}: devices have one core here, 0; got {core_index!r}.")
     ref = _semaphore(who, sem_or_view, False)
     to = None if device_id is None else _device(who, device_id, device_id_type)
-    found = _bound(copies.kernel_signal, copies.signal, (ref,), to, _amount(who, inc))
-    put(whole_ref(ref), found[0])
+    _apply(copies.kernel_signal, (ref,), to, _amount(who, inc))
 
 
 def semaphore_wait(sem_or_view: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
     """Waits until a semaphore has a value, and subtracts it, unless `decrement` is False."""
     ref = _semaphore("semaphore_wait", sem_or_view, False)
     amount = _amount("semaphore_wait", value)
-    found = _bound(copies.kernel_wait, copies.wait, (ref,), None, amount)
-    put(whole_ref(ref), found[0])
+    _apply(copies.kernel_wait, (ref,), None, amount)
     if not decrement:
         semaphore_signal(sem_or_view, amount)
 
@@ -180,7 +168,7 @@ def semaphore_read(sem_or_view: Any) -> Array:
     """The value of a semaphore: an int32."""
     ref = _semaphore("semaphore_read", sem_or_view, None)
     place = _place(ref)
-    return Region(*place[1:]).load(value_of(whole_ref(ref)), scalars(place.starts))
+    return place.region.load(value_of(whole_ref(ref)), scalars(place.starts))
 
 
 def get_barrier_semaphore() -> Ref:
@@ -188,11 +176,7 @@ def get_barrier_semaphore() -> Ref:
 
     The kernel must have a number for it: `params=CompilerParams(collective_id=0)`.
     """
-    frame = frame_here()
-    if frame is None:
-        raise ValueError(
-            "get_barrier_semaphore is for the body of a kernel, and is called outside of one."
-        )
+    frame = require_frame("get_barrier_semaphore")
     if frame.barrier is None:
         raise ValueError(
             f"get_barrier_semaphore: kernel {frame.name} has no barrier. Give it a number: "
@@ -250,60 +234,51 @@ def _amount(who: str, x: Any) -> Any:
         if x < 0:
             raise ValueError(f"{who}: expected an amount of at least 0; got {x}.")
         return np.int32(x)
-    x = as_arraylike(x)
-    if type_of(x).shape or not is_integer(type_of(x).dtype):
-        raise TypeError(f"{who}: the amount is an integer; got {type_of(x).str_short(True)}.")
-    return cast(x, INT32, False)
+    return _integer(f"{who}: the amount is an integer", x)
 
 
-def _axes_in_scope(who: str) -> tuple[NamedAxis, ...]:
-    axes = tuple([axis for axis in current().axes if not axis.is_loop and axis.serial is None])
+def _device(who: str, device_id: Any, kind: DeviceIdType) -> tuple[tuple[Any, ...], Any]:
+    """The names of all mesh axes, and the number of a device among their devices."""
+    axes = [axis for axis in current().axes if not axis.is_loop and axis.serial is None]
     if not axes:
         raise ValueError(
             f"{who}: there are no other devices outside of `shard_map`. Call the kernel in a "
             "function that is mapped over a mesh."
         )
-    return axes
-
-
-def _device(who: str, device_id: Any, kind: DeviceIdType) -> tuple[tuple[Any, ...], Any]:
-    """The names of all mesh axes, and the number of a device among their devices."""
-    axes = _axes_in_scope(who)
-    names = tuple([axis.name for axis in axes])
+    names, is_listed = tuple([axis.name for axis in axes]), isinstance(device_id, tuple | list)
+    rule = f"{who}: positions of a device are integers"
     if isinstance(device_id, Mapping):
         unknown = [name for name in device_id if name not in names]
         if unknown:
             raise ValueError(f"{who}: device_id has axis {unknown[0]!r}; the axes are {names}.")
         entries = [device_id[name] if name in device_id else axis_index(name) for name in names]
     elif kind.name == "LOGICAL":
-        if isinstance(device_id, tuple | list):
+        if is_listed:
             raise TypeError(f"{who}: a logical device_id is one integer; got {device_id!r}.")
-        return names, _number(who, device_id)
+        return names, _integer(rule, device_id)
     else:
-        entries = list(device_id) if isinstance(device_id, tuple | list) else [device_id]
+        entries = device_id if is_listed else [device_id]
         if len(entries) != len(axes):
             raise ValueError(
                 f"{who}: device_id has {len(entries)} positions; the mesh has the axes {names}. "
                 "Give a position along each, or a dict from names to positions."
             )
-    found: Any = np.int32(0)
+    found: Any = None
     for axis, entry in zip(axes, entries, strict=True):
         if isinstance(entry, int) and not 0 <= entry < axis.size:
             raise ValueError(
                 f"{who}: device_id is {entry} along axis {axis.name!r}, which has {axis.size} "
                 "devices."
             )
-        number = _number(who, entry)
-        found = number if axis is axes[0] else ew.add(ew.mul(found, np.int32(axis.size)), number)
+        number = _integer(rule, entry)
+        found = number if found is None else ew.add(ew.mul(found, np.int32(axis.size)), number)
     return names, found
 
 
-def _number(who: str, x: Any) -> Any:
+def _integer(rule: str, x: Any) -> Any:
     x = as_arraylike(x)
     if type_of(x).shape or not is_integer(type_of(x).dtype):
-        raise TypeError(
-            f"{who}: positions of a device are integers; got {type_of(x).str_short(True)}."
-        )
+        raise TypeError(f"{rule}; got {type_of(x).str_short(True)}.")
     return cast(x, INT32, False)
 
 
@@ -316,22 +291,18 @@ def _place(ref: AnyRef) -> Place:
     return place
 
 
-def _bound(
-    op: Any, run: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0
-) -> list[Any]:
-    """The results of an op on the present versions of refs.
+def _apply(op: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0) -> None:
+    """Runs an op on the present versions of refs; its results are the next ones of the last refs.
 
     to: the names of axes and the number of another device; None: within this one.
     """
     places = [_place(ref) for ref in refs]
-    copy_params = CopyParams(
-        tuple([Region(*place[1:]) for place in places]),
-        () if to is None else to[0],
-        amount is not None,
-        priority,
-    )
+    regions = tuple([place.region for place in places])
+    axes, *others = ((),) if to is None else (*to, np.bool_(True))
+    copy_params = CopyParams(regions, axes, amount is not None, priority)
     operands = [value_of(whole_ref(ref)) for ref in refs]
     operands += [] if amount is None else [amount]
     operands += [s for place in places for s in scalars(place.starts)]
-    operands += [] if to is None else [to[1], np.bool_(True)]
-    return bound(op, run, copy_params, operands)
+    found = bound(op, copy_params, [*operands, *others])
+    for ref, value in zip(refs[-len(found) :], found, strict=True):
+        put(whole_ref(ref), value)

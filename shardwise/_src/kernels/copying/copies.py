@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +26,12 @@ from shardwise._src.control.call import described_call
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.accesses import INT32, kernel_store
-from shardwise._src.kernels.ref_access import load_elements
+from shardwise._src.kernels.accesses import Region
 from shardwise._src.lax.parallel import all_gather, axis_index
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.values.convert import cast
 from shardwise._src.values.indexing import getitem
 
 # Ops on semaphores happen also if nothing uses the next versions.
@@ -42,27 +41,6 @@ kernel_copy = described_call("kernel_copy", effects=RETAINED)
 kernel_wait_copy = described_call("kernel_wait_copy", effects=RETAINED)
 kernel_signal = described_call("kernel_signal", effects=RETAINED)
 kernel_wait = described_call("kernel_wait", effects=RETAINED)
-
-
-class Region(NamedTuple):
-    """Along each dimension of a ref: how many elements, how far apart, and whether the accessed
-    elements have the dimension. Operands say where it starts."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    kept: tuple[bool, ...]
-
-    def load(self, version: Any, starts: Sequence[Any]) -> Any:
-        return load_elements(version, starts, self._asdict())
-
-    def store(
-        self, version: Any, value: Any, starts: Sequence[Any], mode: str = "set", mask: Any = None
-    ) -> Any:
-        more = (
-            () if mask is None else (broadcast_in_dim(mask, shape=type_of(value).shape, dims=()),)
-        )
-        static = self._asdict() | {"masked": mask is not None, "mode": mode}
-        return kernel_store(version, value, *starts, *more, **static)
 
 
 class CopyParams(NamedTuple):
@@ -81,100 +59,92 @@ class CopyParams(NamedTuple):
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[list[Any]], list[Any]]:
         """The versions, where their regions start, and the other operands."""
-        count = len(self.regions)
-        versions, rest = list(operands[:count]), list(operands[count:])
-        more = [rest.pop(0)] if self.amount else []
-        starts = []
-        for region in self.regions:
-            n = len(region.sizes)
-            starts.append(rest[:n])
-            rest = rest[n:]
-        return versions, starts, more + rest
+        rest = iter(operands)
+        versions = [*islice(rest, len(self.regions))]
+        amount = [*islice(rest, int(self.amount))]
+        starts = [[*islice(rest, len(region.sizes))] for region in self.regions]
+        return versions, starts, [*amount, *rest]
 
 
-def bound(
-    op: Op, run: Callable[..., list[Any]], copy_params: CopyParams, operands: Sequence[Any]
-) -> list[Any]:
-    """The results of an op with these parameters."""
-    types = tuple(map(type_of, operands))
-    program = program_of(lambda *xs: run(copy_params, *xs), types, op.name)
-    return list(op(*operands, program=program, copy_params=copy_params))
-
-
-def copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
+def _copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
     versions, starts, rest = copy_params.parts(operands)
-    (source, target, done, *left), (at, to, *counted) = versions, starts
-    value = copy_params.regions[0].load(source, at)
-    size = _size(copy_params.regions[1], target)
-    if not copy_params.axes:
-        return [
-            copy_params.regions[1].store(target, value, to),
-            _add(copy_params.regions[2], done, counted[0], size),
-        ]
-    device, active = rest
-    spread = len(to)
+    (source, target, done, *left), (at, to, counted, *left_at) = versions, starts
+    regions = copy_params.regions
+    value, size = regions[0].load(source, at), _size(regions[1], target)
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
-        target, done = state
-        new = copy_params.regions[1].store(target, value, places[:spread], mask=hit)
-        return new, _add(copy_params.regions[2], done, places[spread:], size, hit)
+        mask = hit
+        if hit is not None:
+            mask = broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
+        new = regions[1].store(state[0], value, places[: len(to)], mask=mask)
+        return new, _add(regions[2], state[1], places[len(to) :], size, hit)
 
-    places = [*to, *counted[0]]
-    target, done = _exchanged(
-        copy_params.axes, device, active, value, places, receive, (target, done)
-    )
-    return [target, done, _add(copy_params.regions[3], left[0], counted[1], size, active)]
+    state = _exchanged(copy_params, rest, value, [*to, *counted], receive, (target, done))
+    return [*state, *[_add(regions[3], left[0], at, size, rest[1]) for at in left_at]]
 
 
-def wait_copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
+def _wait_copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
     (held, semaphore), (_, at), _ = copy_params.parts(operands)
     size = _size(copy_params.regions[0], held)
-    return [held, _add(copy_params.regions[1], semaphore, at, np.int32(-size))]
+    return [held, _add(copy_params.regions[1], semaphore, at, -size)]
 
 
-def signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
+def _signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
     (semaphore,), (at,), (amount, *rest) = copy_params.parts(operands)
-    if not copy_params.axes:
-        return [_add(copy_params.regions[0], semaphore, at, amount)]
 
     def receive(state: Any, amount: Any, places: Any, hit: Any) -> Any:
         return _add(copy_params.regions[0], state, places, amount, hit)
 
-    device, active = rest
-    return [_exchanged(copy_params.axes, device, active, amount, at, receive, semaphore)]
+    return [_exchanged(copy_params, rest, amount, at, receive, semaphore)]
 
 
-def wait(copy_params: CopyParams, *operands: Any) -> list[Any]:
+def _wait(copy_params: CopyParams, *operands: Any) -> list[Any]:
     (semaphore,), (at,), (amount,) = copy_params.parts(operands)
     return [_add(copy_params.regions[0], semaphore, at, ew.neg(amount))]
 
 
-def _size(region: Region, version: Any) -> int:
+_RUNS = {kernel_copy: _copy, kernel_wait_copy: _wait_copy, kernel_signal: _signal}
+_RUNS[kernel_wait] = _wait
+
+
+def bound(op: Op, copy_params: CopyParams, operands: Sequence[Any]) -> list[Any]:
+    """The results of an op with these parameters."""
+    types = tuple(map(type_of, operands))
+    program = program_of(lambda *xs: _RUNS[op](copy_params, *xs), types, op.name)
+    return list(op(*operands, program=program, copy_params=copy_params))
+
+
+def _size(region: Region, version: Any) -> np.int32:
     """Bytes."""
-    return math.prod(region.sizes) * type_of(version).dtype.itemsize
+    return np.int32(math.prod(region.sizes) * type_of(version).dtype.itemsize)
 
 
 def _add(region: Region, semaphore: Any, at: Sequence[Any], amount: Any, active: Any = None) -> Any:
-    amount = np.int32(amount) if isinstance(amount, int) else cast(amount, INT32)
     if active is not None:
         amount = ew.where(active, amount, np.int32(0))
     return region.store(semaphore, amount, at, mode="add")
 
 
 def _exchanged(
-    axes: tuple[Any, ...],
-    device: Any,
-    active: Any,
+    copy_params: CopyParams,
+    others: Sequence[Any],
     value: Any,
     places: Sequence[Any],
     receive: Callable[..., Any],
     state: Any,
 ) -> Any:
-    """Receives what devices send, in their order: `receive(state, value, places, is_for_me)`."""
+    """Receives what devices send, in their order: `receive(state, value, places, is_for_me)`.
+
+    others: to which device this one sends, and whether it does. Within a device there are none,
+    and `is_for_me` is None.
+    """
+    if not copy_params.axes:
+        return receive(state, value, places, None)
+    device, active = others
     target = ew.where(active, device, np.int32(-1))
     row = concatenate(*[reshape(x, shape=(1,)) for x in (target, *places)], dimension=0)
-    rows, values = all_gather(row, axes), all_gather(value, axes)
-    me = axis_index(axes)
+    rows, values = all_gather(row, copy_params.axes), all_gather(value, copy_params.axes)
+    me = axis_index(copy_params.axes)
 
     def add_row(sender: Any, state: Any) -> Any:
         row = getitem(rows, sender)

@@ -105,8 +105,11 @@ def _changed(eqn: Equation) -> Sequence[int | None]:
         return CHANGES[eqn.op]
     if eqn.op is pcast:
         return (0,)
-    if eqn.op is while_loop or eqn.op is scan:
-        return _changed_in_loop(eqn)
+    numbers = range(len(eqn.invars))
+    if eqn.op is while_loop:
+        return _changed_by_turns(eqn, *WhileParams(**eqn.params).parts(numbers)[1:])
+    if eqn.op is scan:
+        return _changed_by_turns(eqn, *ScanParams(**eqn.params).parts(numbers)[:2])
     inner = [versions(p) for p in eqn.programs()]
     if not inner or any(row != inner[0] for row in inner):
         return ()
@@ -114,15 +117,10 @@ def _changed(eqn: Equation) -> Sequence[int | None]:
     return [None if i is None else i + skipped for i in inner[0]]
 
 
-def _changed_in_loop(eqn: Equation) -> Sequence[int | None]:
+def _changed_by_turns(eqn: Equation, consts: range, carry: range) -> Sequence[int | None]:
     """As `_changed`: those parts of the carry that an iteration changes in place."""
-    if eqn.op is while_loop:
-        own = WhileParams(**eqn.params)
-        consts, before = own.num_body, own.num_test
-    else:
-        consts, before = ScanParams(**eqn.params).num_consts, 0
-    row = versions(eqn.params["body"])
-    return [consts + before + j if i == consts + j else None for j, i in enumerate(row)]
+    rows = enumerate(zip(versions(eqn.params["body"]), carry, strict=False), len(consts))
+    return [at if origin == j else None for j, (origin, at) in rows]
 
 
 class _InStep(Inside):
@@ -168,23 +166,19 @@ class _InStep(Inside):
         if op is cond and any(map(communicates, eqn.params["branches"])):
             outs, missed = self._branches(eqn, values, active, state[-1])
             return outs, (*state[:-1], missed)
-        if op not in CHANGES and op is not kernel_check:
-            if any(map(self.has, eqn.programs())):
-                return self.enter(eqn, values, state)
-            result = op(*values, **eqn.params)
-            return (list(result) if op.multiple else [result]), state
-        if active is not None and op is kernel_check:
-            values[0] = ew.bitwise_and(values[0], active)
-        if active is not None and _sends(eqn):
-            values[-1] = ew.bitwise_and(values[-1], active)
+        if op not in (*CHANGES, kernel_check) and any(map(self.has, eqn.programs())):
+            return self.enter(eqn, values, state)
+        if active is not None and (op is kernel_check or _sends(eqn)):
+            at = 0 if op is kernel_check else -1  # whether the check fails, whether it sends
+            values[at] = ew.bitwise_and(values[at], active)
         result = op(*values, **eqn.params)
         outs = list(result) if op.multiple else [result]
         missed = state[-1]
         if op in WAITS:
             failed = cast(ew.lt(_least(outs[WAITS[op]]), np.int32(0)), INT32)
-            missed = ew.add(
-                missed, failed if active is None else _select(active, failed, np.int32(0))
-            )
+            if active is not None:
+                failed = _select(active, failed, np.int32(0))
+            missed = ew.add(missed, failed)
         if active is not None and op in CHANGES and not _sends(eqn):
             pairs = zip(outs, CHANGES[op], strict=False)
             outs = [_select(active, new, values[at]) for new, at in pairs]

@@ -6,8 +6,8 @@ a result is copied out. A block whose index is that of the step before is not co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,18 @@ import numpy as np
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.kernels.accesses import INT32
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
-from shardwise._src.kernels.copying.async_copies import make_async_copy
-from shardwise._src.kernels.launch_arguments import grid_of
-from shardwise._src.kernels.launch_staging import index_entries
-from shardwise._src.kernels.program_frames import Frame, frame_here, when
-from shardwise._src.kernels.ref_access import AnyRef, RefView
+from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
+from shardwise._src.kernels.grid_values import as_int32, count_of, ids_of
+from shardwise._src.kernels.launch_staging import block_index
+from shardwise._src.kernels.launching import grid_of
+from shardwise._src.kernels.program_frames import Frame, require_frame, when
+from shardwise._src.kernels.ref_access import AnyRef
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, run_scoped
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.values.convert import cast
 from shardwise._src.values.dslice import ds
 
@@ -54,27 +54,27 @@ def emit_pipeline(
       the body after them.
     """
     title = name_of(body)
+    who = f"emit_pipeline of {title}"
     sizes, names = grid_of(title, grid)
-    specs = [_listed(in_specs), _listed(out_specs)]
+    ins, outs = _listed(in_specs), _listed(out_specs)
 
     def pipeline(*refs: Any, scratches: Sequence[Any] = ()) -> None:
-        count = len(specs[0]) + len(specs[1])
-        if len(refs) != count:
+        blocks = [*ins, *outs]
+        if len(refs) != len(blocks):
             raise TypeError(
-                f"emit_pipeline of {title}: expected {len(specs[0])} refs of arguments and "
-                f"{len(specs[1])} of results; got {len(refs)}."
+                f"{who}: expected {len(ins)} refs of arguments and {len(outs)} of results; got "
+                f"{len(refs)}."
             )
-        blocks = [*specs[0], *specs[1]]
-        tiles = [_tile(title, i, *row) for i, row in enumerate(zip(refs, blocks, strict=True))]
-        is_out = [i >= len(specs[0]) for i in range(count)]
+        rows = enumerate(zip(refs, blocks, strict=True))
+        tiles = [_tile(who, f"ref {i}", *row) for i, row in rows]
         memory = [(VMEM((2, *t.shape), t.type.dtype), SemaphoreType.DMA((2,))) for t in tiles]
 
         def run(*held: Any) -> None:
-            who = f"emit_pipeline of {title}"
-            names_of = [(who, f"ref {i}") for i in range(count)]
-            rows = zip(names_of, refs, tiles, blocks, held, is_out, strict=True)
-            streams = [_Stream(*row) for row in rows]
-            _run(title, body, streams, sizes, names, scratches)
+            rows = enumerate(zip(refs, blocks, tiles, held, strict=True))
+            streams = [_Stream(who, f"ref {i}", *row, i >= len(ins)) for i, row in rows]
+            numbers = [*map(as_int32, sizes)]
+            frame = replace(require_frame("emit_pipeline"), name=title, sizes=numbers, names=names)
+            _run(body, streams, frame, as_int32(count_of(sizes)), scratches)
 
         run_scoped(run, *memory)
 
@@ -89,99 +89,106 @@ def _listed(specs: Any) -> list[Block]:
     return found
 
 
-def _tile(title: str, i: int, ref: Any, block: Block) -> Tile:
-    if not isinstance(ref, RefView) and not (isinstance(ref, Ref) and ref.space is not None):
-        raise TypeError(
-            f"emit_pipeline of {title}: expected refs of a kernel; got {short_repr(ref)}."
-        )
-    tile = tile_of(f"emit_pipeline of {title}", f"ref {i}", block, ref.type, VMEM)
+def _tile(who: str, what: str, ref: Any, block: Block) -> Tile:
+    if not isinstance(ref, AnyRef) or ref.space is None:
+        raise TypeError(f"{who}: expected refs of a kernel; got {short_repr(ref)}.")
+    tile = tile_of(who, what, block, ref.type, VMEM)
     if tile.ragged:
         raise NotImplementedError(
-            f"emit_pipeline of {title}: a block of ref {i} is a BoundedSlice, but copies have one "
-            "size. Use blocks of one size, and mask what is beyond the end: "
-            "`kernels.load(…, mask=…)`."
+            f"{who}: a block of {what} is a BoundedSlice, but copies have one size. Use blocks of "
+            "one size, and mask what is beyond the end: `kernels.load(…, mask=…)`."
         )
     if any(row != (0, 0) for row in tile.padding):
         raise ValueError(
-            f"emit_pipeline of {title}: blocks of {list(tile.sizes)} do not divide {ref.short}. "
-            "Copies have one size: choose blocks that divide it, or pad the array."
+            f"{who}: blocks of {list(tile.sizes)} do not divide {ref.short}. Copies have one "
+            "size: choose blocks that divide it, or pad the array."
         )
     return tile
 
 
+@dataclass(eq=False)
 class _Stream:
     """The blocks of one ref: two buffers, the semaphores of their copies.
 
-    names: of the pipeline and of the ref, for messages.
-    slot: the buffer of the present block. moved: how many blocks there have been.
+    who, what: the pipeline and the ref, for messages. held: the buffers and semaphores.
+    A `slot` is the buffer of the present block; `moved`, how many blocks there have been.
     """
 
-    def __init__(
-        self,
-        names: tuple[str, str],
-        ref: AnyRef,
-        tile: Tile,
-        block: Block,
-        held: tuple[Ref, Ref],
-        is_out: bool,
-    ):
-        self.names = names
-        self.ref, self.tile, self.block, self.is_out = ref, tile, block, is_out
-        self.buffer, self.semaphores = held
+    who: str
+    what: str
+    ref: AnyRef
+    block: Block
+    tile: Tile
+    held: tuple[Ref, Ref]
+    is_out: bool
 
     def index(self, ids: Sequence[Any]) -> list[Any]:
-        if self.block.index is None:
-            return [np.int32(0)] * len(self.tile.sizes)
-        return index_entries(*self.names, self.block.index(*ids), self.tile)
+        return block_index(self.who, self.what, self.block, self.tile, *ids)
 
-    def copy(self, at: Sequence[Any], slot: Any) -> Any:
+    def differs(self, a: Sequence[Any], b: Sequence[Any]) -> Any:
+        found: Any = np.bool_(False)
+        for i, j in zip(self.index(a), self.index(b), strict=True):
+            found = ew.bitwise_or(found, ew.ne(i, j))
+        return found
+
+    def copy(self, at: Sequence[Any], slot: Any) -> AsyncCopy:
         rows = zip(at, self.tile.sizes, self.tile.kept, self.tile.element, strict=True)
-        index = tuple(
-            [
-                ds(i if is_element else ew.mul(i, np.int32(n)), n) if keep else i
-                for i, n, keep, is_element in rows
-            ]
-        )
-        ends = self.ref.at[index], self.buffer.at[slot]
+        index = [
+            ds(i if is_element else ew.mul(i, np.int32(n)), n) if keep else i
+            for i, n, keep, is_element in rows
+        ]
+        buffers, semaphores = self.held
+        ends = self.ref.at[tuple(index)], buffers.at[slot]
         source, target = reversed(ends) if self.is_out else ends
-        return make_async_copy(source, target, self.semaphores.at[slot])
+        return make_async_copy(source, target, semaphores.at[slot])
+
+    def begin(self, slot: Any, moved: Any, is_first: Any, is_last: Any, *ids: Any) -> None:
+        """The copies before a step: of an argument, the present block must have arrived, and the
+        next one may start; of a result, the buffer must have been copied out.
+
+        ids: of this step, the one before and the one after."""
+        here, before, after = ids
+        is_new = ew.bitwise_or(is_first, self.differs(here, before))
+        at = self.index(here)
+        if self.is_out:
+            when(ew.bitwise_and(is_new, ew.ge(moved, 2)))(self.copy(at, slot).wait)
+            return
+        starts = ew.bitwise_and(ew.bitwise_not(is_last), self.differs(here, after))
+        when(starts)(self.copy(self.index(after), ew.bitwise_xor(slot, 1)).start)
+        when(is_new)(self.copy(at, slot).wait)
 
 
 def _run(
-    title: str,
     body: Callable[..., None],
     streams: Sequence[_Stream],
-    sizes: Sequence[Any],
-    names: Sequence[Any],
+    frame: Frame,
+    total: Any,
     scratches: Sequence[Any],
 ) -> None:
-    total: Any = np.int32(math.prod([n for n in sizes if isinstance(n, int)]))
-    for n in sizes:
-        total = total if isinstance(n, int) else ew.mul(total, cast(n, INT32))
-    sizes = [cast(n, INT32) if isinstance(n, Tracer) else np.int32(n) for n in sizes]
+    """frame: that of the body, but for its indices. total: the number of steps."""
+    sizes = frame.sizes
 
     def step(t: Any, state: Any) -> Any:
-        ids, before, after = (_ids(x, sizes) for x in (t, ew.sub(t, 1), ew.add(t, 1)))
+        here, before, after = (ids_of(x, sizes) for x in (t, ew.sub(t, 1), ew.add(t, 1)))
         is_first, is_last = ew.eq(t, 0), ew.eq(t, ew.sub(total, 1))
         views = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
-            is_new = ew.bitwise_or(is_first, _differ(stream, ids, before))
-            _before(stream, slot, moved, is_new, ids, after, is_last)
-            views.append(stream.buffer.at[slot])
-        with _inner(title, ids, sizes, names).entered():
+            stream.begin(slot, moved, is_first, is_last, here, before, after)
+            views.append(stream.held[0].at[slot])
+        with replace(frame, ids=here).entered():
             body(*views, *scratches)
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
-            ends = ew.bitwise_or(is_last, _differ(stream, ids, after))
+            ends = ew.bitwise_or(is_last, stream.differs(here, after))
             if stream.is_out:
-                when(ends)(stream.copy(stream.index(ids), slot).start)
+                when(ends)(stream.copy(stream.index(here), slot).start)
             count = cast(ends, INT32)
             new.append((ew.bitwise_xor(slot, count), ew.add(moved, count)))
         return new
 
     @when(ew.gt(total, 0))
     def _() -> None:
-        first = _ids(np.int32(0), sizes)
+        first = ids_of(np.int32(0), sizes)
         for stream in streams:
             if not stream.is_out:
                 stream.copy(stream.index(first), np.int32(0)).start()
@@ -193,39 +200,3 @@ def _run(
             at = stream.index(last)
             when(ew.ge(moved, 1))(stream.copy(at, ew.bitwise_xor(slot, 1)).wait)
             when(ew.ge(moved, 2))(stream.copy(at, slot).wait)
-
-
-def _before(
-    stream: _Stream, slot: Any, moved: Any, is_new: Any, ids: Any, after: Any, is_last: Any
-) -> None:
-    """The copies before a step: of an argument, the present block must have arrived, and the next
-    one may start; of a result, the buffer must have been copied out."""
-    at = stream.index(ids)
-    if stream.is_out:
-        when(ew.bitwise_and(is_new, ew.ge(moved, 2)))(stream.copy(at, slot).wait)
-        return
-    starts = ew.bitwise_and(ew.bitwise_not(is_last), _differ(stream, ids, after))
-    when(starts)(stream.copy(stream.index(after), ew.bitwise_xor(slot, 1)).start)
-    when(is_new)(stream.copy(at, slot).wait)
-
-
-def _differ(stream: _Stream, a: Sequence[Any], b: Sequence[Any]) -> Any:
-    found: Any = np.bool_(False)
-    for i, j in zip(stream.index(a), stream.index(b), strict=True):
-        found = ew.bitwise_or(found, ew.ne(i, j))
-    return found
-
-
-def _inner(title: str, ids: Any, sizes: Any, names: Any) -> Frame:
-    outer = frame_here()
-    if outer is None:
-        raise ValueError("emit_pipeline is for the body of a kernel, and is called outside of one.")
-    return Frame(title, ids, sizes, names, outer.barrier, outer.varying, outer.simulation)
-
-
-def _ids(t: Any, sizes: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for d in range(len(sizes) - 1, -1, -1):
-        found.append(ew.rem(t, sizes[d]) if d else t)
-        t = ew.div(t, sizes[d])
-    return found[::-1]

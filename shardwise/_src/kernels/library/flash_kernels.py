@@ -13,43 +13,22 @@ the head size. The kernels have heads before positions, as TPUs need: (B, N, T, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
-from shardwise._src.autodiff.grad import jvp
-from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_jvp import custom_jvp
-from shardwise._src.custom.linear_call import linear_call
-from shardwise._src.kernels.blocks import Block
-from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, sizes_of, wide
-from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
+import shardwise as sw
+from shardwise import kernels, lax
+from shardwise import numpy as snp
+from shardwise._src.kernels.library.argument_checks import is_float, is_integer, require
+from shardwise._src.kernels.library.block_choices import Options, options_of
+from shardwise._src.kernels.library.block_values import product, wide
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.lax.contraction import dot
-from shardwise._src.lax.shape_operators import broadcasted_iota
-from shardwise._src.maps.ufuncs import maximum, minimum
 from shardwise._src.messages.formatting import short_repr
-from shardwise._src.numpy.creation import asarray, full, zeros, zeros_like
-from shardwise._src.numpy.joining import stack
-from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.padding import pad
-from shardwise._src.numpy.shapes import broadcast_to, swapaxes
-from shardwise._src.numpy.unary import exp, log
-from shardwise._src.ops.elementwise import div
-from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.array_type import in_row
-from shardwise._src.types.dtypes import is_float, is_integer
-from shardwise._src.values.binary import clip
+from shardwise.typing import ArrayLike
 
-INT32 = np.dtype("int32")
 NO_SCORE = -1e38  # the largest score of no keys
 MASKED = 2 * NO_SCORE  # less by so much that its power is 0, even relative to NO_SCORE
 
@@ -66,8 +45,8 @@ def flash_attention(
     scale: float | None = None,
     blocks: tuple[int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """softmax(scale * query · key) · value for each head, in memory linear in the lengths.
 
     Args:
@@ -93,44 +72,77 @@ def flash_attention(
     Raises:
       ValueError: for shapes, dtypes, windows and blocks that do not fit.
     """
-    arrays = query, key, value = [asarray(x) for x in (query, key, value)]
-    shapes = [x.shape for x in arrays]
-    is_right = query.ndim == key.ndim == 4 and shapes[1] == shapes[2]
-    is_right = is_right and shapes[0][::3] == shapes[1][::3]
-    require(is_right, "flash_attention", "(B, T, N, H), (B, S, K, H) and (B, S, K, H)", *arrays)
-    check_heads("flash_attention", query.shape[2], key.shape[2], *arrays)
-    (b, t, n, h), s = query.shape, key.shape[1]
+    q, k, v = arrays = [snp.asarray(x) for x in (query, key, value)]
+    is_right = q.ndim == k.ndim == 4 and k.shape == v.shape and q.shape[::3] == k.shape[::3]
+    text = "the arguments must be (B, T, N, H), (B, S, K, H) and (B, S, K, H); got {}, {}, {}."
+    require(is_right, "flash_attention", text, *arrays)
+    (b, t, n, h), (_, s, heads, _) = q.shape, k.shape
+    check_heads("flash_attention", n, heads, *arrays)
     left, right = _window(window)
-    after = 0 if is_causal else right
     ids = _pair("segment_ids", segment_ids, (b, t), (b, s))
     counts = _pair("lengths", lengths, (b,), (b,))
-    if not query.size or not s:
-        return zeros_like(query)
-    default = [min(128, power_above(length, 16)) for length in (t, s)]
-    sizes = sizes_of("flash_attention", ("queries", "keys"), blocks, default)
-    warps = 8 if sizes[0] * sizes[1] > 2**13 else 4  # with 4, large blocks do not fit registers
+    if not q.size or not s:
+        return snp.zeros_like(q)
+    usual = [min(128, power_above(length, 16)) for length in (t, s)]
+    options = options_of("flash_attention", "queries, keys", usual, blocks, check, params)
+    rows, columns = options.blocks
+    warps = 8 if rows * columns > 2**13 else 4  # with 4, large blocks do not fit registers
+    after = 0 if is_causal else right
     plan = Plan(
-        Side(t, sizes[0], left, after),
-        Side(s, sizes[1], after, left),
-        group=n // key.shape[2],
+        sides=(Side(t, rows, left, after), Side(s, columns, after, left)),
+        group=n // heads,
         scale=float(1 / np.sqrt(h) if scale is None else scale),
         is_ragged=lengths is not None,
-        options=Options(sizes, check, params or CompilerParams(num_warps=warps)),
+        options=options._replace(params=params or kernels.CompilerParams(num_warps=warps)),
     )
-    sides = plan.queries, plan.keys, plan.keys
+    t_padded, s_padded = [side.count * side.block for side in plan.sides]
     q, k, v = [
-        filled(swapaxes(x, 1, 2), (2, side.padded), (3, power_above(h, 16)))
-        for x, side in zip(arrays, sides, strict=True)
+        _filled(snp.swapaxes(x, 1, 2), b, x.shape[2], size, power_above(h, 16))
+        for x, size in zip(arrays, (t_padded, s_padded, s_padded), strict=True)
     ]
     if segment_ids is not None:
-        ids[0] = filled(ids[0], (1, plan.queries.padded))[:, :, None]
-        ids[1] = filled(ids[1], (1, plan.keys.padded))[:, None, :]
+        ids = [_filled(ids[0], b, t_padded)[:, :, None], _filled(ids[1], b, s_padded)[:, None]]
     bounds = [
-        full((b,), side.length, INT32) if x is None else clip(x, 0, side.length)
-        for x, side in zip(counts, sides, strict=False)
+        snp.full(b, size, "int32") if x is None else snp.clip(x, 0, size)
+        for x, size in zip(counts, (t, s), strict=False)
     ]
-    out = attend(plan, q, k, v, tuple(x for x in ids if x is not None), stack(bounds))
-    return swapaxes(out[:, :, :t, :h], 1, 2)
+    out, _ = attend(plan, q, k, v, [x for x in ids if x is not None], snp.stack(bounds))
+    return snp.swapaxes(out[:, :, :t, :h], 1, 2)
+
+
+# -- arguments --
+
+
+def check_heads(who: str, heads: int, key_heads: int, q, k, v):
+    text = "the arguments must be of {}; got {}, {}, {}."
+    is_right = q.dtype == k.dtype == v.dtype and is_float(q)
+    require(is_right, who, text, "one floating-point dtype", q, k, v)
+    is_right = key_heads > 0 and heads % key_heads == 0
+    require(is_right, who, text, "a number of query heads that the key heads divide", q, k, v)
+
+
+def _window(window):
+    pair = window if isinstance(window, tuple) else (window, window)
+    is_right = len(pair) == 2 and all(n is None or (type(n) is int and n >= 0) for n in pair)
+    text = "window is a number of positions, or a pair of them, to the left and to the right; got "
+    require(is_right, "flash_attention", text + "{}.", short_repr(window))
+    return pair
+
+
+def _pair(what: str, given, *shapes: tuple[int, ...]):
+    """The integers of queries and of keys; of both, if there is one array."""
+    pair = given if isinstance(given, tuple) else (given, given)
+    found = [None if x is None else snp.asarray(x) for x in pair]
+    for x, shape in zip(found, shapes, strict=False):
+        is_right = x is None or (x.shape == shape and is_integer(x))
+        text = "{} must be integers of shape {}; got {}."
+        require(is_right, "flash_attention", text, what, shape, x)
+    return [None if x is None else x.astype("int32") for x in found]
+
+
+def _filled(x, *shape: int):
+    """The array with zeros at the end of dimensions, up to a shape."""
+    return snp.pad(x, [(0, n - size) for n, size in zip(shape, x.shape, strict=True)])
 
 
 # -- the plan of a call --
@@ -151,15 +163,11 @@ class Side:
 
     @property
     def count(self) -> int:
-        return cdiv(self.length, self.block)
-
-    @property
-    def padded(self) -> int:
-        return self.count * self.block
+        return kernels.cdiv(self.length, self.block)
 
     def reach(self, other: Side) -> tuple[np.ndarray, np.ndarray]:
         """For each block, the first and the last of the other side's blocks that it sees."""
-        start = np.arange(self.count, dtype=INT32) * self.block
+        start = np.arange(self.count, dtype="int32") * self.block
         first, last = 0 * start, 0 * start + other.count - 1
         if self.before is not None:
             first = np.maximum(start - self.before, 0) // other.block
@@ -170,288 +178,183 @@ class Side:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the kernels of a call have in common. group: the query heads of each key head."""
+    """What the kernels of a call have in common. sides: the queries and the keys. group: the query
+    heads of each key head."""
 
-    queries: Side
-    keys: Side
+    sides: tuple[Side, Side]
     group: int
     scale: float
     is_ragged: bool
     options: Options
 
-    def scores(self, i: Any, j: Any, lengths: Any, q: Any, k: Any, ids: Any) -> Any:
+    def scores(self, i, j, lengths, q, k, ids):
         """The scores of query block i and key block j; MASKED where they do not count."""
-        found = product(q[...], k[...].T) * self.scale
-        for part in self.visible(i, j, lengths, ids):
-            found = where(part, found, MASKED)
+        found, (queries, keys), masks = product(q[...], k[...].T) * self.scale, self.sides, []
+        row = i * queries.block + lax.broadcasted_iota("int32", found.shape, 0)
+        column = j * keys.block + lax.broadcasted_iota("int32", found.shape, 1)
+        if queries.before is not None:
+            masks.append(column >= row - queries.before)
+        if queries.after is not None:
+            masks.append(column <= row + queries.after)
+        if self.is_ragged:
+            b = kernels.program_id("b")
+            masks += [row < lengths[0, b], column < lengths[1, b]]
+        elif keys.length % keys.block:
+            masks.append(column < keys.length)
+        if ids:
+            masks.append(ids[0][...] == ids[1][...])
+        for mask in masks:
+            found = snp.where(mask, found, MASKED)
         return found
 
-    def visible(self, i: Any, j: Any, lengths: Any, ids: Any) -> Iterator[Any]:
-        """Masks of the scores, each for one reason."""
-        q, k = self.queries, self.keys
-        rows = i * q.block + broadcasted_iota(INT32, (q.block, k.block), 0)
-        columns = j * k.block + broadcasted_iota(INT32, (q.block, k.block), 1)
-        if q.before is not None:
-            yield columns >= rows - q.before
-        if q.after is not None:
-            yield columns <= rows + q.after
-        if self.is_ragged:
-            yield rows < lengths[0, program_id("b")]
-            yield columns < lengths[1, program_id("b")]
-        elif k.padded != k.length:
-            yield columns < k.length
-        if ids:
-            yield ids[0][...] == ids[1][...]
 
-
-def product(x: Any, y: Any) -> Any:
-    return dot(x, y, preferred_element_type=wide(x.dtype))
-
-
-@fused
-def reach_of(lengths: Any, plan: Plan, by_keys: bool) -> Any:
+@partial(sw.jit, static_argnums=(0, 1))
+def reach_of(plan: Plan, by_keys: bool, lengths):
     """The first and the last block of the other side that a block sees: int32[2, B, count]. None
     (-1 is the last) for blocks beyond the length of their side."""
-    side, other = (plan.keys, plan.queries) if by_keys else (plan.queries, plan.keys)
-    own, others = (lengths[1], lengths[0]) if by_keys else (lengths[0], lengths[1])
+    side, other = plan.sides[::-1] if by_keys else plan.sides
+    own, others = lengths[::-1] if by_keys else lengths
     first, last = side.reach(other)
-    last = minimum(last, (others[:, None] - 1) // other.block)
-    is_inside = np.arange(side.count, dtype=INT32) * side.block < own[:, None]
-    return stack([broadcast_to(first, last.shape), where(is_inside, last, -1)])
+    last = snp.minimum(last, (others[:, None] - 1) // other.block)
+    is_inside = np.arange(side.count, dtype="int32") * side.block < own[:, None]
+    return snp.stack([snp.broadcast_to(first, last.shape), snp.where(is_inside, last, -1)])
 
 
 # -- launches --
 
 
-def launch(
-    plan: Plan, body: Callable[..., None], by_keys: bool, operands: Any, outs: Any, scratch: Any
-) -> Any:
+def launch(plan: Plan, kind: str, operands, outs):
     """A program (b, n, i, g, step) has block i of one side, and the blocks that it sees of the
     other side one after another: of query head n, or of all heads of the group of key head n.
 
-    operands: (q, k, v, ids, lengths, *more), where more and outs are like q, by keys outs like k.
+    kind: forward, or the cotangents dq or dkv. operands: (q, k, v, ids, lengths, *more), where more
+    and outs are like q, those of dkv like k.
     """
     q, k, v, ids, lengths, *more = operands
-    side, other = (plan.keys, plan.queries) if by_keys else (plan.queries, plan.keys)
+    by_keys = kind == "dkv"
+    side, other = plan.sides[::-1] if by_keys else plan.sides
     first, last = side.reach(other)
     group = plan.group if by_keys else 1
 
-    def place(b: Any, n: Any, i: Any, g: Any, step: Any, reach: Any, _: Any) -> tuple[Any, ...]:
-        """Heads and blocks of queries and keys. After the last block that one sees, that again."""
-        seen = maximum(minimum(reach[0, b, i] + step, reach[1, b, i]), 0)
-        if by_keys:
-            return n * group + g, seen, n, i
-        return n, i, div(n, INT32.type(plan.group)), seen
+    def block(letters: str, width: int = 1) -> kernels.Block:
+        """Of arrays with these dimensions: batch b; head n and block i of queries, or m and j of
+        keys; h, of this width."""
+        sizes = {"i": plan.sides[0].block, "j": plan.sides[1].block, "h": width}
 
-    def rows(x: Any) -> Block:
-        sizes = None, None, plan.queries.block, x.shape[-1]
-        return Block(sizes, lambda b, *rest: (b, *place(b, *rest)[:2], 0))
+        def index(b, n, i, g, step, reach, _):
+            # After the last block that one sees, that again.
+            seen = snp.maximum(snp.minimum(reach[0, b, i] + step, reach[1, b, i]), 0)
+            if by_keys:
+                found = {"b": b, "n": n * group + g, "i": seen, "m": n, "j": i, "h": 0}
+            else:
+                key_head = lax.div(n, np.int32(plan.group))
+                found = {"b": b, "n": n, "i": i, "m": key_head, "j": seen, "h": 0}
+            return tuple(found[letter] for letter in letters)
 
-    def columns(x: Any) -> Block:
-        sizes = None, None, plan.keys.block, x.shape[-1]
-        return Block(sizes, lambda b, *rest: (b, *place(b, *rest)[2:], 0))
+        return kernels.Block(tuple(sizes.get(letter) for letter in letters), index)
 
-    id_blocks = [
-        Block((None, plan.queries.block, 1), lambda b, *rest: (b, place(b, *rest)[1], 0)),
-        Block((None, 1, plan.keys.block), lambda b, *rest: (b, 0, place(b, *rest)[3])),
-    ]
-    grid = {"b": q.shape[0], "n": q.shape[1] // group, "i": side.count}
-    f = call(
-        partial(body, plan),
-        [ShapeDtypeStruct(x.shape, x.dtype) for x in outs],
-        grid=(*grid.items(), ("g", group), ("step", max(int((last - first).max()) + 1, 1))),
-        in_specs=[rows(q), columns(k), columns(v), id_blocks[: len(ids)], *map(rows, more)],
-        out_specs=[(columns if by_keys else rows)(x) for x in outs],
-        scratch=scratch,
+    steps = max(int((last - first).max()) + 1, 1)
+    b, heads = q.shape[0], q.shape[1] // group
+    widths = (1, 1, q.shape[-1]) if kind == "forward" else [x.shape[-1] for x in outs]
+    of_ids = block("bih"), block("bhj")
+    return kernels.call(
+        partial(forward_body, plan) if kind == "forward" else partial(vjp_body, plan, by_keys),
+        [sw.ShapeDtypeStruct(x.shape, x.dtype) for x in outs],
+        grid=(("b", b), ("n", heads), ("i", side.count), ("g", group), ("step", steps)),
+        in_specs=[
+            *(block("bnih", q.shape[-1]), block("bmjh", k.shape[-1]), block("bmjh", v.shape[-1])),
+            *(of_ids[: len(ids)], *[block("bnih", x.shape[-1]) for x in more]),
+        ],
+        out_specs=[block("bmjh" if by_keys else "bnih", x.shape[-1]) for x in outs],
+        scratch=[kernels.VMEM((side.block, width), wide(q.dtype)) for width in widths],
         prefetch=2,
         parallel=("b", "n", "i"),
-        name=body.__name__,
+        name=f"flash_attention_{kind}",
         **plan.options.of_call,
-    )
-    return f(reach_of(lengths, plan=plan, by_keys=by_keys), lengths, q, k, v, list(ids), *more)
+    )(reach_of(plan, by_keys, lengths), lengths, q, k, v, ids, *more)
 
 
-def forward(plan: Plan, q: Any, *rest: Any) -> Any:
+def forward(plan: Plan, q, *rest):
     """The result (B, N, T, H), and the logsumexp of the scores (B, N, T, 1)."""
-    dtype, rows = wide(q.dtype), plan.queries.block
-    outs = [q, ShapeDtypeStruct((*q.shape[:-1], 1), dtype)]
-    scratch = [VMEM((rows, width), dtype) for width in (1, 1, q.shape[-1])]
-    return launch(plan, flash_attention_forward, False, (q, *rest), outs, scratch)
+    sums = sw.ShapeDtypeStruct((*q.shape[:-1], 1), wide(q.dtype))
+    return launch(plan, "forward", (q, *rest), [q, sums])
 
 
-def cotangents(plan: Plan, residuals: Any, ct: Any) -> tuple[Any, Any, Any]:
-    """Those of q, k, v, from the arguments and results of `forward`."""
-    *operands, out, sums = residuals
-    inner = (ct.astype(sums.dtype) * out.astype(sums.dtype)).sum(-1, keepdims=True)
-    operands += [ct, sums, inner]
-    q, k, v = operands[:3]
-    rows, columns = [
-        VMEM((side.block, q.shape[-1]), sums.dtype) for side in (plan.queries, plan.keys)
-    ]
-    (q_ct,) = launch(plan, flash_attention_dq, False, operands, [q], [rows])
-    k_ct, v_ct = launch(plan, flash_attention_dkv, True, operands, [k, v], [columns, columns])
-    return q_ct, k_ct, v_ct
+def cotangents(plan: Plan, args, results, cts):
+    """Those of q, k, v, from the arguments, results and cotangents of `forward`."""
+    (q, k, v, *_), (out, sums), (ct, sums_ct) = args, results, cts
+    inner = (ct.astype(sums.dtype) * out.astype(sums.dtype)).sum(-1, keepdims=True) - sums_ct
+    operands = *args, ct, sums, inner
+    return *launch(plan, "dq", operands, [q]), *launch(plan, "dkv", operands, [k, v])
+
+
+attend = with_cotangents(forward, cotangents, needs_result=True)
 
 
 # -- kernels --
 
 
-def begin_rows(running_max: Any, total: Any, weighted_sum: Any) -> None:
-    running_max[...] = full(running_max.shape, NO_SCORE, running_max.dtype)
-    total[...] = zeros(total.shape, total.dtype)
-    weighted_sum[...] = zeros(weighted_sum.shape, weighted_sum.dtype)
+def begin_rows(running_max, total, weighted_sum):
+    running_max[...] = NO_SCORE
+    total[...] = 0
+    weighted_sum[...] = 0
 
 
-def add_keys(scores: Any, v: Any, running_max: Any, total: Any, weighted_sum: Any) -> None:
-    new = maximum(running_max[...], scores.max(1, keepdims=True))
-    weights, before = exp(scores - new), exp(running_max[...] - new)
+def add_keys(scores, v, running_max, total, weighted_sum):
+    new = snp.maximum(running_max[...], scores.max(1, keepdims=True))
+    weights, before = snp.exp(scores - new), snp.exp(running_max[...] - new)
     total[...] = total[...] * before + weights.sum(1, keepdims=True)
     weighted_sum[...] = weighted_sum[...] * before + product(weights.astype(v.dtype), v[...])
     running_max[...] = new
 
 
-def end_rows(running_max: Any, total: Any, weighted_sum: Any) -> tuple[Any, Any]:
+def end_rows(running_max, total, weighted_sum):
     """The result, which is 0 / 1 if there was no key, and the logsumexp of the scores."""
-    some = where(total[...] == 0, 1, total[...])
-    return weighted_sum[...] / some, running_max[...] + log(some)
+    some = snp.where(total[...] == 0, 1, total[...])
+    return weighted_sum[...] / some, running_max[...] + snp.log(some)
 
 
-def flash_attention_forward(
-    plan: Plan, reach: Any, lengths: Any, q: Any, k: Any, v: Any, ids: Any, out: Any, sums: Any,
-    *state: Any,
-) -> None:  # fmt: skip
-    b, i, step = program_id("b"), program_id("i"), program_id("step")
+def forward_body(plan: Plan, reach, lengths, q, k, v, ids, out, sums, *state):
+    b, i, step = [kernels.program_id(name) for name in ("b", "i", "step")]
     j = reach[0, b, i] + step
 
-    @when(step == 0)
-    def _() -> None:
+    @kernels.when(step == 0)
+    def _():
         begin_rows(*state)
 
-    @when(j <= reach[1, b, i])
-    def _() -> None:
+    @kernels.when(j <= reach[1, b, i])
+    def _():
         add_keys(plan.scores(i, j, lengths, q, k, ids), v, *state)
 
-    @when(step == num_programs("step") - 1)
-    def _() -> None:
+    @kernels.when(step == kernels.num_programs("step") - 1)
+    def _():
         result, sums[...] = end_rows(*state)
         out[...] = result.astype(out.dtype)
 
 
-def flash_attention_dq(
-    plan: Plan, reach: Any, lengths: Any, q: Any, k: Any, v: Any, ids: Any, ct: Any, sums: Any,
-    inner: Any, out: Any, total: Any,
-) -> None:  # fmt: skip
-    b, i, step = program_id("b"), program_id("i"), program_id("step")
-    j = reach[0, b, i] + step
+def vjp_body(plan: Plan, by_keys, reach, lengths, q, k, v, ids, ct, sums, inner, *refs):
+    """refs: the cotangents of keys and values, or that of queries; and their sums so far."""
+    b, own, g, step = [kernels.program_id(name) for name in ("b", "i", "g", "step")]
+    seen = reach[0, b, own] + step
+    i, j = (seen, own) if by_keys else (own, seen)
+    outs, totals = refs[: len(refs) // 2], refs[len(refs) // 2 :]
 
-    @when(step == 0)
-    def _() -> None:
-        total[...] = zeros(total.shape, total.dtype)
+    @kernels.when((g == 0) & (step == 0))
+    def _():
+        for total in totals:
+            total[...] = 0
 
-    @when(j <= reach[1, b, i])
-    def _() -> None:
-        weights = exp(plan.scores(i, j, lengths, q, k, ids) - sums[...])
+    @kernels.when(seen <= reach[1, b, own])
+    def _():
+        weights = snp.exp(plan.scores(i, j, lengths, q, k, ids) - sums[...])
         moved = weights * (product(ct[...], v[...].T) - inner[...]) * plan.scale
-        total[...] += product(moved.astype(k.dtype), k[...])
+        if by_keys:
+            totals[0][...] += product(moved.astype(q.dtype).T, q[...])
+            totals[1][...] += product(weights.astype(ct.dtype).T, ct[...])
+        else:
+            totals[0][...] += product(moved.astype(k.dtype), k[...])
 
-    @when(step == num_programs("step") - 1)
-    def _() -> None:
-        out[...] = total[...].astype(out.dtype)
-
-
-def flash_attention_dkv(
-    plan: Plan, reach: Any, lengths: Any, q: Any, k: Any, v: Any, ids: Any, ct: Any, sums: Any,
-    inner: Any, k_out: Any, v_out: Any, k_total: Any, v_total: Any,
-) -> None:  # fmt: skip
-    b, j, g, step = program_id("b"), program_id("i"), program_id("g"), program_id("step")
-    i = reach[0, b, j] + step
-
-    @when((g == 0) & (step == 0))
-    def _() -> None:
-        k_total[...] = zeros(k_total.shape, k_total.dtype)
-        v_total[...] = zeros(v_total.shape, v_total.dtype)
-
-    @when(i <= reach[1, b, j])
-    def _() -> None:
-        weights = exp(plan.scores(i, j, lengths, q, k, ids) - sums[...])
-        moved = weights * (product(ct[...], v[...].T) - inner[...]) * plan.scale
-        k_total[...] += product(moved.astype(q.dtype).T, q[...])
-        v_total[...] += product(weights.astype(ct.dtype).T, ct[...])
-
-    @when((g == num_programs("g") - 1) & (step == num_programs("step") - 1))
-    def _() -> None:
-        k_out[...] = k_total[...].astype(k_out.dtype)
-        v_out[...] = v_total[...].astype(v_out.dtype)
-
-
-# -- derivatives --
-
-
-@partial(custom_jvp, nondiff_argnums=(0,))
-def attend(plan: Plan, q: Any, k: Any, v: Any, ids: Any, lengths: Any) -> Any:
-    return forward(plan, q, k, v, ids, lengths)[0]
-
-
-@attend.defjvp
-def _attend_jvp(plan: Plan, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """A linear function of the tangents, whose transpose is two kernels. Further derivatives are
-    those of all these kernels."""
-    out, sums = forward(plan, *primals)
-    residuals = *primals, out, sums
-    return out, linear_call(
-        partial(_tangent, plan), partial(cotangents, plan), residuals, tuple(tangents[:3])
-    )
-
-
-def _tangent(plan: Plan, residuals: Any, tangents: Any) -> Any:
-    *xs, ids, lengths, _, _ = residuals
-    return jvp(lambda *xs: forward(plan, *xs, ids, lengths)[0], xs, list(tangents))[1]
-
-
-# -- arguments --
-
-
-def require(is_right: bool, who: str, wanted: str, *arrays: Any) -> None:
-    if not is_right:
-        shown = in_row([type_of(x) for x in arrays])
-        raise ValueError(f"{who}: the arguments must be {wanted}; got {shown}.")
-
-
-def check_heads(who: str, heads: int, key_heads: int, *arrays: Any) -> None:
-    """arrays: queries, keys, values."""
-    dtypes = [x.dtype for x in arrays]
-    is_right = dtypes == dtypes[:1] * 3 and is_float(dtypes[0])
-    require(is_right, who, "of one floating-point dtype", *arrays)
-    is_right = key_heads > 0 and heads % key_heads == 0
-    require(is_right, who, "of a number of query heads that the key heads divide", *arrays)
-
-
-def _window(window: Any) -> tuple[Any, Any]:
-    pair = window if isinstance(window, tuple) else (window, window)
-    if len(pair) != 2 or not all(n is None or (type(n) is int and n >= 0) for n in pair):
-        raise ValueError(
-            "flash_attention: window is a number of positions, or a pair of them, to the left and "
-            f"to the right; got {short_repr(window)}."
-        )
-    return pair[0], pair[1]
-
-
-def _pair(what: str, given: Any, *shapes: tuple[int, ...]) -> list[Any]:
-    """The integers of queries and of keys; of both, if there is one array."""
-    pair = given if isinstance(given, tuple) else (given, given)
-    found = [None if x is None else asarray(x) for x in pair]
-    for x, shape in zip(found, shapes, strict=False):
-        if x is not None and (x.shape != shape or not is_integer(x.dtype)):
-            raise ValueError(
-                f"flash_attention: {what} must be integers of shape {shape}; got "
-                f"{type_of(x).str_short(True)}."
-            )
-    return [None if x is None else x.astype(INT32) for x in found]
-
-
-def filled(x: Any, *sizes: tuple[int, int]) -> Any:
-    """The array with zeros at the end of dimensions, up to sizes: pairs of both."""
-    more = [(0, 0)] * x.ndim
-    for d, size in sizes:
-        more[d] = (0, size - x.shape[d])
-    return pad(x, more) if any(after for _, after in more) else x
+    @kernels.when((g == kernels.num_programs("g") - 1) & (step == kernels.num_programs("step") - 1))
+    def _():
+        for out, total in zip(outs, totals, strict=True):
+            out[...] = total[...].astype(out.dtype)

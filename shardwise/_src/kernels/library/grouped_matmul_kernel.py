@@ -15,33 +15,20 @@ the three is linear in both arguments, and the others are its transposes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
-from shardwise._src.core.fused import fused
-from shardwise._src.custom.custom_jvp import custom_jvp
-from shardwise._src.custom.linear_call import linear_call
-from shardwise._src.kernels.blocks import Block
-from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, inside, sizes_of, wide
-from shardwise._src.kernels.library.flash_kernels import INT32, product, require
-from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
+import shardwise as sw
+from shardwise import kernels, lax
+from shardwise import numpy as snp
+from shardwise._src.kernels.library.argument_checks import is_float, is_integer, require
+from shardwise._src.kernels.library.block_choices import Options, options_of
+from shardwise._src.kernels.library.block_values import inside, product, wide
+from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.lax.shape_operators import broadcasted_iota
-from shardwise._src.maps.ufuncs import maximum, minimum
-from shardwise._src.numpy.creation import asarray, zeros
-from shardwise._src.numpy.joining import append, stack
-from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.ordering.sorting import searchsorted
-from shardwise._src.numpy.statistics.scans import cumsum
-from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_float, is_integer
+from shardwise.typing import ArrayLike
 
 
 def grouped_matmul(
@@ -51,8 +38,8 @@ def grouped_matmul(
     *,
     blocks: tuple[int, int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """x[i] @ w[g] for each row i of x, where g is its group.
 
     Args:
@@ -70,184 +57,161 @@ def grouped_matmul(
     Raises:
       ValueError: for shapes, dtypes and blocks that do not fit.
     """
-    x, w, counts = asarray(x), asarray(w), asarray(group_sizes)
-    is_right = x.ndim == 2 and w.ndim == 3 and x.shape[1] == w.shape[1]
-    is_right = is_right and counts.shape == w.shape[:1] and is_integer(counts.dtype)
-    is_right = is_right and x.dtype == w.dtype and is_float(x.dtype)
-    wanted = "floats (m, k) and (g, k, n) of one dtype, and integers (g,)"
-    require(is_right, "grouped_matmul", wanted, x, w, counts)
+    x, w, counts = [snp.asarray(a) for a in (x, w, group_sizes)]
+    is_right = x.ndim == 2 and w.ndim == 3 and x.shape[1] == w.shape[1] and x.dtype == w.dtype
+    is_right = is_right and counts.shape == w.shape[:1] and is_integer(counts) and is_float(x)
+    text = (
+        "the arguments must be floats (m, k) and (g, k, n) of one dtype, and integers (g,); got "
+        "{}, {}, {}."
+    )
+    require(is_right, "grouped_matmul", text, x, w, counts)
     (m, k), (groups, _, n) = x.shape, w.shape
     if 0 in (m, k, n, groups):
-        return zeros((m, n), x.dtype)
-    default = [min(128, power_above(m, 16)), *[x if x in (16, 32, 64) else 128 for x in (n, k)]]
-    sizes = sizes_of("grouped_matmul", ("rows", "columns", "inner"), blocks, default)
-    plan = Plan(m, k, n, groups, sizes, Options(sizes, check, params))
-    return multiplied(plan, "products", x, w, visits_of(counts, plan=plan))
+        return snp.zeros((m, n), x.dtype)
+    usual = [min(128, power_above(m, 16)), *[x if x in (16, 32, 64) else 128 for x in (n, k)]]
+    names = "rows, columns, inner"
+    options = options_of("grouped_matmul", names, usual, blocks, check, params)
+    plan = Plan(m, k, n, groups, options)
+    return multiplied((plan, "products"), x, w, visits_of(plan, counts))
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     m: int
     k: int
     n: int
     groups: int
-    blocks: tuple[int, ...]
     options: Options
 
 
 GROUP, TILE, START, END = range(4)  # rows of the visits
 
 
-@fused
-def visits_of(sizes: Any, plan: Plan) -> tuple[Any, Any]:
+@partial(sw.jit, static_argnums=0)
+def visits_of(plan: Plan, sizes):
     """The group, the block of rows, and the first and last row + 1 of each visit: int32[4, visits];
     and for each row its place among the rows of all visits, -1 beyond the last group: int32[m].
 
     Each group has a visit, even if it is empty. Visits at the end that are too many have no rows.
     """
-    rows, tiles = plan.blocks[0], cdiv(plan.m, plan.blocks[0])
-    ends = minimum(cumsum(sizes.astype(INT32)), plan.m)
-    starts = append(0, ends[:-1]).astype(INT32)
-    first = minimum(starts // rows, tiles - 1)
-    last = maximum((ends - 1) // rows, first)
-    after = cumsum(last - first + 1)  # the number of visits up to each group
+    rows = plan.options.blocks[0]
+    tiles = kernels.cdiv(plan.m, rows)
+    ends = snp.minimum(snp.cumsum(sizes.astype("int32")), plan.m)
+    starts = snp.append(0, ends[:-1]).astype("int32")
+    first = snp.minimum(starts // rows, tiles - 1)
+    last = snp.maximum((ends - 1) // rows, first)
+    after = snp.cumsum(last - first + 1)  # the number of visits up to each group
 
-    visit = np.arange(tiles + plan.groups - 1, dtype=INT32)
-    group = minimum(searchsorted(after, visit, side="right"), plan.groups - 1).astype(INT32)
-    tile = minimum(last[group] - (after[group] - 1 - visit), tiles - 1)
-    bounds = [where(visit < after[-1], x[group], 0) for x in (starts, ends)]
+    visit = np.arange(tiles + plan.groups - 1, dtype=np.int32)
+    group = snp.searchsorted(after, visit, side="right")
+    group = snp.minimum(group, plan.groups - 1).astype("int32")
+    tile = snp.minimum(last[group] - (after[group] - 1 - visit), tiles - 1)
+    bounds = [snp.where(visit < after[-1], x[group], 0) for x in (starts, ends)]
 
-    row = np.arange(plan.m, dtype=INT32)
-    own = minimum(searchsorted(ends, row, side="right"), plan.groups - 1)
+    row = np.arange(plan.m, dtype=np.int32)
+    own = snp.minimum(snp.searchsorted(ends, row, side="right"), plan.groups - 1)
     place = (after[own] - 1 - (last[own] - row // rows)) * rows + row % rows
-    return stack([group, tile, *bounds]), where(row < ends[-1], place, -1)
+    return snp.stack([group, tile, *bounds]), snp.where(row < ends[-1], place, -1)
 
 
-# -- kernels --
+# -- the launch --
+
+# The axes of the grid, and the dimensions of x, y, and the result: k, n, visits s, and for a visit
+# its group g and its tile t, the block of rows.
+KINDS = {
+    "products": ("nsk", "tk", "gkn", "sn"),
+    "transposed": ("ksn", "tn", "gkn", "sk"),
+    "outer": ("kns", "tk", "tn", "gkn"),
+}
 
 
-def own_rows(visits: Any, x: Any) -> Any:
+def launched(how: tuple[Plan, str], x, y, visits_and_places):
+    """how: with the kind of product."""
+    (plan, kind), (visits, places) = how, visits_and_places
+    (_, k, n, groups, options), count = plan, visits.shape[1]
+    axes, *operands, result = KINDS[kind]
+    rows, columns, inner = options.blocks
+    sizes = {"k": inner, "n": columns, "s": rows, "t": rows, "g": None}
+    lengths = {"k": k, "n": n, "s": count * rows, "g": groups}
+
+    def block(letters: str) -> kernels.Block:
+        def index(*place):
+            *ids, visits = place
+            at = dict(zip(axes, ids, strict=True))
+            of_visit = {"g": GROUP, "t": TILE}
+            return tuple(visits[of_visit[c], at["s"]] if c in of_visit else at[c] for c in letters)
+
+        return kernels.Block(tuple(sizes[c] for c in letters), index)
+
+    out = kernels.call(
+        partial(body, kind, n if kind == "transposed" else k),
+        sw.ShapeDtypeStruct(tuple(lengths[c] for c in result), x.dtype),
+        grid=tuple((c, kernels.cdiv(lengths[c], sizes[c])) for c in axes),
+        in_specs=[block(letters) for letters in operands],
+        out_specs=block(result),
+        scratch=[kernels.VMEM(tuple(sizes[c] for c in result if c != "g"), wide(x.dtype))],
+        prefetch=1,
+        parallel=axes[:2],
+        name="grouped_matmul" if kind == "products" else f"grouped_matmul_{kind}",
+        **options.of_call,
+    )(visits, x, y)
+    return out if kind == "outer" else snp.where(places[:, None] < 0, 0, out[places])
+
+
+# -- the kernel --
+
+
+def body(kind: str, length: int, visits, x, y, out, total):
+    """length: of the contracted dimension; outer products are summed over the visits of a group."""
+    s, step, last = kernels.program_id("s"), kernels.program_id(2), kernels.num_programs(2) - 1
+    is_first, is_last = step == 0, step == last
+    if kind == "outer":
+        group = visits[GROUP, s]
+        is_first = is_first | (visits[GROUP, snp.maximum(s - 1, 0)] != group)
+        is_last = is_last | (visits[GROUP, snp.minimum(s + 1, last)] != group)
+
+    @kernels.when(is_first)
+    def _():
+        total[...] = 0
+
+    @kernels.when(visits[START, s] < visits[END, s])
+    def _():
+        left = own_rows(visits, x[...])
+        if kind == "outer":
+            total[...] += product(left.T, own_rows(visits, y[...]))
+        else:
+            right = y[...].T if kind == "transposed" else y[...]
+            left, right = inside(left, 0, (1, step, length)), inside(right, 0, (0, step, length))
+            total[...] += product(left, right)
+
+    @kernels.when(is_last)
+    def _():
+        out[...] = total[...].astype(out.dtype)
+
+
+def own_rows(visits, x):
     """The block x with 0 in rows that are not those of this visit."""
-    s = program_id("visit")
-    row = visits[TILE, s] * x.shape[0] + broadcasted_iota(INT32, x.shape, 0)
-    return where((row >= visits[START, s]) & (row < visits[END, s]), x, 0)
-
-
-def grouped_products(
-    length: int, flip: bool, visits: Any, x: Any, w: Any, out: Any, total: Any
-) -> None:
-    """length: of the contracted dimension."""
-    s, k = program_id("visit"), program_id("inner")
-
-    @when(k == 0)
-    def _() -> None:
-        total[...] = zeros(total.shape, total.dtype)
-
-    @when(visits[START, s] < visits[END, s])
-    def _() -> None:
-        own = inside(own_rows(visits, x[...]), 0, (1, k, length))
-        total[...] += product(own, inside(w[...].T if flip else w[...], 0, (0, k, length)))
-
-    @when(k == num_programs("inner") - 1)
-    def _() -> None:
-        out[...] = total[...].astype(out.dtype)
-
-
-def grouped_outer(visits: Any, x: Any, y: Any, out: Any, total: Any) -> None:
-    s, count = program_id("visit"), num_programs("visit")
-    before, after = visits[GROUP, maximum(s - 1, 0)], visits[GROUP, minimum(s + 1, count - 1)]
-
-    @when((s == 0) | (before != visits[GROUP, s]))
-    def _() -> None:
-        total[...] = zeros(total.shape, total.dtype)
-
-    @when(visits[START, s] < visits[END, s])
-    def _() -> None:
-        total[...] += product(own_rows(visits, x[...]).T, own_rows(visits, y[...]))
-
-    @when((s == count - 1) | (after != visits[GROUP, s]))
-    def _() -> None:
-        out[...] = total[...].astype(out.dtype)
-
-
-def products(plan: Plan, x: Any, w: Any, visits: Any, places: Any, flip: bool = False) -> Any:
-    """flip: with the transposed matrices, from (m, n) to (m, k)."""
-    k, n, (rows, columns, inner) = plan.k, plan.n, plan.blocks
-    matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], k, j))
-    if flip:
-        matrix = Block((None, inner, columns), lambda j, s, k, visits: (visits[GROUP, s], j, k))
-        k, n, columns, inner = n, k, inner, columns
-    count = visits.shape[1]
-    f = call(
-        partial(grouped_products, k, flip),
-        ShapeDtypeStruct((count * rows, n), x.dtype),
-        grid=(("column", cdiv(n, columns)), ("visit", count), ("inner", cdiv(k, inner))),
-        in_specs=[Block((rows, inner), lambda j, s, k, visits: (visits[TILE, s], k)), matrix],
-        out_specs=Block((rows, columns), lambda j, s, k, visits: (s, j)),
-        scratch=[VMEM((rows, columns), wide(x.dtype))],
-        prefetch=1,
-        parallel=["column", "visit"],
-        name="grouped_matmul_transposed" if flip else "grouped_matmul",
-        **plan.options.of_call,
-    )
-    return where(places[:, None] < 0, 0, f(visits, x, w)[places])
-
-
-def outer(plan: Plan, x: Any, y: Any, visits: Any, places: Any) -> Any:
-    rows, columns, inner = plan.blocks
-    f = call(
-        grouped_outer,
-        ShapeDtypeStruct((plan.groups, plan.k, plan.n), x.dtype),
-        grid=(("k", cdiv(plan.k, inner)), ("n", cdiv(plan.n, columns)), ("visit", visits.shape[1])),
-        in_specs=[
-            Block((rows, inner), lambda k, n, s, visits: (visits[TILE, s], k)),
-            Block((rows, columns), lambda k, n, s, visits: (visits[TILE, s], n)),
-        ],
-        out_specs=Block((None, inner, columns), lambda k, n, s, visits: (visits[GROUP, s], k, n)),
-        scratch=[VMEM((inner, columns), wide(x.dtype))],
-        prefetch=1,
-        parallel=["k", "n"],
-        name="grouped_matmul_outer",
-        **plan.options.of_call,
-    )
-    return f(visits, x, y)
+    s = kernels.program_id("s")
+    row = visits[TILE, s] * x.shape[0] + lax.broadcasted_iota("int32", x.shape, 0)
+    return snp.where((row >= visits[START, s]) & (row < visits[END, s]), x, 0)
 
 
 # -- derivatives --
 
-KINDS: dict[str, Any] = {
-    "products": products,
-    "transposed": partial(products, flip=True),
-    "outer": outer,
-}
-# The products that are the cotangents of the first and the second argument, x and y.
-COTANGENTS: dict[str, tuple[Any, Any]] = {
-    "products": (lambda y, ct: ("transposed", ct, y), lambda x, ct: ("outer", x, ct)),
-    "transposed": (lambda y, ct: ("products", ct, y), lambda x, ct: ("outer", ct, x)),
-    "outer": (lambda y, ct: ("transposed", y, ct), lambda x, ct: ("products", x, ct)),
+# The products that are the cotangents of x and y: their kinds and factors.
+COTANGENTS = {
+    "products": (("transposed", "ct", "y"), ("outer", "x", "ct")),
+    "transposed": (("products", "ct", "y"), ("outer", "ct", "x")),
+    "outer": (("transposed", "y", "ct"), ("products", "x", "ct")),
 }
 
 
-@partial(custom_jvp, nondiff_argnums=(0, 1))
-def multiplied(plan: Plan, kind: str, x: Any, y: Any, visits: Any) -> Any:
-    return KINDS[kind](plan, x, y, *visits)
+def cotangents(how: tuple[Plan, str], args, ct):
+    x, y, visits = args
+    factors = {"x": x, "y": y, "ct": ct}
+    return [
+        multiplied((how[0], kind), factors[a], factors[b], visits)
+        for kind, a, b in COTANGENTS[how[1]]
+    ]
 
 
-@multiplied.defjvp
-def _multiplied_jvp(plan: Plan, kind: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    x, y, visits = primals
-    of_x, of_y = COTANGENTS[kind]
-    times: Any = partial(multiplied, plan)
-    from_x = linear_call(
-        lambda known, t: times(kind, t, *known),
-        lambda known, ct: times(*of_x(known[0], ct), known[1]),
-        (y, visits),
-        tangents[0],
-    )
-    from_y = linear_call(
-        lambda known, t: times(kind, known[0], t, known[1]),
-        lambda known, ct: times(*of_y(known[0], ct), known[1]),
-        (x, visits),
-        tangents[1],
-    )
-    return times(kind, x, y, visits), from_x + from_y
+multiplied = with_cotangents(launched, cotangents, is_multilinear=True)

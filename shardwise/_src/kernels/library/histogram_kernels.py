@@ -13,29 +13,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
-import numpy as np
-
-from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
-from shardwise._src.control.while_api import fori_loop
-from shardwise._src.core.infer import type_of
-from shardwise._src.kernels.blocks import Block
-from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import Options, as_numbers, sizes_of, wide
+import shardwise as sw
+from shardwise import kernels, lax
+from shardwise import numpy as snp
+from shardwise._src.kernels.library.argument_checks import as_numbers, is_integer, require
+from shardwise._src.kernels.library.block_choices import Options, options_of
+from shardwise._src.kernels.library.block_values import wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
-from shardwise._src.kernels.program_frames import cdiv, program_id
-from shardwise._src.kernels.ref_access import atomic_add
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.kernels.spaces import SMEM
-from shardwise._src.maps.ufuncs import minimum
 from shardwise._src.messages.formatting import short_repr
-from shardwise._src.numpy.creation import zeros
-from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.shapes import reshape
-from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_integer
+from shardwise.typing import ArrayLike
 
 MOST_GROUPS = 64
 MOST_ELEMENTS = 2**19  # of the block of `scatter_add` that has all rows
@@ -48,8 +36,8 @@ def histogram(
     *,
     blocks: int | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """out[i] = sum(weights[indices == i]), for i below `length`.
 
     Args:
@@ -66,22 +54,19 @@ def histogram(
       ValueError: if weights have another shape, or length or blocks is wrong.
     """
     indices = _indices("histogram", indices)
-    shape = type_of(indices).shape
-    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-        raise ValueError(
-            f"histogram: length is the size of the result, an integer; got {short_repr(length)}."
-        )
-    usual = min(1024, power_above(math.prod(shape), 128))
-    options = Options(sizes_of("histogram", ("indices",), blocks, (usual,)), check, params)
-    values = [] if weights is None else [as_numbers("histogram", "weights", weights)]
-    for w in values:
-        if type_of(w).shape != shape:
-            raise ValueError(
-                f"histogram: weights is {type_of(w).str_short(True)}; expected the shape of the "
-                f"indices, {list(shape)}."
-            )
-    flat = [reshape(w, (-1,)) for w in values]
-    return _histogram((length, options), reshape(indices, (-1,)), flat)
+    is_size = isinstance(length, int) and not isinstance(length, bool) and length >= 0
+    text = "length is the size of the result, an integer; got {}."
+    require(is_size, "histogram", text, short_repr(length))
+    usual = min(1024, power_above(indices.size, 128))
+    options = options_of("histogram", "indices", (usual,), blocks, check, params)
+    if weights is not None:
+        weights = as_numbers("histogram", "weights", weights)
+        text = "weights is {}; expected the shape of the indices, {}."
+        require(weights.shape == indices.shape, "histogram", text, weights, [*indices.shape])
+        weights = weights.reshape(-1)
+    if not indices.size * length:
+        return snp.zeros(length, "int32" if weights is None else weights.dtype)
+    return _histogram((length, options), indices.reshape(-1), weights)
 
 
 def scatter_add(
@@ -91,8 +76,8 @@ def scatter_add(
     *,
     blocks: tuple[int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """x with updates[k] added to x[indices[k]], for all k: `x.at[indices].add(updates)`.
 
     Args:
@@ -111,55 +96,62 @@ def scatter_add(
       ValueError: if x has no dimension, updates have another shape, or blocks is wrong.
     """
     indices, x = _indices("scatter_add", indices), as_numbers("scatter_add", "x", x)
-    added = as_numbers("scatter_add", "updates", updates)
-    t, shape = type_of(x), type_of(indices).shape
-    if not t.ndim:
-        raise ValueError(f"scatter_add: x is {t.str_short(True)}, which has no rows.")
-    if type_of(added).shape != shape + t.shape[1:]:
-        raise ValueError(
-            f"scatter_add: updates is {type_of(added).str_short(True)}; expected the shape "
-            f"{list(shape + t.shape[1:])}: that of indices, and that of a row of x, "
-            f"{t.str_short(True)}."
-        )
-    n, columns = t.shape[0], math.prod(t.shape[1:])
+    updates = as_numbers("scatter_add", "updates", updates)
+    require(x.ndim, "scatter_add", "x is {}, which has no rows.", x)
+    wanted = [*indices.shape, *x.shape[1:]]
+    text = "updates is {}; expected the shape {}: that of indices, and that of a row of x, {}."
+    require([*updates.shape] == wanted, "scatter_add", text, updates, wanted, x)
+    n, columns = x.shape[0], math.prod(x.shape[1:])
     width = power_above(min(columns, 512, MOST_ELEMENTS // max(n, 1)), 128)
-    sizes = sizes_of("scatter_add", ("updates", "columns"), blocks, (512, width))
-    rows = reshape(added.astype(t.dtype), (math.prod(shape), columns))
-    args = reshape(x, (n, columns)), reshape(indices, (-1,)), rows
-    return reshape(_scatter_add(Options(sizes, check, params), *args), t.shape)
+    options = options_of("scatter_add", "updates, columns", (512, width), blocks, check, params)
+    if not indices.size * x.size:
+        return x
+    rows = updates.astype(x.dtype).reshape(-1, columns)
+    return _scatter(options, x.reshape(n, columns), indices.reshape(-1), rows).reshape(x.shape)
 
 
-def _indices(who: str, indices: Any) -> Any:
+def _indices(who: str, indices):
     indices = as_numbers(who, "indices", indices)
-    if not is_integer(type_of(indices).dtype):
-        raise TypeError(f"{who}: indices is {type_of(indices).str_short(True)}; expected integers.")
+    text = "indices is {}; expected integers."
+    require(is_integer(indices), who, text, indices, error=TypeError)
     return indices
 
 
-def _at(rows: Any, indices: Any) -> Any:
+def _at(rows, indices):
     """Rows at indices, and zeros for those outside: the derivative of both functions."""
-    n = type_of(rows).shape[0]
-    return rows.at[where(indices < 0, n, indices)].get(mode="fill", fill_value=0)
+    places = snp.where(indices < 0, rows.shape[0], indices)
+    return rows.at[places].get(mode="fill", fill_value=0)
+
+
+def _add(out, length: int, indices, left, place, value):
+    """Adds value(i) to the place of indices[i], for the first `left` indices of a block, if it is
+    below `length`."""
+
+    def add(i, nothing):
+        at = indices[i]
+        exists = (i < left) & (at >= 0) & (at < length)
+        kernels.atomic_add(out, place(snp.where(exists, at, 0)), value(i), mask=exists)
+        return nothing
+
+    lax.fori_loop(0, indices.shape[0], add, ())
 
 
 # -- histogram --
 
 
-def _histogram_kernel(how: tuple[int, Options], indices: Any, weights: list[Any]) -> Any:
+def _histogram_launched(how: tuple[int, Options], indices, weights):
     (length, options), (count,) = how, indices.shape
     (size,) = options.blocks
-    dtype = type_of(weights[0]).dtype if weights else np.dtype("int32")
-    if not count * length:
-        return zeros(length, dtype)
-    total = cdiv(count, size)
-    groups = max(1, min(MOST_GROUPS, total, count // (4 * length)))
-    each = cdiv(total, groups)
-    start = zeros((groups, 1, length), dtype if is_integer(dtype) else wide(dtype))
-    part = Block((size,), lambda g, j: (minimum(g * each + j, total - 1),), SMEM)
-    sums = Block((None, 1, length), lambda g, j: (g, 0, 0), SMEM)
-    found = call(
+    dtype = "int32" if weights is None else weights.dtype
+    last = kernels.cdiv(count, size) - 1
+    groups = max(1, min(MOST_GROUPS, last + 1, count // (4 * length)))
+    each = kernels.cdiv(last + 1, groups)
+    sums = kernels.Block((None, 1, length), lambda g, j: (g, 0, 0), kernels.SMEM)
+    part = kernels.Block((size,), lambda g, j: (snp.minimum(g * each + j, last),), kernels.SMEM)
+    start = snp.zeros((groups, 1, length), wide(dtype))
+    found = kernels.call(
         partial(_histogram_body, count, each),
-        ShapeDtypeStruct(start.shape, start.dtype),
+        sw.ShapeDtypeStruct(start.shape, start.dtype),
         grid=(("groups", groups), ("blocks", each)),
         in_specs=(part, sums, part),
         out_specs=sums,
@@ -171,43 +163,36 @@ def _histogram_kernel(how: tuple[int, Options], indices: Any, weights: list[Any]
     return found.sum((0, 1)).astype(dtype)
 
 
-def _histogram_body(
-    count: int, each: int, indices: Any, start: Any, weights: list[Any], out: Any
-) -> None:
-    size = indices.shape[0]
-    first = (program_id("groups") * each + program_id("blocks")) * size
+def _histogram_body(count: int, each: int, indices, start, weights, out):
+    block = kernels.program_id("groups") * each + kernels.program_id("blocks")
 
-    def add(i: Any, nothing: Any) -> Any:
-        at = indices[i]
-        exists = (first + i < count) & (at >= 0) & (at < out.shape[1])
-        added = weights[0][i].astype(out.dtype) if weights else 1
-        atomic_add(out, (0, where(exists, at, 0)), added, mask=exists)
-        return nothing
+    def weight(i):
+        return 1 if weights is None else weights[i].astype(out.dtype)
 
-    fori_loop(0, size, add, ())
+    left = count - block * indices.shape[0]
+    _add(out, out.shape[1], indices, left, lambda at: (0, at), weight)
 
 
-_histogram = with_cotangents(
-    _histogram_kernel, lambda how, given, ct: (None, [_at(ct, given[0]) for _ in given[1]])
-)
+def _histogram_cotangents(how: tuple[int, Options], args, ct):
+    indices, weights = args
+    return None, None if weights is None else _at(ct, indices)
+
+
+_histogram = with_cotangents(_histogram_launched, _histogram_cotangents)
 
 
 # -- scatter_add --
 
 
-def _scatter_add_kernel(options: Options, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_launched(options: Options, x, indices, updates):
     (n, columns), (count,), (size, width) = x.shape, indices.shape, options.blocks
-    if not count * n * columns:
-        return x
-    rows = Block((n, width), lambda j, k: (0, j))
-    of_indices, of_updates = (
-        Block((size,), lambda j, k: (k,), SMEM),
-        Block((size, width), lambda j, k: (k, j)),
-    )
-    return call(
-        partial(_scatter_add_body, count),
-        ShapeDtypeStruct((n, columns), x.dtype),
-        grid=(("columns", cdiv(columns, width)), ("updates", cdiv(count, size))),
+    rows = kernels.Block((n, width), lambda j, k: (0, j))
+    of_indices = kernels.Block((size,), lambda j, k: (k,), kernels.SMEM)
+    of_updates = kernels.Block((size, width), lambda j, k: (k, j))
+    return kernels.call(
+        partial(_scatter_body, count),
+        sw.ShapeDtypeStruct((n, columns), x.dtype),
+        grid=(("columns", kernels.cdiv(columns, width)), ("updates", kernels.cdiv(count, size))),
         in_specs=(of_indices, of_updates, rows),
         out_specs=rows,
         aliases={2: 0},
@@ -217,18 +202,11 @@ def _scatter_add_kernel(options: Options, x: Any, indices: Any, updates: Any) ->
     )(indices, updates, x)
 
 
-def _scatter_add_body(count: int, indices: Any, updates: Any, x: Any, out: Any) -> None:
-    first, n = program_id("updates") * indices.shape[0], out.shape[0]
-
-    def add(i: Any, nothing: Any) -> Any:
-        at = indices[i]
-        exists = (first + i < count) & (at >= 0) & (at < n)
-        atomic_add(out, where(exists, at, 0), updates[i], mask=exists)
-        return nothing
-
-    fori_loop(0, indices.shape[0], add, ())
+def _scatter_body(count: int, indices, updates, x, out):
+    left = count - kernels.program_id("updates") * indices.shape[0]
+    _add(out, out.shape[0], indices, left, lambda at: at, lambda i: updates[i])
 
 
-_scatter_add = with_cotangents(
-    _scatter_add_kernel, lambda options, given, ct: (ct, None, _at(ct, given[1]))
+_scatter = with_cotangents(
+    _scatter_launched, lambda options, args, ct: (ct, None, _at(ct, args[1]))
 )

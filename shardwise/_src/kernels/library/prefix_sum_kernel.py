@@ -11,34 +11,16 @@ kernel in the other direction.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-import numpy as np
-
-from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
-from shardwise._src.core.infer import type_of
-from shardwise._src.kernels.blocks import Block
-from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import (
-    Options,
-    as_numbers,
-    as_rows,
-    elements,
-    row_block,
-    sizes_of,
-    wide,
-)
+import shardwise as sw
+from shardwise import kernels, lax
+from shardwise import numpy as snp
+from shardwise._src.kernels.library.argument_checks import as_numbers, as_rows, is_integer
+from shardwise._src.kernels.library.block_choices import Options, options_of, row_block
+from shardwise._src.kernels.library.block_values import inside, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
-from shardwise._src.kernels.program_frames import cdiv, program_id, when
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.lax.shape_operators import broadcasted_iota
-from shardwise._src.numpy.creation import zeros
-from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.ordering.searching import where
-from shardwise._src.numpy.rearrange import roll
-from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise.typing import ArrayLike
 
 
 def cumsum(
@@ -49,8 +31,8 @@ def cumsum(
     reverse: bool = False,
     blocks: tuple[int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """The sums of all elements up to each one, along an axis.
 
     Args:
@@ -69,66 +51,63 @@ def cumsum(
       ValueError: if x has no dimension, or the axis or blocks is wrong.
     """
     rows, restored = as_rows("cumsum", as_numbers("cumsum", "x", x), axis)
-    t = type_of(rows)
-    if t.dtype.kind in "iu" and t.dtype.itemsize < 4:
-        rows = rows.astype("int32" if t.dtype.kind == "i" else "uint32")
-    m, n = t.shape
+    if is_integer(rows):
+        least = "int32" if snp.issubdtype(rows.dtype, snp.signedinteger) else "uint32"
+        rows = rows.astype(snp.promote_types(rows.dtype, least))
+    m, n = rows.shape
     height = min(row_block(m, n)[0], 16)  # a block of few elements, since it has many steps
     usual = height, min(power_above(n, 128), 256 if height < 8 else 128)
-    sizes = sizes_of("cumsum", ("rows", "columns"), blocks, usual)
-    if exclusive and n:
-        first = zeros((m, 1), rows.dtype)
-        rows = concatenate([rows[:, 1:], first] if reverse else [first, rows[:, :-1]], 1)
-    return restored(_sums((bool(reverse), Options(sizes, check, params)), rows))
+    options = options_of("cumsum", "rows, columns", usual, blocks, check, params)
+    if not rows.size:
+        return restored(rows)
+    if exclusive:
+        first = snp.zeros((m, 1), rows.dtype)
+        parts = [rows[:, 1:], first] if reverse else [first, rows[:, :-1]]
+        rows = snp.concatenate(parts, 1)
+    return restored(_sums((bool(reverse), options), rows))
 
 
-def forward(how: tuple[bool, Options], x: Any) -> Any:
-    """The sums along each row of x, [m, n]."""
-    (reverse, options), t = how, type_of(x)
-    if 0 in t.shape:
-        return x
-    (m, n), (rows, columns) = t.shape, options.blocks
-    last = cdiv(n, columns) - 1
-    block = Block((rows, columns), lambda i, j: (i, last - j if reverse else j))
-    return call(
+def _launched(how: tuple[bool, Options], x):
+    """The sums along each row of x, [m, n]. how: whether in reverse, and options."""
+    (reverse, options), (m, n) = how, x.shape
+    rows, columns = options.blocks
+    last = kernels.cdiv(n, columns) - 1
+    block = kernels.Block((rows, columns), lambda i, j: (i, last - j if reverse else j))
+    return kernels.call(
         partial(_body, n, reverse),
-        ShapeDtypeStruct(t.shape, t.dtype),
-        grid=(("rows", cdiv(m, rows)), ("columns", last + 1)),
+        sw.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(("rows", kernels.cdiv(m, rows)), ("columns", last + 1)),
         in_specs=block,
         out_specs=block,
-        scratch=[VMEM((rows, 1), t.dtype if t.dtype.kind in "iu" else wide(t.dtype))],
+        scratch=[kernels.VMEM((rows, 1), wide(x.dtype))],
         parallel=["rows"],
         name="cumsum",
         **options.of_call,
     )(x)
 
 
-def _body(n: int, reverse: bool, x: Any, out: Any, carry: Any) -> None:
-    step = program_id("columns")
+_sums = with_cotangents(_launched, lambda how, args, ct: (_sums((not how[0], how[1]), ct),))
 
-    @when(step == 0)
-    def _() -> None:
+
+def _body(n: int, reverse: bool, x, out, carry):
+    step = kernels.program_id("columns")
+
+    @kernels.when(step == 0)
+    def _():
         carry[...] = 0
 
-    block = cdiv(n, x.shape[1]) - 1 - step if reverse else step
-    values = elements(x, carry.dtype, 0, (1, block, n))
+    block = kernels.cdiv(n, x.shape[1]) - 1 - step if reverse else step
+    values = inside(x[...].astype(carry.dtype), 0, (1, block, n))
     out[...] = (carry[...] + _sums_of_block(values, reverse)).astype(out.dtype)
     carry[...] += values.sum(1, keepdims=True)
 
 
-def _sums_of_block(values: Any, reverse: bool) -> Any:
+def _sums_of_block(values, reverse: bool):
     """The sums along each row: of 2 elements after the first step, of 4 after the second, …."""
     n, step = values.shape[1], 1
-    at = broadcasted_iota(np.int32, values.shape, 1)
+    at = lax.broadcasted_iota("int32", values.shape, 1)
     while step < n:
         exists = at < n - step if reverse else at >= step
-        values = values + where(exists, roll(values, -step if reverse else step, 1), 0)
+        values = values + snp.where(exists, snp.roll(values, -step if reverse else step, 1), 0)
         step *= 2
     return values
-
-
-def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
-    return (_sums((not how[0], how[1]), ct),)
-
-
-_sums = with_cotangents(forward, backward)

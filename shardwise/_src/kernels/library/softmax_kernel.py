@@ -11,32 +11,20 @@ are computed from unspecified elements, and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
-from shardwise._src.core.infer import type_of
-from shardwise._src.kernels.blocks import Block
-from shardwise._src.kernels.launch_record import CompilerParams
-from shardwise._src.kernels.launching import call
-from shardwise._src.kernels.library.block_choices import (
-    Options,
-    as_rows,
-    elements,
-    row_block,
-    sizes_of,
-    wide,
-)
+import shardwise as sw
+from shardwise import kernels
+from shardwise import numpy as snp
+from shardwise._src.kernels.library.argument_checks import as_rows
+from shardwise._src.kernels.library.block_choices import Options, options_of, row_block
+from shardwise._src.kernels.library.block_values import inside, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
-from shardwise._src.kernels.program_frames import cdiv, num_programs, program_id, when
-from shardwise._src.kernels.spaces import VMEM
-from shardwise._src.maps.ufuncs import maximum
-from shardwise._src.numpy.unary import exp, log
-from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.values.convert import inexact
+from shardwise.typing import ArrayLike
 
 
 def softmax(
@@ -45,8 +33,8 @@ def softmax(
     *,
     blocks: tuple[int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """exp(x) / sum(exp(x)) along an axis, computed in float32 or float64.
 
     Args:
@@ -70,122 +58,88 @@ def log_softmax(
     *,
     blocks: tuple[int, int] | None = None,
     check: bool = False,
-    params: CompilerParams | None = None,
-) -> Array:
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
     """log(softmax(x)), without underflow: arguments, result and errors are those of `softmax`."""
     return _softmax("log_softmax", x, axis, blocks, check, params)
 
 
-def _softmax(who: str, x: Any, axis: int, blocks: Any, check: bool, params: Any) -> Any:
-    rows, restored = as_rows(who, inexact(x), axis)
-    m, n = type_of(rows).shape
-    sizes = sizes_of(who, ("rows", "columns"), blocks, row_block(m, n))
-    return restored(_rows((who == "log_softmax", Options(sizes, check, params)), rows))
+def _softmax(who: str, x, axis: int, *options):
+    rows, restored = as_rows(who, snp.asarray(inexact(x)), axis)
+    m, n = rows.shape
+    how = who == "log_softmax", options_of(who, "rows, columns", row_block(m, n), *options)
+    return restored(_rows(how, rows) if rows.size else rows)
 
 
-# -- launches --
+# -- the launch --
 
 
-def forward(how: tuple[bool, Options], x: Any) -> Any:
-    """The softmax of each row of x, [m, n], or its logarithm. how: whether that, and options."""
-    return _launched("softmax", partial(_body, how[0]), 2, how[1], x)
-
-
-def backward(how: tuple[bool, Options], given: Any, ct: Any) -> tuple[Any]:
-    """The cotangent of x, from that of the result, which the kernel computes again."""
-    return (_launched("softmax_vjp", partial(_vjp_body, how[0]), 3, how[1], *given, ct),)
-
-
-def _launched(
-    name: str, body: Callable[..., None], numbers: int, options: Options, *args: Any
-) -> Any:
-    """numbers: how many numbers of each row a program remembers."""
-    t = type_of(args[0])
-    if 0 in t.shape:
-        return args[0]
-    (m, n), (rows, columns) = t.shape, options.blocks
+def _launched(how: tuple[bool, Options], x, ct=None):
+    """The softmax of each row of x, [m, n], or its logarithm; the cotangent of x for that of the
+    result, which the kernel computes again. how: whether the logarithm, and options."""
+    (in_logs, options), (m, n) = how, x.shape
+    rows, columns = options.blocks
     passes = 1 if n <= columns else 2
-    return call(
-        partial(body, n),
-        ShapeDtypeStruct(t.shape, t.dtype),
-        grid=(("rows", cdiv(m, rows)), ("passes", passes), ("columns", cdiv(n, columns))),
-        in_specs=Block((rows, columns), lambda i, _, j: (i, j)),
-        out_specs=Block((rows, columns), lambda i, p, j: (i, j if passes == 1 else j * p)),
-        scratch=[VMEM((rows, 1), wide(t.dtype))] * numbers,
+    return kernels.call(
+        partial(_body, in_logs, n),
+        sw.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(
+            ("rows", kernels.cdiv(m, rows)),
+            ("passes", passes),
+            ("columns", kernels.cdiv(n, columns)),
+        ),
+        in_specs=kernels.Block((rows, columns), lambda i, _, j: (i, j)),
+        out_specs=kernels.Block((rows, columns), lambda i, p, j: (i, j if passes == 1 else j * p)),
+        scratch=[kernels.VMEM((rows, 1), wide(x.dtype))] * (2 if ct is None else 3),
         parallel=["rows"],
-        name=name,
+        name="softmax" if ct is None else "softmax_vjp",
         **options.of_call,
-    )(*args)
+    )(x, ct)
 
 
-_rows = with_cotangents(forward, backward)
+_rows = with_cotangents(_launched, lambda how, args, ct: (_launched(how, args[0], ct),))
 
 
-# -- bodies --
+# -- the kernel --
 
 
-def _phases() -> tuple[Any, Any, Any]:
+def _phases():
     """Whether this program is the first of its rows, adds to the sums, writes the result."""
-    if num_programs("passes") == 1:
+    if kernels.num_programs("passes") == 1:
         return True, True, True
-    is_first_pass = program_id("passes") == 0
-    return is_first_pass & (program_id("columns") == 0), is_first_pass, ~is_first_pass
+    is_first_pass = kernels.program_id("passes") == 0
+    return is_first_pass & (kernels.program_id("columns") == 0), is_first_pass, ~is_first_pass
 
 
-def _body(in_logs: bool, n: int, x: Any, out: Any, running_max: Any, total: Any) -> None:
+def _body(in_logs: bool, n: int, x, ct, out, running_max, total, *cts):
+    """cts: the sum of the cotangents, or of their products with exponentials, if there is a ct."""
     starts, adds, writes = _phases()
-    values = elements(x, running_max.dtype, -np.inf, (1, program_id("columns"), n))
+    dtype, bound = total.dtype, (1, kernels.program_id("columns"), n)
+    values = inside(x[...].astype(dtype), -np.inf, bound)
+    given: Any = None if ct is None else inside(ct[...].astype(dtype), 0, bound)
 
-    @when(starts)
-    def _() -> None:
-        running_max[...] = np.finfo(running_max.dtype).min  # finite, for rows that begin with -inf
-        total[...] = 0
+    @kernels.when(starts)
+    def _():
+        running_max[...] = np.finfo(dtype).min  # finite, for rows that begin with -inf
+        for ref in (total, *cts):
+            ref[...] = 0
 
-    @when(adds)
-    def _() -> None:
-        _add(values, running_max, total)
+    @kernels.when(adds)
+    def _():
+        new = snp.maximum(running_max[...], values.max(1, keepdims=True))
+        factor, exponentials = snp.exp(running_max[...] - new), snp.exp(values - new)
+        total[...] = total[...] * factor + exponentials.sum(1, keepdims=True)
+        running_max[...] = new
+        for ref in cts:
+            more = given if in_logs else exponentials * given
+            ref[...] = ref[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)
 
-    @when(writes)
-    def _() -> None:
+    @kernels.when(writes)
+    def _():
         above = values - running_max[...]
-        result = above - log(total[...]) if in_logs else exp(above) / total[...]
-        out[...] = result.astype(out.dtype)
-
-
-def _add(values: Any, running_max: Any, total: Any) -> tuple[Any, Any]:
-    """Adds a block to the largest elements and sums of rows; returns the exponentials of its
-    elements, and the factors by which sums relative to the largest elements changed."""
-    new = maximum(running_max[...], values.max(1, keepdims=True))
-    factor, exponentials = exp(running_max[...] - new), exp(values - new)
-    total[...] = total[...] * factor + exponentials.sum(1, keepdims=True)
-    running_max[...] = new
-    return exponentials, factor
-
-
-def _vjp_body(
-    in_logs: bool, n: int, x: Any, ct: Any, out: Any, running_max: Any, total: Any, cts: Any
-) -> None:
-    """cts: the sum of the cotangents, or of their products with exponentials."""
-    starts, adds, writes = _phases()
-    values, given = [
-        elements(ref, running_max.dtype, beyond, (1, program_id("columns"), n))
-        for ref, beyond in ((x, -np.inf), (ct, 0))
-    ]
-
-    @when(starts)
-    def _() -> None:
-        running_max[...] = np.finfo(running_max.dtype).min
-        total[...] = 0
-        cts[...] = 0
-
-    @when(adds)
-    def _() -> None:
-        exponentials, factor = _add(values, running_max, total)
-        more = given if in_logs else exponentials * given
-        cts[...] = cts[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)
-
-    @when(writes)
-    def _() -> None:
-        y = exp(values - running_max[...]) / total[...]
-        result = given - y * cts[...] if in_logs else y * (given - cts[...] / total[...])
+        if ct is None:
+            result = above - snp.log(total[...]) if in_logs else snp.exp(above) / total[...]
+        else:
+            y, sums = snp.exp(above) / total[...], cts[0][...]
+            result = given - y * sums if in_logs else y * (given - sums / total[...])
         out[...] = result.astype(out.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import cond
 from shardwise._src.core.program import Equation, Literal, Program, Var
-from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.core.program_tools import pruned
 from shardwise._src.ops.elementwise import eq, le, lt
 from shardwise._src.ops.families import add
 
@@ -32,91 +32,74 @@ def peeled(
     index: the input that is the number of the iteration, of `size` iterations. state: the inputs
     that are the first versions of the results.
     """
-    body = body.replace(eqns=without_dead_code(body.outvars, body.eqns))
+    body = pruned(body, body.outvars)
     own = [body.invars[i] for i in state]
     first, body = _first(body, body.invars[index], own)
     last, body = _last(body, body.invars[index], size, own)
     return first, body, last
 
 
-def _iteration_of(body: Program, flag: Any, iteration: Var) -> int | None:
-    """The only iteration in which a flag is True, if it is `iteration == n`."""
-    for eqn in body.eqns:
-        if flag is eqn.outvars[0] and eqn.op is eq and iteration in eqn.invars:
-            (other,) = [a for a in eqn.invars if a is not iteration] or [None]
-            return int(other.value) if isinstance(other, Literal) else None
-    return None
+def _branches_in(body: Program, iteration: Var, number: int) -> list[Equation]:
+    """The branches that run in one iteration only, by `iteration == number`."""
+    flags = [
+        eqn.outvars[0]
+        for eqn in body.eqns
+        if eqn.op is eq
+        and iteration in eqn.invars
+        and any(isinstance(a, Literal) and a.value == number for a in eqn.invars)
+    ]
+    return [
+        eqn for eqn in body.eqns if eqn.op is cond and any(eqn.invars[0] is flag for flag in flags)
+    ]
 
 
-def _branches_of(eqn: Equation, body: Program, iteration: Var, number: int) -> bool:
-    if eqn.op is not cond or len(eqn.params["branches"]) != 2:
-        return False
-    flag = eqn.invars[0]
-    return flag.aval.dtype.name == "bool" and _iteration_of(body, flag, iteration) == number
+def _taken(eqn: Equation, operands: Sequence[Any]) -> Equation:
+    """The branch that runs if the flag is True."""
+    return eqn.replace(op=call, invars=operands, params={"program": eqn.params["branches"][1]})
 
 
-def _called(eqn: Equation) -> Equation:
-    """The call of the branch that runs if the flag is True."""
-    branch = eqn.params["branches"][1]
-    return eqn.replace(op=call, invars=eqn.invars[1:], params={"program": branch})
+def _returned(eqn: Equation, branch: int) -> list[Any]:
+    """For each result of a branch, the operand that it is; None if it is computed."""
+    own, operands = eqn.params["branches"][branch], eqn.invars[1:]
+    return [operands[own.invars.index(a)] if a in own.invars else None for a in own.outvars]
 
 
-def _kept_by(eqn: Equation) -> list[Any]:
-    """For each result, the operand that it is if the flag is False; None if it is computed."""
-    idle, operands = eqn.params["branches"][0], eqn.invars[1:]
-    return [operands[idle.invars.index(a)] if a in idle.invars else None for a in idle.outvars]
-
-
-def _uses(body: Program, v: Any, but: Equation) -> bool:
-    return v in body.outvars or any(v in eqn.invars for eqn in body.eqns if eqn is not but)
+def _uses(equations: Sequence[Equation], variables: Sequence[Any]) -> bool:
+    return any(a in variables for eqn in equations for a in eqn.invars)
 
 
 def _first(body: Program, iteration: Var, own: Sequence[Var]) -> tuple[Program | None, Program]:
-    for eqn in body.eqns:
-        if not _branches_of(eqn, body, iteration, 0):
-            continue
-        kept = _kept_by(eqn)
-        inputs = all(isinstance(a, Literal) or a in body.inputs for a in eqn.invars[1:])
+    for eqn in _branches_in(body, iteration, 0):
+        kept, operands = _returned(eqn, 0), eqn.invars[1:]
         changed = dict(zip(kept, eqn.outvars, strict=True))
-        if not inputs or any(a not in own for a in kept) or len(changed) != len(kept):
+        is_known = all(isinstance(a, Literal) or a in body.inputs for a in operands)
+        if not is_known or any(a not in own for a in kept) or len(changed) != len(kept):
             continue
-        same = eqn.params["branches"][1]
-        fixed = {
-            a for a, b in zip(kept, same.outvars, strict=True)
-            if b in same.invars and eqn.invars[1 + same.invars.index(b)] is a
-        }  # fmt: skip
-        if any(_uses(body, a, eqn) for a in kept if a not in fixed):
+        moved = [a for a, b in zip(kept, _returned(eqn, 1), strict=True) if a is not b]
+        others = [e for e in body.eqns if e is not eqn]
+        if _uses(others, moved) or any(a in moved for a in body.outvars):
             continue
-        first = body.replace(eqns=[_called(eqn)], outvars=[changed.get(v, v) for v in own])
-        renamed = {out: a for a, out in changed.items()}
-        return first, _renamed(body, eqn, renamed)
+        outs = [changed.get(v, v) for v in own]
+        first = body.replace(eqns=[_taken(eqn, operands)], outvars=outs)
+        return first, _without(body, eqn, kept)
     return None, body
 
 
 def _last(
     body: Program, iteration: Var, size: int, own: Sequence[Var]
 ) -> tuple[Program | None, Program]:
-    for eqn in body.eqns:
-        if not _branches_of(eqn, body, iteration, size - 1):
+    for eqn in _branches_in(body, iteration, size - 1):
+        kept = _returned(eqn, 0)
+        if None in kept or _uses(body.eqns, eqn.outvars):
             continue
-        kept = _kept_by(eqn)
-        renamed = dict(zip(eqn.outvars, kept, strict=True))
-        if any(a is None for a in kept) or any(
-            a in renamed for other in body.eqns for a in other.invars
-        ):
+        every = _without(body, eqn, kept)
+        ends: dict[Any, Any] = {v: v for v in body.inputs if v not in own}
+        ends |= dict(zip(every.outvars, own, strict=True))
+        operands = [a if isinstance(a, Literal) else ends.get(a) for a in eqn.invars[1:]]
+        if None in operands:
             continue
-        rest = _renamed(body, eqn, renamed)
-        ends = dict(zip(rest.outvars, own, strict=True))
-        given = [
-            a if isinstance(a, Literal) else ends.get(a, a if a in body.inputs and a not in own
-            else None)
-            for a in eqn.invars[1:]
-        ]  # fmt: skip
-        if any(a is None for a in given):
-            continue
-        ran = _called(eqn).replace(invars=given)
-        outs = [a if a in renamed else v for a, v in zip(body.outvars, own, strict=True)]
-        return body.replace(eqns=[ran], outvars=outs), rest
+        outs = [a if a in eqn.outvars else v for a, v in zip(body.outvars, own, strict=True)]
+        return body.replace(eqns=[_taken(eqn, operands)], outvars=outs), every
     return None, body
 
 
@@ -153,7 +136,7 @@ def bounded_iterations(body: Program, index: int, refs: Sequence[int]) -> Bounde
         return None
     (chosen,) = found
     test = made.get(chosen.invars[0])
-    kept = _kept_by(chosen)
+    kept = _returned(chosen, 0)
     if test is None or test.op not in (le, lt) or any(a not in body.inputs for a in kept):
         return None
     number, high = test.invars
@@ -165,17 +148,18 @@ def bounded_iterations(body: Program, index: int, refs: Sequence[int]) -> Bounde
         (low,) = [a for a in grows.invars if a is not iteration] or [iteration]
     if low in varying or high in varying or high.aval.dtype != iteration.aval.dtype:
         return None
-    limits = body.replace(outvars=[low, high], eqns=without_dead_code([low, high], body.eqns))
-    eqns = [_called(eqn) if eqn is chosen else eqn for eqn in body.eqns]
-    every = body.replace(eqns=without_dead_code(body.outvars, eqns))
+    limits = pruned(body, [low, high])
+    eqns = [_taken(eqn, eqn.invars[1:]) if eqn is chosen else eqn for eqn in body.eqns]
+    every = pruned(body.replace(eqns=eqns), body.outvars)
     return Bounded(limits, every, test.op is le)
 
 
-def _renamed(body: Program, gone: Equation, names: dict[Any, Any]) -> Program:
+def _without(body: Program, gone: Equation, names: Sequence[Any]) -> Program:
     """The program without an equation, whose results have other names."""
+    renamed: dict[Any, Any] = dict(zip(gone.outvars, names, strict=True))
     eqns = [
-        eqn.replace(invars=[names.get(a, a) if isinstance(a, Var) else a for a in eqn.invars])
+        eqn.replace(invars=[renamed.get(a, a) for a in eqn.invars])
         for eqn in body.eqns
         if eqn is not gone
     ]
-    return body.replace(eqns=eqns, outvars=[names.get(a, a) for a in body.outvars])
+    return body.replace(eqns=eqns, outvars=[renamed.get(a, a) for a in body.outvars])

@@ -27,7 +27,7 @@ from shardwise._src.kernels.emitted_programs import Emission
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Elements, Memory
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
-from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced
+from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced, window
 from shardwise._src.kernels.on_gpu.triton_text import (
     INT32,
     TritonText,
@@ -321,9 +321,7 @@ class Body(Emission, TritonText):
         return found if mask is None or other is None else self.select(mask, found, other)
 
     def _part(self, x: Value, starts: Sequence[Value], p: dict[str, Any], out: Any) -> Value:
-        rows = zip(self._starts(starts), p["sizes"], p["strides"], strict=True)
-        for d, (start, size, stride) in enumerate(rows):
-            x = part(self, x, d, start, size, stride)
+        x = window(self, x, self._starts(starts), p["sizes"], p["strides"])
         return x if x.shape == out.shape else RULES["reshape"](self, x, out=out)
 
     def _store(self, eqn: Equation, ref: Any, value: Value, *rest: Value) -> list[Any]:
@@ -427,21 +425,21 @@ _ACCESSES = {
 }
 
 
+def _place(eqn: Equation) -> list[Any]:
+    """Equal for accesses of the same elements."""
+    p, first = eqn.params, 1 if eqn.op is kernel_load else 2
+    starts = eqn.invars[first : first + len(p["sizes"])]
+    known = [a.value if isinstance(a, Literal) else a for a in starts]
+    return [eqn.invars[0], *known, p["sizes"], p["strides"], p["kept"]]
+
+
 def _atomic_store(equations: Sequence[Equation], at: int) -> Equation | None:
     """The store of an atomic access that begins with this load: of the same elements, before any
     use of the load."""
     load = equations[at]
     for eqn in equations[at + 1 :]:
         if eqn.op is kernel_store and eqn.invars[0] is load.invars[0]:
-            starts = eqn.invars[2 : 2 + len(eqn.params["sizes"])]
-            pairs = zip(starts, load.invars[1:], strict=False)
-            same = all(
-                a is b or (isinstance(a, Literal) and isinstance(b, Literal) and a.value == b.value)
-                for a, b in pairs
-            )
-            own = ("sizes", "strides", "kept")
-            same = same and all(eqn.params[k] == load.params[k] for k in own)
-            return eqn if same and eqn.params["mode"] != "set" else None
+            return eqn if eqn.params["mode"] != "set" and _place(eqn) == _place(load) else None
         if load.outvars[0] in eqn.invars:
             return None
     return None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.emitted_ops import ARITHMETIC, COMPARISONS, conversion, kind_number
 from shardwise._src.kernels.on_gpu.triton_text import (
     BOOL,
     FLOAT32,
@@ -26,7 +27,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.families import lit
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.dtypes import is_bool, is_float, is_integer, is_signed, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_float, is_integer
 
 Rule = Callable[..., Value]
 
@@ -39,28 +40,17 @@ def in_wide(e: Any, f: Callable[..., Value], *xs: Value) -> Value:
     return found if is_bool(found.dtype) else convert(e, found, xs[0].dtype)
 
 
-def _by_kind(integer: str, unsigned: str, floating: str, boolean: str) -> Rule:
+def _arithmetic(*texts: str) -> Rule:
     """The instruction for the kind of the dtype."""
-
-    def rule(e: Any, x: Value, y: Value, **p: Any) -> Value:
-        if is_float(x.dtype):
-            return in_wide(e, lambda a, b: e.binary(f"arith.{floating}", a, b), x, y)
-        own = boolean if is_bool(x.dtype) else unsigned if is_unsigned(x.dtype) else integer
-        return e.binary(f"arith.{own}", x, y)
-
-    return rule
+    return lambda e, x, y, **p: in_wide(
+        e, lambda a, b: e.binary(f"arith.{texts[kind_number(a.dtype)]}", a, b), x, y
+    )
 
 
-def _comparison(floating: str, integer: str) -> Rule:
-    def rule(e: Any, x: Value, y: Value, **p: Any) -> Value:
-        kind = integer
-        if is_float(x.dtype):
-            kind = floating
-        elif integer[0] == "s" and not is_signed(x.dtype):
-            kind = f"u{integer[1:]}"
-        return in_wide(e, lambda a, b: e.compare(kind, a, b), x, y)
-
-    return rule
+def _comparison(*kinds: str) -> Rule:
+    return lambda e, x, y, **p: in_wide(
+        e, lambda a, b: e.compare(kinds[kind_number(a.dtype)], a, b), x, y
+    )
 
 
 def _instruction(op: str) -> Rule:
@@ -78,24 +68,21 @@ def _library(function: str) -> Rule:
     return lambda e, *xs, **p: in_wide(e, lambda *ys: e.library(function, ys[0].dtype, *ys), *xs)
 
 
+def _bit_count(function: str) -> Rule:
+    """Of at least 32 bits."""
+
+    def rule(e: Any, x: Value) -> Value:
+        plain = Value(x.name, x.shape, np.dtype(f"uint{8 * x.dtype.itemsize}"))
+        return convert(e, e.library(function, INT32, plain), x.dtype)
+
+    return rule
+
+
+ROUNDED = _library("round"), _library("rint")
 _INEXACT = ("exp", "exp2", "log", "sin", "cos", "erf")
 ELEMENTWISE: dict[str, Rule] = {
-    "add": _by_kind("addi", "addi", "addf", "ori"),
-    "sub": _by_kind("subi", "subi", "subf", "xori"),
-    "mul": _by_kind("muli", "muli", "mulf", "andi"),
-    "div": _by_kind("divsi", "divui", "divf", ""),
-    "rem": _by_kind("remsi", "remui", "remf", ""),
-    "shift_left": _by_kind("shli", "shli", "", ""),
-    "shift_right_logical": _by_kind("shrui", "shrui", "", ""),
-    "shift_right_arithmetic": _by_kind("shrsi", "shrsi", "", ""),
-    "max": _by_kind("maxsi", "maxui", "maximumf", "ori"),
-    "min": _by_kind("minsi", "minui", "minimumf", "andi"),
-    "and": _by_kind("andi", "andi", "", "andi"),
-    "or": _by_kind("ori", "ori", "", "ori"),
-    "xor": _by_kind("xori", "xori", "", "xori"),
-    "eq": _comparison("oeq", "eq"),
-    "ne": _comparison("une", "ne"),
-    **{op: _comparison(f"o{op}", f"s{op}") for op in ("lt", "le", "gt", "ge")},
+    **{op.name: _arithmetic(*row) for op, row in ARITHMETIC.items()},
+    **{op.name: _comparison(*row) for op, row in COMPARISONS.items()},
     **{op: _instruction(op) for op in (*_INEXACT, "sqrt", "rsqrt", "floor", "ceil")},
     **{
         name: _library(name)
@@ -105,6 +92,9 @@ ELEMENTWISE: dict[str, Rule] = {
         )
     },
     "erf_inv": _library("erfinv"),
+    "round": lambda e, x, *, rounding_method=0: ROUNDED[rounding_method](e, x),
+    "population_count": _bit_count("popc"),
+    "clz": _bit_count("clz"),
     **{
         name: lambda e, x, **p: x
         for name in ("stop_gradient", "copy", "name", "optimization_barrier", "pcast", "reshard")
@@ -143,24 +133,6 @@ def _not(e: Any, x: Value, **p: Any) -> Value:
     return e.binary("arith.xori", x, e.constant(-1 if is_integer(x.dtype) else 1, x.shape, x.dtype))
 
 
-def _of_bits(function: str) -> Rule:
-    """A count of bits, of at least 32."""
-
-    def rule(e: Any, x: Value, **p: Any) -> Value:
-        plain = Value(x.name, x.shape, np.dtype(f"uint{8 * x.dtype.itemsize}"))
-        return convert(e, e.library(function, INT32, plain), x.dtype)
-
-    return rule
-
-
-ELEMENTWISE["population_count"], ELEMENTWISE["clz"] = _of_bits("popc"), _of_bits("clz")
-
-
-@elementwise("round")
-def _round(e: Any, x: Value, *, rounding_method: int = 0, **p: Any) -> Value:
-    return _library("rint" if rounding_method == 1 else "round")(e, x)
-
-
 @elementwise("bitcast_convert_type")
 def _bitcast(e: Any, x: Value, *, dtype: Any, **p: Any) -> Value:
     dtype = np.dtype(dtype)
@@ -183,33 +155,21 @@ def convert(e: Any, x: Value, dtype: Any) -> Value:
         return e.constant(np.asarray(x.known).astype(dtype), x.shape, dtype)
     if is_bool(dtype):
         return ELEMENTWISE["ne"](e, x, e.constant(0, x.shape, old))
-    floats, wider = is_float(old) and is_float(dtype), dtype.itemsize > old.itemsize
-    if FLOAT32 not in (old, dtype) and (
-        (floats and dtype.itemsize == old.itemsize)
-        or any(is_float(d) and d.itemsize == 1 for d in (old, dtype))
-    ):
-        return convert(e, convert(e, x, FLOAT32), dtype)
-    if floats and 1 in (old.itemsize, dtype.itemsize):  # only tensors have such floats
-        wide = x if x.shape else e.splat(x, (1,))
-        more = "" if wider else ", rounding = rtne"
-        if "float8_e4m3fn" in (old.name, dtype.name):
-            found = _by_bits(e, wide, dtype)
-        else:
-            found = _cast(e, "tt.fp_to_fp", wide, dtype, "->", more)
-        return found if x.shape else e.scalar_of(found)
-    if floats:
-        op = "extf" if wider else "truncf"
-    elif is_float(old):
-        op = "fptosi" if is_signed(dtype) else "fptoui"
-    elif is_float(dtype):
-        op = "sitofp" if is_signed(old) else "uitofp"
-    elif not is_bool(old) and dtype.itemsize == old.itemsize:
+    floats = [d for d in (old, dtype) if is_float(d)]
+    is_byte, is_equal = any(d.itemsize == 1 for d in floats), old.itemsize == dtype.itemsize
+    if not floats and is_equal and not is_bool(old):
         return Value(x.name, x.shape, dtype)
-    elif is_bool(old) or wider:
-        op = "extsi" if is_signed(old) else "extui"
+    if FLOAT32 not in floats and (is_byte or (len(floats) == 2 and is_equal)):
+        return convert(e, convert(e, x, FLOAT32), dtype)
+    if not is_byte or len(floats) == 1:
+        return _cast(e, conversion(old, dtype), x, dtype, "to")
+    wide = x if x.shape else e.splat(x, (1,))  # only tensors have such floats
+    if "float8_e4m3fn" in (old.name, dtype.name):
+        found = _by_bits(e, wide, dtype)
     else:
-        op = "trunci"
-    return _cast(e, f"arith.{op}", x, dtype, "to")
+        more = "" if dtype == FLOAT32 else ", rounding = rtne"
+        found = _cast(e, "tt.fp_to_fp", wide, dtype, "->", more)
+    return found if x.shape else e.scalar_of(found)
 
 
 def _cast(e: Any, op: str, x: Value, dtype: Any, word: str, more: str = "") -> Value:

@@ -87,30 +87,27 @@ class Launching:
             shape, bounds = b.type.shape, (None,) * b.type.ndim
             self.prefetched.append(Memory(b, b.pointer, shape, row_major_strides(shape), bounds))
         first = len(launch.grid) + launch.prefetch
-        outs = len(launch.outs)
-        own = [*buffers[launch.prefetch :][: len(launch.ins)], *buffers[len(buffers) - outs :]]
-        aliased = [None] * len(launch.ins) + [
-            j in dict(launch.aliases).values() for j in range(outs)
-        ]
+        ins, outs = len(launch.ins), len(launch.outs)
+        own = [*buffers[launch.prefetch :][:ins], *buffers[len(buffers) - outs :]]
         self.blocks = [*zip(own, (*launch.ins, *launch.outs), strict=True)]
-        rows = zip(self.blocks, maps, aliased, strict=True)
-        self.slots = [self._slot(first + i, *b, m, a) for i, (b, m, a) in enumerate(rows)]
+        rows = enumerate(zip(self.blocks, maps, strict=True), first)
+        self.slots = [self._slot(i, *block, index) for i, (block, index) in rows]
         first += len(self.slots)
         self.slots += [Slot(first + i, s.type, held=True) for i, s in enumerate(launch.scratch)]
         self.ends = [s.input for s in self.slots][len(launch.ins) :]
 
-    def _slot(self, i: int, buffer: Buffer, tile: Tile, m: Program, aliased: bool | None) -> Slot:
-        """aliased: whether a result begins with values; None for an input."""
-        used = _axes_of(m, len(self.ids))
+    def _slot(self, i: int, buffer: Buffer, tile: Tile, index: Program) -> Slot:
+        used, launch = _axes_of(index, len(self.ids)), self.launch
         depth = max([k + 1 for k, d in enumerate(self.loops) if d in used], default=0)
         again = any(d not in used for d in self.loops[:depth])
-        held = aliased is not None and any(d not in used for d in self.loops)
+        held = buffer.result and any(d not in used for d in self.loops)
         if held:  # by the loops, if the block is read, and accessed as a whole
             found = [x for x in self._accesses if x.buffer is buffer]
             held = any(x.kind == "load" for x in found)
             held = held and all(x.is_whole and x.kind != "atomic" for x in found)
-        read = held and (again or bool(aliased))
-        return Slot(i, tile.ref_type, buffer, tile, m, depth, held, read)
+        number = i - len(launch.grid) - launch.prefetch - len(launch.ins)
+        begins = number in dict(launch.aliases).values()
+        return Slot(i, tile.ref_type, buffer, tile, index, depth, held, held and (again or begins))
 
     @cached_property
     def _accesses(self) -> list[Access]:

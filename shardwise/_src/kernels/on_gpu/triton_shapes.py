@@ -26,7 +26,14 @@ from shardwise._src.kernels.on_gpu.triton_text import (
 )
 from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.ops.contract import free_dims
-from shardwise._src.types.dtypes import is_bool, is_float, is_integer, max_value, min_value
+from shardwise._src.types.dtypes import (
+    is_bool,
+    is_float,
+    is_integer,
+    is_unsigned,
+    max_value,
+    min_value,
+)
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -47,8 +54,8 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("iota")
 def _iota(e: Any, *, out: Any, dimension: int, **p: Any) -> Value:
-    x = e.range(out.shape[dimension])
-    return e.broadcast(e.along(convert(e, x, out.dtype), dimension, out.shape), out.shape)
+    x = convert(e, e.range(out.shape[dimension]), out.dtype)
+    return e.broadcast(e.along(x, dimension, out.shape), out.shape)
 
 
 @rule("broadcast_in_dim")
@@ -90,12 +97,6 @@ def _reshape(e: Any, x: Value, *, out: Any, **p: Any) -> Value:
     return e.reshaped(x, out.shape)
 
 
-@rule("squeeze")
-def _squeeze(e: Any, x: Value, **p: Any) -> Value:
-    """Without the first dimension, of size 1."""
-    return e.reshaped(x, x.shape[1:]) if len(x.shape) > 1 else e.scalar_of(x)
-
-
 def _keeps_places(old: Sequence[int], new: Sequence[int]) -> bool:
     """Whether a reshape of the tensors of these shapes moves each element to its place."""
     left, right = [[n for n in shape if n != 1] for shape in (old, new)]
@@ -117,14 +118,21 @@ def _keeps_places(old: Sequence[int], new: Sequence[int]) -> bool:
 # -- elements along a dimension, by their positions --
 
 
+def _clamped(e: Any, at: Value, last: int) -> Value:
+    """Positions from 0 to a last one."""
+    at = convert(e, at, INT32)
+    if at.known is not None or not last:
+        return e.constant(min(max(int(at.known or 0), 0), last), at.shape, INT32)
+    low, high = [e.constant(n, at.shape, INT32) for n in (0, last)]
+    return e.binary("arith.minsi", e.binary("arith.maxsi", at, low), high)
+
+
 def taken(e: Any, x: Value, axis: int, positions: Value) -> Value:
     """The elements of a tensor at a vector of positions along a dimension."""
     if is_bool(x.dtype):
         return convert(e, taken(e, convert(e, x, INT8), axis, positions), BOOL)
     shape = [*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]]
-    last = e.constant(x.shape[axis] - 1, positions.shape, INT32)
-    zero = e.constant(0, positions.shape, INT32)
-    inside = e.binary("arith.minsi", e.binary("arith.maxsi", positions, zero), last)
+    inside = _clamped(e, positions, x.shape[axis] - 1)
     at = e.broadcast(e.along(inside, axis, shape), shape)
     kind = type_text(shape, element(x.dtype))
     text = f"tt.gather {x.name}[{at.name}] {{axis = {axis} : i32}}"
@@ -133,13 +141,19 @@ def taken(e: Any, x: Value, axis: int, positions: Value) -> Value:
 
 def part(e: Any, x: Value, axis: int, start: Value, size: int, stride: int = 1) -> Value:
     """`size` elements along a dimension, from a start on."""
-    first = start.known is not None and start.known == 0
-    if size == x.shape[axis] and (size == 1 or (first and stride == 1)):
+    if size == x.shape[axis] and (size == 1 or (start.known == 0 and stride == 1)):
         return x
-    r = e.range(size)
-    if stride != 1:
-        r = e.binary("arith.muli", r, e.constant(stride, r.shape, INT32))
-    return taken(e, x, axis, e.binary("arith.addi", r, e.splat(start, r.shape)))
+    return taken(e, x, axis, e.plus(e.times(e.range(size), stride), start, (size,)))
+
+
+def window(
+    e: Any, x: Value, starts: Sequence[Value], sizes: Sequence[int], strides: Any = None
+) -> Value:
+    """Elements from a start on along each dimension."""
+    strides = strides or (1,) * len(sizes)
+    for d, row in enumerate(zip(starts, sizes, strides, strict=True)):
+        x = part(e, x, d, *row)
+    return x
 
 
 def replaced(
@@ -149,7 +163,7 @@ def replaced(
     mask = None
     for d, (start, stride) in enumerate(zip(starts, strides, strict=True)):
         n, size = x.shape[d], y.shape[d]
-        if start.known is not None and start.known == 0 and stride == 1 and size == n:
+        if start.known == 0 and stride == 1 and size == n:
             continue
         r = e.range(n)
         away = e.binary("arith.subi", r, e.splat(start, r.shape))
@@ -172,16 +186,13 @@ def replaced(
 def _slice(
     e: Any, x: Value, *, out: Any, start_indices: Any, strides: Any = None, **p: Any
 ) -> Value:
-    for d, start in enumerate(start_indices):
-        x = part(e, x, d, e.integer(start), out.shape[d], 1 if strides is None else strides[d])
-    return x
+    return window(e, x, [e.integer(n) for n in start_indices], out.shape, strides)
 
 
 @rule("dynamic_slice")
 def _dynamic_slice(e: Any, x: Value, *starts: Value, out: Any, **p: Any) -> Value:
-    for d, start in enumerate(starts):
-        x = part(e, x, d, _clamped(e, start, x.shape[d] - out.shape[d]), out.shape[d])
-    return x
+    rows = zip(starts, x.shape, out.shape, strict=True)
+    return window(e, x, [_clamped(e, s, n - m) for s, n, m in rows], out.shape)
 
 
 @rule("dynamic_update_slice")
@@ -191,34 +202,21 @@ def _dynamic_update_slice(e: Any, x: Value, y: Value, *starts: Value, **p: Any) 
     return e.select(mask, new, x)
 
 
-def _clamped(e: Any, start: Value, last: int) -> Value:
-    start = convert(e, start, INT32)
-    if start.known is not None or not last:
-        return e.integer(min(max(int(start.known or 0), 0), last))
-    low = e.binary("arith.maxsi", start, e.integer(0))
-    return e.binary("arith.minsi", low, e.integer(last))
-
-
 @rule("gather")
 def _gather(
     e: Any, x: Value, at: Value, *, out: Any, dimension_numbers: Any, slice_sizes: Any, **p: Any
 ) -> Value:
-    dims = dimension_numbers
-    one = len(at.shape) == 2 and at.shape[1] == len(dims.start_index_map) == 1
-    rest = [n for d, n in enumerate(x.shape) if d not in dims.start_index_map]
-    whole = [n for d, n in enumerate(slice_sizes) if d not in dims.start_index_map] == rest
-    if (
-        not one
-        or not whole
-        or p.get("mode") == "fill"
-        or dims.collapsed_slice_dims != dims.start_index_map
-    ):
+    dims, places = dimension_numbers, dimension_numbers.start_index_map
+    sizes = [1 if d in places else n for d, n in enumerate(x.shape)]
+    is_vector = len(at.shape) == 2 and at.shape[1] == len(places) == 1
+    is_taken = dims.collapsed_slice_dims == places and list(slice_sizes) == sizes
+    if not is_vector or not is_taken or p.get("mode") == "fill":
         raise e.unsupported(
             "indices that are arrays",
             "are supported along one dimension, as a vector of valid indices. Read slices in a "
             "loop, `ref[ds(i, n)]`, or index outside of the kernel",
         )
-    (axis,) = dims.start_index_map
+    (axis,) = places
     found = taken(e, x, axis, convert(e, e.reshaped(at, at.shape[:1]), INT32))
     (place,) = [d for d in range(len(out.shape)) if d not in dims.offset_dims]
     order = [d for d in range(len(x.shape)) if d != axis]
@@ -278,42 +276,38 @@ _IDENTITIES: dict[str, Callable[[Any], Any]] = {
 
 def _accumulated(dtype: Any) -> Any:
     """The dtype in which a reduction is computed."""
-    if is_bool(dtype):
-        return INT32
-    if dtype.itemsize < 4:
-        return FLOAT32 if is_float(dtype) else INT32 if dtype.name[0] == "i" else np.dtype("uint32")
-    return dtype
+    if is_float(dtype):
+        return FLOAT32 if dtype.itemsize < 4 else dtype
+    return np.promote_types(dtype, "uint32" if is_unsigned(dtype) else INT32)
 
 
-def reduced(e: Any, x: Value, axes: Sequence[int], op: str, identity: Any) -> Value:
-    """A reduction by an elementwise op."""
-    dtype = x.dtype
-    wide = _accumulated(dtype)
-    if is_bool(dtype):  # numbers 0 and 1
-        op = {"and": "min", "or": "max"}.get(op, op)
-        identity = int(bool(identity))
-    x = e.filled(convert(e, x, wide), axes, identity)
-    for axis in sorted(axes, reverse=True):
-        shape = [n for d, n in enumerate(x.shape) if d != axis]
-        (x,) = e.combined(
-            "reduce", [x], f"axis = {axis} : i32", shape, lambda a, b: [ELEMENTWISE[op](e, a, b)]
-        )
-    return convert(e, x, dtype)
+def _combined(op: str, how: str) -> Rule:
+    """A reduction or scan by an elementwise op. how: "reduce" or "scan"."""
 
+    def rule(
+        e: Any,
+        x: Value,
+        *,
+        out: Any,
+        axes: Any = (),
+        axis: int = 0,
+        reverse: bool = False,
+        **p: Any,
+    ) -> Value:
+        dtype, own, identity = x.dtype, op, _IDENTITIES[op](x.dtype)
+        if is_bool(dtype):  # numbers 0 and 1
+            own, identity = {"and": "min", "or": "max"}.get(op, op), int(identity)
+        more = ""
+        if how == "scan":
+            axes, more = (axis,), f", reverse = {str(reverse).lower()}"
+        x = e.filled(convert(e, x, _accumulated(dtype)), axes, identity)
+        for d in sorted(axes, reverse=True):
+            shape = x.shape if how == "scan" else (*x.shape[:d], *x.shape[d + 1 :])
+            attributes = f"axis = {d} : i32{more}"
+            (x,) = e.combined(how, [x], attributes, shape, lambda a, b: [ELEMENTWISE[own](e, a, b)])
+        return convert(e, x, dtype)
 
-def _reduction(op: str) -> Rule:
-    def reduce(e: Any, x: Value, *, out: Any, axes: Sequence[int], **p: Any) -> Value:
-        return reduced(e, x, axes, op, _IDENTITIES[op](x.dtype)) if axes else x
-
-    return reduce
-
-
-for _name, _op in {
-    "reduce_sum": "add",
-    "reduce_prod": "mul",
-    **{f"reduce_{op}": op for op in ("max", "min", "and", "or", "xor")},
-}.items():
-    RULES[_name] = _reduction(_op)
+    return rule
 
 
 def _place(better: str, identity: Callable[[Any], Any]) -> Rule:
@@ -323,7 +317,6 @@ def _place(better: str, identity: Callable[[Any], Any]) -> Rule:
         wide = _accumulated(x.dtype)
         x = e.filled(convert(e, x, wide), axes, np.asarray(identity(x.dtype)).astype(wide))
         places = e.broadcast(e.along(e.range(x.shape[axis]), axis, x.shape), x.shape)
-        shape = [n for d, n in enumerate(x.shape) if d != axis]
 
         def first(a: Value, i: Value, b: Value, j: Value) -> list[Value]:
             wins, same = [ELEMENTWISE[op](e, a, b) for op in (better, "eq")]
@@ -336,28 +329,23 @@ def _place(better: str, identity: Callable[[Any], Any]) -> Rule:
             wins = e.binary("arith.ori", wins, before)
             return [e.select(wins, a, b), e.select(wins, i, j)]
 
-        found = e.combined("reduce", [x, places], f"axis = {axis} : i32", shape, first)
+        found = e.combined("reduce", [x, places], f"axis = {axis} : i32", out.shape, first)
         return convert(e, found[1], out.dtype)
 
     return place
 
 
-RULES["argmax"], RULES["argmin"] = _place("gt", min_value), _place("lt", max_value)
-
-
-def _cumulative(op: str) -> Rule:
-    def scan(e: Any, x: Value, *, out: Any, axis: int, reverse: bool = False, **p: Any) -> Value:
-        dtype = x.dtype
-        x = e.filled(convert(e, x, _accumulated(dtype)), (axis,), _IDENTITIES[op](dtype))
-        attributes = f"axis = {axis} : i32, reverse = {'true' if reverse else 'false'}"
-        (y,) = e.combined("scan", [x], attributes, x.shape, lambda a, b: [ELEMENTWISE[op](e, a, b)])
-        return convert(e, y, dtype)
-
-    return scan
-
-
-for _name, _op in {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}.items():
-    RULES[_name] = _cumulative(_op)
+RULES |= {
+    "reduce_sum": _combined("add", "reduce"),
+    "reduce_prod": _combined("mul", "reduce"),
+    **{f"reduce_{op}": _combined(op, "reduce") for op in ("max", "min", "and", "or", "xor")},
+    "argmax": _place("gt", min_value),
+    "argmin": _place("lt", max_value),
+    "cumsum": _combined("add", "scan"),
+    "cumprod": _combined("mul", "scan"),
+    "cummax": _combined("max", "scan"),
+    "cummin": _combined("min", "scan"),
+}
 
 
 # -- products --
@@ -431,14 +419,14 @@ def _matrix_product(e: Any, x: Value, y: Value, out: Any, precision: Any) -> Val
 def _small_product(e: Any, x: Value, y: Value, out: Any, dims: Any) -> Value:
     """A sum of products, element by element."""
     x_free, y_free, xc, yc = dims
-    wide = _accumulated(out.dtype)
-    x = transposed(e, convert(e, x, wide), (*x_free, *xc))
-    y = transposed(e, convert(e, y, wide), (*y_free, *yc))
-    left, right = x.shape[: len(x_free)], y.shape[: len(y_free)]
-    full = (*left, *right, *x.shape[len(left) :])
-    ones = [1] * len(right)
-    x = e.reshaped(x, (*left, *ones, *x.shape[len(left) :]))
-    y = e.reshaped(y, (*[1] * len(left), *y.shape))
-    product = ELEMENTWISE["mul"](e, e.broadcast(x, full), e.broadcast(y, full))
-    axes = range(len(left) + len(right), len(full))
-    return convert(e, reduced(e, product, [*axes], "add", 0), out.dtype)
+    wide, first = _accumulated(out.dtype), len(x_free) + len(y_free)
+    full = [v.shape[d] for v, own in ((x, x_free), (y, y_free), (x, xc)) for d in own]
+    parts = []
+    for v, free, summed, before in ((x, x_free, xc, 0), (y, y_free, yc, len(x_free))):
+        v = transposed(e, convert(e, v, wide), (*free, *summed))
+        at = [*range(before, before + len(free)), *range(first, len(full))]
+        sizes = [n if d in at else 1 for d, n in enumerate(full)]
+        parts.append(e.broadcast(e.reshaped(v, sizes), full))
+    product = ELEMENTWISE["mul"](e, *parts)
+    found = RULES["reduce_sum"](e, product, out=out, axes=range(first, len(full)))
+    return convert(e, found, out.dtype)

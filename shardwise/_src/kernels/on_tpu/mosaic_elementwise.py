@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.emitted_ops import ARITHMETIC, COMPARISONS, conversion, kind_number
 from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, Splat, kind_of, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.ops.special.special_functions import erf
-from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_inexact
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
 
@@ -27,12 +28,12 @@ F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype(bool)
 # -- arithmetic --
 
 
-def _by_dtype(floats: str, signed: str = "", unsigned: str = "") -> Rule:
-    """An operation of one type, for floats, signed and unsigned integers."""
+def _by_dtype(*texts: str) -> Rule:
+    """An operation of one type, for floats, signed and unsigned integers, and booleans."""
 
     def rule(w: Any, eqn: Any, *xs: Operand) -> Operand:
         t = eqn.outvars[0].aval
-        text = floats if is_inexact(t.dtype) else unsigned if is_unsigned(t.dtype) else signed
+        text = texts[kind_number(t.dtype)]
         if not text:
             raise w.unsupported(eqn, f"of the dtype {t.dtype.name}")
         narrow = t.dtype.name == "bfloat16" and text != "arith.remf"  # which is of 32 bits only
@@ -44,14 +45,16 @@ def _by_dtype(floats: str, signed: str = "", unsigned: str = "") -> Rule:
     return rule
 
 
-def _compared(name: str) -> Rule:
+def _float(text: str) -> Rule:
+    return _by_dtype(f"math.{text}", "", "", "")
+
+
+def _compared(*kinds: str) -> Rule:
     def rule(w: Any, eqn: Any, x: Operand, y: Operand) -> Operand:
         wide, to = widened(x.dtype), eqn.outvars[0].aval.shape
         x, y = [cast(w, replace(v, dtype=x.dtype), wide, to) for v in (x, y)]
-        if name == "ne":
-            return differs(w, x, y)
-        order = "o" if is_inexact(wide) else "u" if is_unsigned(wide) else "s"
-        return flags(w, name if order != "o" and name == "eq" else order + name, x, y)
+        how = kinds[kind_number(wide)]
+        return differs(w, x, y) if how == "une" else flags(w, how, x, y)
 
     return rule
 
@@ -137,17 +140,7 @@ def _cast_once(w: Any, x: Operand, new: Any) -> Operand:
         return differs(w, x, w.constant(0, old, x.shape))
     if x.kind == y.kind:  # signed and unsigned integers
         return y
-    if is_inexact(old) and is_inexact(new):
-        name = "extf" if new.itemsize > old.itemsize else "truncf"
-    elif is_inexact(old):
-        name = "fptoui" if is_unsigned(new) else "fptosi"
-    elif is_inexact(new):
-        name = "uitofp" if is_unsigned(old) else "sitofp"
-    elif new.itemsize > old.itemsize or is_bool(old) or "4" in old.name:
-        name = "extui" if is_unsigned(old) or is_bool(old) else "extsi"
-    else:
-        name = "trunci"
-    return w.made(f"arith.{name} {x} : {x.kind} to", x.shape, new)
+    return w.made(f"{conversion(old, new)} {x} : {x.kind} to", x.shape, new)
 
 
 def _convert(w: Any, eqn: Any, x: Operand, *, dtype: Any, weak: bool = False) -> Operand:
@@ -172,31 +165,20 @@ def _given(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:
 
 
 ELEMENTWISE = on_values({
-    **{op: _by_dtype(*[f"arith.{text}" for text in texts]) for op, texts in {
-        ew.add: ("addf", "addi", "addi"), ew.sub: ("subf", "subi", "subi"),
-        ew.mul: ("mulf", "muli", "muli"), ew.div: ("divf", "divsi", "divui"),
-        ew.rem: ("remf", "remsi", "remui"), ew.max: ("maximumf", "maxsi", "maxui"),
-        ew.min: ("minimumf", "minsi", "minui"),
-        logical.bitwise_and: ("andi",) * 3, logical.bitwise_or: ("ori",) * 3,
-        logical.bitwise_xor: ("xori",) * 3, logical.shift_left: ("shli",) * 3,
-        logical.shift_right_arithmetic: ("shrsi",) * 3,
-        logical.shift_right_logical: ("shrui",) * 3,
-    }.items()},
-    **{op: _by_dtype(f"math.{text}") for op, text in {
+    **{op: _by_dtype(*[text and f"arith.{text}" for text in row])
+       for op, row in ARITHMETIC.items()},
+    **{op: _float(text) for op, text in {
         ew.exp: "exp", ew.exp2: "exp2", ew.log: "log", ew.log1p: "log1p", ew.tanh: "tanh",
         ew.sin: "sin", ew.cos: "cos", ew.tan: "tan", ew.sqrt: "sqrt", ew.rsqrt: "rsqrt",
         ew.floor: "floor", ew.ceil: "ceil", ew.pow: "powf", ew.atan2: "atan2", erf: "erf",
     }.items()},
-    **{op: _compared(name) for op, name in {
-        logical.eq: "eq", logical.ne: "ne", logical.lt: "lt", logical.le: "le",
-        logical.gt: "gt", logical.ge: "ge",
-    }.items()},
+    **{op: _compared(*row) for op, row in COMPARISONS.items()},
     logical.select_n: _select, logical.bitwise_not: _not,
-    ew.abs: _by_dtype("math.absf", "math.absi"),
-    logical.population_count: _by_dtype(*["math.ctpop"] * 3),
-    logical.clz: _by_dtype(*["math.ctlz"] * 3),
-    ew.round: lambda w, eqn, x, rounding_method=0: _by_dtype(
-        "math.roundeven" if rounding_method else "math.round")(w, eqn, x),
+    ew.abs: _by_dtype("math.absf", "math.absi", "", ""),
+    logical.population_count: _by_dtype(*["math.ctpop"] * 4),
+    logical.clz: _by_dtype(*["math.ctlz"] * 4),
+    ew.round: lambda w, eqn, x, rounding_method=0: _float(
+        "roundeven" if rounding_method else "round")(w, eqn, x),
     convert_element_type: _convert, bitcast_convert_type: _bitcast,
     ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
 })  # fmt: skip
