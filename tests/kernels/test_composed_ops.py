@@ -13,7 +13,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_program
-from shardwise._src.kernels import composed_ops
+from shardwise._src.kernels.emitted import composed_ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise.kernels import atomic_add, atomic_max, call, ds
 from tests.helpers.targets import MACHINES, compiled

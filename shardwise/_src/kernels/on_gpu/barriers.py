@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.kernels.emitted_programs import Region
+from shardwise._src.kernels.emitted.emitted_programs import Region
 
 
 class Access(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.emitted_programs import InMemory
+from shardwise._src.kernels.emitted.emitted_programs import InMemory
 from shardwise._src.kernels.on_gpu.barriers import Access
 from shardwise._src.kernels.on_gpu.triton_elementwise import convert
 from shardwise._src.kernels.on_gpu.triton_text import (

@@ -23,7 +23,7 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
-from shardwise._src.kernels.emitted_programs import Emission
+from shardwise._src.kernels.emitted.emitted_programs import Emission
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Elements, Memory
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert

@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.kernels.emitted_ops import ARITHMETIC, COMPARISONS, conversion, kind_number
+from shardwise._src.kernels.emitted.emitted_ops import (
+    ARITHMETIC,
+    COMPARISONS,
+    conversion,
+    kind_number,
+)
 from shardwise._src.kernels.on_gpu.triton_text import (
     BOOL,
     FLOAT32,

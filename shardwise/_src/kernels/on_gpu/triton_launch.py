@@ -17,7 +17,7 @@ from typing import Any
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.emitted_programs import flat
+from shardwise._src.kernels.emitted.emitted_programs import flat
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.barriers import Access

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
 from shardwise._src.kernels.on_gpu.triton_text import (
     BOOL,
@@ -25,7 +28,14 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     type_text,
 )
 from shardwise._src.kernels.size_arithmetic import power_above
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, transpose
+from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.contract import free_dims
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import (
     is_bool,
     is_float,
@@ -61,9 +71,6 @@ def _iota(e: Any, *, out: Any, dimension: int, **p: Any) -> Value:
 @rule("broadcast_in_dim")
 def _broadcast(e: Any, x: Value, *, out: Any, dims: Sequence[int], **p: Any) -> Value:
     if x.shape:
-        if list(dims) != sorted(dims):
-            order = sorted(range(len(dims)), key=dims.__getitem__)
-            x, dims = transposed(e, x, order), sorted(dims)
         sizes = dict(zip(dims, x.shape, strict=True))
         x = e.reshaped(x, [sizes.get(d, 1) for d in range(len(out.shape))])
     return e.broadcast(x, out.shape)
@@ -310,37 +317,28 @@ def _combined(op: str, how: str) -> Rule:
     return rule
 
 
-def _place(better: str, identity: Callable[[Any], Any]) -> Rule:
-    def place(e: Any, x: Value, *, out: Any, axes: Sequence[int], **p: Any) -> Value:
-        """The first of equal elements; a NaN wins against all numbers."""
-        (axis,) = axes
-        wide = _accumulated(x.dtype)
-        x = e.filled(convert(e, x, wide), axes, np.asarray(identity(x.dtype)).astype(wide))
-        places = e.broadcast(e.along(e.range(x.shape[axis]), axis, x.shape), x.shape)
+def _place(best: Op) -> Rule:
+    """The first of the greatest or least elements; a NaN wins against all numbers."""
 
-        def first(a: Value, i: Value, b: Value, j: Value) -> list[Value]:
-            wins, same = [ELEMENTWISE[op](e, a, b) for op in (better, "eq")]
-            if is_float(wide):
-                nans = [e.compare("uno", v, v) for v in (a, b)]
-                fewer = e.binary("arith.andi", nans[0], ELEMENTWISE["not"](e, nans[1]))
-                wins = e.binary("arith.ori", wins, fewer)
-                same = e.binary("arith.ori", same, e.binary("arith.andi", *nans))
-            before = e.binary("arith.andi", same, e.compare("slt", i, j))
-            wins = e.binary("arith.ori", wins, before)
-            return [e.select(wins, a, b), e.select(wins, i, j)]
+    def of(x: Any, axes: Any, index_dtype: Any) -> Any:
+        t, (axis,) = type_of(x), axes
+        kept = tuple([d for d in range(t.ndim) if d != axis])
+        found = broadcast_in_dim(best(x, axes=axes), shape=t.shape, dims=kept)
+        is_best = ew.bitwise_or(ew.eq(x, found), ew.ne(x, x))
+        places = iota(dtype=index_dtype, shape=t.shape, dimension=axis)
+        return reduce_min(ew.where(is_best, places, lit(t.shape[axis], places)), axes=axes)
 
-        found = e.combined("reduce", [x, places], f"axis = {axis} : i32", out.shape, first)
-        return convert(e, found[1], out.dtype)
-
-    return place
+    return lambda e, x, *, out, axes, **p: e.composed(
+        partial(of, axes=axes, index_dtype=out.dtype), [array_type(x.shape, x.dtype)], x
+    )
 
 
 RULES |= {
     "reduce_sum": _combined("add", "reduce"),
     "reduce_prod": _combined("mul", "reduce"),
     **{f"reduce_{op}": _combined(op, "reduce") for op in ("max", "min", "and", "or", "xor")},
-    "argmax": _place("gt", min_value),
-    "argmin": _place("lt", max_value),
+    "argmax": _place(reduce_max),
+    "argmin": _place(reduce_min),
     "cumsum": _combined("add", "scan"),
     "cumprod": _combined("mul", "scan"),
     "cummax": _combined("max", "scan"),
@@ -421,12 +419,15 @@ def _small_product(e: Any, x: Value, y: Value, out: Any, dims: Any) -> Value:
     x_free, y_free, xc, yc = dims
     wide, first = _accumulated(out.dtype), len(x_free) + len(y_free)
     full = [v.shape[d] for v, own in ((x, x_free), (y, y_free), (x, xc)) for d in own]
-    parts = []
-    for v, free, summed, before in ((x, x_free, xc, 0), (y, y_free, yc, len(x_free))):
-        v = transposed(e, convert(e, v, wide), (*free, *summed))
-        at = [*range(before, before + len(free)), *range(first, len(full))]
-        sizes = [n if d in at else 1 for d, n in enumerate(full)]
-        parts.append(e.broadcast(e.reshaped(v, sizes), full))
-    product = ELEMENTWISE["mul"](e, *parts)
-    found = RULES["reduce_sum"](e, product, out=out, axes=range(first, len(full)))
-    return convert(e, found, out.dtype)
+    summed = tuple(range(first, len(full)))
+
+    def part(v: Any, free: Sequence[int], contracted: Sequence[int], at: int) -> Any:
+        v = transpose(convert_element_type(v, dtype=wide), perm=(*free, *contracted))
+        dims = (*range(at, at + len(free)), *summed)
+        return broadcast_in_dim(v, shape=tuple(full), dims=dims)
+
+    def product(x: Any, y: Any) -> Any:
+        parts = part(x, x_free, xc, 0), part(y, y_free, yc, len(x_free))
+        return convert_element_type(reduce_sum(ew.mul(*parts), axes=summed), dtype=out.dtype)
+
+    return e.composed(product, [array_type(v.shape, v.dtype) for v in (x, y)], x, y)

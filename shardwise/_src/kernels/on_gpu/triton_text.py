@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.kernels.emitted_programs import EmittedText
+from shardwise._src.kernels.emitted.emitted_programs import EmittedText
 from shardwise._src.kernels.on_gpu.barriers import with_barriers
 from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.types.dtypes import is_bool, is_inexact
@@ -249,9 +249,9 @@ class TritonText(EmittedText):
             found = combine(*scalars)
             self.line(f"tt.{op}.return {', '.join(f.name for f in found)} : {_types(found)}")
         names = ", ".join(x.name for x in xs)
-        head, outs = self.lets(f'"tt.{op}"({names}) <{{{attributes}}}> ({{', len(xs))
+        text, outs = self.results(len(xs))
         results = [Value(name, tuple(shape), x.dtype) for name, x in zip(outs, xs, strict=True)]
-        self.line(head)
+        self.line(f'{text}"tt.{op}"({names}) <{{{attributes}}}> ({{')
         self.lines += lines
         self.line(f"}}) : ({_types(xs)}) -> ({_types(results)})")
         return results

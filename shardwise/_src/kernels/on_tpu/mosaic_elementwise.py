@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.kernels.emitted_ops import ARITHMETIC, COMPARISONS, conversion, kind_number
+from shardwise._src.kernels.emitted.emitted_ops import (
+    ARITHMETIC,
+    COMPARISONS,
+    conversion,
+    kind_number,
+)
 from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, Splat, kind_of, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical

@@ -21,7 +21,7 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
-from shardwise._src.kernels.emitted_programs import INDEX
+from shardwise._src.kernels.emitted.emitted_programs import INDEX
 from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen
 from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (

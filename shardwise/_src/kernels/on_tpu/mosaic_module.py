@@ -19,7 +19,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.accesses import kernel_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
-from shardwise._src.kernels.emitted_programs import I32, INDEX
+from shardwise._src.kernels.emitted.emitted_programs import I32, INDEX
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_memory import load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_programs import Function

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation
-from shardwise._src.kernels.emitted_programs import Emission
+from shardwise._src.kernels.emitted.emitted_programs import Emission
 from shardwise._src.kernels.on_tpu.mosaic_elementwise import ELEMENTWISE, kind_of
 from shardwise._src.kernels.on_tpu.mosaic_memory import MEMORY_RULES, load_all, store_all
 from shardwise._src.kernels.on_tpu.mosaic_shapes import SHAPES

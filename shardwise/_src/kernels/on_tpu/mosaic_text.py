@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
-from shardwise._src.kernels.emitted_programs import EmittedText, InMemory
+from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import line_of
 from shardwise._src.types.dtypes import is_bool, is_integer, short_name

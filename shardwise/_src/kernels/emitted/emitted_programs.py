@@ -23,7 +23,7 @@ from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
-from shardwise._src.kernels.composed_ops import around, composed
+from shardwise._src.kernels.emitted.composed_ops import around, composed
 from shardwise._src.messages.source import Site, note_line
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
@@ -74,13 +74,14 @@ class EmittedText:
     def line(self, text: str) -> None:
         self.lines.append(self.indented(text))
 
-    def lets(self, text: str, count: int) -> tuple[str, list[str]]:
-        """The text of an operation with `count` results, and their names."""
+    def results(self, count: int) -> tuple[str, list[str]]:
+        """`%n = ` before an operation with `count` results, and their names."""
         if not count:
-            return text, []
+            return "", []
         name = self.fresh()
-        names = [f"{name}#{i}" for i in range(count)] if count > 1 else [name]
-        return f"{name}{f':{count}' if count > 1 else ''} = {text}", names
+        if count == 1:
+            return f"{name} = ", [name]
+        return f"{name}:{count} = ", [f"{name}#{i}" for i in range(count)]
 
     def named_constant(self, text: str) -> str:
         return self.constants.setdefault(f"arith.constant {text}", f"%c{len(self.constants)}")
@@ -96,12 +97,16 @@ class EmittedText:
             self.lines = outer
             self.depth -= 1
 
-    def region(self, is_loop: bool, heads: Sequence[str], blocks: Sequence[list[Any]]) -> None:
-        """Adds an operation with blocks."""
+    def region(
+        self, heads: Sequence[str], blocks: Sequence[list[Any]], count: int, is_loop: bool = True
+    ) -> list[str]:
+        """Adds an operation with blocks; returns the names of its results."""
+        text, names = self.results(count)
         self.line("}")
         tail = self.lines.pop()
-        heads = tuple([self.indented(head) for head in heads])
+        heads = tuple([self.indented(head) for head in (text + heads[0], *heads[1:])])
         self.lines.append(Region(is_loop, heads, tuple(blocks), tail))
+        return names
 
 
 def flat(lines: Sequence[Any]) -> Iterator[str]:
@@ -244,11 +249,10 @@ class Emission(EmittedText):
         found = _limits(own)
         if found is not None:
             at, bound = found
-            given = dict(zip(own.test.invars, [*for_test, *carry], strict=True))
-            is_literal = isinstance(bound, Literal)
-            high = self.number(bound.value, INDEX) if is_literal else given[bound]
-            end = self.composed(ew.max, (INDEX, INDEX), carry[at], high)
-            return self._counted(own.body, for_body, carry, types, at, carry[at], high, end)
+            limit = own.test.replace(outvars=[bound], eqns=[])
+            low, (high,) = carry[at], self.program(limit, [*for_test, *carry])
+            end = self.composed(ew.max, (INDEX, INDEX), low, high)
+            return self._counted(own.body, for_body, carry, types, at, low, high, end)
         starts, kinds, fill = self._carried(carry, types)
         heads, names = [[self.fresh() for _ in starts] for _ in range(2)]
         with self.block() as test:
@@ -258,12 +262,10 @@ class Emission(EmittedText):
         with self.block() as body:
             self.ended(self.program(own.body, [*for_body, *fill(names)]), carry, types)
         shown = ", ".join(kinds)
-        text, results = self.lets(
-            f"scf.while ({_pairs(heads, starts)}) : ({shown}) -> ({shown}) {{", len(starts)
-        )
+        text = f"scf.while ({_pairs(heads, starts)}) : ({shown}) -> ({shown}) {{"
         block = ", ".join(f"{n}: {k}" for n, k in zip(names, kinds, strict=True))
-        self.region(True, [text, "} do {"], [test, [self.indented(f"^bb0({block}):"), *body]])
-        return fill(results)
+        body = [self.indented(f"^bb0({block}):"), *body]
+        return fill(self.region([text, "} do {"], [test, body], len(starts)))
 
     def _counted(
         self, body: Program, consts: Any, carry: Any, types: Any, at: int, low: Any, high: Any,
@@ -301,9 +303,7 @@ class Emission(EmittedText):
         head = f"scf.for {index} = {first} to {last} step {step}"
         if starts:
             head += f" iter_args({_pairs(inner, starts)}) -> ({', '.join(kinds)})"
-        text, results = self.lets(f"{head} : i32 {{", len(starts))
-        self.region(True, [text], [lines])
-        return fill(results)
+        return fill(self.region([f"{head} : i32 {{"], [lines], len(starts)))
 
     def _carried(self, carry: Sequence[Any], types: Sequence[ArrayType]) -> Any:
         """The names and kinds of the carries that are not in memory, and a function that replaces
@@ -386,16 +386,12 @@ class Emission(EmittedText):
                 self.ended(found, wanted, types)
             lines += more
         kinds = [self.kind(t) for x, t in zip(wanted, types, strict=True) if x is None]
-        results = f" -> ({', '.join(kinds)})" if kinds else ""
-        head = f"scf.if {self.register(flag, FLAG)}{results} {{"
-        text, names = self.lets(head, len(kinds))
-        heads = [text, "} else {"] if parts[1][0] else [text]
-        self.region(False, heads, [lines for lines, _ in parts][: len(heads)])
-        rest = iter(names)
-        return [
-            self.value(next(rest), t) if x is None else x
-            for x, t in zip(wanted, types, strict=True)
-        ]
+        returned = f" -> ({', '.join(kinds)})" if kinds else ""
+        heads = [f"scf.if {self.register(flag, FLAG)}{returned} {{", "} else {"]
+        blocks = [lines for lines, _ in parts if lines or kinds]
+        names = iter(self.region(heads[: len(blocks)], blocks, len(kinds), is_loop=False))
+        rows = zip(wanted, types, strict=True)
+        return [self.value(next(names), t) if x is None else x for x, t in rows]
 
 
 FLAG = array_type((), np.dtype(bool))

@@ -1,0 +1,1 @@
+"""What compilers of kernels for GPUs and TPUs share: programs as text in MLIR."""
