@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, F32, I32, cast, widened, xored
-from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, element, on_values
+from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, Splat, element, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce, shape
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
@@ -85,11 +85,8 @@ def _transpose(w: Any, eqn: Any, x: Operand, *, perm: Any) -> Operand:
 
 def sliced(w: Any, x: Operand, starts: Sequence[int], sizes: Sequence[int]) -> Operand:
     region = f"offsets = {list(starts)}, sizes = {list(sizes)}, strides = {[1] * len(sizes)}"
-
-    def write(y: Operand) -> str:  # jaxlib 0.11 changed the short form
-        return f'"vector.extract_strided_slice"({y}) {{{region}}} : ({y.kind}) ->'
-
-    return moved(w, x, sizes, write)
+    op = '"vector.extract_strided_slice"'  # jaxlib 0.11 changed the short form
+    return moved(w, x, sizes, lambda y: f"{op}({y}) {{{region}}} : ({y.kind}) ->")
 
 
 def _slice(
@@ -108,14 +105,13 @@ def _dynamic_slice(w: Any, eqn: Any, x: Operand, *starts: Operand, slice_sizes: 
             first[d] = min(max(int(start.known), 0), n - size)
         elif size < n:
             amount = functools.partial(_rotation, n=n, size=size)
-            at = w.composed(amount, (eqn.invars[d + 1].aval,), start.value)
-            form = f"by {at} dim {d}"
-
-            def write(y: Operand, form: str = form) -> str:
-                return f"tpu.dynamic_rotate {y} {form} : {y.kind}, i32 ->"
-
-            x = moved(w, x, x.shape, write)
+            x = _rotated(w, x, d, w.composed(amount, (eqn.invars[d + 1].aval,), start.value))
     return sliced(w, x, first, slice_sizes)
+
+
+def _rotated(w: Any, x: Operand, d: int, amount: str) -> Operand:
+    how = f"by {amount} dim {d}"
+    return moved(w, x, x.shape, lambda y: f"tpu.dynamic_rotate {y} {how} : {y.kind}, i32 ->")
 
 
 def _rotation(start: Any, n: int, size: int) -> Any:
@@ -153,11 +149,9 @@ def _pad(w: Any, eqn: Any, x: Operand, value: Operand, *, padding_config: Any) -
         raise w.unsupported(eqn, "by negative numbers, or between elements")
     x = w.in_register(x)
     for d, (low, high, _) in enumerate(padding_config):
-        before, after = [
-            [w.in_register(value, (*x.shape[:d], n, *x.shape[d + 1 :]))] if n else []
-            for n in (low, high)
-        ]
-        x = joined(w, [*before, x, *after], d)
+        parts = (low, value), (x.shape[d], x), (high, value)
+        first, last = x.shape[:d], x.shape[d + 1 :]
+        x = joined(w, [w.in_register(y, (*first, n, *last)) for n, y in parts if n], d)
     return x
 
 
@@ -171,11 +165,7 @@ def _iota(w: Any, eqn: Any, *, dtype: Any, shape: Any, dimension: int) -> Operan
 # -- reductions --
 
 
-_IDENTITIES: dict[str, Callable[[Any], Any]] = {
-    "add": lambda dtype: 0,
-    "max": min_value,
-    "min": max_value,
-}
+_IDENTITIES: dict[str, Any] = {"add": lambda dtype: 0, "max": min_value, "min": max_value}
 
 
 def _reduce(name: str, of_flags: bool = False) -> Rule:
@@ -228,9 +218,8 @@ def _arg(kind: str) -> Rule:
 
 
 def _dot(
-    w: Any, eqn: Any, *xs: Operand, dimension_numbers: Any, precision: Any,
-    preferred_element_type: Any,
-) -> Operand:  # fmt: skip
+    w: Any, eqn: Any, *xs: Operand, dimension_numbers: Any, precision: Any, **p: Any
+) -> Operand:
     contracted, batch = dimension_numbers
     out, types = eqn.outvars[0].aval, [v.aval for v in eqn.invars]
     if types[0].dtype != types[1].dtype or len(contracted[0]) != 1 or len(batch[0]) > 1:
@@ -254,14 +243,14 @@ def _dot(
         numbers.append((list(c), own, list(b)))
     x, y = sides
     (a, m, d), (b, n, e) = numbers
-    order = [0, *d][: 2 * len(d)] + [0, *m, 1, *n]
+    order = [0] * len(d) + d + [0, *m, 1, *n]
     wide = I32 if is_integer(x.dtype) else F32
-    how, zero = _precision(w, eqn, precision, x.dtype), w.constant(0, wide, sizes)
+    how = _precision(w, eqn, precision, x.dtype)
+    zero = w.in_register(Operand(Splat(0), tuple(sizes), wide))
     found = w.made(
         f"tpu.matmul {x}, {y}, {zero} {{dimension_numbers = "
         f"#tpu.dot_dimension_numbers<{a}, {b}, {m}, {n}, {order}, {d}, {e}>, {how}"
-        f"transpose_lhs_hint = false}} : {x.kind}, {y.kind}, "
-        f"{Operand(zero, tuple(sizes), wide).kind} ->", sizes, wide,
+        f"transpose_lhs_hint = false}} : {x.kind}, {y.kind}, {zero.kind} ->", sizes, wide,
     )  # fmt: skip
     return cast(w, reshaped(w, found, out.shape), out.dtype)
 
