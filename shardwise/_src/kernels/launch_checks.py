@@ -20,15 +20,10 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.checking.shadow_memory import as_text, differ
 from shardwise._src.kernels.grid_values import over_grid, programs_of
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import loop_program
-from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.reduce import reduce_max
-from shardwise._src.ops.shape import concatenate
-from shardwise._src.transforms.stage import program_of
-from shardwise._src.values.convert import cast
 
 MOST_PROGRAMS = 2**22
 are_checked = make_user_context(False)  # whether `checked` checks all launches
@@ -36,22 +31,19 @@ FILLS = 1.7e3, -2.9e5  # values of memory that was not written
 
 
 def check(
-    body: Program, maps: Sequence[Program], launch: Launch, operands: Sequence[Any], names: Any
+    body: Program, maps: Sequence[Program], launch: Launch, operands: Sequence[Any]
 ) -> list[Any]:
-    """Raises a `KernelError` that says what is wrong; returns the results.
-
-    names: of the inputs and results.
-    """
+    """Raises a `KernelError` that says what is wrong; returns the results."""
     if launch.dynamic or launch.prefetch:
-        check_blocks(maps, launch, operands, names)
+        check_blocks(maps, launch, operands)
     else:
-        _check_fixed_blocks(body, tuple(maps), launch, tuple(names))
-    return check_runs(body, tuple(maps), launch, operands, names)
+        _check_fixed_blocks(body, tuple(maps), launch)
+    return check_runs(body, tuple(maps), launch, operands)
 
 
 @derived
-def _check_fixed_blocks(body: Program, maps: Any, launch: Launch, names: tuple[str, ...]) -> bool:
-    check_blocks(maps, launch, (), names)
+def _check_fixed_blocks(body: Program, maps: Any, launch: Launch) -> bool:
+    check_blocks(maps, launch, ())
     return True
 
 
@@ -59,11 +51,7 @@ def _check_fixed_blocks(body: Program, maps: Any, launch: Launch, names: tuple[s
 
 
 def check_blocks(
-    maps: Sequence[Program],
-    launch: Launch,
-    operands: Sequence[Any],
-    names: Sequence[str],
-    by_element: bool = False,
+    maps: Sequence[Program], launch: Launch, operands: Sequence[Any], by_element: bool = False
 ) -> None:
     """by_element: whether the writes to results that programs see as a whole are checked otherwise,
     each element of them."""
@@ -76,8 +64,8 @@ def check_blocks(
             f"programs; the grid {tuple(grid)} has {math.prod(grid)}. Check a smaller problem."
         )
     ids = programs_of(grid)
-    tiles = (*launch.ins, *launch.outs)
-    for number, (tile, index, name) in enumerate(zip(tiles, maps, names, strict=False)):
+    rows = zip((*launch.ins, *launch.outs), maps, launch.ref_names[launch.prefetch :], strict=False)
+    for number, (tile, index, name) in enumerate(rows):
         if not tile.sizes or not ids.shape[1]:
             continue
         at = over_grid(index, ids, prefetched)[:, : len(tile.sizes)]
@@ -88,29 +76,21 @@ def check_blocks(
             _check_written(who, tile, launch, ids, at, is_aliased)
 
 
-def _counts(tile: Tile) -> list[int]:
-    return [-(-n // size) if n else 1 for n, size in zip(tile.type.shape, tile.sizes, strict=True)]
-
-
-def _text(values: Any) -> str:
-    return "(" + ", ".join(str(int(v)) for v in values) + ("," if len(values) == 1 else "") + ")"
-
-
 def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None:
     low, high = tile.bounds
     bad = ((at < low) | (at > high)).any(axis=1)
     if not bad.any():
         return
     p = int(bad.argmax())
-    program, block = _text(ids[:, p]), _text(at[p])
+    program, block, sizes = as_text(ids[:, p]), as_text(at[p]), as_text(tile.sizes)
     if any(tile.element):
         raise KernelError(
-            f"{who}: program {program} has the block of {_text(tile.sizes)} elements from {block}, "
-            "which is outside of the array."
+            f"{who}: program {program} has the block of {sizes} elements from {block}, which is "
+            "outside of the array."
         )
     raise KernelError(
-        f"{who}: program {program} has block {block}, but there are {_text(_counts(tile))} blocks "
-        f"of {_text(tile.sizes)} elements."
+        f"{who}: program {program} has block {block}, but there are {as_text(np.add(high, 1))} "
+        f"blocks of {sizes} elements."
     )
 
 
@@ -119,11 +99,11 @@ def _check_written(
 ) -> None:
     if any(tile.element):
         return  # these may overlap
-    counts = _counts(tile)
+    counts = [last + 1 for last in tile.bounds[1]]
     flat: np.ndarray = np.asarray(np.ravel_multi_index(tuple(at.T), counts))
     missing = np.setdiff1d(np.arange(math.prod(counts)), flat)
     if len(missing) and not is_aliased:
-        first = _text(np.unravel_index(missing[0], counts))
+        first = as_text(np.unravel_index(missing[0], counts))
         raise KernelError(
             f"{who}: no program has block {first}, and {len(missing)} of {math.prod(counts)} "
             "blocks are not visited, so that the result is not written there."
@@ -133,15 +113,15 @@ def _check_written(
     pairs = np.stack([order[same], order[same + 1]], 1).tolist()
     axes = [d for d, p in enumerate(launch.parallel) if p]
     for a, b in pairs:
-        programs = f"programs {_text(ids[:, a])} and {_text(ids[:, b])}"
+        programs = f"programs {as_text(ids[:, a])} and {as_text(ids[:, b])}"
         if any(ids[d, a] != ids[d, b] for d in axes):
             raise KernelError(
-                f"{who}: {programs} both write block {_text(at[a])}, and differ along a parallel "
+                f"{who}: {programs} both write block {as_text(at[a])}, and differ along a parallel "
                 "axis of the grid: a race."
             )
         if b != a + 1:
             raise KernelError(
-                f"{who}: {programs} both have block {_text(at[a])}, and others run in between: "
+                f"{who}: {programs} both have block {as_text(at[a])}, and others run in between: "
                 "what the first one wrote is lost on hardware that keeps one block at a time. "
                 "Order the axes of the grid so that the programs of one block follow each other."
             )
@@ -157,57 +137,28 @@ _ORDER = "the order of programs along the parallel axes of the grid"
 
 
 def check_runs(
-    body: Program,
-    maps: tuple[Program, ...],
-    launch: Launch,
-    operands: Sequence[Any],
-    names: Sequence[str],
+    body: Program, maps: tuple[Program, ...], launch: Launch, operands: Sequence[Any]
 ) -> list[Any]:
     types, is_parallel = tuple(map(type_of, operands)), any(launch.parallel)
-    *results, marks = call(*operands, program=_two_runs(body, types, maps, launch))
-    if not np.asarray(marks).any():
+
+    def run(fill: float, backwards: bool) -> list[Any]:
+        return call(*operands, program=loop_program(body, types, maps, launch, fill, backwards))
+
+    def differences(fill: float, backwards: bool) -> list[np.ndarray]:
+        """Which elements of the results differ in such a run."""
+        pairs = zip(results, run(fill, backwards), strict=True)
+        return [np.atleast_1d(differ(np.asarray(a), np.asarray(b))) for a, b in pairs]
+
+    results = run(FILLS[0], False)
+    if not any(marks.any() for marks in differences(FILLS[1], is_parallel)):
         return results
+    names = launch.ref_names[launch.prefetch + len(launch.ins) :]
     cases = [(FILLS[1], False, _UNWRITTEN), (FILLS[0], True, _ORDER), (FILLS[1], True, _ORDER)]
-    for fill, backwards, cause in cases if is_parallel else cases[:1]:
-        program = loop_program(body, types, maps, launch, fill, backwards)
-        others = call(*operands, program=program)
-        for name, a, b in zip(names[len(launch.ins) :], results, others, strict=False):
-            different = np.atleast_1d(np.asarray(_different(a, b)))
-            if different.any():
-                place = _text(np.argwhere(different)[0])
+    for fill, backwards, cause in cases:
+        for name, marks in zip(names, differences(fill, backwards), strict=False):
+            if marks.any():
                 raise KernelError(
-                    f"kernel {launch.name}: {different.sum()} elements of {name}, the first at "
-                    f"{place}, depend on {cause}."
+                    f"kernel {launch.name}: {marks.sum()} elements of {name}, the first at "
+                    f"{as_text(np.argwhere(marks)[0])}, depend on {cause}."
                 )
     return results
-
-
-@derived
-def _two_runs(body: Program, types: Any, maps: tuple[Program, ...], launch: Launch) -> Program:
-    """The results of a run, and which of them differ in one with other values of memory that was
-    not written, in the reverse order."""
-
-    def run(*operands: Any) -> list[Any]:
-        def results(fill: float, backwards: bool) -> list[Any]:
-            return loop_program(body, types, maps, launch, fill, backwards)(*operands)
-
-        first, second = results(FILLS[0], False), results(FILLS[1], any(launch.parallel))
-        pairs = zip(first, second, strict=True)
-        marks = [reshape(_any(_different(a, b)), shape=(1,)) for a, b in pairs]
-        return [*first, concatenate(*marks, dimension=0) if marks else np.zeros(0, bool)]
-
-    return program_of(run, types, launch.name)
-
-
-def _any(x: Any) -> Any:
-    """Whether any is True. Bytes are reduced by columns first, which XLA does several at once."""
-    found = cast(x, np.dtype("int8"))
-    if type_of(x).ndim > 1:
-        found = reduce_max(found, axes=(0,))
-    found = reduce_max(found, axes=tuple(range(type_of(found).ndim)))
-    return ew.gt(found, np.int8(0))
-
-
-def _different(a: Any, b: Any) -> Any:
-    nan = ew.bitwise_and(ew.ne(a, a), ew.ne(b, b))
-    return ew.bitwise_and(ew.ne(a, b), ew.bitwise_not(nan))

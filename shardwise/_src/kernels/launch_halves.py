@@ -288,7 +288,7 @@ def divided(
         ),
         parallel=independent_axes(launch, body, maps),
         labels=(),
-        primal=first,
+        primal=None,
     )
     later = [*[m for _, m in held], *indices, *[m for _, m in rest_ins], *rest_maps]
     return first, launched(body, later, rest, run_rest)

@@ -176,16 +176,10 @@ def _moved(tile: Tile, at: np.ndarray | None, programs: int, scale: float) -> di
     return {
         "moved": round(len(at) * scale),
         "reused": round((programs - len(at)) * scale),
-        "blocks": min(round(len(np.unique(at @ _strides(at))) * scale), most),
+        "blocks": min(round(len(np.unique(at, axis=0)) * scale), most),
         "bytes": round(inside * size * scale),
         "outside": 1 - inside / elements if elements else 0.0,
     }
-
-
-def _strides(at: np.ndarray) -> np.ndarray:
-    """Factors by which the sum over the columns identifies a row."""
-    sizes = (at.max(0, initial=0) - at.min(0, initial=0) + 1).astype(np.int64)
-    return np.append(np.cumprod(sizes[::-1])[::-1], 1)[1:]
 
 
 def _body_work(

@@ -16,7 +16,7 @@ from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
-from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.checking.memory_interpreter import check_memory
 from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
@@ -31,7 +31,7 @@ from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import canonicalize, is_integer
+from shardwise._src.types.dtypes import ExtendedDType, canonicalize, is_integer
 from shardwise._src.values.convert import cast, strip_weak_type
 
 SIGNATURES = 256  # of arguments, for which one launch is staged
@@ -221,7 +221,7 @@ def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
         )
     if level == "memory":
         return check_memory(body, maps, launch, [operands])[0]
-    return checked_results(body, maps, launch, operands, launch.ref_names[launch.prefetch :])
+    return checked_results(body, maps, launch, operands)
 
 
 # -- arguments --
@@ -274,6 +274,12 @@ def _value_of_argument(who: str, x: Any) -> Any:
         x = as_arraylike(x)
     except TypeError as error:
         raise TypeError(f"kernel {who}: {error}") from None
+    if isinstance(type_of(x).dtype, ExtendedDType):
+        raise TypeError(
+            f"kernel {who}: an argument has the type {type_of(x).str_short(True)}, of PRNG keys, "
+            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and make the key in "
+            "the kernel: `random.wrap_key_data(ref[...])`."
+        )
     return strip_weak_type(x if is_array(x) else eval_trace().new_array(x))
 
 
@@ -316,6 +322,11 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
 
 
 def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
+    if not isinstance(axes, tuple | list):
+        raise TypeError(
+            f"kernel {who}: parallel is a list of axes of the grid, by number or name, such as "
+            f"(0, 1); got {short_repr(axes)}."
+        )
     marks = [False] * len(names)
     for axis in axes:
         at = names.index(axis) if axis in names and axis is not None else axis

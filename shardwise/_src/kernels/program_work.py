@@ -28,8 +28,8 @@ from shardwise._src.control.while_api import while_loop
 from shardwise._src.control.while_loop import while_loop as while_op
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.op import Elements
-from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
-from shardwise._src.core.program_tools import pruned
+from shardwise._src.core.program import Equation, Program, eval_program
+from shardwise._src.core.program_tools import pruned, used
 from shardwise._src.kernels.accesses import INT32, kernel_load, kernel_store
 from shardwise._src.kernels.launch_record import CostEstimate
 from shardwise._src.ops import cumulative, reduce
@@ -69,35 +69,24 @@ def equation_work(eqn: Equation) -> Work:
     if op is dot_general:
         x, y = [a.aval for a in eqn.invars]
         (contracted, _), _ = eqn.params["dimension_numbers"]
+        wider = max(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
         shared = math.prod([x.shape[d] for d in contracted])
-        return Counter({("product", _wider(x, y)): FMA * _size(outs[0]) * shared})
+        return Counter({("product", wider): FMA * outs[0].size * shared})
     if op is conv_general_dilated:
         kernel, features = eqn.invars[1].aval, eqn.params["dimension_numbers"].rhs_spec[0]
-        each = _size(kernel) // max(kernel.shape[features], 1)
-        return Counter({("product", kernel.dtype): FMA * _size(outs[0]) * each})
+        each = kernel.size // max(kernel.shape[features], 1)
+        return Counter({("product", kernel.dtype): FMA * outs[0].size * each})
     if op in REDUCTIONS:
-        return Counter(reductions=_size(eqn.invars[0].aval))
+        return Counter(reductions=eqn.invars[0].aval.size)
     if op is ew.integer_pow:
         y = abs(eqn.params["y"])
         times = 0 if eqn.params["y"] in (0, 1) else y.bit_length() - 1 + y.bit_count()
-        return Counter(elementwise=(times + (eqn.params["y"] < 0)) * _size(outs[0]))
+        return Counter(elementwise=(times + (eqn.params["y"] < 0)) * outs[0].size)
     moves = op.elements in (Elements.MOVED, Elements.KNOWN) or op is convert_element_type
     if not op.pointwise or moves or not (is_inexact(outs[0].dtype) or outs[0].shape):
         return Counter()
     kind = "transcendentals" if op in TRANSCENDENTAL else "elementwise"
-    return Counter({kind: _size(outs[0])})
-
-
-def _size(t: ArrayType) -> int:
-    return math.prod(t.shape)
-
-
-def _bytes(t: ArrayType) -> int:
-    return _size(t) * t.dtype.itemsize
-
-
-def _wider(x: ArrayType, y: ArrayType) -> np.dtype:
-    return x.dtype if x.dtype.itemsize >= y.dtype.itemsize else y.dtype
+    return Counter({kind: outs[0].size})
 
 
 def times(work: Work, count: int) -> Work:
@@ -125,14 +114,9 @@ class CountedWork:
 
         args: for each operand a value, an `Origin`, or None for a value that is not known.
         """
-        env: dict[Var, Any] = dict(zip(program.inputs, [*program.consts, *args], strict=True))
         work: Work = Counter()
         self.parts.append((work, count))
-        for eqn in program.eqns:
-            ins = [_read(env, a) for a in eqn.invars]
-            outs = self._equation(eqn, ins, work, count)
-            env.update(zip(eqn.outvars, outs, strict=True))
-        return [_read(env, a) for a in program.outvars]
+        return eval_program(program, args, lambda eqn, ins: self._equation(eqn, ins, work, count))
 
     def _equation(self, eqn: Equation, ins: list[Any], work: Work, count: Any) -> Sequence[Any]:
         unknown = [None] * len(eqn.outvars)
@@ -142,12 +126,11 @@ class CountedWork:
             return self._branches(eqn, ins, count)
         elif eqn.op is scan:
             own = ScanParams(**eqn.params)
-            consts, carry, xs = own.parts(ins)
-            inside = [*consts, *map(_origin, carry), *[None] * len(xs)]
-            self.add(own.body, inside, _product(count, own.length))
-            return [*map(_origin, carry), *unknown[len(carry) :]]
+            return self._loop(own.body, own.parts(ins), count, own.length)
         elif eqn.op is while_op:
-            return self._loop(WhileParams(**eqn.params), ins, count)
+            own = WhileParams(**eqn.params)
+            _, consts, carry = own.parts(ins)
+            return self._loop(own.body, (consts, carry, ()), count, _iterations(own, ins, count))
         elif eqn.op.programs:
             (first, *_) = eqn.programs()
             if len(first.invars) == len(ins) and len(first.outvars) == len(unknown):
@@ -162,9 +145,8 @@ class CountedWork:
         if out is not None and ins and isinstance(ins[0], Origin):
             return self._access(eqn, ins[0], out, work)
         work.update(equation_work(eqn))
-        known = not any(x is None or isinstance(x, Origin) for x in ins)
-        small = all(_size(a.aval) <= SMALL for a in eqn.invars)
-        if known and small and not eqn.op.effects and all(_size(v.aval) == 1 for v in eqn.outvars):
+        small = all(map(_is_known, ins)) and all(a.aval.size <= SMALL for a in eqn.invars)
+        if small and not eqn.op.effects and all(v.aval.size == 1 for v in eqn.outvars):
             found = eqn.op(*ins, **eqn.params)
             return found if eqn.op.multiple else [found]
         return [None] * len(eqn.outvars)
@@ -173,9 +155,9 @@ class CountedWork:
         """Loads and stores; other ops on a version read it, or write another one of its type."""
         others = [a.aval for a in eqn.invars[1:]]
         stores = eqn.op is kernel_store or (eqn.op is not kernel_load and out == eqn.invars[0].aval)
-        moved = max([_bytes(t) for t in others], default=0) if stores else _bytes(out)
+        moved = max([t.nbytes for t in others], default=0) if stores else out.nbytes
         if eqn.op is kernel_store:
-            moved = _bytes(others[0])
+            moved = others[0].nbytes
         work["written" if stores else "read", ref.number] += moved
         self.largest[ref.number] = max(self.largest[ref.number], moved)
         return [ref if stores else None]
@@ -183,7 +165,7 @@ class CountedWork:
     def _branches(self, eqn: Equation, ins: list[Any], count: Any) -> Sequence[Any]:
         which, *args = ins
         branches = eqn.params["branches"]
-        known = which is not None and not isinstance(which, Origin)
+        known = _is_known(which)
         self.is_exact = self.is_exact and known
         found = []
         for number, branch in enumerate(branches):
@@ -196,13 +178,14 @@ class CountedWork:
         same = zip(*[map(_origin, outs) for outs in found], strict=True)
         return [column[0] if len(set(column)) == 1 else None for column in same]
 
-    def _loop(self, own: WhileParams, ins: list[Any], count: Any) -> Sequence[Any]:
-        _, consts, carry = own.parts(ins)
-        iterations = _iterations(own, ins, count)
+    def _loop(self, body: Program, parts: Any, count: Any, iterations: Any) -> Sequence[Any]:
+        """parts: the constants, the carry and the xs. iterations: None if not known."""
+        consts, carry, xs = parts
         self.is_exact = self.is_exact and iterations is not None
         often = count if iterations is None else _product(count, iterations)
-        self.add(own.body, [*consts, *map(_origin, carry)], often)
-        return [*map(_origin, carry)]
+        held = [*map(_origin, carry)]
+        self.add(body, [*consts, *held, *[None] * len(xs)], often)
+        return held + [None] * (len(body.outvars) - len(held))
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -211,58 +194,45 @@ def _product(a: Any, b: Any) -> Any:
     return ew.mul(*[np.int32(x) if isinstance(x, int) else x for x in (a, b)])
 
 
+def _is_known(x: Any) -> bool:
+    return x is not None and not isinstance(x, Origin)
+
+
 def _origin(x: Any) -> Any:
     return x if isinstance(x, Origin) else None
-
-
-def _read(env: dict[Var, Any], a: Atom) -> Any:
-    return a.value if isinstance(a, Literal) else env[a]
 
 
 def _iterations(own: WhileParams, ins: Sequence[Any], count: Any) -> Any:
     """How often a loop runs, from the values that decide it; None if some are not known. It does
     not run where `count` is 0: there it may have no end."""
-    test_consts, body_consts, carry = own.parts(ins)
-    test, body = own.test, own.body
-    inputs, tests = body.invars[own.num_body :], test.invars[own.num_test :]
-    needed = {d for d, v in enumerate(tests) if v in _used(test)}
-    while True:
-        part = pruned(body, [body.outvars[d] for d in sorted(needed)])
-        more = {d for d, v in enumerate(inputs) if v in _used(part)} | needed
-        if more == needed:
-            break
-        needed = more
-    used = _used(part)
-    decisive = [
-        *[x for x, v in zip(test_consts, test.invars, strict=False) if v in _used(test)],
-        *[x for x, v in zip(body_consts, body.invars, strict=False) if v in used],
-        *[carry[d] for d in needed],
-    ]
-    if any(x is None or isinstance(x, Origin) for x in decisive):
+    tests, consts, carry = own.parts(ins)
+    test, body = own.test, pruned(own.body, [])
+    decisive, more = set[int](), used_operands(test, own.num_test)
+    while decisive != more:  # positions in the carry
+        decisive = more
+        body = pruned(own.body, [v for d, v in enumerate(own.body.outvars) if d in decisive])
+        more = decisive | used_operands(body, own.num_body)
+    operands = [(test, [*tests, *carry]), (body, [*consts, *carry])]
+    if not all(_is_known(xs[i]) for program, xs in operands for i in used_operands(program)):
         return None
-    order = sorted(needed)
-
-    def run(program: Program, consts: Sequence[Any], held: Sequence[Any]) -> list[Any]:
-        values = dict(zip(order, held, strict=True))
-        full = [*consts, *[values.get(d) for d in range(len(carry))]]
-        kept = [i for i, v in enumerate(program.invars) if v in _used(program)]
-        inputs = [*program.constvars, *[program.invars[i] for i in kept]]
-        return program.replace(inputs=inputs)(*[full[i] for i in kept])
 
     def goes_on(state: Any) -> Any:
-        more = run(test, test_consts, state[1:])[0]
+        (more,) = test(*tests, *state[1:])
         return more if isinstance(count, int) else ew.bitwise_and(more, ew.gt(count, np.int32(0)))
 
-    iterations, *_ = while_loop(
-        goes_on,
-        lambda state: (ew.add(state[0], np.int32(1)), *run(part, body_consts, state[1:])),
-        (np.int32(0), *[carry[d] for d in order]),
-    )
-    return iterations
+    def step(state: Any) -> Any:
+        found = iter(body(*consts, *state[1:]))
+        after = [next(found) if d in decisive else None for d in range(len(carry))]
+        return ew.add(state[0], np.int32(1)), *after
+
+    held = [x if d in decisive else None for d, x in enumerate(carry)]
+    return while_loop(goes_on, step, (np.int32(0), *held))[0]
 
 
-def _used(program: Program) -> set[Atom]:
-    return {*program.outvars, *[a for eqn in program.eqns for a in eqn.invars]}
+def used_operands(program: Program, first: int = 0) -> set[int]:
+    """Which operands it uses, counted from one of them on."""
+    atoms = used(program)
+    return {d for d, v in enumerate(program.invars[first:]) if v in atoms}
 
 
 def counted_program(program: Program) -> CountedWork:
@@ -280,7 +250,7 @@ def program_cost(program: Program) -> CostEstimate:
     arguments and results; of launches of kernels all that they move."""
     counted = counted_program(program)
     types = [*[v.aval for v in program.invars], *[a.aval for a in program.outvars]]
-    total: Work = Counter(bytes=sum(map(_bytes, types)))
+    total: Work = Counter(bytes=sum([t.nbytes for t in types]))
     for work, count in counted.parts:
         total.update(times(work, count))
     for eqn, count in counted.stated:

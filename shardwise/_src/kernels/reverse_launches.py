@@ -241,7 +241,7 @@ def _backward(
         scratch=(*used, *picked(states, after)),
         aliases=tuple([(sum(h.ins) + n, len(kept) + k) for n, k in in_place.items()]),
         labels=(),
-        primal=(body, maps, launch),
+        primal=None,
         parallel=tuple([not o for o in ordered]),
         cost=launch.cost and launch.cost.times(2),
         is_transposed=True,

@@ -30,8 +30,7 @@ from shardwise._src.random.keys import key, split
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import finfo, is_inexact, is_integer, max_value, min_value
-from shardwise._src.values import binary
-from shardwise._src.values.indexing import getitem
+from shardwise._src.values.indexing import get, getitem
 
 INT32 = np.dtype("int32")
 OUTSIDE = "moved", "filled", "raised"
@@ -81,17 +80,15 @@ def value(fill: Any, t: ArrayType) -> Any:
     """A fill as a scalar of a dtype: of small integers the lower bits, of small floats their
     largest or smallest number."""
     if isinstance(fill, str):
-        if is_inexact(t.dtype):
-            return np.asarray(np.nan).astype(t.dtype)[()]
-        if t.dtype == BOOL:
-            return np.bool_(fill == "greatest")
-        return (max_value if fill == "greatest" else min_value)(t.dtype)
-    if t.dtype == BOOL:
-        return np.bool_(fill < 0)
-    if is_integer(t.dtype):
-        return np.asarray(int(fill)).astype(t.dtype)[()]
-    ends = finfo(t.dtype)
-    return np.asarray(min(max(fill, float(ends.min)), float(ends.max))).astype(t.dtype)[()]
+        end = max_value if fill == "greatest" else min_value
+        found: Any = np.nan if is_inexact(t.dtype) else end(t.dtype)
+    elif t.dtype == BOOL:
+        found = fill < 0
+    elif is_integer(t.dtype):
+        found = int(fill)
+    else:
+        found = np.clip(fill, float(finfo(t.dtype).min), float(finfo(t.dtype).max))
+    return np.asarray(found).astype(t.dtype)[()]
 
 
 def filled(t: ArrayType, fill: Any) -> Any:
@@ -128,19 +125,12 @@ def read(x: Any, starts: Rows, sizes: Rows, strides: Rows, simulation: Simulatio
     """Along each dimension `sizes` elements, `strides` apart, of which some may be outside of x."""
     if simulation.outside == "raised":
         check_region("read", x, starts, sizes, strides)
-    t = type_of(x)
-    indices, inside = [], np.bool_(True)
+    index, rank = [], type_of(x).ndim
     for d, (start, n, stride) in enumerate(zip(starts, sizes, strides, strict=True)):
         at = ew.add(ew.mul(iota(shape=(n,), dtype=INT32, dimension=0), np.int32(stride)), start)
-        last = np.int32(t.shape[d] - 1)
-        here = ew.bitwise_and(ew.ge(at, np.int32(0)), ew.le(at, last))
-        inside = binary.bitwise_and(inside, broadcast_in_dim(here, shape=tuple(sizes), dims=(d,)))
-        place = tuple([n if i == d else 1 for i in range(t.ndim)])
-        indices.append(reshape(ew.max(ew.min(at, last), np.int32(0)), shape=place))
-    if not indices:
-        return x
-    found = getitem(x, tuple(indices))
-    return ew.where(inside, found, filled(type_of(found), simulation.fill))
+        index.append(reshape(at, shape=tuple([n if i == d else 1 for i in range(rank)])))
+    fill = value(simulation.fill, type_of(x))
+    return get(x, tuple(index), mode="fill", fill_value=fill, wrap=False) if index else x
 
 
 def check_region(what: str, x: Any, starts: Rows, sizes: Rows, strides: Rows) -> None:
@@ -149,16 +139,22 @@ def check_region(what: str, x: Any, starts: Rows, sizes: Rows, strides: Rows) ->
     if 0 in sizes:
         return
     spans = [(n - 1) * step + 1 for n, step in zip(sizes, strides, strict=True)]
-    failed: Any = np.bool_(False)
-    for start, span, n in zip(starts, spans, t.shape, strict=True):
-        failed = ew.bitwise_or(failed, ew.lt(start, np.int32(0)))
-        failed = ew.bitwise_or(failed, ew.gt(start, np.int32(n - span)))
+    last = [n - span for n, span in zip(t.shape, spans, strict=True)]
 
     def message(*starts: Any) -> str:
         at = ", ".join([f"{s}:{s + span}" for s, span in zip(starts, spans, strict=True)])
         return f"Out-of-bounds {what}: elements [{at}] of {t.str_short(True)}."
 
-    fail_if(failed, message, *starts)
+    fail_if(_outside(starts, [0] * t.ndim, last), message, *starts)
+
+
+def _outside(places: Rows, low: Rows, high: Rows) -> Any:
+    """Whether some of these are not between their bounds."""
+    found: Any = np.bool_(False)
+    for i, least, most in zip(places, low, high, strict=False):
+        beyond = ew.bitwise_or(ew.lt(i, np.int32(least)), ew.gt(i, np.int32(most)))
+        found = ew.bitwise_or(found, beyond)
+    return found
 
 
 # -- the grid --
@@ -195,12 +191,10 @@ def _orders(launch: Any) -> list[np.ndarray | None]:
     with host_context().entered():
         state, found = key(seed or 0), []
         for n, p in zip(launch.grid, launch.parallel, strict=True):
+            found.append(None)
             if p and n is not None:
                 state, own = split(state)
-                order = np.arange(n) if seed is None else np.asarray(permutation(own, n))
-                found.append(order.astype(INT32))
-            else:
-                found.append(None)
+                found[-1] = np.asarray(np.arange(n) if seed is None else permutation(own, n), INT32)
     return found
 
 
@@ -216,10 +210,6 @@ def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
         is_in = number < len(launch.ins)
         if index is None or not tile.sizes or (is_in and outside == "filled"):
             continue
-        failed: Any = np.bool_(False)
-        for low, high, i in zip(*tile.bounds, index, strict=False):
-            failed = ew.bitwise_or(failed, ew.lt(i, np.int32(low)))
-            failed = ew.bitwise_or(failed, ew.gt(i, np.int32(high)))
         label = launch.ref_names[launch.prefetch + number].removeprefix("argument ")
         name = f"{'input' if is_in else 'output'} {label}"
 
@@ -230,4 +220,4 @@ def check_inside(at: Sequence[Rows | None], launch: Any) -> None:
                 f"{tile.type.str_short(True)} in blocks of {tuple(tile.sizes)}."
             )
 
-        fail_if(failed, message, *index)
+        fail_if(_outside(index, *tile.bounds), message, *index)

@@ -72,15 +72,21 @@ class ShardMapParams(NamedTuple):
         new = self._replace(program=program, in_specs=in_specs, out_specs=out_specs)
         return shard_map(*map(reshard_like, args, types), **new._asdict())
 
-    def of_rows(self, program: Program) -> Callable[..., list[Any]]:
+    def of_rows(
+        self, program: Program, in_specs: Specs | None = None, out_specs: Specs | None = None
+    ) -> Callable[..., list[Any]]:
         """Another program on these devices, as a function of arrays with a new first dimension:
-        for the devices along whose axes a value varies (see `row`). So are its results."""
+        for the devices along whose axes a value varies (see `row`). So are its results.
+
+        in_specs, out_specs: of operands or results without that dimension.
+        """
+        ins, outs = [
+            tuple([self.kept_spec(t) for t in types]) if specs is None else specs
+            for types, specs in ((program.in_types, in_specs), (program.out_types, out_specs))
+        ]
         with self.inside():
-            one = _stacked(_unstacked(program, (True,) * len(program.invars)), 0)
-            ins, outs = [
-                tuple([self.kept_spec(a.aval) for a in atoms])
-                for atoms in (program.invars, program.outvars)
-            ]
+            one = program if in_specs else _unstacked(program, (True,) * len(program.invars))
+            one = one if out_specs else _stacked(one, 0)
         return lambda *args: self.bind(one, args, ins, outs)
 
     def row(self, t: ArrayType, device: Sequence[int]) -> int:

@@ -126,6 +126,14 @@ class Ref(Access):
     def __bool__(self) -> NoReturn:
         raise _not_array(self)
 
+    def _reject(self, *others: Any) -> NoReturn:
+        raise _not_array(self)
+
+    __add__ = __sub__ = __mul__ = __matmul__ = __truediv__ = __floordiv__ = __mod__ = _reject
+    __pow__ = __radd__ = __rsub__ = __rmul__ = __rmatmul__ = __rtruediv__ = __rpow__ = _reject
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __float__ = __int__ = _reject
+    __array_ufunc__ = None
+
     def __copy__(self) -> Ref:
         return self
 
@@ -365,9 +373,12 @@ def _not_array(ref: Ref) -> TypeError:
 
 def _escaped(ref: Ref) -> Exception:
     whose = ref._owner.describe() if not ref._owner.eager else "no transform"
+    advice = "Return `freeze(ref)`"
+    if ref._space is not None:
+        advice = "Use the array that the launch returns"
     return ValueError(
         f"{ref.short}, made at {describe(ref._site)}, is used where it cannot be reached: it "
-        f"belongs to {whose}. Return `freeze(ref)` instead of storing the ref outside."
+        f"belongs to {whose}. {advice} instead of storing the ref outside."
     )
 
 

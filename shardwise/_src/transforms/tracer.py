@@ -113,7 +113,9 @@ class Tracer(Value):
                 "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
                 "or `x.all()`."
             )
-        return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
+        in_kernel = self.hider().interpreter.transform == "kernels.call"
+        advice = _CHOOSE_IN_KERNEL if in_kernel else _CHOOSE
+        return bool(self._concrete_or(TracerBoolConversionError, "bool()", advice))
 
     def __int__(self) -> int:
         self._reject_elements("int()")
@@ -203,6 +205,10 @@ _CHOOSE = (
     "Use `shardwise.numpy.where` or `shardwise.lax.cond` to choose by value, "
     "`shardwise.lax.while_loop` to repeat"
 )
+_CHOOSE_IN_KERNEL = (
+    "Use `shardwise.kernels.when` to run a part of the kernel for some programs only, "
+    "`shardwise.numpy.where` to choose by value, `shardwise.lax.while_loop` to repeat"
+)
 _KEEP = "Keep it an array"
 _PICKLE = (
     "Pickle what the function returns, or use `shardwise.debug.callback` to write values while "
@@ -217,6 +223,11 @@ _KNOWN_ARGUMENTS = {
     "jit": ", or mark the argument static with `static_argnums`.",
     "checkpoint": ", or mark the argument static with `static_argnums`.",
     "vmap": ", or do not map the argument, with None in `in_axes`.",
+}
+# By transform: how a value leaves a function.
+_INSTEAD = {
+    "jit": "Return the value from the function",
+    "kernels.call": "Write the value to a result of the kernel",
 }
 # Attributes that arrays have and tracers do not.
 _OF_ARRAYS = frozenset(
@@ -236,8 +247,8 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
         line = f" The value was made at {describe(made)}." if made is not None else ""
         return UnexpectedTracerError(
             f"{what} outside the function that it belongs to: {whose}, which has ended.{line} "
-            "Return the value from the function instead of storing it in a variable or object "
-            "outside."
+            f"{_INSTEAD.get(interpreter.transform, _INSTEAD['jit'])} instead of storing it in a "
+            "variable or object outside."
         )
     if interpreter.thread != get_ident():
         return UnexpectedTracerError(

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
     from shardwise._src.kernels.pallas_api.pallas_helpers import load as load
     from shardwise._src.kernels.pallas_api.pallas_helpers import store as store
-    from shardwise._src.kernels.pallas_api.pallas_triton import approx_tanh as approx_tanh
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_add as atomic_add
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_and as atomic_and
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_max as atomic_max
@@ -20,5 +19,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_triton import dot as dot
     from shardwise._src.kernels.pallas_api.pallas_triton import max_contiguous as max_contiguous
     from shardwise._src.kernels.ref_access import atomic_cas as atomic_cas
+    from shardwise._src.numpy.unary import tanh as approx_tanh
 
 lazy_names(__name__)

@@ -4,12 +4,12 @@ module {
     %c1 = arith.constant 1024 : i32
     %c2 = arith.constant 16 : i32
     %c3 = arith.constant dense<16> : tensor<16xi32>
-    %c5 = arith.constant dense<-1.0000000150474662e+30> : tensor<16xf32>
-    %c7 = arith.constant dense<0.0> : tensor<16xf32>
-    %c8 = arith.constant dense<0.0> : tensor<16x16xf32>
+    %c5 = arith.constant dense<-1.00000001504746622e+30> : tensor<16xf32>
+    %c7 = arith.constant dense<0.000000e+00> : tensor<16xf32>
+    %c8 = arith.constant dense<0.000000e+00> : tensor<16x16xf32>
     %c9 = arith.constant 1 : i32
     %c10 = arith.constant -1 : i32
-    %c11 = arith.constant dense<-1.0000000150474662e+30> : tensor<16x16xf32>
+    %c11 = arith.constant dense<-1.00000001504746622e+30> : tensor<16x16xf32>
     %1 = tt.get_program_id x : i32
     %2 = tt.get_program_id y : i32
     %3 = arith.muli %2, %c1 : i32

@@ -4,7 +4,7 @@ module {
     %c1 = arith.constant 16 : i32
     %c2 = arith.constant 64 : i32
     %c3 = arith.constant 32 : i32
-    %c4 = arith.constant dense<0.0> : tensor<16x32xf32>
+    %c4 = arith.constant dense<0.000000e+00> : tensor<16x32xf32>
     %c6 = arith.constant 2 : i32
     %c7 = arith.constant dense<64> : tensor<16xi32>
     %c8 = arith.constant dense<40> : tensor<16xi32>

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
-from shardwise._src.control.call import call
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.program_tools import inlined, pruned, used, walk
+from shardwise._src.core.program_tools import inlined, pruned, walk
 from shardwise._src.explain.dtype_emulation import hlo_text
 from shardwise._src.explain.launches.launch_data import LaunchData
 from shardwise._src.explain.machines import Machine, chosen, machine_of
@@ -33,7 +32,7 @@ from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import CostEstimate, Launch
 from shardwise._src.kernels.launch_work import LaunchWork, launch_work
 from shardwise._src.kernels.on_tpu.mosaic_limits import memory_rows
-from shardwise._src.kernels.program_work import counted_program, program_cost
+from shardwise._src.kernels.program_work import counted_program, program_cost, used_operands
 from shardwise._src.kernels.spaces import VMEM
 from shardwise._src.messages.formatting import in_bytes, pluralize, short_repr
 from shardwise._src.messages.source import line_of
@@ -137,24 +136,18 @@ def call_work(eqn: Equation, machine: Machine) -> CallWork:
 def _known_operands(program: Program, eqn: Equation, values: Sequence[Any]) -> list[Any]:
     """The operands of a launch: the values of those that decide about its blocks, if they depend on
     known arguments only; types for the others."""
-    launch = eqn.params["launch"]
-    types = [a.aval for a in eqn.invars]
+    launch, types = eqn.params["launch"], [a.aval for a in eqn.invars]
     count = launch.dynamic + launch.prefetch
-    first = eqn.invars[:count]
     if not count or eqn not in program.eqns:
         return types
-    part = pruned(program, first)
-    atoms = used(part)
-    needed = [i for i, v in enumerate(part.invars) if v in atoms]
-    known = [values[i] for i in needed]
-    if not all(hasattr(x, "__array__") or isinstance(x, int) for x in known):
+    part = pruned(program, eqn.invars[:count])
+    needed = [values[i] for i in used_operands(part)]
+    if not all(hasattr(x, "__array__") or isinstance(x, int) for x in needed):
         return types
-    if any(isinstance(x, Tracer) for x in known):
+    if any(isinstance(x, Tracer) for x in needed):
         return types
-    part = part.replace(inputs=[*part.constvars, *[part.invars[i] for i in needed]])
     with eval_context():
-        found = call(*known, program=part)
-    return [*found, *types[count:]]
+        return [*part(*values), *types[count:]]
 
 
 def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:

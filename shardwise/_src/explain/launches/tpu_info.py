@@ -74,6 +74,8 @@ _PRODUCTS = {
     ),
     7: ((_FLOATS[:2], (*_FLOATS[:2], *_FLOAT8)), (_FLOAT8, _FLOAT8)),
 }
+# Dtypes by the names of rates, and by those of `explain.machines`.
+_RATES = {"bf16": "bf16", "int8": "s8", "fp8": "f8e4m3fn", "int4": "s4"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +92,14 @@ class TpuInfo:
     chip_version: ChipVersion
     generation: int
     num_cores: int
-    num_lanes: int
-    num_sublanes: int
+    num_lanes: int = 128
+    num_sublanes: int = 8
     mxu_column_size: int
     num_mxus: int
     num_accumulators: int
     vmem_capacity_bytes: int
-    cmem_capacity_bytes: int
-    smem_capacity_bytes: int
+    cmem_capacity_bytes: int = 0
+    smem_capacity_bytes: int = SMEM_BYTES
     hbm_capacity_bytes: int
     mem_bw_bytes_per_second: int
     bf16_ops_per_second: int
@@ -189,36 +191,27 @@ def _kind_and_cores(device: Any) -> tuple[str, int | None]:
     """The vendor's name of a device, and how many cores it has; None: as usual."""
     if device is None:
         mesh = current().mesh
-        if isinstance(mesh, Mesh):
-            device = mesh.flat_devices[0]
-        else:
-            device = None if mesh is None else mesh.abstract_device
+        is_real = isinstance(mesh, Mesh)
+        device = mesh.flat_devices[0] if is_real else getattr(mesh, "abstract_device", None)
     device = default_single() if device is None else device
     return device.device_kind, getattr(device, "num_cores", None)
 
 
 def _info(version: str, cores: int) -> TpuInfo:
     tpu, machine = TPUS[f"tpu-{version}"], machines[f"tpu-{version}"]
-
-    def rate(dtype: str) -> int:
-        return int(machine.flops.get(dtype, 0) // tpu.cores)
-
+    rates: Any = {
+        f"{name}_ops_per_second": int(machine.flops.get(dtype, 0) // tpu.cores)
+        for name, dtype in _RATES.items()
+    }
     return TpuInfo(
         chip_version=ChipVersion(version),
         generation=tpu.generation,
         num_cores=cores,
-        num_lanes=128,
-        num_sublanes=8,
         mxu_column_size=tpu.mxu_size,
         num_mxus=tpu.mxus,
         num_accumulators=tpu.accumulators,
         vmem_capacity_bytes=tpu.vmem,
-        cmem_capacity_bytes=0,
-        smem_capacity_bytes=SMEM_BYTES,
         hbm_capacity_bytes=machine.memory_bytes // tpu.cores,
         mem_bw_bytes_per_second=int(machine.memory_bandwidth // tpu.cores),
-        bf16_ops_per_second=rate("bf16"),
-        int8_ops_per_second=rate("s8"),
-        fp8_ops_per_second=rate("f8e4m3fn"),
-        int4_ops_per_second=rate("s4"),
+        **rates,
     )

@@ -106,26 +106,24 @@ def elapsed(run: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
+@dataclass(eq=False, repr=False)
 class Tuned:
     """A function with variants, which runs the best one: the result of `tune`."""
 
-    def __init__(
-        self,
-        make: Callable[..., Any],
-        choices: Sequence[Mapping[str, Any]],
-        keep: int,
-        repeats: int,
-        tolerance: float | None,
-        timer: Timer,
-    ):
-        self.make, self.choices, self.keep = make, choices, keep
-        self.repeats, self.tolerance, self.timer = repeats, tolerance, timer
-        self._functions: dict[int, Callable[..., Any]] = {}
+    make: Callable[..., Any]
+    choices: Sequence[Mapping[str, Any]]
+    keep: int
+    repeats: int
+    tolerance: float | None
+    timer: Timer
+
+    def __post_init__(self) -> None:
+        self._functions = _functions(self.make, self.choices)
         self._found: dict[Any, Tuning] = {}
 
     @hides_frames
     def __call__(self, *args: Any) -> Any:
-        return self._function(self.choices.index(self.best(*args).choice))(*args)
+        return self._functions[self.choices.index(self.best(*args).choice)]()(*args)
 
     @hides_frames
     def best(self, *args: Any) -> Tuning:
@@ -150,17 +148,12 @@ class Tuned:
             self._found[key, is_measured] = found
         return found
 
-    def _function(self, number: int) -> Callable[..., Any]:
-        if number not in self._functions:
-            self._functions[number] = jit(_variant(self.make, self.choices[number]))
-        return self._functions[number]
-
     def _looked_up(
         self, args: Any, leaves: Sequence[Any], device: Any, is_known: bool
     ) -> tuple[Tuning, bool]:
         """The result for arguments, and whether it was measured."""
         machine, name, files = machine_of(None, device), name_of(self.make), disk_cache()
-        found = _ranked(self._function, self.choices, args, machine)
+        found = _ranked(self._functions, self.choices, args, machine)
         rows = [c for c, _ in found]
         variants = [str(self.keep), *map(repr, self.choices), *[text for _, text in found]]
         key = _key(variants, leaves, device)
@@ -184,7 +177,7 @@ class Tuned:
             rows[i] = replace(rows[i], rejected="slower by the model")
         first, runs = None, {}
         for i in [i for i in usable if not rows[i].rejected]:
-            run = functools.partial(lambda f: block_until_ready(f(*args)), self._function(i))
+            run = functools.partial(lambda f: block_until_ready(f(*args)), self._functions[i]())
             try:
                 result = [np.asarray(x) for x in flatten(run())[0]]
             except Exception as error:
@@ -193,11 +186,9 @@ class Tuned:
             first = first or (i, result)
             _check_equal(name, self.choices, first, (i, result), self.tolerance)
             runs[i] = run
-        times: dict[int, list[float]] = {i: [] for i in runs}
-        for _ in range(self.repeats):  # interleaved, so that all see the same load
-            for i, run in runs.items():
-                times[i].append(self.timer(run))
-        for i, seconds in times.items():
+        # interleaved, so that all see the same load
+        times = [[self.timer(run) for run in runs.values()] for _ in range(self.repeats)]
+        for i, seconds in zip(runs, zip(*times, strict=True), strict=True):
             rows[i] = replace(rows[i], seconds=statistics.median(seconds))
         return rows
 
@@ -258,12 +249,12 @@ def rank(
       variant can be used.
     """
     listed, asked = _listed("rank", make, choices), chosen(machine)
-    functions = [functools.cache(functools.partial(_variant, make, c)) for c in listed]
+    functions = _functions(make, listed)
 
     @hides_frames
     def of(*args: Any) -> Tuning:
         rates = asked.machine or machine_of(machine, None)
-        found = [c for c, _ in _ranked(lambda i: jit(functions[i]()), listed, args, rates)]
+        found = [c for c, _ in _ranked(functions, listed, args, rates)]
         for i, c in enumerate(found):
             if asked.target is not None and not c.rejected:
                 try:
@@ -301,28 +292,31 @@ def _listed(who: str, make: Any, choices: Any) -> list[dict[str, Any]]:
     return listed
 
 
-def _variant(make: Callable[..., Any], choice: Mapping[str, Any]) -> Callable[..., Any]:
-    """make(**choice), or make with these arguments, if it has others that are required."""
-    needed = [
-        p.name
-        for p in inspect.signature(make).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    if {*needed} <= {*choice}:
-        return make(**choice)
-    return functools.partial(make, **choice)
+def _functions(
+    make: Callable[..., Any], choices: Sequence[Mapping[str, Any]]
+) -> list[Callable[[], Any]]:
+    """The variants, each made when it is first requested: make(**choice), or make with these
+    arguments, if it has others that are required."""
+
+    def variant(choice: Mapping[str, Any]) -> Any:
+        rows = inspect.signature(make).parameters.values()
+        rows = [p for p in rows if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        is_complete = {p.name for p in rows if p.default is p.empty} <= {*choice}
+        return jit(make(**choice) if is_complete else functools.partial(make, **choice))
+
+    return [functools.cache(functools.partial(variant, choice)) for choice in choices]
 
 
 def _ranked(
-    function: Callable[[int], Any], choices: Sequence[Any], args: Any, machine: Machine
+    functions: Sequence[Any], choices: Sequence[Any], args: Any, machine: Machine
 ) -> list[tuple[Candidate, str]]:
     """The variants with the estimates of the model, and the texts of their programs."""
     types = tree_map(ShapeDtypeStruct.like, args)
     values = [None if isinstance(x, Tracer) else x for x in flatten(args)[0]]
     found = []
-    for i, choice in enumerate(choices):
+    for function, choice in zip(functions, choices, strict=True):
         try:
-            program = function(i).trace(*types).program
+            program = function().trace(*types).program
             reports = reports_of(program, machine, values)
         except Exception as error:
             found.append((Candidate(choice, rejected=_reason(error)), ""))
@@ -374,9 +368,8 @@ def _different(a: np.ndarray, b: np.ndarray, tolerance: float | None) -> int:
     allowed = float(finfo(a.dtype).eps) ** 0.5 if tolerance is None else tolerance
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     a, b = a.astype(wide), b.astype(wide)
-    largest = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-    near = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed * largest)
-    return int((~near).sum())
+    most = allowed * np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    return int((~np.isclose(b, a, rtol=0, atol=most, equal_nan=True)).sum())
 
 
 # -- files --

@@ -1,1 +1,1 @@
-"""Checks of kernels that interpret them: see `memory_check`."""
+"""Checks of kernels that interpret them: see `memory_interpreter`."""

@@ -7,27 +7,25 @@ devices are computed up to a launch, which then runs for all of them together.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import ScanParams, WhileParams
-from shardwise._src.control.scan import scan
-from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, Var, held_in
+from shardwise._src.core.program import Atom, Equation, Program, Var, held_in
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.kernels.checking.memory_check import check_memory
+from shardwise._src.kernels.checking.inner_programs import Steps, finished, run_inner
+from shardwise._src.kernels.checking.memory_interpreter import check_memory
 from shardwise._src.kernels.launch_checks import are_checked
 from shardwise._src.kernels.launch_checks import check as check_launch
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launches import LAUNCHES, Source, kernel_loop
-from shardwise._src.maps.shard_map_op import ShardMapParams, global_type, shard_map
+from shardwise._src.maps.shard_map_op import ShardMapParams, shard_map
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -35,8 +33,8 @@ from shardwise._src.transforms.tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = "blocks", "memory"
-Run = Callable[[Program, Sequence[Any]], list[Any]]
 Noted = Callable[[Launch, Exception | None], None]
+_KERNELS = *LAUNCHES, kernel_loop
 
 
 def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
@@ -71,12 +69,12 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
 @derived
 def _has_launches(program: Program) -> bool:
-    return any(eqn.op in (*LAUNCHES, kernel_loop) for eqn in walk(program))
+    return any(eqn.op in _KERNELS for eqn in walk(program))
 
 
 def _launches(op: Op, params: dict[str, Any]) -> bool:
     """Whether an operation launches kernels."""
-    return op in (*LAUNCHES, kernel_loop) or (
+    return op in _KERNELS or (
         params.get("length") != 0 and any(map(_has_launches, held_in(op, params)))
     )
 
@@ -93,39 +91,42 @@ class _Checking(Interpreter):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.user_code and op.eager is not None and not [*held_in(op, params)]:
             return op.eager(op, args, params)
-        if _launches(op, params) and op not in (*LAUNCHES, kernel_loop, shard_map):
-            run = lambda program, rows: [[y] for y in program(*_only(rows))]  # noqa: E731
-            outs = _only(_walked(op, params, [[x] for x in args], run))
-            return [x if is_array(x) else eval_trace().new_array(x) for x in outs]
+        if _launches(op, params) and op not in (*_KERNELS, shard_map):
+            rows = [[x] for x in args]
+            outs = finished(run_inner(op, params, rows, _on_one_device, _condition, _on_devices))
+            return [x if is_array(x) else eval_trace().new_array(x) for (x,) in outs]
         with are_checked(False), self.parent_context().entered():
-            if op in LAUNCHES and params["launch"].primal is None:
-                return self.launch([args], **params)[0]
-            if op in (*LAUNCHES, kernel_loop):
-                self.primal_launch([args], params)
+            if op in _KERNELS and (found := self.launch(op, [args], params)) is not None:
+                return found[0]
             if op is shard_map and _launches(op, params):
                 return _OverMesh(self, ShardMapParams(**params)).whole(args)
             return op(*args, **params)
 
-    def primal_launch(
-        self, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
-    ) -> None:
-        """Checks the launch whose tangents a launch also computes, or that reverse mode made a loop
-        of. known: the operands, of each device; those that a loop does not have are zeros here, and
-        of those that are mapped, it takes the first elements."""
+    def launch(
+        self, op: Op, known: Sequence[Sequence[Any]], params: dict[str, Any], axes: Any = None
+    ) -> list[list[Any]] | None:
+        """Checks a launch; returns the results of each device. None if the op has others: it also
+        computes tangents, or is the loop that reverse mode made of a launch.
+
+        known: the operands, of each device. Those that a loop does not have are zeros here, and of
+        those that are mapped, it takes the first elements.
+        """
+        if op in LAUNCHES and params["launch"].primal is None:
+            return self.check(known, **params, axes=axes)
         count = len(known[0])
-        source = params.get("source") or Source(
-            **params, unknown=(None,) * count, mapped=(0,) * count
-        )
+        rest = {"unknown": (None,) * count, "mapped": (0,) * count}
+        source = params.get("source") or Source(**params, **rest)
         body, maps, launch = source.launch.primal or (source.body, source.maps, source.launch)
         types = source.unknown[: launch.dynamic + launch.prefetch + len(launch.ins)]
         operands = []
         for row in known:
             xs = iter([np.asarray(x)[(0,) * n] for x, n in zip(row, source.mapped, strict=True)])
             operands.append([next(xs) if t is None else np.zeros(t.shape, t.dtype) for t in types])
-        self.launch(operands, body, maps, launch, axes)
+        self.check(operands, body, maps, launch, axes)
+        return None
 
-    def launch(
-        self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any = None
+    def check(
+        self, operands: Sequence[Any], body: Program, maps: Any, launch: Launch, axes: Any
     ) -> list[list[Any]]:
         """The results of each device. axes: of the mesh, names to sizes; None outside of one."""
         if any(isinstance(x, Tracer) for x in operands[0]):
@@ -143,8 +144,7 @@ class _Checking(Interpreter):
             if self.level == "memory":
                 found = check_memory(body, maps, launch, operands, axes)
             else:
-                names = launch.ref_names[launch.prefetch :]
-                found = [check_launch(body, maps, launch, operands[0], names)]
+                found = [check_launch(body, maps, launch, operands[0])]
         except Exception as error:
             note(launch, error)
             raise
@@ -152,14 +152,19 @@ class _Checking(Interpreter):
         return found
 
 
-# -- operations that contain launches, on lists of the values of devices --
+# -- operations that contain launches, on lists or arrays of the values of devices --
 
 
-def _only(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    return [x for (x,) in rows]
+def _on_one_device(program: Program, rows: Sequence[Any]) -> Steps:
+    yield from ()
+    return [[y] for y in program(*[x for (x,) in rows])]
 
 
-def _scalar(row: Sequence[Any]) -> np.ndarray:
+def _on_devices(f: Callable[..., Any], *rows: Sequence[Any]) -> np.ndarray:
+    return np.stack([f(*xs) for xs in zip(*rows, strict=True)])
+
+
+def _condition(row: Sequence[Any]) -> np.ndarray:
     first, *others = map(np.asarray, row)
     if any(other != first for other in others):
         raise NotImplementedError(
@@ -169,46 +174,6 @@ def _scalar(row: Sequence[Any]) -> np.ndarray:
     return first
 
 
-def _walked(op: Op, params: dict[str, Any], args: Sequence[Any], run: Run) -> list[Any]:
-    """The results of an operation that contains programs, by running these."""
-    if op is cond:
-        branches, which = params["branches"], int(_scalar(args[0]))
-        return run(branches[min(max(which, 0), len(branches) - 1)], args[1:])
-    if op is while_loop:
-        own = WhileParams(**params)
-        tests, bodies, carry = own.parts(args)
-        while _scalar(run(own.test, [*tests, *carry])[0]):
-            carry = run(own.body, [*bodies, *carry])
-        return list(carry)
-    if op is scan:
-        return _scanned(ScanParams(**params), args, run)
-    found: list[Any] = []
-
-    def last(program: Program, xs: Sequence[Any]) -> list[Any]:
-        found[:] = run(program, xs)
-        return found
-
-    if op.contains.eval is None:
-        raise NotImplementedError(
-            f"checked: a kernel is launched inside of {op.name}, which cannot be checked. Check "
-            "the function inside of it."
-        )
-    op.contains.eval(op, last, list(args), **params)  # of an op that calls one program
-    return found
-
-
-def _scanned(own: ScanParams, args: Sequence[Any], run: Run) -> list[Any]:
-    consts, carry, xs = own.parts(args)
-    steps: list[list[Any]] = []
-    for i in sorted(range(own.length), reverse=own.reverse):
-        outs = run(own.body, [*consts, *carry, *[[np.asarray(x)[i] for x in row] for row in xs]])
-        carry = outs[: own.num_carry]
-        steps.append(outs[own.num_carry :])
-    columns = zip(*(steps[::-1] if own.reverse else steps), strict=True)
-    stacked = [[np.stack([*map(np.asarray, ys)]) for ys in zip(*c, strict=True)] for c in columns]
-    return [*carry, *stacked]
-
-
 # -- shard_map --
 
 
@@ -216,26 +181,22 @@ def _scanned(own: ScanParams, args: Sequence[Any], run: Run) -> list[Any]:
 def _parts(program: Program) -> tuple[tuple[bool, Program], ...]:
     """A program in parts, which return what others need: single equations with launches (True), and
     those in between."""
-    groups: list[tuple[bool, list[Equation]]] = [(False, [])]
-    for eqn in program.eqns:
-        if _launches(eqn.op, eqn.params):
-            groups += [(True, [eqn]), (False, [])]
-        else:
-            groups[-1][1].append(eqn)
-    return tuple([(has, _part(program, eqns)) for has, eqns in groups if eqns])
+    groups = itertools.groupby(program.eqns, lambda e: _launches(e.op, e.params) and id(e))
+    return tuple([(bool(has), _part(program, [*eqns])) for has, eqns in groups])
 
 
 def _part(program: Program, eqns: Sequence[Equation]) -> Program:
     made = dict.fromkeys([v for e in eqns for v in e.outvars])
-    taken = dict.fromkeys([v for e in eqns for v in e.invars if v in made or isinstance(v, Var)])
-    inside = {*map(id, eqns)}
-    needed = {a for e in program.eqns if id(e) not in inside for a in e.invars} | {*program.outvars}
+    atoms = dict.fromkeys([a for e in eqns for a in e.invars if a not in made])
+    others = [e for e in program.eqns if made.keys().isdisjoint(e.outvars)]
+    needed = {a for e in others for a in e.invars} | {*program.outvars}
     outs = [v for v in made if v in needed or len(eqns) == 1]
-    return Program([v for v in taken if v not in made], outs, eqns)
+    return Program([a for a in atoms if isinstance(a, Var)], outs, eqns)
 
 
 class _OverMesh:
-    """A program of `shard_map`, on values of all its devices."""
+    """A program of `shard_map`. Its values are arrays with a first dimension for the devices along
+    whose axes they vary: see `ShardMapParams.of_rows`."""
 
     def __init__(self, check: _Checking, own: ShardMapParams):
         self.check, self.own, sizes = check, own, own.place.mesh.shape
@@ -243,55 +204,42 @@ class _OverMesh:
         self.devices = [*np.ndindex(*self.axes.values())]
 
     def whole(self, args: Sequence[Any]) -> list[Any]:
-        own, results = self.own, []
-        rows = [
-            [np.asarray(x)[at] for at in self._shards(np.shape(x), spec)]
-            for x, spec in zip(args, own.in_specs, strict=True)
-        ]
-        found = zip(self.run(own.program, rows), own.program.out_types, own.out_specs, strict=True)
-        for row, t, spec in found:
-            out = np.zeros(global_type(t, own.place, spec, own.axes).shape, t.dtype)
-            for part, at in zip(row, self._shards(out.shape, spec), strict=True):
-                out[at] = part
-            results.append(eval_trace().place(out, own.place.with_spec(spec)))
-        return results
+        own = self.own
+        ins, outs = [[*map(Var, types)] for types in (own.program.in_types, own.program.out_types)]
+        rows = own.of_rows(Program(ins, ins, ()), in_specs=own.in_specs)(*args)
+        found = finished(self.run(own.program, rows))
+        return own.of_rows(Program(outs, outs, ()), out_specs=own.out_specs)(*found)
 
-    def _shards(self, shape: Sequence[int], spec: Any) -> list[Any]:
-        """Which part of an array each device has."""
-        mesh, parts = self.own.place.mesh, self.own.place.with_spec(spec).devices_indices_map(shape)
-        at = [dict(zip(self.axes, device, strict=True)) for device in self.devices]
-        return [parts[mesh.devices[tuple([d.get(a, 0) for a in mesh.axis_names])]] for d in at]
-
-    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        count = len(self.devices)
-        consts = [[c] * count for c in program.consts]
+    def run(self, program: Program, args: Sequence[Any]) -> Steps:
+        pairs = zip(program.constvars, program.consts, strict=True)
+        consts = [self._rows(v, [c] * len(self.devices)) for v, c in pairs]
         env: dict[Any, Any] = dict(zip(program.inputs, (*consts, *args), strict=True))
 
-        def values(atoms: Sequence[Any]) -> list[Any]:
-            return [env[a] if isinstance(a, Var) else [a.value] * count for a in atoms]
+        def value(a: Any) -> Any:
+            return env[a] if isinstance(a, Var) else self._rows(a, [a.value] * len(self.devices))
 
         for has_launches, part in _parts(program):
-            eqn = part.eqns[0]
-            if not has_launches:
-                outs = self._without_launches(part, values(part.invars))
-            elif eqn.op in (*LAUNCHES, kernel_loop):
-                columns = values(eqn.invars)
-                operands = [[row[i] for row in columns] for i in range(count)]
-                if eqn.op in LAUNCHES and eqn.params["launch"].primal is None:
-                    found = self.check.launch(operands, **eqn.params, axes=self.axes)
-                    outs = [*map(list, zip(*found, strict=True))]
-                else:
-                    self.check.primal_launch(operands, eqn.params, self.axes)
-                    outs = self._without_launches(part, values(part.invars))
-            else:
-                outs = _walked(eqn.op, eqn.params, values(eqn.invars), self.run)
+            eqn, values, outs = part.eqns[0], [*map(value, part.eqns[0].invars)], None
+            if has_launches and eqn.op in _KERNELS:
+                outs = self._launch(eqn, values)
+            elif has_launches:
+                run = self.run, _condition, _on_devices
+                outs = yield from run_inner(eqn.op, eqn.params, values, *run)
+            if outs is None:
+                outs = self.own.of_rows(part)(*map(value, part.invars))
             env.update(zip(part.outvars, outs, strict=True))
-        return values(program.outvars)
+        return [*map(value, program.outvars)]
 
-    def _without_launches(self, program: Program, values: Sequence[Any]) -> list[Any]:
-        own, stacks = self.own, []
-        for v, row in zip(program.invars, values, strict=True):
-            by_row = {own.row(v.aval, d): x for d, x in zip(self.devices, row, strict=True)}
-            stacks.append(np.stack([np.asarray(by_row[i]) for i in range(len(by_row))]))
-        rows = zip(own.of_rows(program)(*stacks), program.out_types, strict=True)
-        return [[np.asarray(x)[own.row(t, d)] for d in self.devices] for x, t in rows]
+    def _launch(self, eqn: Equation, values: Sequence[Any]) -> list[Any] | None:
+        pairs = [(a.aval, np.asarray(x)) for a, x in zip(eqn.invars, values, strict=True)]
+        operands = [[x[self.own.row(t, d)] for t, x in pairs] for d in self.devices]
+        found = self.check.launch(eqn.op, operands, eqn.params, self.axes)
+        if found is None:
+            return None
+        columns = zip(eqn.outvars, zip(*found, strict=True), strict=True)
+        return [self._rows(v, each) for v, each in columns]
+
+    def _rows(self, a: Atom, each: Sequence[Any]) -> np.ndarray:
+        """The array for the values of each device."""
+        rows = {self.own.row(a.aval, d): x for d, x in zip(self.devices, each, strict=True)}
+        return np.stack([np.asarray(rows[i]) for i in sorted(rows)])

@@ -1,48 +1,124 @@
-"""Interprets the body of a kernel, equation by equation, on the devices of `memory_machine`.
+"""`check="memory"`: runs a kernel in memory that records accesses: see `check_memory`.
 
-Each device is a generator that yields where it waits for a semaphore. Operations on values run as
-elsewhere, twice if an operand is a pair; loops and branches with accesses are walked.
+It interprets the body, equation by equation. Each device is a generator that yields where it waits
+for a semaphore. Operations on values run as elsewhere, twice if an operand is a pair; the programs
+of loops and branches with accesses are interpreted likewise.
+
+The other parts: `shadow_memory` (who wrote and read each element), `memory_machine` (devices,
+copies, messages), `inner_programs`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import ScanParams, WhileParams
-from shardwise._src.control.scan import scan
-from shardwise._src.control.while_loop import while_loop
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.effects.callback import host_context
 from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, semaphore_of
+from shardwise._src.kernels.checking.inner_programs import Steps, run_inner
+from shardwise._src.kernels.checking.memory_machine import Device, Machine, Version, selected
 from shardwise._src.kernels.checking.shadow_memory import (
-    READ,
-    WRITE,
     Buffer,
     Value,
+    as_text,
     defined,
     differ,
     lifted,
     several,
 )
-from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
+from shardwise._src.kernels.copying.copies import Region
 from shardwise._src.kernels.copying.in_step import CHANGES
+from shardwise._src.kernels.launch_checks import check_blocks
+from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.ref_access import MASKED
-from shardwise._src.ops.indexing.gather_rules import window_sizes
+from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.ops.indexing.gather_scatter import SCATTERS
+from shardwise._src.ops.indexing.index_windows import windows_inside
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.ops.sharded.varying import pcast
 
+SEED = 0  # of the second order in which devices run
 POLLS = 10_000  # rounds in which devices only read semaphores, until this is a deadlock
-Steps = Generator[bool, None, list[Any]]
+
+
+def check_memory(
+    body: Program,
+    maps: Sequence[Program],
+    launch: Launch,
+    operands: Sequence[Sequence[Any]],
+    axes: Mapping[Any, int] | None = None,
+) -> list[list[Any]]:
+    """Raises a `KernelError` for the first error; returns the results of each device.
+
+    operands: of each device. axes: of the mesh, names to sizes; None for one device outside of a
+    mesh.
+
+    Errors are:
+    - accesses outside of a ref, also by arrays of indices;
+    - elements of results that are not written, or that depend on memory that was not written or on
+      what is beyond the end of an array; likewise conditions, indices and amounts;
+    - races: two accesses of one element, of copies, devices or programs that differ along a
+      parallel axis, of which one writes and neither waits for the other;
+    - copies that no device waits for; semaphores that are not 0 at their end; deadlocks.
+    """
+    if axes is None or all(map(is_plain, maps)):
+        check_blocks(maps, launch, operands[0], by_element=True)
+    machine = Machine(launch, axes)
+    with host_context().entered():
+        _run(machine, body, maps, operands)
+        if len(operands) > 1:
+            _run(Machine(launch, axes, SEED), body, maps, operands)
+    return [[*map(_result, device.results)] for device in machine.devices]
+
+
+def _result(buffer: Buffer) -> Any:
+    return eval_trace().new_array(buffer.a[buffer.inside].reshape(buffer.type.shape))
+
+
+def _run(machine: Machine, body: Program, maps: Sequence[Program], operands: Sequence[Any]) -> None:
+    """Runs the kernel on all devices, and checks what is left. operands: of each."""
+    _run_devices(machine, [_Run(machine, xs).launch(body, maps, xs) for xs in operands])
+    for device in machine.devices:
+        cores = [*device.cores.values()]
+        machine.check_end(device.buffers.values(), cores, "at the end of the kernel")
+    for buffer in [buffer for device in machine.devices for buffer in device.results]:
+        for element in np.flatnonzero(differ(buffer.a, buffer.b) & buffer.inside)[:1].tolist():
+            place, event = machine.text(buffer, element), buffer.written_by(element)
+            if event.kind == "entry":
+                raise machine.error(f"no program writes {place}.")
+            what = machine.does(event, place)
+            raise machine.error(f"{what}, and the value {event.origin.text}")
+
+
+def _run_devices(machine: Machine, runs: Sequence[Steps]) -> None:
+    running = dict(enumerate(runs))
+    order, idle = random.Random(machine.seed), 0
+    while running:
+        changes, polling = machine.changes, False
+        numbers = [*running]
+        if machine.seed is not None:
+            order.shuffle(numbers)
+        for number in numbers:
+            try:
+                polling |= next(running[number])
+            except StopIteration:
+                del running[number]
+                machine.changes += 1
+        idle = idle + 1 if machine.changes == changes else 0
+        if idle > (POLLS if polling else 0):
+            waits = "; ".join([device.waiting() for device in machine.devices if device.waits])
+            raise machine.error(
+                f"a deadlock: {waits}. No copy or signal is left that could end the wait."
+            )
 
 
 @derived
@@ -67,29 +143,6 @@ def _idle_loads(program: Program) -> frozenset[int]:
     return frozenset([i for i, e in loads if e.outvars[0] not in used or place(e) in updates])
 
 
-def run_devices(
-    machine: Machine, body: Program, maps: Sequence[Program], operands: Sequence[Any]
-) -> None:
-    """Runs the kernel on all devices. operands: of each."""
-    runs = [_Run(machine, xs).launch(body, maps, xs) for xs in operands]
-    running = dict(enumerate(runs))
-    order, idle = random.Random(machine.seed), 0
-    while running:
-        changes, polling = machine.changes, False
-        numbers = [*running]
-        if machine.seed is not None:
-            order.shuffle(numbers)
-        for number in numbers:
-            try:
-                polling |= next(running[number])
-            except StopIteration:
-                del running[number]
-                machine.changes += 1
-        idle = idle + 1 if machine.changes == changes else 0
-        if idle > (POLLS if polling else 0):
-            raise machine.errors.deadlock(machine.devices)
-
-
 class _Run(Device):
     """A device that interprets a kernel."""
 
@@ -101,8 +154,8 @@ class _Run(Device):
         prefetched = [Version(b, b.ids) for b in self.arguments[:count]]
         tiles = *launch.ins, *launch.outs
         for self.program in np.ndindex(*grid):
-            rows = zip(self.program, launch.parallel, strict=True)
-            self.core = self.core_at(tuple([i for i, p in rows if p]))
+            marks = zip(self.program, launch.parallel, strict=True)
+            self.core = self.core_at(tuple([i for i, p in marks if p]))
             ids = [defined(np.int32(i)) for i in self.program]
             blocks = []
             rows = zip(tiles, maps, (*self.arguments[count:], *self.results), strict=True)
@@ -119,7 +172,10 @@ class _Run(Device):
         for i, size, is_element, (low, _), n in rows:
             i = i + low if is_element else i * size
             if i < 0 or i + size > n:
-                raise self.errors.outside_block(buffer, at[: len(tile.sizes)], self)
+                raise self.machine.error(
+                    f"{buffer.name}: {self.machine.who(self)} has block "
+                    f"{as_text(at[: len(tile.sizes)])}, which is outside of the array."
+                )
             index.append(slice(i, i + size))
         ids = buffer.ids[tuple(index)]
         for d, size in zip(tile.ragged, at[len(tile.sizes) :], strict=True):
@@ -141,83 +197,48 @@ class _Run(Device):
             if op is new_memory:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
-            elif op is kernel_load and values[0].buffer.is_semaphore:
+            elif op is kernel_load and values[0].buffer.space in SEMAPHORES:
                 outs = yield from self._read_semaphore(eqn, *values)
             elif op is kernel_load:
                 outs = [self._load(eqn, values, i in idle)]
             elif op is kernel_store:
                 outs = [self._store(eqn, values)]
             elif op in CHANGES:
-                outs = yield from self._synchronized(eqn, values)
+                yield from self.synchronize(eqn, values)
+                self.machine.changes += 1
+                if self.machine.seed is not None:
+                    yield False
+                outs = [values[i] for i in CHANGES[op][: len(eqn.outvars)]]
             else:
                 outs = yield from self._operation(eqn, values)
             env.update(zip(eqn.outvars, outs, strict=True))
         if made:
             moment = "when the memory of `run_scoped` ends"
-            self.machine.check_end(made, self.core.clock, moment)
+            self.machine.check_end(made, [self.core], moment)
         return [value(a) for a in program.outvars]
-
-    def _synchronized(self, eqn: Equation, values: list[Any]) -> Steps:
-        """A copy, or an operation on semaphores."""
-        if eqn.op is kernel_copy:
-            self.copy(eqn, values)
-        elif eqn.op is kernel_signal:
-            self.signal(eqn, values)
-        else:
-            yield from self.wait(eqn, values)
-        self.machine.changes += 1
-        if self.machine.seed is not None:
-            yield False
-        return [values[i] for i in CHANGES[eqn.op][: len(eqn.outvars)]]
 
     def _operation(self, eqn: Equation, values: list[Any]) -> Steps:
         op, versions = eqn.op, [v for v in values if isinstance(v, Version)]
         if op is pcast:
             return values
         if op is axis_index:
-            return [defined(np.int32(self._position(eqn.params["names"])))]
+            return [defined(self._position(eqn.params["names"]))]
         if op.named_axes is not None:
-            raise self.errors.collective(op.name)
-        is_walked = op in (cond, scan, while_loop) or op.programs == ("program",)
-        if not is_walked or (not versions and all(map(is_plain, eqn.programs()))):
+            raise NotImplementedError(
+                f"kernel {self.machine.launch.name}: its body has the operation {op.name} over "
+                "devices, which the check does not interpret. Use copies and semaphores, or call "
+                "it outside of the kernel."
+            )
+        if op.contains.eval is None or (not versions and all(map(is_plain, eqn.programs()))):
             return self._on_versions(eqn, values) if versions else self._applied(eqn, values)
-        if op is cond:
-            branches = eqn.params["branches"]
-            which = int(self.known(values[0], "the condition"))
-            branch = branches[min(max(which, 0), len(branches) - 1)]
-            return (yield from self.evaluate(branch, values[1:]))
-        if op is scan:
-            return (yield from self._scan(ScanParams(**eqn.params), values))
-        if op is while_loop:
-            own = WhileParams(**eqn.params)
-            tests, bodies, carry = own.parts(values)
-            while True:
-                (test,) = yield from self.evaluate(own.test, [*tests, *carry])
-                if not self.known(test, "the condition"):
-                    return list(carry)
-                carry = yield from self.evaluate(own.body, [*bodies, *carry])
-        return (yield from self.evaluate(eqn.params["program"], values))
+        condition = partial(self.known, what="the condition")
+        return (yield from run_inner(op, eqn.params, values, self.evaluate, condition, lifted))
 
-    def _scan(self, own: ScanParams, values: list[Any]) -> Steps:
-        consts, carry, xs = own.parts(values)
-        rows: list[list[Any]] = []
-        for i in sorted(range(own.length), reverse=own.reverse):
-            slices = [lifted(lambda x, i=i: np.asarray(x)[i], x) for x in xs]
-            outs = yield from self.evaluate(own.body, [*consts, *carry, *slices])
-            carry = outs[: own.num_carry]
-            rows.append(outs[own.num_carry :])
-        columns = zip(*(rows[::-1] if own.reverse else rows), strict=True)
-        stacked = [lifted(lambda *ys: np.stack([*map(np.asarray, ys)]), *ys) for ys in columns]
-        empty = [np.zeros((0, *v.aval.shape), v.aval.dtype) for v in own.body.outvars]
-        return [*carry, *(stacked if rows else map(defined, empty[own.num_carry :]))]
-
-    def _position(self, names: Sequence[Any]) -> int:
-        axes = self.machine.axes
-        at = dict(zip(axes, np.unravel_index(self.number, [*axes.values()]), strict=True))
-        number = 0
-        for name in names:
-            number = number * axes[name] + int(at[name])
-        return number
+    def _position(self, names: Sequence[Any]) -> np.int32:
+        axes = self.machine.axes or {}
+        at = dict(zip(axes, np.unravel_index(self.device, [*axes.values()]), strict=True))
+        rows = [at[name] for name in names], [axes[name] for name in names]
+        return np.int32(np.ravel_multi_index(*rows))
 
     def _applied(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         """The results of an operation on values."""
@@ -231,10 +252,9 @@ class _Run(Device):
     # -- accesses --
 
     def _memory(self, eqn: Equation) -> Version:
-        count = sum([key[0] == id(eqn) for key in self.buffers])
-        key = id(eqn), count
-        made = self.buffer("memory of `run_scoped`", eqn.outvars[0].aval, key=key)
-        made.set_space(eqn.params["space"])
+        key = id(eqn), sum([key[0] == id(eqn) for key in self.buffers])
+        name, space = "memory of `run_scoped`", eqn.params["space"]
+        made = self.buffer(key, name, eqn.outvars[0].aval, space=space)
         return Version(made, made.ids)
 
     def _parts(self, eqn: Equation, version: Version, rest: Sequence[Any]) -> tuple[Any, Any]:
@@ -245,47 +265,33 @@ class _Run(Device):
         return self.region(version, region, rest[:n], mask), rest[n:]
 
     def _read_semaphore(self, eqn: Equation, version: Version, *starts: Value) -> Steps:
-        semaphore = semaphore_of(version, self._parts(eqn, version, starts)[0])
+        semaphore = version.buffer.semaphores[int(self._parts(eqn, version, starts)[0])]
         self.waits = semaphore, version.buffer, 0
         yield True
         self.waits = None
         return [defined(np.int32(semaphore.count))]
 
     def _load(self, eqn: Equation, values: list[Any], is_idle: bool) -> Value:
+        """is_idle: whether this is not an access."""
         version, *rest = values
         ids, rest = self._parts(eqn, version, rest)
-        if not rest:
-            return self._read(version.buffer, ids, is_idle)
-        mask, other = rest
-        self._read(version.buffer, ids[np.asarray(mask.a) | np.asarray(mask.b)], is_idle)
-        return lifted(np.where, mask, version.buffer.value(ids, self.site), other)
-
-    def _read(self, buffer: Buffer, ids: np.ndarray, is_idle: bool = False) -> Value:
-        """The elements. is_idle: whether this is not an access."""
-        if not (is_idle or buffer.is_readonly):
-            number = self.event(READ)
-            buffer.read(ids, number, self.core.clock, self.errors.race)
-        return buffer.value(ids, self.site)
+        if not is_idle:
+            self.read(version.buffer, ids[selected(rest[0])] if rest else ids)
+        found = version.buffer.value(ids, self.site)
+        return lifted(np.where, rest[0], found, rest[1]) if rest else found
 
     def _store(self, eqn: Equation, values: list[Any]) -> Version:
         version, new, *rest = values
         (ids, rest), mode = self._parts(eqn, version, rest), eqn.params["mode"]
         held = version.buffer.value(ids, self.site)
-        new = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), new)
         if mode != "set":
             new = lifted(MODES[mode], held, new)
         if rest:
-            mask = lifted(lambda x: np.broadcast_to(np.asarray(x), ids.shape), rest[0])
-            taken = mask.a | mask.b
-            new = lifted(lambda *xs: np.where(*xs)[taken], mask, new, held)
+            taken = selected(rest[0])
+            new = lifted(lambda *xs: np.where(*xs)[taken], rest[0], new, held)
             ids = ids[taken]
-        self._write(version.buffer, ids, new, mode != "set")
+        self.write(version.buffer, ids, new, is_atomic=mode != "set")
         return version
-
-    def _write(self, buffer: Buffer, ids: np.ndarray, new: Value, is_atomic: bool) -> None:
-        number = self.event(WRITE, is_atomic=is_atomic, origin=new.origin)
-        buffer.write(ids, number, self.core.clock, self.errors.race)
-        buffer.put(ids, np.asarray(new.a), np.asarray(new.b))
 
     def _on_versions(self, eqn: Equation, values: list[Any]) -> list[Any]:
         """An operation that reads from versions, or writes to one, with an index of arrays."""
@@ -297,8 +303,8 @@ class _Run(Device):
             if "fill_value" in params:
                 params = params | {"mode": "fill", "fill_value": -1}
             at = [self.known(v, "an array of indices") for v in rest]
-            return [self._read(version.buffer, np.asarray(op(version.ids, *at, **params)))]
-        read = [self._read(v.buffer, v.ids) if isinstance(v, Version) else v for v in values]
+            return [self.read(version.buffer, np.asarray(op(version.ids, *at, **params)))]
+        read = [self.read(v.buffer, v.ids) if isinstance(v, Version) else v for v in values]
         return self._applied(eqn, read)
 
     def _scattered(
@@ -312,17 +318,19 @@ class _Run(Device):
         ones = np.ones(np.shape(updates.a), np.int32)
         at = np.asarray(SCATTERS["set"](marks, places, ones, **eqn.params)) != 0
         new = lifted(lambda x: np.asarray(x)[at], new)
-        self._write(buffer, version.ids[at], new, eqn.op is not SCATTERS["set"])
+        self.write(buffer, version.ids[at], new, is_atomic=eqn.op is not SCATTERS["set"])
         return version
 
     def _check_places(self, eqn: Equation, version: Version, places: Any, updates: Value) -> None:
         """Raises if a defined value is written outside of a ref, where an index is not masked."""
-        shape, numbers = version.ids.shape, eqn.params["dimension_numbers"]
-        sizes = window_sizes(type_of(version.ids), type_of(updates.a), numbers)
-        last = np.array([shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims])
         places = np.where((places == MASKED).any(-1, keepdims=True), 0, places)
-        bad = ((places < 0) | (places > last)).any(-1)
+        windows = eqn.op.windows(eqn.op, (version.ids, places, updates.a), **eqn.params)  # type: ignore[misc]
+        bad = ~np.asarray(windows_inside(*windows))  # type: ignore[misc]
         undefined = differ(np.asarray(updates.a), np.asarray(updates.b))
-        bad &= ~undefined.any(axis=tuple(numbers.update_window_dims))
+        bad &= ~undefined.any(eqn.params["dimension_numbers"].update_window_dims)
         if bad.any():
-            raise self.errors.outside_array(version, places[bad][0], self)
+            raise self.machine.error(
+                f"{version.buffer.name}: the index {as_text(places[bad][0])} of an array of "
+                f"indices is outside of the ref of {as_text(version.ids.shape)} elements, and what "
+                f"is written there is dropped: {self.machine.where(self)}."
+            )

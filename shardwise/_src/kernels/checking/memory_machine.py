@@ -12,32 +12,38 @@ ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise._src.base.errors import KernelError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Equation
-from shardwise._src.kernels.checking.memory_errors import MemoryErrors
+from shardwise._src.kernels.checking.inner_programs import Steps
 from shardwise._src.kernels.checking.shadow_memory import (
-    COPY_READ,
-    COPY_WRITE,
-    ENTRY,
-    SIGNAL,
     Buffer,
     Clock,
     Event,
+    Kind,
+    Semaphore,
+    Signal,
     Value,
-    join,
+    as_text,
+    lifted,
 )
-from shardwise._src.kernels.copying.copies import Region
+from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import value as fill_value
-from shardwise._src.messages.source import Site
+from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.array_type import ArrayType
+
+NOT_ENTERED = (
+    "which may not have started the kernel yet. Let the devices wait for each other first: see "
+    "`get_barrier_semaphore`."
+)
 
 
 class Version(NamedTuple):
@@ -47,170 +53,202 @@ class Version(NamedTuple):
     ids: np.ndarray
 
 
-class Signal(NamedTuple):
-    """What a signal or copy adds to a semaphore, and what whoever waits for it then knows."""
-
-    amount: int
-    event: Event
-    clock: Clock
-
-
-@dataclass(eq=False)
-class Semaphore:
-    """signals: those since it was last 0. taken: of their sum, by waits."""
-
-    signals: list[Signal] = field(default_factory=list)
-    taken: int = 0
-
-    @property
-    def count(self) -> int:
-        return sum([s.amount for s in self.signals]) - self.taken
-
-    def take(self, amount: int, clock: Clock) -> list[Event]:
-        """Subtracts an amount, and adds to the clock the events that have certainly ended. Returns
-        those that may not have ended."""
-        self.taken += amount
-        unclear = []
-        for signal in self.signals:
-            others = [
-                s.amount
-                for s in self.signals
-                if s is not signal and not signal.event.known_to(s.clock)
-            ]
-            if sum(others) < self.taken:
-                join(clock, signal.clock)
-            else:
-                unclear.append(signal.event)
-        if not self.count:
-            self.signals, self.taken = [], 0
-        return unclear
-
-
 @dataclass(eq=False)
 class Core:
     """Runs programs one after another: those that do not differ along parallel axes."""
 
-    thread: Hashable
+    thread: tuple[Any, ...]
     clock: Clock
     scratch: list[Buffer]
 
 
-class Copy(NamedTuple):
-    source: Buffer
-    target: Buffer
-    read: Event
-    write: Event
-
-
 class Machine:
-    """What devices share.
+    """What devices share, and the messages for what they do.
 
-    names: of the arguments, results and scratch. axes: of the mesh, names to sizes; None for one
-    device. seed: of the order in which devices run: that of their numbers if None.
+    axes: of the mesh, names to sizes; None for one device. seed: of the order in which devices run:
+    that of their numbers if None.
+    copies: pairs of memory, and the event of a copy that uses it. unclear: copies and signals that
+    may not have ended after a wait. changes: counts copies and operations on semaphores.
     """
 
-    def __init__(
-        self,
-        launch: Launch,
-        names: Sequence[str],
-        axes: Mapping[Any, int] | None,
-        seed: int | None = None,
-    ):
-        self.launch, self.names, self.errors = launch, names, MemoryErrors(launch, axes is not None)
-        self.axes, self.seed = axes or {}, seed
-        self.events = [Event(None, 0, ENTRY, None, 0, ())]
+    def __init__(self, launch: Launch, axes: Mapping[Any, int] | None, seed: int | None = None):
+        self.launch, self.axes, self.seed, self.changes = launch, axes, seed, 0
+        self.events = [Event(0, None, 0, "entry", None, 0, ())]
         self.devices: list[Any] = []
-        self.copies: list[Copy] = []
-        self.changes = 0  # counts copies and operations on semaphores
+        self.copies: list[tuple[Buffer, Event]] = []
+        self.unclear: set[Event] = set()
 
-    def check_end(self, buffers: Sequence[Buffer], clock: Clock, moment: str) -> None:
-        """Raises if memory ends while copies use it, or with semaphores that are not 0."""
-        held = {*map(id, buffers)}
-        for copy in self.copies:
-            for buffer, event in ((copy.target, copy.write), (copy.source, copy.read)):
-                if id(buffer) in held and not event.known_to(clock):
-                    raise self.errors.not_waited(buffer, event, moment)
-        for buffer in buffers:
+    def check_end(self, buffers: Iterable[Buffer], cores: Iterable[Core], moment: str) -> None:
+        """Raises if memory ends while copies use it, or with semaphores that are not 0.
+
+        cores: that have used it until then.
+        """
+        held = [*buffers]
+        for buffer, event in self.copies:
+            if buffer in held and not any(event.known_to(core.clock) for core in cores):
+                what = self.does(event, self.text(buffer))
+                raise self.error(f"{what}, and may not have ended {moment}. Call its `wait`.")
+        for buffer in held:
             for element, semaphore in sorted(buffer.semaphores.items()):
                 if semaphore.count:
-                    raise self.errors.left(buffer, element, semaphore, moment)
+                    place, last = buffer.place(element), semaphore.signals[-1].event
+                    at = f"[{', '.join(map(str, place))}]" if place else ""
+                    raise self.error(
+                        f"the semaphore {self.text(buffer, at=at)} has {semaphore.count}"
+                        f"{buffer.unit} {moment}, and must have 0. Its last signal is from "
+                        f"{self.where(last)}."
+                    )
+
+    # -- messages --
+
+    def error(self, text: str) -> KernelError:
+        return KernelError(f"kernel {self.launch.name}: {text}")
+
+    def who(self, actor: Event | Device) -> str:
+        """The subject of a sentence: the device and program."""
+        parts = [] if self.axes is None else [f"device {actor.device}"]
+        if self.launch.grid:
+            parts.append(f"program {as_text(actor.program)}")
+        return ", ".join(parts) or "the kernel"
+
+    def where(self, actor: Event | Device) -> str:
+        """The same, and the user's line."""
+        return f"{self.who(actor)}, at {describe(actor.site)}"
+
+    def text(self, buffer: Buffer, element: int | None = None, at: str = "") -> str:
+        """The memory, or an element of it, of a device."""
+        name = buffer.name + at if element is None else buffer.text(element)
+        return name if self.axes is None else f"{name} of device {buffer.device.device}"
+
+    def does(self, event: Event, what: str = "it") -> str:
+        who, where = self.who(event), describe(event.site)
+        if event.is_copy:
+            return f"the copy that {who} starts at {where} {event.kind} {what}"
+        return f"{who} {event.kind} {what} at {where}"
+
+    def race(self, buffer: Buffer, element: int, first: Event, second: Event) -> KernelError:
+        """Of two accesses that nothing orders."""
+        if first.kind == "entry":
+            return self.error(f"{self.does(second, 'to ' + self.text(buffer))}, {NOT_ENTERED}")
+        return self.error(
+            f"a race on {self.text(buffer, element)}: {self.does(first)}, and {self.does(second)}, "
+            f"and neither waits for the other. {self._advice(buffer.device.device, first, second)}"
+        )
+
+    def _advice(self, here: int, first: Event, second: Event) -> str:
+        """here: the device of the memory."""
+        copies = [e for e in (first, second) if e.is_copy]
+        if not self.unclear.isdisjoint(copies):
+            return (
+                "A wait for the semaphore of the copy may have ended because of another one that "
+                "signals it: give each its own."
+            )
+        if first.device != second.device and here in (first.device, second.device):
+            other = first.device + second.device - here
+            return (
+                f"Device {here} must wait for what arrives before it uses it (`wait_recv`), and "
+                f"signal device {other} when it may be overwritten (`semaphore_signal`)."
+            )
+        if first.device != second.device:
+            return (
+                "Let the one device signal a semaphore of the other, which waits for it "
+                "(`semaphore_signal`, `semaphore_wait`)."
+            )
+        if len(copies) == 2:
+            return "Wait for the first copy before the second one starts."
+        if copies:
+            return "Call the copy's `wait` first."
+        both = "write" if "reads" not in (first.kind, second.kind) else "use"
+        return (
+            "The programs differ along a parallel axis of the grid, so that they may run at the "
+            f"same time, and both {both} the element. Use `atomic_add` and the other atomics, or "
+            "an axis that is not parallel."
+        )
 
 
 class Device:
     """A device, and what it does with its memory.
 
-    buffers: by a key that is equal on all devices. program, core, site: those that run.
+    device:  its number. program, core, site: those that run.
+    buffers: by a key that is equal on all devices.
     waits:   if it waits: the semaphore, its buffer, the amount.
     """
 
     core: Core
 
     def __init__(self, machine: Machine, operands: Sequence[Any]):
-        self.machine, self.errors, self.number = machine, machine.errors, len(machine.devices)
+        self.machine, self.device = machine, len(machine.devices)
         machine.devices.append(self)
         self.buffers: dict[Any, Buffer] = {}
         self.cores: dict[tuple[int, ...], Core] = {}
         self.program: tuple[int, ...] = ()
         self.site: Site | None = None
         self.waits: tuple[Semaphore, Buffer, int] | None = None
-        self.entry = self.event(ENTRY, thread=("entry", self.number))
+        self.entry = self.event("entry", ("entry", self.device))
         launch = machine.launch
         _, prefetched, inputs = launch.parts(operands)
-        names, tiles = iter(machine.names), [*[None] * len(prefetched), *launch.ins]
-        self.arguments: list[Buffer] = []
-        for tile, x in zip(tiles, (*prefetched, *inputs), strict=True):
-            pads = () if tile is None else tile.padding
-            self.arguments.append(self.buffer(next(names), type_of(x), pads, x))
-            self.arguments[-1].is_readonly = True
         aliased = {j: inputs[i] for i, j in launch.aliases}
-        self.results = [
-            self.buffer(next(names), t.type, t.padding, aliased.get(j), key=("result", j))
-            for j, t in enumerate(launch.outs)
-        ]
+        paddings = [*[()] * launch.prefetch, *[t.padding for t in launch.ins]]
+        pairs = zip((*prefetched, *inputs), paddings, strict=True)
+        rows = [(type_of(x), pads, x) for x, pads in pairs]
+        rows += [(t.type, t.padding, aliased.get(j)) for j, t in enumerate(launch.outs)]
+        named = enumerate(zip(launch.ref_names, rows, strict=False))
+        made = [self.buffer(("array", i), name, *row) for i, (name, row) in named]
+        self.arguments, self.results = made[: len(paddings)], made[len(paddings) :]
+        for buffer in self.arguments:
+            buffer.is_readonly = True
 
     def buffer(
-        self, name: str, t: ArrayType, pads: Any = (), x: Any = None, key: Any = None
+        self, key: Any, name: str, t: ArrayType, pads: Any = (), x: Any = None, **fields: Any
     ) -> Buffer:
         """New memory. x: the values of the array."""
-        pads = pads or ((0, 0),) * t.ndim
-        fills = [fill_value(fill, t) for fill in FILLS]
-        made = Buffer(name, t, pads, fills, self.number, self.entry, self.machine.events)
+        pads, fills = pads or ((0, 0),) * t.ndim, [fill_value(fill, t) for fill in FILLS]
+        made = Buffer(key, name, t, pads, fills, self, **fields)
         if x is not None:
             made.a[made.inside] = made.b[made.inside] = np.asarray(x).ravel()
-        if key is not None:
-            self.buffers[key] = made
+        self.buffers[key] = made
         return made
 
     def core_at(self, at: tuple[int, ...]) -> Core:
         """The core of these positions along the parallel axes."""
         if at not in self.cores:
-            launch, thread = self.machine.launch, (self.number, at)
-            names = self.machine.names[len(self.machine.names) - len(launch.scratch) :]
-            scratch = []
-            for j, (name, s) in enumerate(zip(names, launch.scratch, strict=True)):
-                scratch.append(self.buffer(name, s.type, key=("scratch", at, j)))
-                scratch[-1].set_space(s.space.name)
-            clock = {thread: 1, ("entry", self.number): 1}
-            self.cores[at] = Core(thread, clock, scratch)
+            launch, thread = self.machine.launch, (self.device, at)
+            names = launch.ref_names[len(self.arguments) + len(self.results) :]
+            scratch = [
+                self.buffer(("scratch", at, j), name, s.type, space=s.space.name)
+                for j, (name, s) in enumerate(zip(names, launch.scratch, strict=True))
+            ]
+            self.cores[at] = Core(thread, {thread: 1, ("entry", self.device): 1}, scratch)
         return self.cores[at]
 
-    def event(self, kind: str, thread: Any = None, **fields: Any) -> int:
-        """The number of a new event: of the core that runs, or of another thread."""
-        time = 1
+    def event(self, kind: Kind, thread: Any = None, **fields: Any) -> Event:
+        """A new event: of the core that runs, or of another thread."""
+        time, events = 1, self.machine.events
         if thread is None:
             thread, time = self.core.thread, self.core.clock[self.core.thread]
-        made = Event(thread, time, kind, self.site, self.number, self.program, **fields)
-        self.machine.events.append(made)
-        return len(self.machine.events) - 1
+        at = self.site, self.device, self.program
+        events.append(Event(len(events), thread, time, kind, *at, **fields))
+        return events[-1]
 
-    def end_clock(self) -> Clock:
-        """What is known when all programs have ended."""
-        clock: Clock = {}
-        for core in self.cores.values():
-            join(clock, core.clock)
-        return clock
+    def waiting(self) -> str:
+        """What it waits for."""
+        assert self.waits is not None
+        semaphore, buffer, amount = self.waits
+        who, where = self.machine.who(self), describe(self.site)
+        what = f"waits for {amount}{buffer.unit} of" if amount else "reads"
+        name, count = buffer.name, semaphore.count
+        return f"{who} {what} the semaphore {name}, which has {count}, at {where}"
 
-    # -- regions, and other devices --
+    # -- accesses --
+
+    def read(self, buffer: Buffer, ids: np.ndarray, thread: Any = None) -> Value:
+        """The elements. thread: that reads them; by default the core."""
+        buffer.read(ids, self.event("reads", thread), self.core.clock)
+        return buffer.value(ids, self.site)
+
+    def write(self, buffer: Buffer, ids: np.ndarray, new: Value, **fields: Any) -> None:
+        event = self.event("writes", origin=new.origin, **fields)
+        buffer.write(ids, new, event, self.core.clock)
 
     def region(
         self, version: Version, region: Region, starts: Sequence[Any], mask: Value | None = None
@@ -223,8 +261,13 @@ class Device:
             at = int(self.known(start, "an index"))
             places = at + stride * np.arange(size)
             outside = (places < 0) | (places >= n)
-            if outside.any() and (mask is None or _selected(mask, region, d, outside)):
-                raise self.errors.outside(version, d, at, int(places[-1]), n, self)
+            if outside.any() and (mask is None or _selects(mask, region, d, outside)):
+                what = f"element {at} is" if size == 1 else f"elements {at} to {places[-1]} are"
+                raise self.machine.error(
+                    f"{version.buffer.name}: {what} outside of the ref of "
+                    f"{as_text(version.ids.shape)} elements along dimension {d}, of size {n}: "
+                    f"{self.machine.where(self)}. Compiled, other elements are accessed."
+                )
             index.append(places.clip(0, n - 1))
         dropped = tuple([d for d, keep in enumerate(region.kept) if not keep])
         return version.ids[np.ix_(*index)].squeeze(dropped)
@@ -232,91 +275,98 @@ class Device:
     def known(self, value: Value, what: str) -> np.ndarray:
         """Raises if a value depends on memory that was not written."""
         if not value.is_defined:
-            raise self.errors.undefined(what, value.origin, self)
+            raise self.machine.error(f"{what} of {self.machine.where(self)}, {value.origin.text}")
         return np.asarray(value.a)
 
-    def other(self, version: Version, number: Value) -> Version:
-        """The same ref of another device."""
+    def other(self, buffer: Buffer, number: Value) -> Buffer:
+        """The same memory of another device."""
         to, count = int(self.known(number, "the number of a device")), len(self.machine.devices)
         if not 0 <= to < count:
-            raise self.errors.no_device(to, count, self)
-        there, buffer = self.machine.devices[to], version.buffer
-        key = next(k for k, b in self.buffers.items() if b is buffer)
+            raise self.machine.error(
+                f"there is no device {to}: the mesh has {count} devices: "
+                f"{self.machine.where(self)}."
+            )
+        there, key = self.machine.devices[to], buffer.key
         if key[0] == "scratch":
             there.core_at(key[1])
         if key not in there.buffers:
-            raise self.errors.not_entered(buffer, to, self)
-        return Version(there.buffers[key], version.ids)
+            raise self.not_entered(buffer, to)
+        return there.buffers[key]
+
+    def not_entered(self, buffer: Buffer, number: int) -> KernelError:
+        return self.machine.error(
+            f"{self.machine.where(self)}, accesses {buffer.name} of device {number}, {NOT_ENTERED}"
+        )
 
     # -- copies and semaphores --
 
-    def copy(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        copy_params, machine = eqn.params["copy_params"], self.machine
-        versions, starts, rest = copy_params.parts(operands)
-        if copy_params.axes:
-            versions[1:3] = [self.other(v, rest[0]) for v in versions[1:3]]
-        rows = zip(versions, copy_params.regions, starts, strict=True)
-        ids = [self.region(*row) for row in rows]
-        source, target = versions[0].buffer, versions[1].buffer
-        threads = [("copy", len(machine.copies), kind) for kind in (COPY_READ, COPY_WRITE)]
-        before = {**self.core.clock}
-        number = self.event(COPY_READ, threads[0])
-        read = machine.events[number]
-        source.read(ids[0], number, before, self.errors.race)
-        moved = source.value(ids[0], self.site)
-        number = self.event(COPY_WRITE, threads[1], origin=moved.origin)
-        write = machine.events[number]
-        target.write(ids[1], number, before, self.errors.race)
-        target.put(ids[1], moved.a.reshape(ids[1].shape), moved.b.reshape(ids[1].shape))
-        machine.copies.append(Copy(source, target, read, write))
-        size = ids[1].size * target.type.dtype.itemsize
-        self._add(versions[2], ids[2], Signal(size, write, before | dict.fromkeys(threads, 1)))
-        if copy_params.axes:
-            self._add(versions[3], ids[3], Signal(size, read, before | {threads[0]: 1}))
+    def synchronize(self, eqn: Equation, operands: Sequence[Any]) -> Steps:
+        """A copy, or an operation on semaphores."""
+        params = eqn.params["copy_params"]
+        versions, starts, rest = params.parts(operands)
+        rows = zip(versions, params.regions, starts, strict=True)
+        if eqn.op not in (kernel_copy, kernel_signal):  # a wait does not access the ref of a copy
+            rows = [*rows][-1:]
+        places = [(v.buffer, self.region(v, *row)) for v, *row in rows]
+        amount = math.prod(params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
+        if params.amount:
+            amount = int(self.known(rest.pop(0), "the amount"))
+        to = rest[0] if params.axes else None
+        if eqn.op is kernel_copy:
+            self._copy(places, amount, to)
+        elif eqn.op is kernel_signal:
+            self._signal(*places[0], amount, to)
+        else:
+            yield from self._wait(*places[0], amount)
+        return []
 
-    def signal(self, eqn: Equation, operands: Sequence[Any]) -> None:
-        copy_params = eqn.params["copy_params"]
-        (version,), (at,), (amount, *rest) = copy_params.parts(operands)
-        if copy_params.axes:
-            version = self.other(version, rest[0])
-            has_started = ("entry", version.buffer.device) in self.core.clock
-            if not (version.buffer.is_barrier or has_started):
-                raise self.errors.not_entered(version.buffer, version.buffer.device, self)
-        ids = self.region(version, copy_params.regions[0], at)
-        event = self.machine.events[self.event(SIGNAL)]
-        added = int(self.known(amount, "the amount"))
-        self._add(version, ids, Signal(added, event, {**self.core.clock}))
+    def _copy(self, places: list[tuple[Buffer, np.ndarray]], size: int, to: Value | None) -> None:
+        """places: the source, the target, and the semaphores."""
+        if to is not None:
+            places[1:3] = [(self.other(buffer, to), ids) for buffer, ids in places[1:3]]
+        (source, taken), (target, ids), *semaphores = places
+        machine, before = self.machine, {**self.core.clock}
+        threads = [("copy", len(machine.copies), kind) for kind in ("reads", "writes")]
+        moved = self.read(source, taken, threads[0])
+        read = machine.events[-1]
+        moved = lifted(lambda x: x.reshape(ids.shape), moved)
+        self.write(target, ids, moved, thread=threads[1])
+        write = machine.events[-1]
+        machine.copies += [(target, write), (source, read)]
+        ends = [(write, threads), (read, threads[:1])]
+        for place, (event, ended) in zip(semaphores, ends, strict=False):
+            self._add(*place, Signal(size, event, before | dict.fromkeys(ended, 1)))
 
-    def _add(self, version: Version, ids: np.ndarray, signal: Signal) -> None:
-        semaphore_of(version, ids).signals.append(signal)
+    def _signal(self, buffer: Buffer, ids: np.ndarray, amount: int, to: Value | None) -> None:
+        if to is not None:
+            buffer = self.other(buffer, to)
+            has_started = ("entry", buffer.device.device) in self.core.clock
+            if not (buffer.space == "barrier_semaphore" or has_started):
+                raise self.not_entered(buffer, buffer.device.device)
+        self._add(buffer, ids, Signal(amount, self.event("signals"), {**self.core.clock}))
+
+    def _add(self, buffer: Buffer, ids: np.ndarray, signal: Signal) -> None:
+        buffer.semaphores[int(ids)].signals.append(signal)
         self.core.clock[self.core.thread] += 1
 
-    def wait(self, eqn: Equation, operands: Sequence[Any]) -> Generator[bool, None, None]:
-        copy_params = eqn.params["copy_params"]
-        versions, starts, rest = copy_params.parts(operands)
-        if copy_params.amount:
-            amount = int(self.known(rest[0], "the amount"))
-        else:
-            amount = (
-                math.prod(copy_params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
-            )
-        version = versions[-1]
-        semaphore = semaphore_of(version, self.region(version, copy_params.regions[-1], starts[-1]))
+    def _wait(self, buffer: Buffer, ids: np.ndarray, amount: int) -> Steps:
+        semaphore = buffer.semaphores[int(ids)]
         while semaphore.count < amount:
-            self.waits = semaphore, version.buffer, amount
+            self.waits = semaphore, buffer, amount
             yield False
         self.waits = None
-        self.errors.unclear.update(semaphore.take(amount, self.core.clock))
+        self.machine.unclear.update(semaphore.take(amount, self.core.clock))
+        return []
 
 
-def _selected(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:
+def _selects(mask: Value, region: Region, d: int, outside: np.ndarray) -> bool:
     """Whether a mask selects elements at some positions along dimension `d`."""
-    taken = np.asarray(mask.a) | np.asarray(mask.b)
-    if not region.kept[d]:
-        return bool(taken.any())
     shape = [n for n, keep in zip(region.sizes, region.kept, strict=True) if keep]
-    return bool(np.broadcast_to(taken, shape).compress(outside, sum(region.kept[:d])).any())
+    return bool(
+        np.broadcast_to(selected(mask), shape).reshape(region.sizes).compress(outside, d).any()
+    )
 
 
-def semaphore_of(version: Version, ids: np.ndarray) -> Semaphore:
-    return version.buffer.semaphores.setdefault(int(ids), Semaphore())
+def selected(mask: Value) -> np.ndarray:
+    """Which elements a mask may select."""
+    return np.asarray(mask.a) | np.asarray(mask.b)

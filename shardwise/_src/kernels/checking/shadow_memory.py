@@ -11,42 +11,41 @@ Values are pairs: `a`, and `b`, which is another array if they depend on memory 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shardwise._src.kernels.spaces import SEMAPHORES
-from shardwise._src.messages.source import Site
+from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.array_type import ArrayType
 
 Clock = dict[Any, int]
-ENTRY, READ, WRITE, COPY_READ, COPY_WRITE, SIGNAL = (
-    "entry", "reads", "writes", "copy reads", "copy writes", "signals"
-)  # fmt: skip
+Kind = Literal["entry", "reads", "writes", "signals"]
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
     """What a thread does at a time.
 
-    site: the user's line. device, program: which of them does it.
+    number: among all events. site: the user's line. device, program: which of them does it.
     origin: of a written value that depends on memory that was not written: where that was read.
     """
 
-    thread: Hashable
+    number: int
+    thread: tuple[Any, ...] | None
     time: int
-    kind: str
+    kind: Kind
     site: Site | None
     device: int
     program: tuple[int, ...]
     is_atomic: bool = False
-    origin: Origin | None = None
+    origin: Any = None
 
     @property
     def is_copy(self) -> bool:
-        return self.kind in (COPY_READ, COPY_WRITE)
+        return self.thread is not None and self.thread[0] == "copy"
 
     def known_to(self, clock: Clock) -> bool:
         return clock.get(self.thread, 0) >= self.time
@@ -59,13 +58,21 @@ class Origin(NamedTuple):
     is_outside: bool
     site: Site | None
 
+    @property
+    def text(self) -> str:
+        """What a value depends on: the end of a message."""
+        how = "read" if self.is_outside else "which was not written before it is read"
+        advice = " Mask it." if self.is_outside else ""
+        return f"depends on {self.element}, {how} at {describe(self.site)}.{advice}"
+
 
 class Value(NamedTuple):
-    """A pair of arrays; `b is a` if the value is defined everywhere. origin: if it is not."""
+    """A pair of arrays; `b is a` if the value is defined everywhere. origin: an `Origin`, if it is
+    not."""
 
     a: Any
     b: Any
-    origin: Origin | None = None
+    origin: Any = None
 
     @property
     def is_defined(self) -> bool:
@@ -95,7 +102,8 @@ def several(f: Callable[..., Sequence[Any]], values: Sequence[Value]) -> list[Va
 
 
 def differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (x != y) & ~((x != x) & (y != y))
+    unequal = x != y
+    return unequal & ~((x != x) & (y != y)) if unequal.any() else unequal
 
 
 def join(clock: Clock, other: Clock) -> None:
@@ -104,45 +112,75 @@ def join(clock: Clock, other: Clock) -> None:
             clock[thread] = time
 
 
-Race = Callable[["Buffer", int, Event, Event], Exception]
+class Signal(NamedTuple):
+    """What a signal or copy adds to a semaphore, and what whoever waits for it then knows."""
+
+    amount: int
+    event: Event
+    clock: Clock
+
+
+@dataclass(eq=False)
+class Semaphore:
+    """signals: those since it was last 0. taken: of their sum, by waits."""
+
+    signals: list[Signal] = field(default_factory=list)
+    taken: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum([s.amount for s in self.signals]) - self.taken
+
+    def take(self, amount: int, clock: Clock) -> list[Event]:
+        """Subtracts an amount, and adds to the clock the events that have certainly ended. Returns
+        those that may not have ended."""
+        self.taken += amount
+        unclear = []
+        for signal in self.signals:
+            event, rest = signal.event, [s for s in self.signals if s is not signal]
+            others = [s.amount for s in rest if not event.known_to(s.clock)]
+            if sum(others) < self.taken:
+                join(clock, signal.clock)
+            else:
+                unclear.append(event)
+        if not self.count:
+            self.signals, self.taken = [], 0
+        return unclear
 
 
 @dataclass(eq=False)
 class Buffer:
-    """An array, a result, scratch memory or semaphores, of one device.
+    """An array, a result, scratch memory or semaphores, of a device (`memory_machine.Device`).
 
+    key:     equal for the same memory of other devices. space: the name of its memory space.
     type, padding: of the array.
-    a, b:    the elements of the padded array, flat. fills: their values before they are written.
+    a, b:    the elements of the padded array, flat, and last what is outside of it. fills: their
+             values before they are written.
     ids:     their numbers, in its shape. inside: which of them the array has.
-    writer:  for each element the number of the event that wrote it, in `events`.
+    writer:  for each element the number of the event that wrote it.
     readers: for each thread that has read since, the same.
+    semaphores: by element.
     """
 
+    key: tuple[Any, ...]
     name: str
     type: ArrayType
     padding: Sequence[tuple[int, int]]
     fills: Sequence[Any]
-    device: int
-    entry: int
-    events: list[Event]
+    device: Any
     is_readonly: bool = False
-    is_semaphore: bool = False
-    is_barrier: bool = False
-    unit: str = ""
-    semaphores: dict[int, Any] = field(default_factory=dict)
+    space: str = ""
 
     def __post_init__(self) -> None:
+        self.unit = " bytes" if self.space == "dma_semaphore" else ""
         shape = self.type.shape
         whole = np.pad(np.ones(shape, bool), self.padding or 0)
-        self.inside = whole.ravel()
+        self.inside = np.append(whole, False)
         self.ids = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
-        self.a, self.b = [np.full(whole.size, x, self.type.dtype) for x in self.fills]
-        self.writer = np.full(whole.size, self.entry, np.int32)
+        self.a, self.b = [np.full(self.inside.size, x, self.type.dtype) for x in self.fills]
+        self.writer = np.full(self.inside.size, self.device.entry.number, np.int32)
         self.readers: dict[Hashable, np.ndarray] = {}
-
-    def set_space(self, name: str) -> None:
-        self.is_semaphore, self.is_barrier = name in SEMAPHORES, name == "barrier_semaphore"
-        self.unit = " bytes" if name == "dma_semaphore" else ""
+        self.semaphores: defaultdict[int, Semaphore] = defaultdict(Semaphore)
 
     def place(self, element: int) -> tuple[int, ...]:
         """The index of an element in the array."""
@@ -155,62 +193,57 @@ class Buffer:
         """The elements. Ids of -1 are outside of the memory: read, they are undefined, and writing
         has no effect."""
         a, b = self.a[ids], self.b[ids]
-        if (ids < 0).any():
-            a, b = [np.where(ids < 0, fill, x) for fill, x in zip(self.fills, (a, b), strict=True)]
         different = differ(a, b)
         if not different.any():
             return Value(a, a)
         first = int(ids[different].ravel()[0])
         if first < 0:
-            return Value(
-                a, b, Origin(f"what is outside of the block or ref of {self.name}", True, site)
-            )
-        event = self.events[self.writer[first]]
-        if event.origin is not None:
-            return Value(a, b, event.origin)
-        if self.inside[first]:
-            return Value(a, b, Origin(self.text(first), False, site))
-        return Value(a, b, Origin(f"{self.text(first)}, outside of the array", True, site))
+            name, is_outside = f"what is outside of the block or ref of {self.name}", True
+        elif (origin := self.written_by(first).origin) is not None:
+            return Value(a, b, origin)
+        else:
+            is_outside = not self.inside[first]
+            name = self.text(first) + (", outside of the array" if is_outside else "")
+        return Value(a, b, Origin(name, is_outside, site))
+
+    def written_by(self, element: int) -> Event:
+        return self.device.machine.events[self.writer[element]]
 
     def text(self, element: int) -> str:
         place = self.place(element)
         return f"element {as_text(place)} of {self.name}" if place else self.name
 
-    def put(self, ids: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        self.a[ids[ids >= 0]] = a[ids >= 0]
-        self.b[ids[ids >= 0]] = b[ids >= 0]
-
     # -- accesses --
 
-    def read(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
+    def read(self, ids: np.ndarray, event: Event, clock: Clock) -> None:
         """Records a read; raises if there is a write that it may or may not see."""
         if self.is_readonly:
             return
-        event, ids = self.events[number], ids[ids >= 0]
-        self._check(self.writer, ids, event, clock, race)
+        ids = ids[ids >= 0]
+        self._check(self.writer, ids, event, clock)
         marks = self.readers.get(event.thread)
         if marks is None:
             marks = self.readers[event.thread] = np.zeros(self.a.size, np.int32)
-        marks[ids] = number
+        marks[ids] = event.number
 
-    def write(self, ids: np.ndarray, number: int, clock: Clock, race: Race) -> None:
-        event, ids = self.events[number], ids[ids >= 0]
-        self._check(self.writer, ids, event, clock, race)
+    def write(self, ids: np.ndarray, new: Value, event: Event, clock: Clock) -> None:
+        """Records a write, and changes the elements."""
+        inside, ids = ids >= 0, ids[ids >= 0]
+        self._check(self.writer, ids, event, clock)
         for thread, marks in [*self.readers.items()]:
-            self._check(marks, ids, event, clock, race)
+            self._check(marks, ids, event, clock)
             marks[ids] = 0
             if event.is_copy and not marks.any():
                 del self.readers[thread]
-        self.writer[ids] = number
+        self.writer[ids] = event.number
+        self.a[ids], self.b[ids] = [np.asarray(x)[inside] for x in (new.a, new.b)]
 
-    def _check(
-        self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock, race: Race
-    ) -> None:
-        found = marks[ids]
+    def _check(self, marks: np.ndarray, ids: np.ndarray, event: Event, clock: Clock) -> None:
+        found, machine = marks[ids], self.device.machine
         for number in _distinct(found):
-            other = self.events[number]
+            other = machine.events[number]
             if not (other.known_to(clock) or (other.is_atomic and event.is_atomic)):
-                raise race(self, int(ids[(found == number).argmax()]), other, event)
+                raise machine.race(self, int(ids[(found == number).argmax()]), other, event)
 
 
 def _distinct(numbers: np.ndarray) -> Iterable[int]:
@@ -220,6 +253,5 @@ def _distinct(numbers: np.ndarray) -> Iterable[int]:
     return (first,) if (numbers == first).all() else np.unique(numbers).tolist()
 
 
-def as_text(place: Iterable[int]) -> str:
-    numbers = [*map(int, place)]
-    return f"({numbers[0]},)" if len(numbers) == 1 else f"({', '.join(map(str, numbers))})"
+def as_text(place: Iterable[Any]) -> str:
+    return str(tuple(map(int, place)))

@@ -1,14 +1,25 @@
-"""Instructions of MLIR for elementwise ops, which compilers for GPUs and TPUs share."""
+"""Instructions and numbers of MLIR that compilers of kernels for GPUs and TPUs share."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import logical
-from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_inexact, is_integer, is_unsigned, itemsize_bits
 
+_ELEMENTS = {
+    "bool": "i1",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e5m2": "f8E5M2",
+}
 # Of the dialect `arith`, for floats, signed and unsigned integers, and booleans.
 ARITHMETIC: dict[Op, tuple[str, ...]] = {
     ew.add: ("addf", "addi", "addi", "ori"),
@@ -53,3 +64,24 @@ def conversion(old: Any, new: Any) -> str:
     if new.itemsize > old.itemsize or is_bool(old) or "4" in old.name:
         return "arith.extui" if without_sign else "arith.extsi"
     return "arith.trunci"
+
+
+def element_text(dtype: Any) -> str | None:
+    """`f32`, `i8`: the type of elements, where integers have no sign; None for other dtypes."""
+    if is_integer(dtype):
+        return f"i{itemsize_bits(dtype)}"
+    return _ELEMENTS.get(dtype.name)
+
+
+def number_text(number: Any, dtype: Any) -> str:
+    """A constant of a dtype, bit-exact."""
+    scalar = np.asarray(number).astype(dtype)[()]
+    if is_bool(dtype):
+        return "true" if scalar else "false"
+    if is_integer(dtype):
+        n, bits = int(scalar), itemsize_bits(dtype)
+        return str(n - 2**bits if n >= 2 ** (bits - 1) else n)
+    wide = float(scalar)
+    if np.isfinite(wide):
+        return f"{wide:e}" if float(f"{wide:e}") == wide else f"{wide:.17e}"
+    return f"0x{np.asarray(scalar).view(f'u{dtype.itemsize}').item():0{dtype.itemsize * 2}X}"

@@ -24,6 +24,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.kernels.accesses import kernel_load, kernel_store
 from shardwise._src.kernels.emitted.composed_ops import around, composed
+from shardwise._src.kernels.emitted.emitted_ops import number_text
 from shardwise._src.messages.source import Site, note_line
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
@@ -85,6 +86,13 @@ class EmittedText:
 
     def named_constant(self, text: str) -> str:
         return self.constants.setdefault(f"arith.constant {text}", f"%c{len(self.constants)}")
+
+    def named_number(self, number: Any, dtype: Any, shape: Sequence[int], kind: str) -> str:
+        """A number as a value of a dtype and shape. kind: its type, as text."""
+        text = number_text(number, dtype)
+        if shape:
+            text = f"dense<{text}>"
+        return self.named_constant(text if is_bool(dtype) and not shape else f"{text} : {kind}")
 
     @contextmanager
     def block(self) -> Iterator[list[Any]]:
@@ -388,7 +396,7 @@ class Emission(EmittedText):
         kinds = [self.kind(t) for x, t in zip(wanted, types, strict=True) if x is None]
         returned = f" -> ({', '.join(kinds)})" if kinds else ""
         heads = [f"scf.if {self.register(flag, FLAG)}{returned} {{", "} else {"]
-        blocks = [lines for lines, _ in parts if lines or kinds]
+        blocks = [lines for lines, _ in parts][: 2 if parts[1][0] else 1]
         names = iter(self.region(heads[: len(blocks)], blocks, len(kinds), is_loop=False))
         rows = zip(wanted, types, strict=True)
         return [self.value(next(names), t) if x is None else x for x, t in rows]

@@ -27,29 +27,14 @@ def _type(
 
 
 def _lower(
-    op: Op,
-    e: Any,
-    ins: Sequence[ArrayType],
-    outs: Sequence[ArrayType],
-    *xs: str,
-    body: Program,
-    maps: Any,
-    launch: Launch,
-    parallel: tuple[bool, ...],
-    aliases: tuple[tuple[int, int], ...],
-) -> list[str]:
-    kernel = triton_kernel(body, maps, launch, parallel, ins, e.platform)
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str, launch: Launch,
+    aliases: tuple[tuple[int, int], ...], **p: Any,
+) -> list[str]:  # fmt: skip
+    kernel = triton_kernel(p["body"], p["maps"], launch, p["parallel"], ins, e.platform)
     return e.custom_call(
-        TARGET,
-        xs,
-        ins,
-        outs,
-        config='""',
-        version=1,
-        aliases=dict(aliases),
-        extra={"mhlo.backend_config": _config(kernel)},
-        effect=launch.params.is_retained,
-    )
+        TARGET, xs, ins, outs, config='""', version=1, aliases=dict(aliases),
+        extra={"mhlo.backend_config": _config(kernel)}, effect=launch.params.is_retained,
+    )  # fmt: skip
 
 
 def _config(kernel: TritonKernel) -> str:
@@ -85,7 +70,6 @@ def gpu_program(body: Program, maps: Any, launch: Launch, types: Sequence[ArrayT
             "fixed sizes: launch the largest grid, pass the size as a prefetched argument, and "
             "skip the programs beyond it with `when`."
         )
-    parallel = independent_axes(launch, body, maps)
     copied, aliases = [], []
     for i, j in launch.aliases:
         own = launch.prefetch + i
@@ -93,18 +77,12 @@ def gpu_program(body: Program, maps: Any, launch: Launch, types: Sequence[ArrayT
             copied.append(own)
             own = len(types) + len(copied) - 1
         aliases.append((own, j))
+    static = {"body": body, "maps": maps, "launch": launch, "aliases": tuple(aliases)}
+    static["parallel"] = independent_axes(launch, body, maps)
 
     def run(*operands: Any) -> list[Any]:
         values = [*map(drop_sharding, operands)]
-        return triton_call(
-            *values,
-            *[values[i] for i in copied],
-            body=body,
-            maps=maps,
-            launch=launch,
-            parallel=parallel,
-            aliases=tuple(aliases),
-        )
+        return triton_call(*values, *[values[i] for i in copied], **static)
 
     return program_of(run, tuple(types), launch.name)
 

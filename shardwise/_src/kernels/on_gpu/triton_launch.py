@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.emitted.emitted_programs import flat
@@ -60,27 +60,38 @@ class Slot:
 
     input: int
     type: ArrayType
-    buffer: Buffer | None = None
+    buffer: Any = None
     tile: Any = None
-    map: Program | None = None
+    map: Any = None
     depth: int = 0
     held: bool = False
     read: bool = False
 
 
 class Launching:
-    """Writes the function of one launch."""
+    """Writes the function of one launch.
+
+    axes: of the launch that are Triton's, with their sizes, the last one first. loops: the others.
+    grid: Triton's.
+    """
 
     def __init__(
         self,
         body: Program,
         maps: Sequence[Program],
         launch: Launch,
-        loops: Sequence[int],
+        parallel: Sequence[bool],
         buffers: Sequence[Buffer],
         text: Body,
     ):
-        self.body, self.launch, self.loops, self.text = body, launch, loops, text
+        self.body, self.launch, self.text = body, launch, text
+        axes = [(d, n or 1) for d, n in enumerate(launch.grid) if n != 1]
+        self.loops = [d for d, _ in axes if not parallel[d]]
+        self.axes = [(d, n) for d, n in reversed(axes) if parallel[d]]
+        sizes = [n for _, n in self.axes]
+        x, y, z = (*sizes, 1, 1, 1)[:3]
+        fits = all(n <= most for n, most in zip((x, y, z), GRID_LIMITS, strict=True))
+        self.grid = (x, y, z) if fits and len(sizes) <= 3 else (math.prod(sizes), 1, 1)
         self.ids = [text.integer(0)] * len(launch.grid)
         self.prefetched = []
         for b in buffers[: launch.prefetch]:
@@ -121,17 +132,16 @@ class Launching:
         text.program(self.body, values)
         return [x for x in flat(text.lines) if isinstance(x, Access)]
 
-    def lines(self, grid: Sequence[int]) -> str:
-        """The lines of the function. grid: Triton's, of which the last axis of a launch is x."""
-        text, sizes = self.text, self.launch.grid
-        own = [d for d in reversed(range(len(sizes))) if d not in self.loops and sizes[d] != 1]
-        direct = [sizes[d] for d in own] == [*grid][: len(own)]
-        left = None if direct else text.let("tt.get_program_id x : i32", (), INT32)
-        for axis, d in enumerate(own):
+    def lines(self) -> str:
+        """The lines of the function."""
+        text, left = self.text, None
+        if self.grid[: len(self.axes)] != tuple([n for _, n in self.axes]):
+            left = text.let("tt.get_program_id x : i32", (), INT32)
+        for axis, (d, size) in enumerate(self.axes):
             if left is None:
                 self.ids[d] = text.let(f"tt.get_program_id {'xyz'[axis]} : i32", (), INT32)
             else:
-                n = text.integer(sizes[d] or 0)
+                n = text.integer(size)
                 self.ids[d] = text.binary("arith.remsi", left, n)
                 left = text.binary("arith.divsi", left, n)
         self._nest(0, self.body, {})
@@ -144,17 +154,16 @@ class Launching:
         for slot in self.slots:
             if slot.depth != depth:
                 continue
-            ref = None
-            if slot.buffer is not None and slot.map is not None:
+            ref: Any = None
+            if slot.buffer is not None:
                 at = text.program(slot.map, [*self.ids, *self.prefetched])
                 ref = block_of(text, slot.buffer, slot.tile, at)
-            if ref is not None and slot.held:
-                opened.append((slot, ref))
-            if ref is not None and slot.read:
-                value = gpu_refs.load(text, ref, everything(text, ref))
-            else:
-                value = text.number(0, slot.type) if slot.held else ref
-            refs = refs | {slot.input: value}
+                opened += [(slot, ref)] * slot.held
+            if slot.read:
+                ref = gpu_refs.load(text, ref, everything(text, ref))
+            elif slot.held:
+                ref = text.number(0, slot.type)
+            refs = refs | {slot.input: ref}
         if depth < len(self.loops):
             refs = self._loop(depth, body, refs)
         else:
@@ -198,8 +207,7 @@ class Launching:
         if bounded is not None:
             every = bounded.every
             given = [refs.get(s.input) for s in self.slots]
-            limits = text.program(bounded.limits, [*self.ids, *self.prefetched, *given])
-            low, limit = limits
+            low, limit = text.program(bounded.limits, [*self.ids, *self.prefetched, *given])
             limit = text.plus(limit, text.integer(1)) if bounded.inclusive else limit
             high = text.binary("arith.minsi", high, text.binary("arith.subi", limit, low))
         found = text.loop(zero, high, [refs[s.input] for s in carried], types, iteration)
@@ -208,11 +216,9 @@ class Launching:
 
 def _axes_of(index: Program, axes: int) -> set[int]:
     """The axes of the grid that the index of a block depends on."""
-    reached: dict[Any, set[int]] = {v: {d} for d, v in enumerate(index.invars[:axes])}
-    for eqn in without_dead_code(index.outvars, index.eqns):
-        found = set().union(*[reached.get(a, set()) for a in eqn.invars if isinstance(a, Var)])
-        reached |= dict.fromkeys(eqn.outvars, found)
-    return set().union(*[reached.get(a, set()) for a in index.outvars if isinstance(a, Var)])
+    equations = without_dead_code(index.outvars, index.eqns)
+    used = {*index.outvars, *[a for eqn in equations for a in eqn.invars]}
+    return {d for d, v in enumerate(index.invars[:axes]) if v in used}
 
 
 def triton_kernel(
@@ -251,21 +257,16 @@ def triton_kernel(
                 f"{b.type.str_short(True)}, and Triton has no values of its dtype. Convert it "
                 "outside of the kernel."
             )
-    loops = [d for d, n in enumerate(launch.grid) if not parallel[d] and n != 1]
-    own = [n or 1 for d, n in reversed([*enumerate(launch.grid)]) if d not in loops and n != 1]
-    grid = [*own, 1, 1, 1][:3]
-    if len(own) > 3 or any(n > most for n, most in zip(grid, GRID_LIMITS, strict=True)):
-        grid = [math.prod(own), 1, 1]
     text = Body(launch.name, platform, stages)
-    launching = Launching(body, maps, launch, loops, buffers, text)
-    lines = launching.lines(grid)
-    held = [s.type for s in launching.slots if s.held and loops]
+    launching = Launching(body, maps, launch, parallel, buffers, text)
+    lines = launching.lines()
+    held = [s.type for s in launching.slots if s.held and launching.loops]
     _check_room(launch, text, held, stages, platform)
     name = re.sub(r"\W", "_", launch.name, flags=re.ASCII)
     arguments = ", ".join(f"{b.pointer}: {b.kind} {{tt.divisibility = 16 : i32}}" for b in buffers)
     head = f"  tt.func public @{name}({arguments}) attributes {{noinline = false}} {{"
     module = f"module {{\n{head}\n{lines}\n  }}\n}}\n"
-    return TritonKernel(name, module, (grid[0], grid[1], grid[2]), warps, stages)
+    return TritonKernel(name, module, launching.grid, warps, stages)
 
 
 def _check_room(

@@ -17,23 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.kernels.emitted.emitted_ops import element_text
 from shardwise._src.kernels.emitted.emitted_programs import EmittedText
 from shardwise._src.kernels.on_gpu.barriers import with_barriers
 from shardwise._src.kernels.size_arithmetic import power_above
-from shardwise._src.types.dtypes import is_bool, is_inexact
+from shardwise._src.types.dtypes import is_inexact
 
 INT32, INT64, BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 FLOAT32 = np.dtype("float32")
-_ELEMENTS = {
-    **{f"{u}int{bits}": f"i{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
-    "bool": "i1",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-    "float8_e4m3fn": "f8E4M3FN",
-    "float8_e5m2": "f8E5M2",
-}
 # An instruction with one result and no effect, and the names of values.
 _MADE = re.compile(r" *(%\d+) = (?!scf|tt\.atomic|\"tt)\S.*(?<!\{)$")
 _NAME = re.compile(r"%\w+")
@@ -41,11 +32,11 @@ _NAME = re.compile(r"%\w+")
 
 def is_element(dtype: Any) -> bool:
     """Whether Triton has values of a dtype."""
-    return dtype.name in _ELEMENTS
+    return element(dtype) not in ("", "i2", "i4")
 
 
 def element(dtype: Any) -> str:
-    return _ELEMENTS[dtype.name]
+    return element_text(dtype) or ""
 
 
 def padded(shape: Sequence[int]) -> tuple[int, ...]:
@@ -74,21 +65,6 @@ class Value:
     @property
     def sizes(self) -> tuple[int, ...]:
         return padded(self.shape)
-
-
-def literal(value: Any, dtype: Any) -> str:
-    """A constant of a dtype, bit-exact."""
-    scalar = np.asarray(value).astype(dtype)[()]
-    if is_bool(dtype):
-        return "true" if scalar else "false"
-    if not is_inexact(dtype):
-        return str(int(np.asarray(scalar).view(f"i{dtype.itemsize}")))
-    wide = float(scalar)
-    if np.isfinite(wide):
-        text = repr(wide)
-        return text.replace("e", ".0e") if "e" in text and "." not in text else text
-    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
-    return f"0x{bits:0{dtype.itemsize * 2}X}"
 
 
 class TritonText(EmittedText):
@@ -122,13 +98,8 @@ class TritonText(EmittedText):
 
     def constant(self, value: Any, shape: Sequence[int], dtype: Any) -> Value:
         """A value of one number, which is defined at the start of the function."""
-        text, kind = literal(value, dtype), type_text(shape, element(dtype))
-        known = np.asarray(value).astype(dtype)[()]
-        if shape:
-            text = f"dense<{text}> : {kind}"
-        elif not is_bool(dtype):
-            text = f"{text} : {kind}"
-        return Value(self.named_constant(text), tuple(shape), dtype, known)
+        name = self.named_number(value, dtype, shape, type_text(shape, element(dtype)))
+        return Value(name, tuple(shape), dtype, np.asarray(value).astype(dtype)[()])
 
     def integer(self, value: int, dtype: Any = INT32) -> Value:
         return self.constant(value, (), dtype)

@@ -18,18 +18,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
+from shardwise._src.kernels.emitted.emitted_ops import element_text
 from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import line_of
-from shardwise._src.types.dtypes import is_bool, is_integer, short_name
-
-_ELEMENTS = {
-    "bool": "i1",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float8_e4m3fn": "f8E4M3FN",
-    "float8_e5m2": "f8E5M2",
-}
+from shardwise._src.types.dtypes import short_name
 
 _INSTEAD = {"float64": "float32", "float16": "bfloat16", "int64": "int32", "uint64": "uint32"}
 
@@ -39,16 +32,14 @@ def element(dtype: Any, what: str = "a value") -> str:
 
     Raises NotImplementedError for dtypes that TPUs lack, which `what` has.
     """
-    name = dtype.name
-    if name in _ELEMENTS:
-        return _ELEMENTS[name]
-    if is_integer(dtype) and "64" not in name:
-        return "i" + name.removeprefix("u").removeprefix("int")
-    instead = f"Use {_INSTEAD[name]}." if name in _INSTEAD else (
+    instead, text = _INSTEAD.get(dtype.name), element_text(dtype)
+    if text is not None and instead is None:
+        return text
+    advice = f"Use {instead}." if instead else (
         "Convert it to float32 or int32 outside of the kernel."
     )  # fmt: skip
     raise NotImplementedError(
-        f"{what} has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. {instead}"
+        f"{what} has the dtype {short_name(dtype)}, which kernels on TPUs cannot have. {advice}"
     )
 
 
@@ -179,10 +170,7 @@ class Text(EmittedText):
 
     def constant(self, number: Any, dtype: Any, shape: Sequence[int] = ()) -> str:
         """A number as a value of a dtype and shape."""
-        text, kind = number_text(number, dtype), Operand("", tuple(shape), dtype).kind
-        if shape:
-            text = f"dense<{text}>"
-        return self.named_constant(f"{text} : {kind}" if shape or not is_bool(dtype) else text)
+        return self.named_number(number, dtype, shape, Operand("", tuple(shape), dtype).kind)
 
     def index(self, number: int) -> str:
         return self.named_constant(f"{number} : index")
@@ -212,17 +200,3 @@ def escaped(text: str) -> str:
     """A string in MLIR's syntax, without its quotes."""
     plain = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
     return "".join(plain)
-
-
-def number_text(number: Any, dtype: Any) -> str:
-    """A constant of a dtype, bit-exact."""
-    scalar = np.asarray(number).astype(dtype)[()]
-    if is_bool(dtype):
-        return "true" if scalar else "false"
-    if is_integer(dtype):
-        n, bits = int(scalar), int(element(dtype)[1:])
-        return str(n - 2**bits if n >= 2 ** (bits - 1) else n)
-    wide = float(scalar)
-    if np.isfinite(wide):
-        return f"{wide:e}" if float(f"{wide:e}") == wide else f"{wide:.17e}"
-    return f"0x{np.asarray(scalar).view(f'u{dtype.itemsize}').item():0{dtype.itemsize * 2}X}"

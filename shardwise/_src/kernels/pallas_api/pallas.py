@@ -49,23 +49,15 @@ class BlockSpec:
     def block(self) -> Block:
         shape = None if self.block_shape is None else tuple(self.block_shape)
         low = [e.padding[0] if isinstance(e, Element) else 0 for e in shape or ()]
-        index = _from_padding(self.index_map, low) if any(low) else self.index_map
-        return Block(shape, index, self.memory_space)
+        index = self.index_map or (lambda *ids: (0,) * len(low))
 
+        @functools.wraps(index)
+        def from_array(*ids: Any) -> Any:
+            found = index(*ids)
+            found = found if isinstance(found, tuple | list) else (found,)
+            return (*[i - n for i, n in zip(found, low, strict=False)], *found[len(low) :])
 
-def _from_padding(index: Callable[..., Any] | None, low: Sequence[int]) -> Callable[..., Any]:
-    """An index function of a block that counts from the padding, as one that counts from the
-    array."""
-    if index is None:
-        return lambda *ids: tuple([-n for n in low])
-
-    @functools.wraps(index)
-    def counted(*ids: Any) -> Any:
-        found = index(*ids)
-        found = found if isinstance(found, tuple | list) else (found,)
-        return (*[i - n for i, n in zip(found, low, strict=False)], *found[len(low) :])
-
-    return counted
+        return Block(shape, from_array if any(low) else self.index_map, self.memory_space)
 
 
 no_block_spec = BlockSpec()
@@ -126,30 +118,28 @@ def pallas_call(
       `InterpretParams`: see there. On CPU kernels are compiled like other programs, whatever it is.
     debug, backend, metadata: accepted, and without effect.
     """
-    if grid_spec is not None:
-        given = grid not in ((), None), in_specs is not None, out_specs is not None, scratch_shapes
-        if any(given):
-            raise ValueError(
-                "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec "
-                "if that is given."
-            )
-        grid, in_specs, out_specs = grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs
-        scratch_shapes = grid_spec.scratch_shapes
-    if not (in_specs is None or in_specs is no_block_spec or isinstance(in_specs, tuple | list)):
+    own = GridSpec(() if grid is None else grid, in_specs, out_specs, scratch_shapes or ())
+    if grid_spec is not None and own != GridSpec():
+        raise ValueError(
+            "pallas_call: grid, in_specs, out_specs and scratch_shapes are fields of grid_spec if "
+            "that is given."
+        )
+    spec = grid_spec or own
+    if not isinstance(spec.in_specs, tuple | list) and spec.in_specs not in (None, no_block_spec):
         raise ValueError(
             "pallas_call: in_specs is a tuple or list with a BlockSpec for each argument; got "
-            f"{short_repr(in_specs)}."
+            f"{short_repr(spec.in_specs)}."
         )
-    prefetch = 0 if grid_spec is None else grid_spec.num_scalar_prefetch
+    grid, prefetch = () if spec.grid is None else spec.grid, spec.num_scalar_prefetch
     simulation = simulation_of(interpret)
     params = CompilerParams() if compiler_params is None else compiler_params
     return call(
         kernel,
         tuple(out_shape) if isinstance(out_shape, list) else out_shape,
-        grid=() if grid is None else grid,
-        in_specs=blocks_from(in_specs),
-        out_specs=blocks_from(out_specs),
-        scratch=scratch_shapes,
+        grid=grid,
+        in_specs=blocks_from(spec.in_specs),
+        out_specs=blocks_from(spec.out_specs),
+        scratch=spec.scratch_shapes,
         prefetch=prefetch,
         parallel=parallel_axes(grid, params.dimension_semantics, simulation),
         aliases={i - prefetch: j for i, j in (input_output_aliases or {}).items()},

@@ -56,30 +56,22 @@ def kernel(
     *,
     mesh: CoreMesh,
     scratch_types: Any = (),
-    compiler_params: CompilerParams | None = None,
-    interpret: Any = False,
-    cost_estimate: Any = None,
-    debug: bool = False,
-    name: str | None = None,
-    metadata: Any = None,
+    **options: Any,
 ) -> Callable[..., Any]:
     """A function of arrays that runs a body on each core of a mesh; without a body, a decorator.
 
     The body gets refs of the arguments, of the results, which are like `out_type`, and of
-    `scratch_types`. The other arguments are those of `core_map`.
+    `scratch_types`. options: the other arguments of `core_map`.
     """
-    options: dict[str, Any] = {
-        "mesh": mesh, "compiler_params": compiler_params, "interpret": interpret, "name": name,
-        "cost_estimate": cost_estimate,
-    }  # fmt: skip
+    mapped = core_map(mesh, scratch_shapes=scratch_types, **options)
     if body is None:
-        return functools.partial(kernel, out_type=out_type, scratch_types=scratch_types, **options)
+        options |= {"mesh": mesh, "out_type": out_type, "scratch_types": scratch_types}
+        return functools.partial(kernel, **options)
 
     def called(*args: Any) -> Any:
         def run(refs: Any) -> None:
             ins, outs = refs
             listed = outs if isinstance(outs, tuple | list) else (outs,)
-            mapped = core_map(scratch_shapes=scratch_types, **options)
             mapped(functools.partial(body, *ins, *listed))
 
         return run_state(run)((args, empty_like(out_type)))[1]

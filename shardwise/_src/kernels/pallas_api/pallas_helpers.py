@@ -92,8 +92,7 @@ def with_scoped(
     def decorate(f: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(f)
         def wrapped(*args: Any) -> T:
-            given = functools.partial(f, *args)
-            return scoped(given, *types, **named)
+            return scoped(functools.partial(f, *args), *types, **named)
 
         return wrapped
 
@@ -146,5 +145,4 @@ def multiple_of(x: Array, values: Sequence[int] | int) -> Array:
     """
     if isinstance(x, int | np.integer):
         return x
-    several = [values] if isinstance(values, int | np.integer) else values
-    return known_multiple_of(as_arraylike(x), tuple([int(n) for n in several]))
+    return known_multiple_of(as_arraylike(x), tuple(map(int, np.atleast_1d(values))))

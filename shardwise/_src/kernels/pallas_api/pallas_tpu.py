@@ -47,10 +47,7 @@ class GridDimensionSemantics(enum.Enum):
     ARBITRARY = "arbitrary"
 
 
-PARALLEL = GridDimensionSemantics.PARALLEL
-CORE_PARALLEL = GridDimensionSemantics.CORE_PARALLEL
-SUBCORE_PARALLEL = GridDimensionSemantics.SUBCORE_PARALLEL
-ARBITRARY = GridDimensionSemantics.ARBITRARY
+PARALLEL, CORE_PARALLEL, SUBCORE_PARALLEL, ARBITRARY = GridDimensionSemantics
 
 
 class SideEffectType(enum.Enum):

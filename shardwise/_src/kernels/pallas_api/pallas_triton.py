@@ -9,7 +9,6 @@ from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import ref_access
 from shardwise._src.numpy.products.contractions import matmul
-from shardwise._src.numpy.unary import tanh
 from shardwise._src.ops.contract import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
@@ -57,11 +56,6 @@ def dot(
     out = "int32" if is_integer(dtype) else "float64" if dtype == "float64" else "float32"
     x, y = x.T if trans_a else x, y.T if trans_b else y
     return matmul(x, y, precision=precision, preferred_element_type=out)
-
-
-def approx_tanh(x: ArrayLike) -> Array:
-    """`tanh`, by an approximation on GPUs."""
-    return tanh(x)
 
 
 def debug_barrier() -> None:
