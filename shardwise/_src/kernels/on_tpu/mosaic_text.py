@@ -22,7 +22,7 @@ from shardwise._src.kernels.emitted.emitted_ops import element_text
 from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.kernels.spaces import SEMAPHORES
 from shardwise._src.messages.source import line_of
-from shardwise._src.types.dtypes import short_name
+from shardwise._src.types.dtypes import is_bool, short_name
 
 _INSTEAD = {"float64": "float32", "float16": "bfloat16", "int64": "int32", "uint64": "uint32"}
 
