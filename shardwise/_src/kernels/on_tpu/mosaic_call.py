@@ -150,9 +150,8 @@ def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
         config["cost_estimate"] = {name: int(n) for name, n in vars(cost).items()}
     if params.allow_input_fusion is not None:
         config["allow_input_fusion"] = [bool(x) for x in params.allow_input_fusion]
-    for name in ("disable_bounds_checks", "skip_device_barrier"):
-        if getattr(params, name):
-            config[name] = True
+    switches = "disable_bounds_checks", "skip_device_barrier"
+    config |= {name: True for name in switches if getattr(params, name)}
     whole: dict[str, Any] = {"custom_call_config": config}
     if params.vmem_limit_bytes is not None:
         limit = {"memory_space": 1, "offset": 0, "size": int(params.vmem_limit_bytes)}

@@ -132,8 +132,7 @@ def _steps(old: Any, new: Any) -> list[Any]:
         return []
     first = widened(old)
     path = [first, first if is_bool(new) else widened(new), new]
-    narrow_floats = is_inexact(old) and is_inexact(new)
-    if narrow_floats and {old.itemsize, new.itemsize} == {2, 4}:
+    if is_inexact(old) and is_inexact(new) and {old.itemsize, new.itemsize} == {2, 4}:
         path = [new]
     return [b for a, b in zip([old, *path], path, strict=False) if a != b]
 
@@ -165,10 +164,6 @@ def _bitcast(w: Any, eqn: Any, x: Operand, *, dtype: Any) -> Operand:
     return w.made(f"{op} {x} : {x.kind} {word}", x.shape, dtype)
 
 
-def _given(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:
-    return x
-
-
 ELEMENTWISE = on_values({
     **{op: _by_dtype(*[text and f"arith.{text}" for text in row])
        for op, row in ARITHMETIC.items()},
@@ -185,5 +180,5 @@ ELEMENTWISE = on_values({
     ew.round: lambda w, eqn, x, rounding_method=0: _float(
         "roundeven" if rounding_method else "round")(w, eqn, x),
     convert_element_type: _convert, bitcast_convert_type: _bitcast,
-    ew.copy: _given, ew.stop_gradient: _given, pcast: _given,
+    **dict.fromkeys((ew.copy, ew.stop_gradient, pcast), lambda w, eqn, x, **p: x),
 })  # fmt: skip

@@ -58,8 +58,7 @@ def packing(dtype: Any) -> int:
 def tile_rows(rows: int, dtype: Any) -> int:
     """The rows of a tile of an array with this many: few rows have smaller tiles."""
     full = 8 * packing(dtype) if packing(dtype) > 2 else 8
-    least = packing(dtype)
-    while full > least and full // 2 >= rows:
+    while full > packing(dtype) and full // 2 >= rows:
         full //= 2
     return full
 
@@ -95,12 +94,11 @@ def _check_tiles(name: str, tile: Tile) -> None:
 def _padded_bytes(shape: Sequence[int], dtype: Any, space: str) -> int:
     """The bytes of memory, which has full tiles."""
     sizes = list(sizes_in_memory(shape, space))
-    per_word = packing(dtype)
     sizes[-1] = -(-sizes[-1] // LANES) * LANES
     if space != "smem" and len(sizes) > 1:
         rows = tile_rows(sizes[-2], dtype)
         sizes[-2] = -(-sizes[-2] // rows) * rows
-    return math.prod(sizes) * 4 // per_word
+    return math.prod(sizes) * 4 // packing(dtype)
 
 
 _BUFFERS = {"": 1, "the block of ": 1, "two blocks of ": 2}

@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.accesses import kernel_store
+from shardwise._src.kernels.accesses import is_whole_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.emitted.emitted_programs import I32, INDEX
@@ -73,7 +73,7 @@ def mosaic_kernel(
     notes = ", ".join(_notes(launch, len(scalars) + len(places), len(scratch)))
     more = _arguments([*blocks, *scratch])
     texts = [_function("main", given + more, f"attributes {{{notes}}}", w, "")]
-    for i, (program, tile) in enumerate(zip(maps, launch.ins + launch.outs, strict=True)):
+    for i, (program, tile) in enumerate(zip(maps, launch.tiles, strict=True)):
         if has_windows(launch) and tile.space.name not in LARGE:
             w = Function(launch.name, platform, memories)
             found = _indices(w, program, tile, [*ids[: len(launch.grid)], *scalars])
@@ -95,8 +95,7 @@ def _function(name: str, arguments: Sequence[str], rest: str, w: Function, resul
 
 def has_windows(launch: Launch) -> bool:
     """Whether there is a grid, or a block of a part of an array."""
-    tiles = (*launch.ins, *launch.outs)
-    return bool(launch.grid) or not all(t.is_whole for t in tiles)
+    return bool(launch.grid) or not all(tile.is_whole for tile in launch.tiles)
 
 
 def _write_body(
@@ -106,7 +105,7 @@ def _write_body(
     """Returns the memory of the blocks, and of scratch."""
     blocks = [
         memory_of(f"%b{i}", tile.type.update(shape=tile.sizes), tile.space.name, tile.kept)
-        for i, tile in enumerate(launch.ins + launch.outs)
+        for i, tile in enumerate(launch.tiles)
     ]
     scratch = [memory_of(f"%s{i}", s, s.space.name) for i, s in enumerate(launch.scratch)]
     sizes = [
@@ -138,7 +137,7 @@ def _notes(launch: Launch, scalars: int, scratch: int) -> list[str]:
     if windows:
         bounds = [str(DYNAMIC if n is None else n) for n in launch.grid or (1,)]
         notes.append(f"iteration_bounds = array<i64: {', '.join(bounds)}>")
-        found = [_window(i, tile) for i, tile in enumerate(launch.ins + launch.outs)]
+        found = [_window(i, tile) for i, tile in enumerate(launch.tiles)]
         notes.append(f"window_params = [{', '.join(found)}]")
     return notes
 
@@ -203,11 +202,8 @@ def _copy_aliased(
 
 def _may_read(body: Program, var: Var) -> bool:
     """Whether the body may use the first values of a result, or keep them."""
-    plain = {"mode": "set", "masked": False, "sizes": var.aval.shape}.items()
     uses = [eqn for eqn in body.eqns if var in eqn.invars]
-    return var in body.outvars or not all(
-        eqn.op is kernel_store and plain <= eqn.params.items() for eqn in uses
-    )
+    return var in body.outvars or not all(map(is_whole_store, uses))
 
 
 def _indices_of(program: Program) -> list[tuple[str, int]] | None:

@@ -21,14 +21,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.contract import dot_general, free_dims
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
-from shardwise._src.types.dtypes import (
-    is_bool,
-    is_inexact,
-    is_integer,
-    is_unsigned,
-    max_value,
-    min_value,
-)
+from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned, max_value, min_value
 
 # -- shapes --
 
@@ -89,10 +82,8 @@ def sliced(w: Any, x: Operand, starts: Sequence[int], sizes: Sequence[int]) -> O
     return moved(w, x, sizes, lambda y: f"{op}({y}) {{{region}}} : ({y.kind}) ->")
 
 
-def _slice(
-    w: Any, eqn: Any, x: Operand, *, start_indices: Any, limit_indices: Any, strides: Any = None
-) -> Operand:
-    if any(s != 1 for s in strides or ()):
+def _slice(w: Any, eqn: Any, x: Operand, *, start_indices: Any, **p: Any) -> Operand:
+    if any(s != 1 for s in p.get("strides") or ()):
         raise w.unsupported(eqn, "with strides", "Slice a ref: `ref[ds(start, size, stride)]`.")
     return sliced(w, x, start_indices, eqn.outvars[0].aval.shape)
 
@@ -189,9 +180,7 @@ def _reduce(name: str, of_flags: bool = False) -> Rule:
     return rule
 
 
-def _with_result(
-    w: Any, x: Operand, axes: Sequence[int]
-) -> tuple[Operand, Sequence[int], tuple[int, ...]]:
+def _with_result(w: Any, x: Operand, axes: Sequence[int]) -> tuple[Operand, Any, Any]:
     """An operand, the axes to reduce, and the shape of the result, which is a vector: a reduction
     over all dimensions leaves one of size 1."""
     if len(axes) == len(x.shape):
@@ -244,7 +233,7 @@ def _dot(
     x, y = sides
     (a, m, d), (b, n, e) = numbers
     order = [0] * len(d) + d + [0, *m, 1, *n]
-    wide = I32 if is_integer(x.dtype) else F32
+    wide = F32 if is_inexact(x.dtype) else I32
     how = _precision(w, eqn, precision, x.dtype)
     zero = w.in_register(Operand(Splat(0), tuple(sizes), wide))
     found = w.made(

@@ -177,20 +177,18 @@ class Text(EmittedText):
 
     # -- values --
 
-    def name(self, value: Value, t: Any, shape: Sequence[int] | None = None) -> str:
-        """The register of a value of a shape and dtype. shape: to broadcast a scalar to."""
-        to = t.shape if shape is None else tuple(shape)
-        if isinstance(value, Splat):
-            return self.constant(value.number, t.dtype, to)
-        if isinstance(value, Memory):
-            value = self.load_all(value, t)
-        if to == t.shape:
-            return value
-        return str(self.made(f"vector.broadcast {value} : {kind_of(t)} to", to, t.dtype))
-
     def in_register(self, x: Operand, shape: Sequence[int] | None = None) -> Operand:
+        """A value in a register. shape: to broadcast a scalar to."""
         to = x.shape if shape is None else tuple(shape)
-        return Operand(self.name(x.value, x, to), to, x.dtype)
+        if x.known is not None:
+            return Operand(self.constant(x.known, x.dtype, to), to, x.dtype)
+        if isinstance(x.value, Memory):
+            x = operand(self.load_all(x.value, x), x)
+        return x if to == x.shape else self.made(f"vector.broadcast {x} : {x.kind} to", to, x.dtype)
+
+    def name(self, value: Value, t: Any) -> str:
+        """The register of a value of a shape and dtype."""
+        return str(self.in_register(operand(value, t)))
 
     def load_all(self, memory: Memory, t: Any) -> str:
         raise NotImplementedError
