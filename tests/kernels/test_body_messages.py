@@ -87,6 +87,6 @@ def test_arguments():
     keys = sw.random.split(sw.random.key(0), (8, 4))
     assert text_of(TypeError, lambda: launched(body, keys)) == (
         "kernel body: an argument has the type key<fry>[8,4], of PRNG keys, which kernels cannot "
-        "load. Pass the bits, `random.key_data(key)`, and make the key in the kernel: "
+        "load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the key in the kernel: "
         "`random.wrap_key_data(ref[...])`."
     )

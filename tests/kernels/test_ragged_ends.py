@@ -70,3 +70,14 @@ def test_results_by_elements_are_dropped_beyond_the_end():
     f = call(body, like(13), grid=2, in_specs=[Block((8,), lambda i: (i,))], out_specs=out)
     x = normal(16)
     np.testing.assert_array_equal(f(x)[:13], x[2:15])
+
+
+def test_blocks_by_elements_next_to_prefetched_arrays():
+    def body(_: Any, x: Any, out: Any) -> None:
+        out[...] = x[1:3]
+
+    taken = Block((Element(4),), lambda i, _: 2 * i - 1)
+    out = Block((2,), lambda i, _: i)
+    f = call(body, like(8), grid=4, prefetch=1, in_specs=[taken], out_specs=out)
+    x = normal(8)
+    np.testing.assert_array_equal(f(np.zeros(3, np.int32), x), x)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.control.call import batch_as_call, described_call
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.core.program import Equation, Literal
 from shardwise._src.kernels.program_frames import simulation
@@ -37,6 +37,7 @@ from shardwise._src.transforms.batch import to_dim, without_dim
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
+from shardwise._src.values.convert import cast
 
 INT32 = np.dtype("int32")
 MODES: dict[str, Callable[[Any, Any], Any]] = {
@@ -48,6 +49,10 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
     "xor": ew.bitwise_xor,
     "xchg": lambda old, new: new,
 }
+
+
+def as_int32(x: Any) -> Any:
+    return np.int32(x) if isinstance(x, int | np.integer) else cast(as_arraylike(x), INT32)
 
 
 class Region(NamedTuple):
@@ -171,12 +176,6 @@ def _lower(fun: Any, op: Op, e: Any, ins: Any, outs: Any, *xs: str, **p: Any) ->
     return e.inline(e.staged(fun, ins, **p), *xs)[0]
 
 
-def unmapped_types(args: Sequence[Any], dims: Sequence[int | None]) -> list[ArrayType]:
-    """The types of operands without their mapped dimensions."""
-    pairs = zip(map(type_of, args), dims, strict=True)
-    return [t if d is None else without_dim(t, d) for t, d in pairs]
-
-
 def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, Any]:
     """An access of a ref with another dimension, of which it has all elements.
 
@@ -185,7 +184,8 @@ def _batch(values: int, op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> 
     last = first + len(p["sizes"])
     is_new = dims[0] is None
     if (is_new and not values) or any(at is not None for at in dims[first:last]):
-        fun, types = _stored if values else _loaded, tuple(unmapped_types(args, dims))
+        fun, pairs = _stored if values else _loaded, zip(map(type_of, args), dims, strict=True)
+        types = tuple([t if d is None else without_dim(t, d) for t, d in pairs])
         program = program_of(lambda *xs: [fun(*xs, **p)], types, fun.__name__)
         (found,), (dim,) = batch_as_call(op, mapped, args, dims, program=program)
         return found, dim

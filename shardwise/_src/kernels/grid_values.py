@@ -14,13 +14,13 @@ from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.program_tools import derived, used
 from shardwise._src.effects.callback import host_context
 from shardwise._src.jit.stages import without_others
+from shardwise._src.kernels.accesses import as_int32
 from shardwise._src.kernels.launch_record import INT
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.transforms.batch import Axis, batch_program
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.values.convert import cast
 
 MOST_PROGRAMS = 2**18  # for which such values are computed
 
@@ -48,10 +48,6 @@ def known_over_grid(index: Program, ids: np.ndarray) -> np.ndarray | None:
     return over_grid(without_others(index, tuple(range(len(ids)))), ids)
 
 
-def as_int32(n: Any) -> Any:
-    return np.int32(n) if isinstance(n, int) else cast(n, INT.dtype)
-
-
 def count_of(sizes: Sequence[Any]) -> Any:
     """The number of programs of a grid, of which sizes may be traced."""
     total: Any = math.prod([n for n in sizes if isinstance(n, int)])
@@ -62,11 +58,10 @@ def count_of(sizes: Sequence[Any]) -> Any:
 
 def ids_of(t: Any, sizes: Sequence[Any]) -> list[Any]:
     """The indices of program number `t`; the last axis is the fastest."""
-    t = cast(t, INT.dtype)
     found: list[Any] = []
-    for n in reversed(sizes[1:]):
-        found.append(ew.rem(t, as_int32(n)))
-        t = ew.div(t, as_int32(n))
+    for n in map(as_int32, reversed(sizes[1:])):
+        found.append(ew.rem(t, n))
+        t = ew.div(t, n)
     return [t, *reversed(found)] if sizes else []
 
 

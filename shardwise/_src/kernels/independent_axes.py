@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, used
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.copies import RETAINED
@@ -57,16 +57,9 @@ def _independent(body: Program, launch: Launch, maps: tuple[Program, ...]) -> tu
     return tuple([bool(p or f) for p, f in zip(launch.parallel, found, strict=True)])
 
 
-def _refs(body: Program, launch: Launch) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-    """The variables of the body that are the blocks of inputs, and of results."""
-    first = len(launch.grid) + launch.dynamic + launch.prefetch
-    ins, outs = len(launch.ins), len(launch.outs)
-    return body.invars[first : first + ins], body.invars[first + ins : first + ins + outs]
-
-
 def is_written(body: Program, launch: Launch, j: int) -> bool:
     """Whether the body may write to result number `j`."""
-    return body.outvars[j] is not _refs(body, launch)[1][j]
+    return body.outvars[j] is not body.invars[launch.first_block + len(launch.ins) + j]
 
 
 def block_numbers(tile: Tile, index: Program, ids: np.ndarray) -> np.ndarray | None:
@@ -102,7 +95,7 @@ def _reads_own_blocks(
 ) -> bool:
     """Whether programs only read, of the argument that result `j` aliases, what they write."""
     aliased = [i for i, out in launch.aliases if out == j]
-    if not aliased or _refs(body, launch)[0][aliased[0]] not in used(body):
+    if not aliased or body.invars[launch.first_block + aliased[0]] not in used(body):
         return True
     i = aliased[0]
     a, b = launch.ins[i], launch.outs[j]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import array_type
 
 INT = array_type((), np.dtype("int32"))  # of indices
@@ -120,6 +122,11 @@ class Launch:
         """How many sizes of the grid are operands."""
         return sum(n is None for n in self.grid)
 
+    @property
+    def first_block(self) -> int:
+        """The number of the body's argument that is the block of the first input."""
+        return len(self.grid) + self.dynamic + self.prefetch
+
     def sizes(self, dynamic: Sequence[Any]) -> list[Any]:
         """The sizes of the grid, of which some are operands."""
         given = iter(dynamic)
@@ -129,3 +136,23 @@ class Launch:
         """The dynamic sizes, the prefetched arrays, the inputs."""
         a, b = self.dynamic, self.dynamic + self.prefetch
         return operands[:a], operands[a:b], operands[b:]
+
+
+def no_derivative(title: str, platform: Platform, why: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"The reverse mode of kernel {title} cannot be compiled for '{platform}' as a kernel: "
+        f"{why}. Define the derivative by `custom_vjp` around the function that launches the "
+        "kernel; or differentiate it on CPUs, where this is a loop."
+    )
+
+
+@contextmanager
+def derivatives_named(launch: Launch, platform: Platform) -> Generator[None]:
+    """Adds to errors of a launch that it is the reverse mode of another one, which users wrote."""
+    try:
+        yield
+    except NotImplementedError as error:
+        if not launch.is_transposed:
+            raise
+        why = str(error).removeprefix(f"kernel {launch.name}: ").partition(". ")[0]
+        raise no_derivative(launch.name, platform, why) from error

@@ -159,8 +159,6 @@ def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> li
 
 def _check_parameters(title: str, what: str, index: Any, axes: int, prefetched: int) -> None:
     """Raises if a function cannot take the indices of a program and refs of prefetched arrays."""
-    if index is None:
-        return
     try:
         inspect.signature(index).bind(*[None] * (axes + prefetched))
     except TypeError as error:
@@ -180,7 +178,8 @@ def staged_index(
 
     def flat(*values: Any) -> list[Any]:
         refs = [Ref(x, SMEM.readonly) for x in values[axes:]]
-        _check_parameters(title, what, block.index, axes, len(refs))
+        if block.index is not None:
+            _check_parameters(title, what, block.index, axes, len(refs))
         return block_index(f"kernel {title}", what, block, tile, *values[:axes], *refs)
 
     types = [*[INT] * axes, *prefetched]

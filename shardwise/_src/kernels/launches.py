@@ -27,7 +27,7 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_halves import PREFETCHED, SIMULATED, SIZES, obstacle
-from shardwise._src.kernels.launch_record import INT, Launch
+from shardwise._src.kernels.launch_record import INT, Launch, derivatives_named, no_derivative
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
@@ -241,15 +241,10 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
         _check_sizes(launch, types, platform)
     if (platform.triton_library or platform.has_mosaic) and 0 not in launch.grid:
         parts = p["body"], p["maps"], launch, types
-        try:
-            if platform.triton_library:
-                return gpu_program(*parts)
+        if platform.triton_library:
+            return gpu_program(*parts)
+        with derivatives_named(launch, platform):
             return tpu_program(*parts, platform)
-        except NotImplementedError as error:
-            if launch.is_transposed:
-                why = str(error).removeprefix(f"kernel {launch.name}: ").partition(". ")[0]
-                raise _no_derivative(launch.name, platform, why) from error
-            raise
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
             f"kernel {p['launch'].name} cannot be compiled for '{platform}' yet: kernels run on "
@@ -300,15 +295,7 @@ def _batch_loop(op: Op, mapped: Any, args: Any, dims: Any, *, source: Any, **p: 
 
 def _reject_on_hardware(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> None:
     if not platform.is_xla_cpu and p["why"] != SIMULATED:
-        raise _no_derivative(p["title"], platform, p["why"])
-
-
-def _no_derivative(title: str, platform: Platform, why: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"The reverse mode of kernel {title} cannot be compiled for '{platform}' as a kernel: "
-        f"{why}. Define the derivative by `custom_vjp` around the function that launches the "
-        "kernel; or differentiate it on CPUs, where this is a loop."
-    )
+        raise no_derivative(p["title"], platform, p["why"])
 
 
 def _transpose_loop(op: Op, cts: Any, *args: Any, title: str, why: str, **p: Any) -> Any:

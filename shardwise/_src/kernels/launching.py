@@ -113,28 +113,24 @@ def call(
     if not callable(body):
         raise TypeError(f"kernels.call: the body is a function; got {short_repr(body)}.")
     title = name or name_of(body)
+    who = f"kernel {title}"
     if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
-        raise ValueError(
-            f"kernel {title}: prefetch is a number of arguments; got {short_repr(prefetch)}."
-        )
+        raise ValueError(f"{who}: prefetch is a number of arguments; got {short_repr(prefetch)}.")
     if check not in (False, True, "memory"):
-        raise ValueError(
-            f"kernel {title}: check is True, False or 'memory'; got {short_repr(check)}."
-        )
+        raise ValueError(f"{who}: check is True, False or 'memory'; got {short_repr(check)}.")
     if not isinstance(simulation, Simulation | None):
         raise TypeError(
-            f"kernel {title}: simulation is a `Simulation`, or None; got {short_repr(simulation)}."
+            f"{who}: simulation is a `Simulation`, or None; got {short_repr(simulation)}."
         )
     if params is not None and params.dimension_semantics is not None:
         raise ValueError(
-            f"kernel {title}: dimension_semantics is for `pallas_call`. List the axes whose "
+            f"{who}: dimension_semantics is for `pallas_call`. List the axes whose "
             "programs may run in any order: `parallel=`."
         )
-    who = f"kernel {title}"
-    sizes, names = grid_of(title, grid)
+    sizes, names = grid_of(who, grid)
     out_leaves, out_tree = flatten(out)
-    outs = [_out_type(title, x) for x in out_leaves]
-    out_blocks = _blocks_of(title, "out_specs", out_specs, out_tree)
+    outs = [_out_type(who, x) for x in out_leaves]
+    out_blocks = _blocks_of(who, "out_specs", out_specs, out_tree)
     scratch_leaves, scratch_tree = flatten(scratch)
     memory = [as_scratch(who, s) for s in scratch_leaves]
     if params is not None and params.collective_id is not None:
@@ -148,7 +144,7 @@ def call(
         """The op for arguments of these types."""
         prefetched, types = types[:prefetch], types[prefetch:]
         labels = *_argument_names(parameters, args, prefetch), *own_names
-        blocks = [*_blocks_of(title, "in_specs", in_specs, tree), *out_blocks]
+        blocks = [*_blocks_of(who, "in_specs", in_specs, tree), *out_blocks]
         rows = zip(labels[prefetch:], blocks, (*types, *outs), strict=False)
         tiles = tuple([tile_of(who, *row, VMEM) for row in rows])
         ins, results = tiles[: len(types)], tiles[len(types) :]
@@ -156,12 +152,12 @@ def call(
             name=title,
             grid=tuple([n if isinstance(n, int) else None for n in sizes]),
             names=names,
-            parallel=_parallel_marks(title, parallel, names),
+            parallel=_parallel_marks(who, parallel, names),
             prefetch=prefetch,
             ins=ins,
             outs=results,
             scratch=tuple(memory),
-            aliases=_alias_pairs(title, aliases, ins, results),
+            aliases=_alias_pairs(who, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
             simulation=simulation or PLAIN,
@@ -178,10 +174,10 @@ def call(
     def launched(*args: Any) -> Any:
         if len(args) < prefetch:
             raise TypeError(
-                f"kernel {title}: {prefetch} arguments are prefetched; got {len(args)} arguments."
+                f"{who}: {prefetch} arguments are prefetched; got {len(args)} arguments."
             )
         leaves, tree = flatten(args[prefetch:])
-        values = [_value_of_argument(title, x) for x in (*args[:prefetch], *leaves)]
+        values = [_value_of_argument(who, x) for x in (*args[:prefetch], *leaves)]
         types = tuple(map(type_of, values))
         key = current().key, tree, types
         found = known.get(key)
@@ -236,12 +232,12 @@ def grid_of(who: str, grid: Any) -> tuple[list[Any], tuple[Any, ...]]:
             name, entry = entry
         if isinstance(entry, int | np.integer) and not isinstance(entry, bool):
             if entry < 0:
-                raise ValueError(f"kernel {who}: the grid has a negative size: {short_repr(grid)}.")
+                raise ValueError(f"{who}: the grid has a negative size: {short_repr(grid)}.")
             sizes.append(int(entry))
         else:
             sizes.append(_traced_size(who, entry))
         if name is not None and name in names:
-            raise ValueError(f"kernel {who}: two axes of the grid have the name {name!r}.")
+            raise ValueError(f"{who}: two axes of the grid have the name {name!r}.")
         names.append(name)
     return sizes, tuple(names)
 
@@ -254,8 +250,7 @@ def _traced_size(who: str, entry: Any) -> Any:
     except TypeError:
         pass
     raise TypeError(
-        f"kernel {who}: the sizes of a grid are integers, or traced scalars; got "
-        f"{short_repr(entry)}."
+        f"{who}: the sizes of a grid are integers, or traced scalars; got {short_repr(entry)}."
     )
 
 
@@ -264,7 +259,7 @@ def _out_type(who: str, x: Any) -> ArrayType:
         return array_type(tuple(x.shape), canonicalize(x.dtype))
     except AttributeError:
         raise TypeError(
-            f"kernel {who}: out has objects with a shape and a dtype, such as ShapeDtypeStruct; "
+            f"{who}: out has objects with a shape and a dtype, such as ShapeDtypeStruct; "
             f"got {short_repr(x)}."
         ) from None
 
@@ -273,14 +268,15 @@ def _value_of_argument(who: str, x: Any) -> Any:
     try:
         x = as_arraylike(x)
     except TypeError as error:
-        raise TypeError(f"kernel {who}: {error}") from None
+        raise TypeError(f"{who}: {error}") from None
     if isinstance(type_of(x).dtype, ExtendedDType):
         raise TypeError(
-            f"kernel {who}: an argument has the type {type_of(x).str_short(True)}, of PRNG keys, "
-            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and make the key in "
-            "the kernel: `random.wrap_key_data(ref[...])`."
+            f"{who}: an argument has the type {type_of(x).str_short(True)}, of PRNG keys, which "
+            "kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the "
+            "key in the kernel: `random.wrap_key_data(ref[...])`."
         )
-    return strip_weak_type(x if is_array(x) else eval_trace().new_array(x))
+    value = x if is_array(x) else eval_trace().new_array(x)
+    return strip_weak_type(value) if type_of(value).weak_type else value
 
 
 def _parameters_of(body: Callable[..., Any]) -> list[str]:
@@ -313,7 +309,7 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
         children, below = [flatten(x, lambda y, x=x: y is not x)[0] for x in (spec, part)]
         if len(children) != len(below) or (children and children[0] is spec):
             raise ValueError(
-                f"kernel {who}: {what} must be a prefix of the pytree of {tree.num_leaves} arrays, "
+                f"{who}: {what} must be a prefix of the pytree of {tree.num_leaves} arrays, "
                 f"with a Block at each leaf; got {short_repr(specs)}."
             )
         return [block for row in zip(children, below, strict=True) for block in blocks(*row)]
@@ -332,7 +328,7 @@ def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ..
         at = names.index(axis) if axis in names and axis is not None else axis
         if not isinstance(at, int) or not 0 <= at < len(names):
             raise ValueError(
-                f"kernel {who}: parallel has axis {short_repr(axis)}, which the grid of "
+                f"{who}: parallel has axis {short_repr(axis)}, which the grid of "
                 f"{len(names)} axes does not have."
             )
         marks[at] = True
@@ -345,27 +341,27 @@ def _alias_pairs(
     found: list[tuple[int, int]] = []
     if not isinstance(aliases, Mapping | None):
         raise TypeError(
-            f"kernel {who}: aliases is a dict from numbers of arguments to numbers of results, "
+            f"{who}: aliases is a dict from numbers of arguments to numbers of results, "
             f"such as {{0: 0}}; got {short_repr(aliases)}."
         )
     for i, j in (aliases or {}).items():
         if not all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in (i, j)):
             raise TypeError(
-                f"kernel {who}: aliases has {short_repr(i)}: {short_repr(j)}; expected the number "
+                f"{who}: aliases has {short_repr(i)}: {short_repr(j)}; expected the number "
                 "of an argument, counted after the prefetched ones, and that of a result."
             )
         if not (0 <= i < len(ins) and 0 <= j < len(outs)):
             raise ValueError(
-                f"kernel {who}: aliases has {i}: {j}; there are {len(ins)} arguments and "
+                f"{who}: aliases has {i}: {j}; there are {len(ins)} arguments and "
                 f"{len(outs)} results."
             )
         a, b = ins[i].type, outs[j].type
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ValueError(
-                f"kernel {who}: argument {i}, {a.str_short(True)}, and result {j}, "
+                f"{who}: argument {i}, {a.str_short(True)}, and result {j}, "
                 f"{b.str_short(True)}, cannot share memory: they must have one shape and dtype."
             )
         if j in [out for _, out in found]:
-            raise ValueError(f"kernel {who}: result {j} is aliased with two arguments.")
+            raise ValueError(f"{who}: result {j} is aliased with two arguments.")
         found.append((i, j))
     return tuple(found)

@@ -16,16 +16,10 @@ from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, used
-from shardwise._src.kernels.accesses import INT32
+from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
-from shardwise._src.kernels.grid_values import (
-    all_programs,
-    as_int32,
-    count_of,
-    ids_of,
-    known_over_grid,
-)
+from shardwise._src.kernels.grid_values import all_programs, count_of, ids_of, known_over_grid
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,
@@ -84,7 +78,7 @@ def run_loop(
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     sizes = launch.sizes(dynamic)
     aliased = {out: i for i, out in launch.aliases}
-    own = body.invars[len(sizes) + len(dynamic) + len(prefetched) :]
+    own = body.invars[launch.first_block :]
     inputs = [pvary(x, v.aval.varying) for x, v in zip(inputs, own, strict=False)]
     held = [padded(x, tile, ends) for x, tile in zip(inputs, launch.ins, strict=True)]
     outs = [
@@ -131,7 +125,7 @@ def run_loop(
         part, marks = sizes[stop:end], launch.parallel[stop:end]
 
         def run_programs(t: Any, state: Any) -> Any:
-            more = ids_of(t, part)
+            more = ids_of(as_int32(t), part)
             if backwards:
                 rows = zip(more, part, marks, strict=True)
                 more = [ew.sub(ew.sub(as_int32(n), np.int32(1)), i) if p else i for i, n, p in rows]

@@ -7,14 +7,13 @@ place, which is used like a ref.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32, MODES, Region, compare_and_swap
+from shardwise._src.kernels.accesses import INT32, MODES, Region, as_int32, compare_and_swap
 from shardwise._src.kernels.program_frames import simulation
 from shardwise._src.kernels.simulation import check_region, infinite
 from shardwise._src.messages.formatting import short_repr
@@ -70,7 +69,7 @@ class Place(NamedTuple):
 def _moved(start: Any, by: Any, stride: int) -> Any:
     if isinstance(start, int) and isinstance(by, int):
         return start + by * stride
-    start, by = scalars((start, by))
+    start, by = as_int32(start), as_int32(by)
     return ew.add(start, by if stride == 1 else ew.mul(by, np.int32(stride)))
 
 
@@ -201,7 +200,7 @@ def loaded(ref: AnyRef, index: Any, mask: Any = None, other: Any = None) -> Any:
         if mask is not None:
             found = ew.where(_as_mask(ref, mask, type_of(found).shape), found, given)
     else:
-        starts, masked = scalars(place.starts), ()
+        starts, masked = [*map(as_int32, place.starts)], ()
         if mask is not None:
             masked = _as_mask(ref, mask, place.shape), broadcast_to(given, place.shape)
         found = place.region.load(version, starts, place.is_known, *masked)
@@ -248,7 +247,7 @@ def written(ref: AnyRef, mode: str, index: Any, value: Any, mask: Any = None) ->
         else:
             put(ref, found)
         return
-    value, starts = _filling(ref, value, place.shape), scalars(place.starts)
+    value, starts = _filling(ref, value, place.shape), [*map(as_int32, place.starts)]
     if mask is not None:
         mask = _as_mask(ref, mask, place.shape)
     elif not place.is_known and simulation().outside != "moved":
@@ -283,13 +282,6 @@ def _as_mask(ref: AnyRef, mask: Any, shape: tuple[int, ...]) -> Any:
             f"{ref.short}: a mask is an array of booleans; got {type_of(mask).str_short(True)}."
         )
     return broadcast_to(mask, shape)
-
-
-def scalars(starts: Sequence[Any]) -> list[Any]:
-    return [
-        np.int32(s) if isinstance(s, int | np.integer) else cast(as_arraylike(s), INT32)
-        for s in starts
-    ]
 
 
 def load(ref: Any, index: Any = ..., *, mask: Any = None, other: Any = None) -> Array:
@@ -344,7 +336,7 @@ def atomic_cas(ref: Any, cmp: ArrayLike, val: ArrayLike) -> Array:
     whole.space.check_writable(part)
     whole.space.check_accessible(part)
     compared, value = [_filling(part, _fitting(part, x), place.shape) for x in (cmp, val)]
-    starts = scalars(place.starts)
+    starts = [*map(as_int32, place.starts)]
     version, old = compare_and_swap(value_of(whole), compared, value, starts, place.region)
     put(whole, version)
     return old

@@ -103,7 +103,7 @@ def _joined(body: Program, launch: Launch, axis: int, places: Sequence[int | Non
         outs=tiles[ins:],
         scratch=tuple([replace(s, shape=(size, *s.shape)) for s in scratch]),
     )
-    first = len(launch.grid) + launch.dynamic + launch.prefetch
+    first = launch.first_block
     olds = [x.shape for x in (*launch.tiles, *scratch)]
     dims = [None if d is None else sum(t.kept[:d]) for t, d in rows] + [0] * len(scratch)
     shapes = [x.shape for x in (*tiles, *new.scratch)]

@@ -12,16 +12,17 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.accesses import INT32
+from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.copying import copies
-from shardwise._src.kernels.copying.copies import CopyParams, bound
+from shardwise._src.kernels.copying.copies import CopyParams
 from shardwise._src.kernels.program_frames import require_frame
-from shardwise._src.kernels.ref_access import AnyRef, Place, RefView, place_of, scalars, whole_ref
+from shardwise._src.kernels.ref_access import AnyRef, Place, place_of, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.refs.refs import Ref, put, value_of
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
@@ -168,7 +169,7 @@ def semaphore_read(sem_or_view: Any) -> Array:
     """The value of a semaphore: an int32."""
     ref = _semaphore("semaphore_read", sem_or_view, None)
     place = _place(ref)
-    return place.region.load(value_of(whole_ref(ref)), scalars(place.starts))
+    return place.region.load(value_of(whole_ref(ref)), [*map(as_int32, place.starts)])
 
 
 def get_barrier_semaphore() -> Ref:
@@ -189,7 +190,7 @@ def get_barrier_semaphore() -> Ref:
 
 
 def _kernel_ref(who: str, ref: Any) -> AnyRef:
-    if isinstance(ref, RefView) or (isinstance(ref, Ref) and ref.space is not None):
+    if isinstance(ref, AnyRef) and ref.space is not None:
         return ref
     raise TypeError(
         f"{who}: expected a ref of a kernel, or a part of one by integers, slices and `ds`; got "
@@ -302,7 +303,10 @@ def _apply(op: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0) -
     copy_params = CopyParams(regions, axes, amount is not None, priority)
     operands = [value_of(whole_ref(ref)) for ref in refs]
     operands += [] if amount is None else [amount]
-    operands += [s for place in places for s in scalars(place.starts)]
-    found = bound(op, copy_params, [*operands, *others])
+    operands += [as_int32(start) for place in places for start in place.starts]
+    operands += others
+    run, types = functools.partial(copies.RUNS[op], copy_params), tuple(map(type_of, operands))
+    program = program_of(run, types, op.name)
+    found = op(*operands, program=program, copy_params=copy_params)
     for ref, value in zip(refs[-len(found) :], found, strict=True):
         put(whole_ref(ref), value)

@@ -25,13 +25,11 @@ import numpy as np
 from shardwise._src.control.call import described_call
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
 from shardwise._src.kernels.accesses import Region
 from shardwise._src.lax.parallel import all_gather, axis_index
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.shape import concatenate
-from shardwise._src.transforms.stage import program_of
 from shardwise._src.values.indexing import getitem
 
 # Ops on semaphores happen also if nothing uses the next versions.
@@ -73,9 +71,7 @@ def _copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
     value, size = regions[0].load(source, at), _size(regions[1], target)
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
-        mask = hit
-        if hit is not None:
-            mask = broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
+        mask = None if hit is None else broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
         new = regions[1].store(state[0], value, places[: len(to)], mask=mask)
         return new, _add(regions[2], state[1], places[len(to) :], size, hit)
 
@@ -103,15 +99,8 @@ def _wait(copy_params: CopyParams, *operands: Any) -> list[Any]:
     return [_add(copy_params.regions[0], semaphore, at, ew.neg(amount))]
 
 
-_RUNS = {kernel_copy: _copy, kernel_wait_copy: _wait_copy, kernel_signal: _signal}
-_RUNS[kernel_wait] = _wait
-
-
-def bound(op: Op, copy_params: CopyParams, operands: Sequence[Any]) -> list[Any]:
-    """The results of an op with these parameters."""
-    types = tuple(map(type_of, operands))
-    program = program_of(lambda *xs: _RUNS[op](copy_params, *xs), types, op.name)
-    return list(op(*operands, program=program, copy_params=copy_params))
+RUNS = {kernel_copy: _copy, kernel_wait_copy: _wait_copy, kernel_signal: _signal}
+RUNS[kernel_wait] = _wait
 
 
 def _size(region: Region, version: Any) -> np.int32:

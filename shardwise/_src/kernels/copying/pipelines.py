@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
-from shardwise._src.kernels.accesses import INT32
+from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
-from shardwise._src.kernels.grid_values import as_int32, count_of, ids_of
+from shardwise._src.kernels.grid_values import count_of, ids_of
 from shardwise._src.kernels.launch_staging import block_index
 from shardwise._src.kernels.launching import grid_of
 from shardwise._src.kernels.program_frames import Frame, require_frame, when
@@ -55,7 +55,7 @@ def emit_pipeline(
     """
     title = name_of(body)
     who = f"emit_pipeline of {title}"
-    sizes, names = grid_of(title, grid)
+    sizes, names = grid_of(f"kernel {title}", grid)
     ins, outs = _listed(in_specs), _listed(out_specs)
 
     def pipeline(*refs: Any, scratches: Sequence[Any] = ()) -> None:

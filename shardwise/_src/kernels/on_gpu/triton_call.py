@@ -8,7 +8,7 @@ from typing import Any
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.independent_axes import independent_axes
-from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_record import Launch, derivatives_named
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
@@ -30,7 +30,8 @@ def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str, launch: Launch,
     aliases: tuple[tuple[int, int], ...], **p: Any,
 ) -> list[str]:  # fmt: skip
-    kernel = triton_kernel(p["body"], p["maps"], launch, p["parallel"], ins, e.platform)
+    with derivatives_named(launch, e.platform):
+        kernel = triton_kernel(p["body"], p["maps"], launch, p["parallel"], ins, e.platform)
     return e.custom_call(
         TARGET, xs, ins, outs, config='""', version=1, aliases=dict(aliases),
         extra={"mhlo.backend_config": _config(kernel)}, effect=launch.params.is_retained,
