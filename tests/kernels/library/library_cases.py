@@ -161,7 +161,7 @@ def wanted_products(sizes: list[int], x: Any, w: Any) -> Any:
 
 
 def grouped_matmul(sizes: list[int], x: Any, w: Any, **options: Any) -> Any:
-    return library.grouped_matmul(x, w, np.array(sizes), blocks=(16, 16, 16), **options)
+    return library.grouped_matmul(x, w, jnp.asarray(sizes), blocks=(16, 16, 16), **options)
 
 
 GROUPED = {  # m, k, n and the sizes of groups
