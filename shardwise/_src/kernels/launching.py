@@ -269,14 +269,15 @@ def _value_of_argument(who: str, x: Any) -> Any:
         x = as_arraylike(x)
     except TypeError as error:
         raise TypeError(f"{who}: {error}") from None
-    if isinstance(type_of(x).dtype, ExtendedDType):
-        raise TypeError(
-            f"{who}: an argument has the type {type_of(x).str_short(True)}, of PRNG keys, which "
-            "kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the "
-            "key in the kernel: `random.wrap_key_data(ref[...])`."
-        )
     value = x if is_array(x) else eval_trace().new_array(x)
-    return strip_weak_type(value) if type_of(value).weak_type else value
+    t = type_of(value)
+    if isinstance(t.dtype, ExtendedDType):
+        raise TypeError(
+            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
+            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
+            "the key in the kernel: `random.wrap_key_data(ref[...])`."
+        )
+    return strip_weak_type(value) if t.weak_type else value
 
 
 def _parameters_of(body: Callable[..., Any]) -> list[str]:
