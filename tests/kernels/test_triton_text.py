@@ -102,6 +102,27 @@ def test_barriers_are_between_writes_and_reads_of_memory():
     assert "gpu.barrier" not in kernel_of(f, ones(8)).text
 
 
+def test_barriers_after_loops_and_branches_that_may_not_run():
+    def looping(n, x, out, total):
+        out[...] = x[...]
+        total[0] = lax.fori_loop(0, n[0], lambda i, t: t + out[ds(4, 4)].sum(), 0.0)
+        total[1] = out[ds(2, 4)].sum()
+
+    def branching(n, x, out, total):
+        out[...] = x[...]
+
+        @when(n[0] > 0)
+        def _():
+            total[0] = out[ds(4, 4)].sum()
+
+        total[1] = out[ds(2, 4)].sum()
+
+    for body in (looping, branching):
+        text = kernel_of(call(body, (like(8), like(2))), np.ones(1, np.int32), ones(8)).text
+        inside, _, after = text.rpartition("\n    }\n")
+        assert inside.count("gpu.barrier") == 1 and after.count("gpu.barrier") == 1
+
+
 def test_large_arrays_have_offsets_of_64_bits():
     big = sw.ShapeDtypeStruct((1 << 18, 1 << 14), np.float32)
     rows = Block((2, 1024), lambda i: (i, 0))
