@@ -9,12 +9,10 @@ what blocks of results hold before they are written. Copies end at once; semapho
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir
 
@@ -22,32 +20,7 @@ from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_module import Module, has_windows, is_remote
 from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
 from shardwise._src.runtime.compiler.mosaic import _context
-
-DTYPES = {
-    "f32": np.float32,
-    "bf16": ml_dtypes.bfloat16,
-    "i1": np.bool_,
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "index": np.int64,
-    "!tpu.semaphore": np.int32,
-    "!tpu.dma_semaphore": np.int32,
-}
-TYPE = re.compile(r"(?:vector|memref)<((?:\d+x)*)([^,>]+)")
-
-
-def shape_and_dtype(t: Any) -> tuple[tuple[int, ...], Any]:
-    found = TYPE.match(str(t))
-    if found is None:
-        return (), np.dtype(DTYPES[str(t)])
-    return tuple(map(int, found[1].split("x")[:-1])), np.dtype(DTYPES[found[2]])
-
-
-def garbage(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    dtype = np.dtype(dtype)
-    value = np.nan if dtype.kind in "fV" else 77
-    return np.full(shape, value, dtype)
+from tests.helpers.mlir_numpy import Blocks, garbage, kind
 
 
 def numbers(attribute: Any) -> list[int]:
@@ -57,44 +30,6 @@ def numbers(attribute: Any) -> list[int]:
 
 
 # -- operations: (op, operands) → the result --
-
-
-def _cast(op: Any, x: Any) -> Any:
-    return np.asarray(x).astype(shape_and_dtype(op.results[0].type)[1])
-
-
-def _unsigned(x: Any) -> Any:
-    x = np.asarray(x)
-    return x.astype(np.uint8) if x.dtype == bool else x.view(f"u{x.dtype.itemsize}")
-
-
-def _compared(op: Any, x: Any, y: Any) -> Any:
-    number = numbers(op.attributes["predicate"])[0]
-    if op.name == "arith.cmpi":
-        if number >= 6:
-            x, y = _unsigned(x), _unsigned(y)
-        name = ("eq", "ne", "lt", "le", "gt", "ge", "lt", "le", "gt", "ge")[number]
-    else:
-        name = {1: "eq", 2: "gt", 3: "ge", 4: "lt", 5: "le", 13: "ne"}[number]
-    functions = {
-        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
-        "gt": np.greater, "ge": np.greater_equal,
-    }  # fmt: skip
-    return functions[name](x, y)
-
-
-def _constant(op: Any) -> Any:
-    shape, dtype = shape_and_dtype(op.results[0].type)
-    text = str(op.attributes["value"])
-    found = re.match(r"dense<([^>]*)>|(\S+)", text)
-    assert found is not None
-    word = found[1] or found[2]
-    if word.startswith("0x"):
-        value = np.array(int(word, 16), f"u{dtype.itemsize}").view(dtype)
-    else:
-        value = {"true": True, "false": False}.get(word, word)
-        value = np.array(float(value)).astype(dtype)
-    return np.broadcast_to(value, shape) if shape else value[()]
 
 
 def _reduced(op: Any, x: Any, start: Any) -> Any:
@@ -125,7 +60,7 @@ def _matmul(op: Any, x: Any, y: Any, start: Any) -> Any:
 
 
 def _iota(op: Any) -> Any:
-    shape, dtype = shape_and_dtype(op.results[0].type)
+    shape, dtype = kind(op.results[0])
     (axis,) = numbers(op.attributes["dimensions"])
     return np.broadcast_to(
         np.arange(shape[axis]).reshape([-1 if d == axis else 1 for d in range(len(shape))]), shape
@@ -150,7 +85,7 @@ def _places(op: Any, memory: Any, at: Sequence[Any], shape: Sequence[int]) -> An
 
 
 def _load(op: Any, memory: Any, *at: Any) -> Any:
-    shape, _ = shape_and_dtype(op.results[0].type)
+    shape, _ = kind(op.results[0])
     return memory[_places(op, memory, at, shape)].copy()
 
 
@@ -161,7 +96,7 @@ def _store(op: Any, value: Any, memory: Any, *rest: Any) -> None:
 
 
 def _memref_slice(op: Any, memory: Any, *at: Any) -> Any:
-    shape, _ = shape_and_dtype(op.results[0].type)
+    shape, _ = kind(op.results[0])
     return memory[_places(op, memory, at, shape)]
 
 
@@ -195,63 +130,13 @@ def _argument(op: Any, x: Any) -> Any:
     return function(x, numbers(op.attributes["axis"])[0]).astype(np.int32)
 
 
-def _round(x: Any) -> Any:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
-
-
-_ones = np.vectorize(lambda n: (int(n) & 0xFFFFFFFF).bit_count())
-_zeros_before = np.vectorize(lambda n: 32 - (int(n) & 0xFFFFFFFF).bit_length())
-
-
-def _plain(f: Callable[..., Any]) -> Callable[..., Any]:
-    def run(op: Any, *xs: Any) -> Any:
-        dtype = shape_and_dtype(op.results[0].type)[1]
-        return np.asarray(f(*xs)).astype(dtype)[()]
-
-    return run
-
-
-def _of_unsigned(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y: f(_unsigned(x), _unsigned(y))
-
-
-def _truncated(x: Any, y: Any) -> Any:
-    return np.trunc(np.asarray(x, np.float64) / y)
-
-
 OPS: dict[str, Callable[..., Any]] = {
-    "arith.constant": _constant, "arith.cmpi": _compared, "arith.cmpf": _compared,
-    **{f"arith.{name}": _cast for name in (
-        "extf", "truncf", "extsi", "trunci", "sitofp", "fptosi", "index_cast")},
-    "arith.extui": lambda op, x: _cast(op, _unsigned(x)),
-    "arith.uitofp": lambda op, x: _cast(op, _unsigned(x)),
-    **{f"arith.{name}": _plain(f) for name, f in {
-        "addf": np.add, "addi": np.add, "subf": np.subtract, "subi": np.subtract,
-        "mulf": np.multiply, "muli": np.multiply, "divf": np.divide, "divsi": _truncated,
-        "remsi": np.fmod, "remf": np.fmod, "maximumf": np.maximum, "maxsi": np.maximum,
-        "minimumf": np.minimum, "minsi": np.minimum, "negf": np.negative,
-        "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
-        "shli": np.left_shift, "shrsi": np.right_shift, "select": np.where,
-        **{
-            f"{text}ui": _of_unsigned(f)
-            for text, f in {
-                "shr": np.right_shift, "div": np.floor_divide, "rem": np.remainder,
-                "max": np.maximum, "min": np.minimum,
-            }.items()
-        },
-    }.items()},
-    **{f"math.{name}": _plain(f) for name, f in {
-        "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
-        "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-        "floor": np.floor, "ceil": np.ceil, "absf": np.abs, "absi": np.abs, "powf": np.power,
-        "ctpop": _ones, "ctlz": _zeros_before, "roundeven": np.round, "round": _round, "erf": np.vectorize(math.erf),
-    }.items()},
     "vector.load": _load, "tpu.strided_load": _load, "tpu.vector_store": _store,
     "tpu.strided_store": _store,
     "memref.load": lambda op, memory, *at: memory[tuple(map(int, at))],
     "memref.store": lambda op, x, memory, *at: memory.__setitem__(tuple(map(int, at)), x),
-    "vector.broadcast": lambda op, x: np.broadcast_to(x, shape_and_dtype(op.results[0].type)[0]),
-    "vector.shape_cast": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
+    "vector.broadcast": lambda op, x: np.broadcast_to(x, kind(op.results[0])[0]),
+    "vector.shape_cast": lambda op, x: x.reshape(kind(op.results[0])[0]),
     "vector.transpose": lambda op, x: x.transpose(numbers(op.attributes["permutation"])),
     "vector.extract": lambda op, x: x[tuple(numbers(op.attributes["static_position"]))],
     "vector.extract_strided_slice": _slice, "vector.multi_reduction": _reduced,
@@ -259,13 +144,13 @@ OPS: dict[str, Callable[..., Any]] = {
     "tpu.iota": _iota, "tpu.matmul": _matmul, "tpu.reduce_index": _argument,
     "tpu.memref_slice": _memref_slice, "tpu.assume_multiple": _multiple,
     "tpu.dynamic_rotate": lambda op, x, n: np.roll(x, n, numbers(op.attributes["dimension"])[0]),
-    "tpu.memref_squeeze": lambda op, x: x.reshape(shape_and_dtype(op.results[0].type)[0]),
+    "tpu.memref_squeeze": lambda op, x: x.reshape(kind(op.results[0])[0]),
     "tpu.enqueue_dma": _enqueue, "tpu.wait_dma2": _wait_copy, "tpu.sem_wait": _wait,
     "tpu.sem_signal": _signal, "tpu.sem_read": lambda op, x: x[()].copy(),
 }  # fmt: skip
 
 
-class _Run:
+class _Run(Blocks):
     """A run of the functions of a module. bounds: the sizes of the grid."""
 
     def __init__(self, module: Any, bounds: Sequence[int]):
@@ -278,47 +163,19 @@ class _Run:
         block = self.functions[name].operation.regions[0].blocks[0]
         return self.block(block, args, {})
 
-    def block(self, block: Any, args: Sequence[Any], env: dict[Any, Any]) -> list[Any]:
-        env.update(zip(block.arguments, args, strict=True))
-        for op in block.operations:
-            xs = [env[x] for x in op.operands]
-            name = op.operation.name
-            if name in ("func.return", "scf.yield", "scf.condition"):
-                return xs
-            found = self.operation(name, op.operation, xs, env)
-            env.update(zip(op.results, found, strict=True))
-        return []
-
-    def operation(self, name: str, op: Any, xs: list[Any], env: dict[Any, Any]) -> list[Any]:
-        regions = [region.blocks[0] if len(region.blocks) else None for region in op.regions]
-        if name == "scf.if":
-            taken = regions[0] if xs[0] else regions[1]
-            return [] if taken is None else self.block(taken, [], env)
-        if name == "scf.for":
-            low, high, step, *state = xs
-            for i in range(int(low), int(high), int(step)):
-                state = self.block(regions[0], [np.int32(i), *state], env)
-            return state
-        if name == "scf.while":
-            while True:
-                holds, *xs = self.block(regions[0], xs, env)
-                if not holds:
-                    return xs
-                xs = self.block(regions[1], xs, env)
-        if name == "tpu.iteration_bound":
+    def other(self, op: Any, env: dict[Any, Any], *xs: Any) -> list[Any]:
+        if op.name == "tpu.iteration_bound":
             return [np.int32(self.bounds[numbers(op.attributes["dim"])[0]])]
-        with np.errstate(all="ignore"):
-            found = OPS[name](op, *xs)
+        found = OPS[op.name](op, *xs)
         if not len(op.results):
             return []
-        shape, dtype = shape_and_dtype(op.results[0].type)
-        assert np.shape(found) == shape and np.asarray(found).dtype == dtype, op
+        assert (np.shape(found), np.asarray(found).dtype) == kind(op.results[0]), op
         return [found]
 
 
 def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
     """The results of a kernel for its operands, in the form in which its module has them."""
-    with _context(), ir.Location.unknown():
+    with _context(), ir.Location.unknown(), np.errstate(all="ignore"):
         module = ir.Module.parse(written.text)
         sizes, first, arrays = launch.parts([*map(np.asarray, operands)])
         given = iter(sizes)

@@ -181,6 +181,14 @@ LAUNCHES = {
         lambda x, t: jnp.tanh(x) * jnp.concatenate([t[:2]] * 3 + [t[2:]] * 3),
         (normal(12), normal(4)),
     ),
+    "sums in place": (
+        lambda: call(
+            lambda x, w, out: out.set(jnp.sin(x[...] @ w[...])), like(256, 64), grid=(64, 4),
+            in_specs=[Block((1, 8), lambda i, j: (4 * i + j, 0)), Block()],
+            out_specs=Block((1, 64), lambda i, j: (4 * i + j, 0)),
+        ),
+        lambda x, w: jnp.sin(x @ w), (normal(256, 8), normal(8, 64)),
+    ),
     "one program": (lambda: call(shared, like(4)), lambda x, t: jnp.tanh(x) * t,
                     (normal(4), normal(4))),
 }  # fmt: skip

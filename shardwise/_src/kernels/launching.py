@@ -273,9 +273,9 @@ def _value_of_argument(who: str, x: Any) -> Any:
     t = type_of(value)
     if isinstance(t.dtype, ExtendedDType):
         raise TypeError(
-            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
-            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
-            "the key in the kernel: `random.wrap_key_data(ref[...])`."
+            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, which "
+            "kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the "
+            "key in the kernel: `random.wrap_key_data(ref[...])`."
         )
     return strip_weak_type(value) if t.weak_type else value
 

@@ -50,6 +50,10 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
 
+# Programs that share blocks add to them one after the other if blocks of their own would need
+# several times the memory of all arguments and results.
+MOST_ROOM = 4
+
 
 def _params(parts: Parts) -> dict[str, Any]:
     return dict(zip(("body", "maps", "launch"), parts, strict=True))
@@ -82,12 +86,14 @@ class Contribution:
     summed:      how many first dimensions of the array are summed over.
     places:      the program of the first elements of the blocks to which they are added; None if
                  they are blocks of the sum.
+    added:       the last axes of the grid, along which programs add to one block.
     """
 
     tile: Tile
     index: Program
     summed: int = 0
     places: Program | None = None
+    added: range = range(0)
 
 
 def _contribution(index: Program, tile: Tile, body: Program, launch: Launch) -> Contribution:
@@ -101,6 +107,11 @@ def _contribution(index: Program, tile: Tile, body: Program, launch: Launch) -> 
     if found is not None and not any(tile.element) and _are_distinct(found) and count == len(ids.T):
         others = [d for d in range(len(grid)) if d not in used]
         more = tuple([grid[d] for d in others])
+        room = MOST_ROOM * sum(math.prod(t.type.shape) for t in launch.tiles)
+        if used == [*range(len(used))] and math.prod((*more, *tile.type.shape)) > room:
+            return Contribution(
+                stacked(tile, (), tile.type.shape), index, added=range(len(used), len(grid))
+            )
         more += tiled(len(tile.sizes)) if more else ()
         last = [np.int32(0)] * (len(more) - len(others))
         run = lambda *xs: [*[xs[d] for d in others], *last, *index(*xs)]  # noqa: E731
@@ -194,6 +205,7 @@ def _backward(
         for row, has in zip(ins, wanted, strict=True)
     ]
     kept = given(contributions)
+    added = {a for c in kept for a in c.added}
     moving = [j for j, u in enumerate(h.states[: len(launch.outs)]) if u]
     in_place = {moving.index(j): n for n, (i, j) in enumerate(_linear_aliases(launch, linear))}
     known_memory, states = partition(memory(launch), h.states)
@@ -231,7 +243,8 @@ def _backward(
         at = {n: written[n] for n in in_place}
         ordered_places = [at[n] for n in sorted(in_place, key=lambda n: in_place[n])]
         carried = [ref for n, ref in enumerate(written) if ref is not None and n not in in_place]
-        results = [write_all(ref, x) for ref, x in zip(results, given(parts), strict=True)]
+        pairs = zip(results, given(parts), kept, strict=True)
+        results = [write_all(ref, _sum_with(ref, x, fixed, c.added)) for ref, x, c in pairs]
         return [*results, *ordered_places], [*memory_refs, *carried]
 
     new = replace(
@@ -242,13 +255,21 @@ def _backward(
         aliases=tuple([(sum(h.ins) + n, len(kept) + k) for n, k in in_place.items()]),
         labels=(),
         primal=None,
-        parallel=tuple([not o for o in ordered]),
+        parallel=tuple([not o and a not in added for a, o in enumerate(ordered)]),
         cost=launch.cost and launch.cost.times(2),
         is_transposed=True,
     )
     indices = [m for m, _ in (*picked(ins, h.ins), *outs)], [outs[n][0] for n in in_place]
     new_maps = *indices[0], *[c.index for c in kept], *indices[1]
     return Backward(launched(body, new_maps, new, run), wider, tuple(contributions))
+
+
+def _sum_with(ref: Any, x: Any, ids: Sequence[Any], axes: range) -> Any:
+    """The sum of a value and what programs before have written along these axes."""
+    if not axes:
+        return x
+    is_first = broadcast_in_dim(_all_zero([ids[a] for a in axes]), shape=type_of(x).shape, dims=())
+    return ew.where(is_first, x, ew.add(read_all(ref), pvary(x, type_of(ref).varying)))
 
 
 def _linear_aliases(launch: Launch, linear: Marks) -> list[tuple[int, int]]:

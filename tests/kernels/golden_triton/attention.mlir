@@ -3,7 +3,7 @@ module {
     %c0 = arith.constant 0 : i32
     %c1 = arith.constant 1024 : i32
     %c2 = arith.constant 16 : i32
-    %c3 = arith.constant dense<16> : tensor<16xi32>
+    %c3 = arith.constant dense<16> : tensor<16x1xi32>
     %c5 = arith.constant dense<-1.00000001504746622e+30> : tensor<16xf32>
     %c7 = arith.constant dense<0.000000e+00> : tensor<16xf32>
     %c8 = arith.constant dense<0.000000e+00> : tensor<16x16xf32>
@@ -27,12 +27,12 @@ module {
     %15 = arith.addi %12, %14 : i32
     %16 = tt.addptr %arg3, %15 : !tt.ptr<f32>, i32
     %17 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %18 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %19 = arith.muli %17, %c3 : tensor<16xi32>
-    %20 = tt.expand_dims %19 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-    %21 = tt.expand_dims %18 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-    %22 = tt.broadcast %20 : tensor<16x1xi32> -> tensor<16x16xi32>
-    %23 = tt.broadcast %21 : tensor<1x16xi32> -> tensor<16x16xi32>
+    %18 = tt.expand_dims %17 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+    %19 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+    %20 = tt.expand_dims %19 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+    %21 = arith.muli %18, %c3 : tensor<16x1xi32>
+    %22 = tt.broadcast %21 : tensor<16x1xi32> -> tensor<16x16xi32>
+    %23 = tt.broadcast %20 : tensor<1x16xi32> -> tensor<16x16xi32>
     %24 = arith.addi %22, %23 : tensor<16x16xi32>
     %25 = tt.splat %7 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
     %26 = tt.addptr %25, %24 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
@@ -59,15 +59,15 @@ module {
     %118:3 = scf.for %48 = %c0 to %46 step %c9 iter_args(%49 = %c5, %50 = %c7, %51 = %c8) -> (tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>) : i32 {
       %52 = arith.muli %48, %c2 : i32
       %53 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %54 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %55 = arith.muli %52, %c2 : i32
-      %56 = arith.muli %53, %c3 : tensor<16xi32>
-      %57 = tt.expand_dims %56 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-      %58 = tt.expand_dims %54 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-      %59 = tt.broadcast %57 : tensor<16x1xi32> -> tensor<16x16xi32>
-      %60 = tt.broadcast %58 : tensor<1x16xi32> -> tensor<16x16xi32>
+      %54 = tt.expand_dims %53 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+      %55 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+      %56 = tt.expand_dims %55 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+      %57 = arith.muli %52, %c2 : i32
+      %58 = arith.muli %54, %c3 : tensor<16x1xi32>
+      %59 = tt.broadcast %58 : tensor<16x1xi32> -> tensor<16x16xi32>
+      %60 = tt.broadcast %56 : tensor<1x16xi32> -> tensor<16x16xi32>
       %61 = arith.addi %59, %60 : tensor<16x16xi32>
-      %62 = tt.addptr %9, %55 : !tt.ptr<f32>, i32
+      %62 = tt.addptr %9, %57 : !tt.ptr<f32>, i32
       %63 = tt.splat %62 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
       %64 = tt.addptr %63, %61 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
       %65 = tt.load %64 : tensor<16x16x!tt.ptr<f32>>
@@ -103,15 +103,15 @@ module {
       %94 = arith.mulf %51, %93 : tensor<16x16xf32>
       %95 = arith.muli %48, %c2 : i32
       %96 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %97 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-      %98 = arith.muli %95, %c2 : i32
-      %99 = arith.muli %96, %c3 : tensor<16xi32>
-      %100 = tt.expand_dims %99 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-      %101 = tt.expand_dims %97 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-      %102 = tt.broadcast %100 : tensor<16x1xi32> -> tensor<16x16xi32>
-      %103 = tt.broadcast %101 : tensor<1x16xi32> -> tensor<16x16xi32>
+      %97 = tt.expand_dims %96 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+      %98 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+      %99 = tt.expand_dims %98 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+      %100 = arith.muli %95, %c2 : i32
+      %101 = arith.muli %97, %c3 : tensor<16x1xi32>
+      %102 = tt.broadcast %101 : tensor<16x1xi32> -> tensor<16x16xi32>
+      %103 = tt.broadcast %99 : tensor<1x16xi32> -> tensor<16x16xi32>
       %104 = arith.addi %102, %103 : tensor<16x16xi32>
-      %105 = tt.addptr %11, %98 : !tt.ptr<f32>, i32
+      %105 = tt.addptr %11, %100 : !tt.ptr<f32>, i32
       %106 = tt.splat %105 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
       %107 = tt.addptr %106, %104 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
       %108 = tt.load %107 : tensor<16x16x!tt.ptr<f32>>
@@ -130,12 +130,12 @@ module {
     %120 = tt.broadcast %119 : tensor<16x1xf32> -> tensor<16x16xf32>
     %121 = arith.divf %118#2, %120 : tensor<16x16xf32>
     %122 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %123 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
-    %124 = arith.muli %122, %c3 : tensor<16xi32>
-    %125 = tt.expand_dims %124 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
-    %126 = tt.expand_dims %123 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
-    %127 = tt.broadcast %125 : tensor<16x1xi32> -> tensor<16x16xi32>
-    %128 = tt.broadcast %126 : tensor<1x16xi32> -> tensor<16x16xi32>
+    %123 = tt.expand_dims %122 {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+    %124 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+    %125 = tt.expand_dims %124 {axis = 0 : i32} : tensor<16xi32> -> tensor<1x16xi32>
+    %126 = arith.muli %123, %c3 : tensor<16x1xi32>
+    %127 = tt.broadcast %126 : tensor<16x1xi32> -> tensor<16x16xi32>
+    %128 = tt.broadcast %125 : tensor<1x16xi32> -> tensor<16x16xi32>
     %129 = arith.addi %127, %128 : tensor<16x16xi32>
     %130 = tt.splat %16 : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>>
     %131 = tt.addptr %130, %129 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>

@@ -8,49 +8,61 @@ from shardwise import kernels
 from shardwise import numpy as jnp
 from shardwise.kernels import library
 from shardwise.test_util import check_grads
-from tests.helpers.everyday import everyday
-from tests.kernels.library.library_cases import CASES, INDICES, normal
-
-SLOW = [pytest.param(name, marks=pytest.mark.sweep) for name in CASES if name != "rms_norm"]
-
-
-def close(found, wanted, bound=1e-4):
-    pairs = zip(sw.tree.leaves(found), sw.tree.leaves(wanted), strict=True)
-    for a, b in pairs:
-        np.testing.assert_allclose(a, b, rtol=bound, atol=bound)
+from tests.kernels.library.library_cases import CASES, INDICES, chosen, close, normal
 
 
 def total(f):
     """A scalar of a function's result, which weighs all elements differently."""
-    return lambda *xs: (lambda y: jnp.sum(jnp.sin(y) * jnp.arange(y.size).reshape(y.shape)))(f(*xs))
+    return lambda *xs: (lambda y: (jnp.sin(y) * jnp.linspace(1, 2, y.size).reshape(y.shape)).sum())(
+        f(*xs)
+    )
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 4))
-def test_gradients_are_those_of_the_same_function_without_a_kernel(name):
+def in_float64(f, *args):
+    with sw.enable_x64(True):
+        return sw.jit(f)(*[x.astype(np.float64) for x in args])
+
+
+@pytest.mark.parametrize("name", chosen(8, of="kernels"))
+def test_values_and_gradients_are_those_of_the_same_function_without_a_kernel(name):
     case = CASES[name]
     numbers = tuple(range(len(case.args)))
-    kernel = total(case.kernel)
-    found, wanted = [sw.jit(sw.grad(f, numbers)) for f in (kernel, total(case.wanted))]
-    close(found(*case.args), wanted(*case.args), 1e-3)
+
+    def both(f):
+        return lambda *xs: (f(*xs), sw.grad(total(f), numbers)(*xs))
+
+    found, wanted = sw.jit(both(case.kernel))(*case.args), in_float64(both(case.wanted), *case.args)
+    close(found[0], wanted[0], 5e-6)
+    close(found[1], wanted[1], 5e-5)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_to_second_order(name):
-    check_grads(sw.jit(CASES[name].kernel), CASES[name].args, 2)
+    with sw.enable_x64(True):
+        args = [x.astype(np.float64) for x in CASES[name].args]
+        check_grads(sw.jit(CASES[name].kernel), args, 2)
 
 
-@pytest.mark.parametrize("name", ["rms_norm", *SLOW])
-def test_forward_mode_over_reverse_mode(name):
-    case, x, *rest = CASES[name], *CASES[name].args
+SECOND = [
+    pytest.param(name, mode, marks=[] if is_everyday else pytest.mark.sweep)
+    for name in CASES
+    for mode in ("forward", "reverse")
+    for is_everyday in [(name, mode) == ("rms_norm", "forward")]
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), SECOND)
+def test_derivatives_of_gradients(name, mode):
+    case, numbers = CASES[name], tuple(range(len(CASES[name].args)))
 
     def along(f):
-        def product(x, t):
-            return sw.jvp(sw.grad(lambda x: total(f)(x, *rest)), (x,), (t,))[1]
+        back = sw.grad(total(f), numbers)
+        if mode == "forward":
+            return lambda *xs: sw.jvp(back, xs, tuple(map(jnp.cos, xs)))[1]
+        return sw.grad(lambda *xs: sum((g**2).sum() for g in back(*xs)), numbers)
 
-        return sw.jit(product)(x, np.cos(x))
-
-    close(along(case.kernel), along(case.wanted), 5e-3)
+    close(sw.jit(along(case.kernel))(*case.args), in_float64(along(case.wanted), *case.args), 5e-4)
 
 
 def launches(program):
@@ -75,6 +87,14 @@ def test_the_derivative_is_a_kernel():
         numbers = tuple(range(len(case.args)))
         program = sw.make_jaxpr(sw.grad(total(case.kernel), numbers))(*case.args)
         assert launches(program) == wanted
+
+
+def test_second_derivatives_of_products_are_kernels():
+    case = CASES["experts ragged"]
+    back = sw.grad(total(case.kernel), (0, 1))
+    second = sw.grad(lambda *xs: sum((g**2).sum() for g in back(*xs)), (0, 1))
+    program = sw.make_jaxpr(second)(*case.args)
+    assert len(launches(program)) >= 9 and "while" not in str(program)
 
 
 @pytest.mark.sweep

@@ -10,7 +10,7 @@ from shardwise import nn
 from shardwise import numpy as jnp
 from shardwise.kernels import library
 from tests.helpers.everyday import Run, everyday
-from tests.kernels.library.library_cases import CASES, norm, normal
+from tests.kernels.library.library_cases import CASES, chosen, norm, normal
 
 BF16 = jnp.bfloat16
 SMALL = 1e-2  # of bfloat16 results
@@ -177,8 +177,9 @@ def test_scatter_add(dtype, row, count):
     )
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 3))
-def test_cases_are_right_and_pass_checks(name):
+@pytest.mark.parametrize("name", chosen(4, of="without"))
+def test_cases_pass_checks(name):
     case = CASES[name]
-    found = case.kernel(*case.args, check=True)
-    np.testing.assert_allclose(found, case.wanted(*case.args), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        case.kernel(*case.args, check=True), case.wanted(*case.args), rtol=1e-4, atol=1e-5
+    )

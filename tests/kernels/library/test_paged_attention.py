@@ -9,7 +9,7 @@ from shardwise.errors import KernelError
 from shardwise.kernels.library import paged_attention
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.comparing import close
-from tests.helpers.errors import message, messages
+from tests.helpers.errors import message
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([17, 0, 48, 1])
@@ -96,21 +96,3 @@ def test_nothing_to_attend_to(b, pages):
     q, k, v = pool()
     found = paged_attention(q[:b], k, v, LENGTHS[:b], PAGES[:b, :pages])
     close(found, np.zeros((b, 4, 8), np.float32))
-
-
-test_mistakes = messages(
-    """
-    paged_attention(x(4, 8), x(2, 9, 16, 8), x(2, 9, 16, 8), n(4), n(4, 3))
-        ValueError: paged_attention: the arguments must be (B, N, H), twice (K, pages, page size,
-        H), and integers (B,) and (B, P); got f32[4,8], f32[2,9,16,8], f32[2,9,16,8], i32[4], i32[4,3].
-
-    paged_attention(x(4, 3, 8), x(2, 9, 16, 8), x(2, 9, 16, 8), n(4), n(4, 3))
-        ValueError: paged_attention: the arguments must be of a number of query heads that the key
-        heads divide; got f32[4,3,8], f32[2,9,16,8], f32[2,9,16,8].
-    """,
-    {
-        "paged_attention": paged_attention,
-        "x": lambda *shape: np.zeros(shape, np.float32),
-        "n": lambda *shape: np.zeros(shape, np.int32),
-    },
-)

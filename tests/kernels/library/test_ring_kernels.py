@@ -11,7 +11,6 @@ from shardwise import numpy as jnp
 from shardwise.kernels.library import collective_matmul, ring_all_gather, ring_reduce_scatter
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.comparing import close
-from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(0)
@@ -106,35 +105,3 @@ def test_arrays_that_are_not_tiled_and_other_mesh_axes():
     )(x)
     close(rows, np.int32([[0, 1], [0, 1], [2, 3], [2, 3]]))
     close(summed, x * 20)
-
-
-def mistake(f, *shapes, size=2):
-    """Traces f over 2 devices."""
-    args = [sw.ShapeDtypeStruct(shape, np.dtype("float32")) for shape in shapes]
-    sw.eval_shape(mapped(f, (P(),) * len(args), P(), size), *args)
-
-
-test_mistakes = messages(
-    """
-    mistake(lambda x: gather(x, "i", tiled=True), ())
-        ValueError: ring_all_gather: a scalar cannot be concatenated; pass `tiled=False`.
-
-    mistake(lambda x: scatter(x, "i"), (3, 4))
-        ValueError: ring_reduce_scatter: the first dimension must be 2, the size of 'i'; got
-        f32[3,4].
-
-    mistake(lambda x: scatter(x, "i", tiled=True), (3, 4))
-        ValueError: ring_reduce_scatter: the first dimension must be a multiple of 2, the size of
-        'i'; got f32[3,4].
-
-    mistake(lambda x, w: matmul(x, w, "i"), (3, 4), (5, 4))
-        ValueError: collective_matmul: x and w must be floats (m, k) and (k, n) of one dtype; got
-        f32[3,4] and f32[5,4].
-    """,
-    {
-        "mistake": mistake,
-        "gather": ring_all_gather,
-        "scatter": ring_reduce_scatter,
-        "matmul": collective_matmul,
-    },
-)

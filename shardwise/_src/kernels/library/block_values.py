@@ -31,3 +31,13 @@ def inside(values: Any, beyond: float, *bounds: tuple[int, Any, int]) -> Any:
 def product(x: Any, y: Any) -> Any:
     """x @ y, with sums of at least float32."""
     return lax.dot(x, y, preferred_element_type=wide(x.dtype))
+
+
+def add_exponentials(values: Any, running_max: Any, total: Any) -> tuple[Any, Any]:
+    """Adds a block to the largest element of each row, and to the sum of exponentials relative to
+    it. Returns the exponentials, and the factor by which earlier ones have changed."""
+    new = snp.maximum(running_max[...], values.max(1, keepdims=True))
+    exponentials, factor = snp.exp(values - new), snp.exp(running_max[...] - new)
+    total[...] = total[...] * factor + exponentials.sum(1, keepdims=True)
+    running_max[...] = new
+    return exponentials, factor

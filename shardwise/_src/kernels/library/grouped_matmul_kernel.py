@@ -68,7 +68,10 @@ def grouped_matmul(
     (m, k), (groups, _, n) = x.shape, w.shape
     if 0 in (m, k, n, groups):
         return snp.zeros((m, n), x.dtype)
-    usual = [min(128, power_above(m, 16)), *[x if x in (16, 32, 64) else 128 for x in (n, k)]]
+    usual = [
+        min(128, power_above(m, 16)),
+        *[size if size in (16, 32, 64) else 128 for size in (n, k)],
+    ]
     names = "rows, columns, inner"
     options = options_of("grouped_matmul", names, usual, blocks, check, params)
     plan = Plan(m, k, n, groups, options)

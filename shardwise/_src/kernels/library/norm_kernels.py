@@ -111,12 +111,12 @@ def _launched(how: Norm, x, affine: Mapping[str, Any], *cts):
         partial(_vjp_body, how, m, n) if cts else partial(_body, how, n),
         (out, dict.fromkeys(affine, parts)) if cts else out,
         grid=(("rows", kernels.cdiv(m, rows)),),
-        in_specs=(block, kernels.Block((1, width), lambda i: (0, 0)), *[block] * len(cts)),
+        in_specs=(*[block] * (1 + len(cts)), kernels.Block((1, width), lambda i: (0, 0))),
         out_specs=(block, part) if cts else block,
         parallel=["rows"],
         name=name + "_vjp" * len(cts),
         **how.options.of_call,
-    )(x, affine, *cts)
+    )(x, *cts, affine)
 
 
 def _cotangents(how: Norm, args, ct):
@@ -150,7 +150,7 @@ def _body(how: Norm, n: int, x, affine, out):
     out[...] = z.astype(out.dtype)
 
 
-def _vjp_body(how: Norm, m: int, n: int, x, affine, ct, out, parts):
+def _vjp_body(how: Norm, m: int, n: int, x, ct, affine, out, parts):
     dtype = wide(x.dtype)
     bounds = (0, kernels.program_id("rows"), m), (1, 0, n)  # rows beyond the end add 0 to the sums
     z, factor = _normalized(how, n, inside(x[...].astype(dtype), 0, *bounds))

@@ -21,7 +21,7 @@ from shardwise import kernels
 from shardwise import numpy as snp
 from shardwise._src.kernels.library.argument_checks import as_rows
 from shardwise._src.kernels.library.block_choices import Options, options_of, row_block
-from shardwise._src.kernels.library.block_values import inside, wide
+from shardwise._src.kernels.library.block_values import add_exponentials, inside, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.values.convert import inexact
 from shardwise.typing import ArrayLike
@@ -126,10 +126,7 @@ def _body(in_logs: bool, n: int, x, ct, out, running_max, total, *cts):
 
     @kernels.when(adds)
     def _():
-        new = snp.maximum(running_max[...], values.max(1, keepdims=True))
-        factor, exponentials = snp.exp(running_max[...] - new), snp.exp(values - new)
-        total[...] = total[...] * factor + exponentials.sum(1, keepdims=True)
-        running_max[...] = new
+        exponentials, factor = add_exponentials(values, running_max, total)
         for ref in cts:
             more = given if in_logs else exponentials * given
             ref[...] = ref[...] * (1 if in_logs else factor) + more.sum(1, keepdims=True)

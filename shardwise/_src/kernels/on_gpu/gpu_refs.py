@@ -76,26 +76,25 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Memory(InMemory):
-    """A ref in memory: its first element, and for each dimension size, stride, and bound."""
+    """A ref in memory: its first element, and for each dimension size, stride, and bounds."""
 
     buffer: Buffer
     pointer: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    bounds: tuple[Bound | None, ...]
+    bounds: tuple[tuple[Bound, ...], ...]
 
 
 class Row(NamedTuple):
     """Positions along a dimension: `start + step * steps`.
 
-    steps:  a vector along `axis` of the elements, or an array like them; None for one position.
-    last:   the greatest of `step * steps`; None if unknown: positions may be outside of the ref.
+    steps: integers that broadcast to the elements; None for one position.
+    last:  the greatest of `step * steps`; None if unknown: positions may be outside of the ref.
     """
 
     start: Value
     steps: Value | None = None
     step: int = 1
-    axis: int | None = None
     last: int | None = None
 
 
@@ -120,7 +119,8 @@ def region(
     shape = tuple([n for n, keep in zip(sizes, kept, strict=True) if keep])
     rows, axis = [], 0
     for start, n, step, keep in zip(starts, sizes, strides, kept, strict=True):
-        rows.append(Row(start, text.range(n) if n > 1 else None, step, axis, (n - 1) * step))
+        steps = text.along(text.range(n), axis, shape) if n > 1 else None
+        rows.append(Row(start, steps, step, (n - 1) * step))
         axis += keep
     is_whole = all(s.known == 0 for s in starts) and sizes == ref.shape and all(kept)
     place: Any = object()
@@ -145,7 +145,7 @@ def block_of(text: TritonText, buffer: Buffer, tile: Tile, at: Sequence[Value]) 
     for d, (i, n) in enumerate(zip(at, tile.sizes, strict=True)):
         first, (low, high) = i if tile.element[d] else text.times(i, n), tile.padding[d]
         start = text.plus(start, text.times(convert(text, first, buffer.index), strides[d]))
-        bound = Bound(first, tile.type.shape[d], low > 0) if low or high else None
+        bound = (Bound(first, tile.type.shape[d], low > 0),) if low or high else ()
         if tile.kept[d]:
             rows.append((n, strides[d], bound))
     columns = tuple(zip(*rows, strict=True)) if rows else ((), (), ())
@@ -170,17 +170,15 @@ def _accessed(
         text.lines.append(access)
     start = offset = text.integer(0, buffer.index)
     inside = text.inside(shape, range(len(shape)))
-    for row, stride, bound, size in zip(at.rows, ref.strides, ref.bounds, ref.shape, strict=True):
-        own, limits = row.steps, [Bound(text.integer(0), size, True)] * (row.last is None)
+    for row, stride, bounds, size in zip(at.rows, ref.strides, ref.bounds, ref.shape, strict=True):
         start = text.plus(start, text.times(convert(text, row.start, buffer.index), stride))
-        if own is not None:
-            far = text.times(convert(text, own, buffer.index), row.step * stride)
-            offset = text.plus(offset, _spread(text, far, row, shape), shape)
-            own = text.times(own, row.step)
-        for limit in [*limits, *([] if bound is None else [bound])]:
-            if not _is_inside(limit, row):
-                found = _within(text, limit, row.start, own)
-                inside = text.both(inside, _spread(text, found, row, shape), shape)
+        if row.steps is not None:
+            far = text.times(convert(text, row.steps, buffer.index), row.step * stride)
+            offset = text.plus(offset, far, shape)
+        if row.last is None:
+            bounds = (Bound(text.integer(0), size, True), *bounds)
+        for bound in bounds:
+            inside = text.both(inside, _within(text, bound, row), shape)
     kind, pointer = buffer.kind, _moved(text, ref.pointer, buffer.kind, start)
     if shape:
         kind = type_text(shape, buffer.kind)
@@ -190,22 +188,13 @@ def _accessed(
     return pointer, kind, text.both(mask, inside, shape)
 
 
-def _spread(text: TritonText, x: Value, row: Row, shape: tuple[int, ...]) -> Value:
-    return text.along(x, row.axis, shape) if x.shape and row.axis is not None else x
-
-
-def _is_inside(bound: Bound, row: Row) -> bool:
-    if bound.start.known is None or row.start.known is None or row.last is None:
-        return False
-    first = int(bound.start.known) + int(row.start.known)
-    return first >= 0 and first + row.last < bound.size
-
-
-def _within(text: TritonText, bound: Bound, start: Value, steps: Value | None) -> Value:
-    """Which positions along a dimension are inside of the array."""
-    at = text.plus(bound.start, start)
-    if steps is not None:
-        at = text.plus(at, steps, steps.shape)
+def _within(text: TritonText, bound: Bound, row: Row) -> Value | None:
+    """Which positions along a dimension are inside of the array; None if all are."""
+    at = text.plus(bound.start, row.start)
+    if at.known is not None and row.last is not None and 0 <= at.known < bound.size - row.last:
+        return None
+    if row.steps is not None:
+        at = text.plus(at, text.times(row.steps, row.step), row.steps.shape)
     found = text.compare("slt", at, text.constant(bound.size, at.shape, INT32))
     if not bound.below:
         return found
@@ -236,7 +225,7 @@ def store(
     text: TritonText, ref: Memory, at: Elements, value: Value, mask: Value | None, by: Any = None
 ) -> None:
     """Writes elements, where the mask is True. by: the equation that does so."""
-    is_static = all(row.start.known is not None and row.axis is not None for row in at.rows)
+    is_static = all(row.start.known is not None and row.last is not None for row in at.rows)
     where, kind, mask = _accessed(text, ref, at, "store", mask, by if is_static else None)
     value = text.broadcast(convert(text, value, ref.buffer.stored), at.shape)
     more = "" if mask is None else f", {mask.name}"

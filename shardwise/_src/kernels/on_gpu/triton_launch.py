@@ -95,7 +95,7 @@ class Launching:
         self.ids = [text.integer(0)] * len(launch.grid)
         self.prefetched = []
         for b in buffers[: launch.prefetch]:
-            shape, bounds = b.type.shape, (None,) * b.type.ndim
+            shape, bounds = b.type.shape, ((),) * b.type.ndim
             self.prefetched.append(Memory(b, b.pointer, shape, row_major_strides(shape), bounds))
         first = len(launch.grid) + launch.prefetch
         ins, outs = len(launch.ins), len(launch.outs)

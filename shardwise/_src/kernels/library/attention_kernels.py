@@ -7,6 +7,10 @@ A new maximum rescales both sums. In the end `weighted_sum / total` is the row's
 `running_max + log(total)`, the logsumexp of its scores, is what derivatives need: from it, they
 compute the weights of any block again.
 
+`paged_attention`, which decoding needs, has one query per sequence, and keys and values in pages
+that lie anywhere in a pool. The indices of pages are prefetched, so that the index function of a
+block reads which page is next.
+
 Dimension letters: B batch, T queries, S keys and values, N query heads, K key and value heads, H
 the head size. The kernels have heads before positions, as TPUs need: (B, N, T, H).
 """
@@ -23,7 +27,7 @@ from shardwise import kernels, lax
 from shardwise import numpy as snp
 from shardwise._src.kernels.library.argument_checks import is_float, is_integer, require
 from shardwise._src.kernels.library.block_choices import Options, options_of
-from shardwise._src.kernels.library.block_values import product, wide
+from shardwise._src.kernels.library.block_values import add_exponentials, product, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.size_arithmetic import power_above
 from shardwise._src.messages.formatting import short_repr
@@ -62,7 +66,8 @@ def flash_attention(
         queries and of keys, either of which may be None.
       scale: 1 / sqrt(H) by default.
       blocks: (queries, keys) of a block; 128 by default, or the power of two above T or S.
-      check, params: as those of `kernels.call`; by default 8 warps for blocks of 128 on GPUs.
+      check, params: as those of `kernels.call`; by default 8 warps for blocks of 128 on GPUs,
+        and one stage for keys of more than 32 KiB.
 
     Returns:
       An array like `query`; 0 for queries that attend to no key. The scores and the softmax are
@@ -86,18 +91,21 @@ def flash_attention(
     usual = [min(128, power_above(length, 16)) for length in (t, s)]
     options = options_of("flash_attention", "queries, keys", usual, blocks, check, params)
     rows, columns = options.blocks
+    width = power_above(h, 16)
     warps = 8 if rows * columns > 2**13 else 4  # with 4, large blocks do not fit registers
+    stages = 1 if columns * width * q.dtype.itemsize > 2**15 else None  # nor in shared memory
+    usual_params = kernels.CompilerParams(num_warps=warps, num_stages=stages)
     after = 0 if is_causal else right
     plan = Plan(
         sides=(Side(t, rows, left, after), Side(s, columns, after, left)),
         group=n // heads,
         scale=float(1 / np.sqrt(h) if scale is None else scale),
         is_ragged=lengths is not None,
-        options=options._replace(params=params or kernels.CompilerParams(num_warps=warps)),
+        options=options._replace(params=params or usual_params),
     )
     t_padded, s_padded = [side.count * side.block for side in plan.sides]
     q, k, v = [
-        _filled(snp.swapaxes(x, 1, 2), b, x.shape[2], size, power_above(h, 16))
+        _filled(snp.swapaxes(x, 1, 2), b, x.shape[2], size, width)
         for x, size in zip(arrays, (t_padded, s_padded, s_padded), strict=True)
     ]
     if segment_ids is not None:
@@ -108,6 +116,70 @@ def flash_attention(
     ]
     out, _ = attend(plan, q, k, v, [x for x in ids if x is not None], snp.stack(bounds))
     return snp.swapaxes(out[:, :, :t, :h], 1, 2)
+
+
+def paged_attention(
+    query: ArrayLike,
+    k_pages: ArrayLike,
+    v_pages: ArrayLike,
+    lengths: ArrayLike,
+    page_indices: ArrayLike,
+    *,
+    scale: float | None = None,
+    check: bool = False,
+    params: kernels.CompilerParams | None = None,
+) -> sw.Array:
+    """Attention of one query per sequence to the keys and values in the sequence's pages.
+
+    Args:
+      query: floats (B, N, H): of N heads.
+      k_pages, v_pages: (K, pages, page size, H), of the same dtype. N is a multiple of K: each key
+        head serves N / K query heads.
+      lengths: integers (B,): the number of keys of each sequence.
+      page_indices: integers (B, P): its pages, in order; those beyond its length are not read.
+      scale: 1 / sqrt(H) by default.
+      check, params: as those of `kernels.call`.
+
+    Returns:
+      An array like `query`; 0 for sequences of length 0. The softmax is computed in float32 at
+      least.
+
+    Raises:
+      ValueError: for shapes and dtypes that do not fit.
+    """
+    args = q, k, v, lengths, pages = [
+        snp.asarray(x) for x in (query, k_pages, v_pages, lengths, page_indices)
+    ]
+    is_right = q.ndim == 3 and k.ndim == 4 and k.shape == v.shape and q.shape[2] == k.shape[3]
+    is_right = is_right and lengths.shape == q.shape[:1] == pages.shape[:1] and pages.ndim == 2
+    is_right = is_right and is_integer(lengths) and is_integer(pages)
+    text = (
+        "the arguments must be (B, N, H), twice (K, pages, page size, H), and integers (B,) and "
+        "(B, P); got {}, {}, {}, {}, {}."
+    )
+    require(is_right, "paged_attention", text, *args)
+    check_heads("paged_attention", q.shape[1], k.shape[0], q, k, v)
+    if not q.size or not pages.size:
+        return snp.zeros_like(q)
+    (b, n, h), (heads, _, size, _) = q.shape, k.shape
+    rows, dtype = power_above(n // heads, 16), wide(q.dtype)
+    grouped = kernels.Block((None, None, rows, h), lambda b, n, step, *_: (b, n, 0, 0))
+    page = kernels.Block((None, None, size, h), partial(_page, size))
+    f = kernels.call(
+        partial(paged_attention_kernel, float(1 / np.sqrt(h) if scale is None else scale)),
+        sw.ShapeDtypeStruct((b, heads, n // heads, h), q.dtype),
+        grid=(("b", b), ("n", heads), ("step", pages.shape[1])),
+        in_specs=[grouped, page, page],
+        out_specs=grouped,
+        scratch=[kernels.VMEM((rows, width), dtype) for width in (1, 1, h)],
+        prefetch=2,
+        parallel=("b", "n"),
+        name="paged_attention",
+        check=check,
+        params=params,
+    )
+    grouped_queries = q.reshape(b, heads, n // heads, h)
+    return f(lengths.astype("int32"), pages.astype("int32"), grouped_queries, k, v).reshape(q.shape)
 
 
 # -- arguments --
@@ -301,11 +373,8 @@ def begin_rows(running_max, total, weighted_sum):
 
 
 def add_keys(scores, v, running_max, total, weighted_sum):
-    new = snp.maximum(running_max[...], scores.max(1, keepdims=True))
-    weights, before = snp.exp(scores - new), snp.exp(running_max[...] - new)
-    total[...] = total[...] * before + weights.sum(1, keepdims=True)
-    weighted_sum[...] = weighted_sum[...] * before + product(weights.astype(v.dtype), v[...])
-    running_max[...] = new
+    weights, factor = add_exponentials(scores, running_max, total)
+    weighted_sum[...] = weighted_sum[...] * factor + product(weights.astype(v.dtype), v[...])
 
 
 def end_rows(running_max, total, weighted_sum):
@@ -358,3 +427,27 @@ def vjp_body(plan: Plan, by_keys, reach, lengths, q, k, v, ids, ct, sums, inner,
     def _():
         for out, total in zip(outs, totals, strict=True):
             out[...] = total[...].astype(out.dtype)
+
+
+def _page(size: int, b, n, step, lengths, pages):
+    """Page 0 in the steps beyond the length, which do not use it."""
+    return n, snp.where(step * size < lengths[b], pages[b, step], 0), 0, 0
+
+
+def paged_attention_kernel(scale: float, lengths, pages, q, k, v, out, *state):
+    step, length = kernels.program_id("step"), lengths[kernels.program_id("b")]
+    start = step * k.shape[0]
+
+    @kernels.when(step == 0)
+    def _():
+        begin_rows(*state)
+
+    @kernels.when(start < length)
+    def _():
+        scores = product(q[...], k[...].T) * scale
+        position = start + lax.broadcasted_iota("int32", scores.shape, 1)
+        add_keys(snp.where(position < length, scores, MASKED), v, *state)
+
+    @kernels.when(step == kernels.num_programs("step") - 1)
+    def _():
+        out[...] = end_rows(*state)[0].astype(out.dtype)
