@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.flags import xla_flags
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "--layers 2 --width 32 --heads 2 --context 32 --batch 16 --steps 10".split()
 PATCHED = """
@@ -62,7 +64,7 @@ def run(cache, *arguments, code=None, status=0):
     environment = {
         **os.environ,
         "PYTHONPATH": path,
-        "XLA_FLAGS": "",
+        "XLA_FLAGS": xla_flags(),
         "SHARDWISE_ENABLE_COMPILATION_CACHE": "1",
         "SHARDWISE_COMPILATION_CACHE_DIR": str(cache),
         "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

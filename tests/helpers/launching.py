@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from tests.helpers import patience
+from tests.helpers.flags import xla_flags
 
 TEST = "TESTED_LAUNCH"  # in the environment of every process that a tested launch starts
 
@@ -52,7 +53,7 @@ class Launch:
         own = {
             TEST: self.mark,
             "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
-            "XLA_FLAGS": "",
+            "XLA_FLAGS": xla_flags(),
             "SHARDWISE_FLIGHT_RECORDER_DIR": self.folder.name,
         }
         self.files = [open(self.path / name, "w+b") for name in ("out", "err")]  # noqa: SIM115

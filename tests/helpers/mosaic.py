@@ -7,8 +7,8 @@ import shardwise as sw
 from shardwise._src.control.expand import expanded
 from shardwise._src.core.program_tools import walk
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_call import MosaicKernel, mosaic_call
-from shardwise._src.kernels.on_tpu.mosaic_module import Module
+from shardwise._src.kernels.on_tpu.mosaic_call import mosaic_call
+from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel
 from shardwise._src.runtime.platforms import TPU
 
 
@@ -20,10 +20,6 @@ class Found(NamedTuple):
     launch: Launch
     kernel: MosaicKernel
 
-    @property
-    def module(self) -> Module:
-        return self.kernel.module
-
 
 def kernels_in(f, *args):
     """The kernels that a function's program has on TPUs."""
@@ -34,4 +30,4 @@ def kernels_in(f, *args):
 def text_of(f, *args):
     """The module of a function's only kernel, without source lines."""
     (kernel,) = kernels_in(f, *args)
-    return re.sub(r' loc\("[^"]*":\d+:\d+\)', "", kernel.module.text)
+    return re.sub(r' loc\("[^"]*":\d+:\d+\)', "", kernel.kernel.text)

@@ -17,8 +17,9 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_module import Module, has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, has_windows
 from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
+from shardwise._src.kernels.spaces import LARGE
 from shardwise._src.runtime.compiler.mosaic import _context
 from tests.helpers.mlir_numpy import Blocks, garbage, kind
 
@@ -173,7 +174,7 @@ class _Run(Blocks):
         return [found]
 
 
-def run(launch: Launch, written: Module, *operands: Any) -> list[np.ndarray]:
+def run(launch: Launch, written: MosaicKernel, *operands: Any) -> list[np.ndarray]:
     """The results of a kernel for its operands, in the form in which its module has them."""
     with _context(), ir.Location.unknown(), np.errstate(all="ignore"):
         module = ir.Module.parse(written.text)
@@ -228,7 +229,7 @@ def _over_grid(
     for ids in itertools.product(*[range(n) for n in runs.bounds or (1,)]):
         at = [np.int32(i) for i in ids]
         for i, (tile, array) in enumerate(zip(tiles, arrays, strict=True)):
-            if is_remote(tile.space.name):
+            if tile.space.name in LARGE:
                 windows[i] = array
                 continue
             index = [*map(int, runs.call(f"block_{i}", *at, *scalars))]

@@ -44,7 +44,7 @@ def test_modules_are_verified(name):
     found = kernels_in(case.launch(), *case.args)
     assert found
     for kernel in found:
-        assert serialized(kernel.module.text).startswith(b"ML\xefR")
+        assert serialized(kernel.kernel.text).startswith(b"ML\xefR")
 
 
 @pytest.mark.parametrize("name", everyday(CASES, 8, "on cpu"))
@@ -70,7 +70,7 @@ def test_golden(name):
 
 def test_operations_have_the_lines_of_the_user():
     (kernel,) = kernels_in(CASES["softmax"].launch(), X)
-    (line,) = [row for row in kernel.module.text.splitlines() if "math.exp" in row]
+    (line,) = [row for row in kernel.kernel.text.splitlines() if "math.exp" in row]
     assert "tests/kernels/kernels.py" in line
 
 

@@ -210,7 +210,7 @@ def memory(machine, f, *args):
     (kernel,) = kernels_in(f, *args)
     _, prefetched, _ = kernel.launch.parts(args)
     types = [array_type(x.shape, x.dtype) for x in prefetched]
-    return too_large(kernel.launch, kernel.module.scoped, types, TPUS[machine], machine)
+    return too_large(kernel.launch, kernel.kernel.scoped, types, TPUS[machine], machine)
 
 
 def test_memory():

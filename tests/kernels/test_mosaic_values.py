@@ -8,7 +8,7 @@ from shardwise._src.control.expand import expanded
 from shardwise._src.core.program import eval_program
 from shardwise._src.kernels.on_tpu import mosaic_call as calls
 from shardwise._src.runtime.platforms import TPU
-from shardwise.kernels import call, program_id, when
+from shardwise.kernels import Block, call, program_id, when
 from tests.helpers.everyday import everyday
 from tests.helpers.mosaic_numpy import run
 from tests.kernels.kernels import CASES as SMALL
@@ -22,7 +22,7 @@ def evaluated(program, args):
 
     def bind(eqn, values):
         if eqn.op is calls.mosaic_call:
-            return run(eqn.params["launch"], eqn.params["kernel"].module, *values)
+            return run(eqn.params["launch"], eqn.params["kernel"], *values)
         if eqn.called is not None:
             return evaluated(eqn.called, values)
         result = eqn.op(*values, **eqn.params)
@@ -70,6 +70,22 @@ def test_results_that_are_not_written():
     g = call(lambda x, out: None, like(24, 128), grid=3, in_specs=[ROWS], out_specs=ROWS,
              aliases={0: 0}, name="same")  # fmt: skip
     np.testing.assert_array_equal(values(g, X)[0], X)
+
+
+def test_sums_that_begin_with_arguments():
+    """Their blocks stay along two axes of the grid, of which only the first programs copy."""
+
+    def body(x, start, out):
+        out[...] += x[...]
+
+    rows = Block((8, 128), lambda i, j, k: (2 * j + k, 0))
+    held = Block((8, 128), lambda i, j, k: (i, 0))
+    f = call(body, like(16, 128), grid=(2, 2, 2), in_specs=[rows, held], out_specs=held,
+             aliases={1: 0}, name="summed")  # fmt: skip
+    x, start = np.concatenate([X, -2 * X[:8]]), np.stack([X[:8], X[8:16]]).reshape(16, 128)
+    (found,) = values(f, x, start)
+    wanted = start.reshape(2, 8, 128) + x.reshape(4, 8, 128).sum(0)
+    np.testing.assert_allclose(found, wanted.reshape(16, 128), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*SMALL, *INTEGERS])

@@ -1,5 +1,6 @@
 """`reduce_window` against jax's, its derivatives and maps, and its errors."""
 
+import functools
 import operator
 
 import jax
@@ -94,6 +95,25 @@ def test_windows_of_one_operand_with_different_starts(size, stride):
             np.testing.assert_array_equal(a, b)
 
 
+ONES_AND_ZEROS = np.random.default_rng(0).integers(0, 2, (20, 4, 4)).astype(np.float32)
+
+
+def moved(lib, name, window):
+    """The function that returns the weights of the elements of each matrix that a fold selects."""
+    init, fold = FOLDS[name]
+
+    def f(x):
+        y = lib.lax.reduce_window(x, init, fold(lib), *window)
+        return (y * (1 + lib.numpy.arange(y.size).reshape(y.shape))).sum()
+
+    return lib.jit(lib.vmap(lib.grad(f)))
+
+
+@functools.cache
+def moved_in_jax(name, window):
+    return np.asarray(moved(jax, name, window)(ONES_AND_ZEROS))
+
+
 @pytest.mark.parametrize("slices", [128, 0])
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize(
@@ -102,21 +122,13 @@ def test_windows_of_one_operand_with_different_starts(size, stride):
 )
 def test_of_equal_elements_the_first_is_moved(size, stride, padding, name, slices, monkeypatch):
     monkeypatch.setattr(instructions, "MAX_PRODUCTS", slices)
-    init, fold = FOLDS[name]
     window = (size, size), (stride, stride), padding
-
-    def weighed(lib):
-        def f(x):
-            y = lib.lax.reduce_window(x, init, fold(lib), *window)
-            return (y * (1 + lib.numpy.arange(y.size).reshape(y.shape))).sum()
-
-        return lib.jit(lib.vmap(lib.grad(f)))
-
-    x = np.random.default_rng(0).integers(0, 2, (20, 4, 4)).astype(np.float32)
-    np.testing.assert_array_equal(weighed(sw)(x), weighed(jax)(x))
+    wanted = moved_in_jax(name, window)
+    run = moved(sw, name, window)
+    np.testing.assert_array_equal(run(ONES_AND_ZEROS), wanted)
     mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("x", "y"))
-    split = sw.device_put(x, NamedSharding(mesh, P(None, "x", "y")))
-    np.testing.assert_array_equal(weighed(sw)(split), weighed(jax)(x))
+    split = sw.device_put(ONES_AND_ZEROS, NamedSharding(mesh, P(None, "x", "y")))
+    np.testing.assert_array_equal(run(split), wanted)
 
 
 def test_several_operands_and_maps_of_starts():

@@ -10,6 +10,7 @@ from shardwise import checkpoints
 from shardwise.tree_util import keystr
 from shardwise.tree_util import tree_flatten_with_path as flatten_with_path
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import xla_flags
 from tests.helpers.launching import Launch
 
 pytestmark = pytest.mark.processes
@@ -22,7 +23,7 @@ PROGRAM = f"""
     import gpt
 
     gpt.SAMPLE_BYTES = 4
-    if "killed" in sys.argv:
+    if "unchecked" in sys.argv:
         gpt.check_against_one_device = lambda *args: None
     validation, training = gpt.validation_windows, gpt.training_windows
     gpt.validation_windows = lambda *args: list(validation(*args))[:2]
@@ -37,7 +38,7 @@ PROGRAM = f"""
     gpt.training_windows = windows
     interrupts, enter = [], gpt.Interrupt.__enter__
     gpt.Interrupt.__enter__ = lambda self: interrupts.append(self) or enter(self)
-    sys.exit(gpt.main([word for word in sys.argv[1:] if word != "killed"]))
+    sys.exit(gpt.main([word for word in sys.argv[1:] if word != "unchecked"]))
 """
 UNTIL_STOPPED = "while not interrupts[-1].asked: time.sleep(0.01)"
 
@@ -50,7 +51,7 @@ def demo(path, *options, disturb="pass", words=()):
         "SHARDWISE_COMPILATION_CACHE_DIR": str(path.parents[1] / "compiled"),
         "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "COLUMNS": "200",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": xla_flags(0, "--xla_backend_optimization_level=0"),
     }
     return Launch(*words, source=PROGRAM.replace("DISTURB", disturb), env=env)
 
@@ -79,7 +80,7 @@ def losses(lines):
 def alone(tmp_path_factory):
     """(losses, path of the state) of a run in one process over eight devices."""
     path = tmp_path_factory.mktemp("alone") / "run.npz"
-    with demo(path, "-n", "1") as running:
+    with demo(path, "-n", "1", words=["unchecked"]) as running:
         done = running.done()
     assert done.status == 0, done.err
     return losses(done.out), path
@@ -101,7 +102,7 @@ def unharmed(alone, path):
 
 def killed(alone, path):
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    with demo(path, "-n", "2", "--restarts", "1", disturb=kill, words=["killed"]) as running:
+    with demo(path, "-n", "2", "--restarts", "1", disturb=kill, words=["unchecked"]) as running:
         done = running.done()
     assert (done.status, done.left) == (0, [])
     assert any(line.endswith("generation 1 starts (restart 1 of 1)") for line in done.err)

@@ -111,7 +111,7 @@ def test_at_the_end():
 
 
 def test_values_that_are_the_same():
-    """Values of some processes, and of all; including NaN."""
+    """Values of some processes, and of all; including NaN. They have few shapes, for few programs."""
     results = run_processes(
         BEGIN
         + """
@@ -120,8 +120,8 @@ small = NamedSharding(Mesh(some, ("x",)), P())
 for n in range(16):
     f(x, np.float32("nan")), f(x, n)
     if rank < 3:
-        sw.device_put(np.arange(n), small) + 1
-    y = sw.device_put(np.arange(n), sw.local_devices()[0]) + rank  # of one process alone
+        sw.device_put(np.arange(n % 3) + n, small) + 1
+    y = sw.device_put(np.arange(n % 3) + n, sw.local_devices()[0]) + rank  # of one process alone
     z = x[n % 8]
 reported()
 multihost_utils.sync_global_devices("the coordinator has compared them")

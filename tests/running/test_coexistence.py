@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import xla_flags
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCKED = """
@@ -56,7 +57,7 @@ def use():
 
 def run(code, seconds=100):
     env = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": xla_flags(8),
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "error",

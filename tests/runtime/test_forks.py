@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import xla_flags
 from tests.helpers.patience import seconds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
@@ -73,7 +74,7 @@ WARNED = (
 def run(code):
     """The output of a program, which must end in time and with status 0."""
     env = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": xla_flags(8),
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
         "TEST_SECONDS": str(seconds(60)),

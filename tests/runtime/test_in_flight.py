@@ -8,6 +8,7 @@ import textwrap
 import pytest
 
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import xla_flags
 from tests.helpers.processes import python
 
 PREAMBLE = """
@@ -45,5 +46,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", everyday(PROGRAMS, 1))
 def test_launches_that_nobody_waits_for(name):
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])
-    done = python(source, XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    done = python(source, XLA_FLAGS=xla_flags(8))
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from shardwise import checkpoints, explain
 from shardwise._src.runtime import host_memory
 from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.helpers.flags import xla_flags
 from tests.runtime import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ interrupt = functools.partial(signal.raise_signal, signal.SIGINT)
 
 
 def in_child(*arguments, code=None):
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    env = {**os.environ, "XLA_FLAGS": xla_flags(8)}
     program = ["-c", code] if code else [interrupted.__file__]
     return subprocess.run(
         [sys.executable, *program, *map(str, arguments)],

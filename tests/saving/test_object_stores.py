@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import xla_flags
 from tests.helpers.object_store import object_store
 
 pytest.importorskip("tensorstore")
@@ -56,7 +57,7 @@ error(checkpoints.restore, at + "-2")
 
 
 def started(program, store, *args):
-    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    devices = {"XLA_FLAGS": xla_flags(8)}
     env = {**os.environ, **store.environment, **devices}
     pipe = subprocess.PIPE
     return subprocess.Popen(

@@ -24,10 +24,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tests.helpers.flags import xla_flags
+
 ROOT = Path(__file__).resolve().parents[2]
 PER_MODULE = 24  # programs: each compilation has an overhead, and a failed module is retried
 ZEROS = "zeros"  # the "fault" of a case in which only signs of zeros are lost
-FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 SECONDS = 90  # that a child may take without output
 
 
@@ -163,7 +164,7 @@ def _child(groups: list[list[Case]], library: str) -> tuple[list[list[tuple[str,
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
-        "XLA_FLAGS": FLAGS,
+        "XLA_FLAGS": xla_flags(8, "--xla_backend_optimization_level=0"),
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     with (

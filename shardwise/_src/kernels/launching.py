@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -273,9 +273,9 @@ def _value_of_argument(who: str, x: Any) -> Any:
     t = type_of(value)
     if isinstance(t.dtype, ExtendedDType):
         raise TypeError(
-            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, which "
-            "kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the "
-            "key in the kernel: `random.wrap_key_data(ref[...])`."
+            f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
+            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
+            "the key in the kernel: `random.wrap_key_data(ref[...])`."
         )
     return strip_weak_type(value) if t.weak_type else value
 
@@ -319,7 +319,7 @@ def _blocks_of(who: str, what: str, specs: Any, tree: Any) -> list[Block]:
 
 
 def _parallel_marks(who: str, axes: Any, names: Sequence[Any]) -> tuple[bool, ...]:
-    if not isinstance(axes, tuple | list):
+    if not isinstance(axes, Iterable):
         raise TypeError(
             f"{who}: parallel is a list of axes of the grid, by number or name, such as "
             f"(0, 1); got {short_repr(axes)}."

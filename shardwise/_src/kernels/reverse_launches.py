@@ -4,7 +4,7 @@
 rest runs the transposed body for each program, in the opposite order along axes whose order
 matters; the cotangents of memory that programs pass on are scratch memory. Each program returns its
 contribution to the cotangent of each linear input: as a block of the cotangent, if no other program
-has this block; else as a block of its own, and the sum is computed outside.
+has this block; else as a separate block, and the sum is computed outside.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Backward:
 def _backward(
     body: Program, maps: tuple[Program, ...], launch: Launch, linear: Marks
 ) -> Backward | str:
-    """The transpose; or why there is none."""
+    """The transpose; or why it is not a launch."""
     h, wider = halves(body, maps, launch, linear), with_room(launch, maps)
     names = launch.ref_names[launch.prefetch :]
     if any(h.saved):

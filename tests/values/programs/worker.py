@@ -21,6 +21,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.helpers.flags import xla_flags
 from tests.values.programs import compare
 from tests.values.programs.make import Program
 from tests.values.programs.placements import Placement, allowed, alone, placements
@@ -91,10 +92,9 @@ class Worker:
         return pickle.loads(base64.b64decode(line))
 
     def _start(self) -> None:
-        flags = "--xla_force_host_platform_device_count=8"
         known = {
             **os.environ,
-            "XLA_FLAGS": flags,
+            "XLA_FLAGS": xla_flags(8),
             "JAX_PLATFORMS": "cpu",
             "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
             "TF_CPP_MIN_LOG_LEVEL": "1",

@@ -44,8 +44,8 @@ def checked(f: F, level: str = "memory", note: Noted | None = None) -> F:
 
         kernels.checked(step)(state, batch)
 
-    It is slow: use small arrays. Of a kernel that is differentiated, the launch is checked, and not
-    that of its derivative; in second derivatives, neither.
+    It is slow: use small arrays. Launches of the backward pass are checked like others; of those
+    that also compute tangents, and of loops that are differentiated, the launch without these.
 
     Args:
       f: a function of arrays. The result may not be called inside of `jit` and other transforms.

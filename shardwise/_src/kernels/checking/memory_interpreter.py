@@ -20,7 +20,7 @@ import numpy as np
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Equation, Literal, Program
-from shardwise._src.core.program_tools import derived, walk
+from shardwise._src.core.program_tools import derived, used, walk
 from shardwise._src.effects.callback import host_context
 from shardwise._src.kernels.accesses import MODES, kernel_load, kernel_store, new_memory
 from shardwise._src.kernels.blocks import Tile
@@ -136,11 +136,11 @@ def _idle_loads(program: Program) -> frozenset[int]:
     def place(e: Equation) -> tuple[Any, ...]:
         return e.invars[0], e.params["sizes"], e.params["strides"]
 
-    used = {a for e in program.eqns for a in e.invars} | {*program.outvars}
+    atoms = used(program)
     stores = [e for e in program.eqns if e.op is kernel_store and e.params["mode"] != "set"]
     updates = [*map(place, stores)]
     loads = [(i, e) for i, e in enumerate(program.eqns) if e.op is kernel_load]
-    return frozenset([i for i, e in loads if e.outvars[0] not in used or place(e) in updates])
+    return frozenset([i for i, e in loads if e.outvars[0] not in atoms or place(e) in updates])
 
 
 class _Run(Device):

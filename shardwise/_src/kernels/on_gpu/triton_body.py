@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.control.programs import ScanParams
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
@@ -27,7 +28,7 @@ from shardwise._src.kernels.emitted.emitted_programs import Emission
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.gpu_refs import Elements, Memory
 from shardwise._src.kernels.on_gpu.triton_elementwise import ELEMENTWISE, convert
-from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, replaced, window
+from shardwise._src.kernels.on_gpu.triton_shapes import RULES, part, updated, window
 from shardwise._src.kernels.on_gpu.triton_text import (
     INT32,
     TritonText,
@@ -119,13 +120,6 @@ class Body(Emission, TritonText):
 
     def unary(self, op: str, x: Value) -> Value:
         return self.let(f"{op} {x.name} : {x.type}", x.shape, x.dtype)
-
-    def scalar_of(self, x: Value) -> Value:
-        """The element of a tensor of one."""
-        while x.shape:
-            attribute, shape = "axis = 0 : i32", x.shape[1:]
-            (x,) = self.combined("reduce", [x], attribute, shape, lambda a, b: [a])
-        return x
 
     def library(self, function: str, dtype: Any, *xs: Value) -> Value:
         """A function of the platform's library, of 32 or 64 bits."""
@@ -295,6 +289,10 @@ class Body(Emission, TritonText):
         self._in_loop = outside
         return found
 
+    def over_arrays(self, eqn: Equation, own: ScanParams, ins: list[Any]) -> list[Any]:
+        consts, carry, xs = own.parts(ins)
+        return super().over_arrays(eqn, own, [*consts, *carry, *map(self._all_of, xs)])
+
     # -- refs --
 
     def _all_of(self, ref: Any) -> Value:
@@ -317,12 +315,12 @@ class Body(Emission, TritonText):
             found = gpu_refs.load(self, ref, self._region(ref, rest[:n], p), mask, other)
             self._loaded.add(found.name)
             return found
-        found = self._part(ref, rest[:n], p, eqn.outvars[0].aval)
+        found = self._part(ref, rest[:n], p)
         return found if mask is None or other is None else self.select(mask, found, other)
 
-    def _part(self, x: Value, starts: Sequence[Value], p: dict[str, Any], out: Any) -> Value:
-        x = window(self, x, self._starts(starts), p["sizes"], p["strides"])
-        return x if x.shape == out.shape else RULES["reshape"](self, x, out=out)
+    def _part(self, x: Value, starts: Sequence[Value], p: dict[str, Any]) -> Value:
+        shape = [n for n, keep in zip(p["sizes"], p["kept"], strict=True) if keep]
+        return self.reshaped(window(self, x, self._starts(starts), p["sizes"], p["strides"]), shape)
 
     def _store(self, eqn: Equation, ref: Any, value: Value, *rest: Value) -> list[Any]:
         p, n = eqn.params, len(eqn.params["sizes"])
@@ -336,29 +334,13 @@ class Body(Emission, TritonText):
                 return [ref]
             self._check_atomic(ref, mode)
             return [ref, gpu_refs.atomic(self, ref, at, mode, value, mask)][: len(eqn.outvars)]
-        before = [self._part(ref, rest[:n], p, v.aval) for v in eqn.outvars[1:]]
-        return [self._replaced(ref, value, self._starts(rest[:n]), mask, p), *before]
-
-    def _replaced(
-        self, ref: Value, value: Value, starts: list[Value], mask: Value | None, p: dict[str, Any]
-    ) -> Value:
-        """A value with other elements in a region of it."""
-        sizes, kept, mode = p["sizes"], p["kept"], p["mode"]
-        is_all = all(s.known == 0 for s in starts) and sizes == ref.shape and all(kept)
-        if is_all and mask is None and mode == "set":
-            return value
-        shape = [n for n, keep in zip(sizes, kept, strict=True) if keep]
-        value, *masks = [
-            self.reshaped(self.broadcast(x, shape), sizes)
-            for x in ((value,) if mask is None else (value, mask))
-        ]
-        new, own = replaced(self, ref, value, starts, p["strides"])
-        if masks:
-            placed, _ = replaced(self, ref, masks[0], starts, p["strides"])
-            own = self.binary("arith.andi", own, placed)
+        old = value if mode == "set" and mask is None else self._part(ref, rest[:n], p)
         if mode not in ("set", "xchg"):
-            new = ELEMENTWISE[mode](self, ref, self.broadcast(new, ref.shape))
-        return self.select(own, self.broadcast(new, ref.shape), ref)
+            value = ELEMENTWISE[mode](self, old, value)
+        if mask is not None:
+            value = self.select(mask, value, old)
+        value, starts = self.reshaped(value, p["sizes"]), self._starts(rest[:n])
+        return [updated(self, ref, value, starts, p["strides"]), old][: len(eqn.outvars)]
 
     def _swap(
         self, eqn: Equation, ref: Memory, compared: Value, value: Value, *starts: Value

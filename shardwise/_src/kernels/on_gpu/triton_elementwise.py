@@ -174,7 +174,7 @@ def convert(e: Any, x: Value, dtype: Any) -> Value:
     else:
         more = "" if dtype == FLOAT32 else ", rounding = rtne"
         found = _cast(e, "tt.fp_to_fp", wide, dtype, "->", more)
-    return found if x.shape else e.scalar_of(found)
+    return e.reshaped(found, x.shape)
 
 
 def _cast(e: Any, op: str, x: Value, dtype: Any, word: str, more: str = "") -> Value:

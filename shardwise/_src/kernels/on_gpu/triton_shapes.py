@@ -93,8 +93,6 @@ def transposed(e: Any, x: Value, perm: Sequence[int]) -> Value:
 
 @rule("reshape")
 def _reshape(e: Any, x: Value, *, out: Any, **p: Any) -> Value:
-    if x.shape and not out.shape:
-        return e.scalar_of(e.reshaped(x, (1,)))
     if not _keeps_places(x.shape, out.shape):
         raise e.unsupported(
             "reshape",
@@ -165,8 +163,8 @@ def window(
 
 def replaced(
     e: Any, x: Value, y: Value, starts: Sequence[Value], strides: Sequence[int]
-) -> tuple[Value, Value]:
-    """`y` at its places in a tensor like `x`, and which elements these are."""
+) -> tuple[Value, Value | None]:
+    """`y` at its places in a tensor like `x`, and which elements these are; None for all."""
     mask = None
     for d, (start, stride) in enumerate(zip(starts, strides, strict=True)):
         n, size = x.shape[d], y.shape[d]
@@ -186,7 +184,13 @@ def replaced(
         else:
             y = taken(e, y, d, away)
         mask = e.both(mask, e.along(own, d, x.shape), x.shape)
-    return y, e.constant(True, x.shape, BOOL) if mask is None else e.broadcast(mask, x.shape)
+    return e.broadcast(y, x.shape), mask and e.broadcast(mask, x.shape)
+
+
+def updated(e: Any, x: Value, y: Value, starts: Sequence[Value], strides: Sequence[int]) -> Value:
+    """A tensor with `y` at these places."""
+    new, mask = replaced(e, x, y, starts, strides)
+    return new if mask is None else e.select(mask, new, x)
 
 
 @rule("slice")
@@ -205,8 +209,7 @@ def _dynamic_slice(e: Any, x: Value, *starts: Value, out: Any, **p: Any) -> Valu
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(e: Any, x: Value, y: Value, *starts: Value, **p: Any) -> Value:
     rows = zip(starts, x.shape, y.shape, strict=True)
-    new, mask = replaced(e, x, y, [_clamped(e, s, n - m) for s, n, m in rows], [1] * len(y.shape))
-    return e.select(mask, new, x)
+    return updated(e, x, y, [_clamped(e, s, n - m) for s, n, m in rows], [1] * len(y.shape))
 
 
 @rule("gather")
@@ -243,21 +246,19 @@ def _pad(e: Any, x: Value, value: Value, *, out: Any, padding_config: Any, **p: 
     if any(low < 0 or high < 0 for low, high, _ in padding_config):
         raise e.unsupported("pad", "with a negative number of elements")
     starts = [e.integer(low) for low, _, _ in padding_config]
-    like = Value("", tuple(out.shape), x.dtype)
-    new, mask = replaced(e, like, x, starts, [inner + 1 for *_, inner in padding_config])
-    return e.select(mask, new, e.splat(value, out.shape))
+    steps = [inner + 1 for *_, inner in padding_config]
+    return updated(e, e.splat(value, out.shape), x, starts, steps)
 
 
 @rule("concatenate")
 def _concatenate(e: Any, *xs: Value, out: Any, dimension: int, **p: Any) -> Value:
-    found, start = None, 0
-    like = Value("", tuple(out.shape), xs[0].dtype)
+    found, start = Value("", tuple(out.shape), xs[0].dtype), 0
     for x in xs:
         starts = [e.integer(start if d == dimension else 0) for d in range(len(x.shape))]
-        new, mask = replaced(e, like, x, starts, [1] * len(x.shape))
-        found = new if found is None else e.select(mask, new, found)
+        new, mask = replaced(e, found, x, starts, [1] * len(x.shape))
+        found = new if mask is None or not start else e.select(mask, new, found)
         start += x.shape[dimension]
-    return found  # type: ignore[return-value]
+    return found
 
 
 @rule("split")

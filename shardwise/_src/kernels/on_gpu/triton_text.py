@@ -137,8 +137,10 @@ class TritonText(EmittedText):
             return x
         if not x.shape:
             return self.splat(x, shape)
-        to = type_text(shape, element(x.dtype))
-        (axis,) = [None] if len(shape) != len(x.shape) + 1 else [_new_axis(x.shape, shape)]
+        if not shape:
+            one = self.reshaped(x, (1,))
+            return self.combined("reduce", [one], "axis = 0 : i32", (), lambda a, b: [a])[0]
+        to, axis = type_text(shape, element(x.dtype)), _new_axis(x.shape, shape)
         if axis is not None:
             text = f"tt.expand_dims {x.name} {{axis = {axis} : i32}} : {x.type} -> {to}"
         else:

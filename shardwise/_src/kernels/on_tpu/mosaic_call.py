@@ -11,18 +11,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import walk
-from shardwise._src.kernels.copying.copies import kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
-from shardwise._src.kernels.on_tpu.mosaic_module import Module, module_of
+from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, mosaic_kernel
 from shardwise._src.kernels.on_tpu.mosaic_text import escaped, sizes_in_memory, stored
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.sharded.collective import axis_index
@@ -38,19 +35,6 @@ from shardwise._src.values.convert import cast
 TARGET = "tpu_custom_call"
 
 
-@dataclass(frozen=True)
-class MosaicKernel:
-    """A kernel: its module, the types of its results, and the mesh axes, in order, that the numbers
-    of devices are along to which it copies."""
-
-    module: Module
-    outs: tuple[ArrayType, ...]
-    axes: tuple[Any, ...]
-
-    def __repr__(self) -> str:
-        return "MosaicKernel(…)"
-
-
 def tpu_program(
     body: Program, maps: Any, launch: Launch, types: Sequence[ArrayType], platform: Platform
 ) -> Program:
@@ -59,37 +43,30 @@ def tpu_program(
     Raises NotImplementedError if the kernel cannot be compiled for TPUs.
     """
     check_limits(launch, types)
-    module = module_of(body, maps, launch, platform)
-    copies = [
-        eqn.params["copy_params"] for eqn in walk(body) if eqn.op in (kernel_copy, kernel_signal)
-    ]
-    spaces = ["smem"] * launch.prefetch + [t.space.name for t in launch.ins]
-    wide = tuple([_in_memory(t.type, t.space.name) for t in launch.outs])
-    axes = max([p.axes for p in copies], default=(), key=len)
-    static = {"body": body, "maps": tuple(maps), "launch": launch}
-    static["kernel"] = MosaicKernel(module, wide, axes)
+    kernel = mosaic_kernel(body, maps, launch, platform)
+    static = {"body": body, "maps": tuple(maps), "launch": launch, "kernel": kernel}
 
     def run(*operands: Any) -> list[Any]:
-        sizes, rest = operands[: launch.dynamic], operands[launch.dynamic :]
-        given = [
-            _as(drop_sharding(x), _in_memory(type_of(x), space))
-            for x, space in zip(rest, spaces, strict=True)
-        ]
+        sizes, first, ins = launch.parts(operands)
+        first = [_in_memory(x, "smem") for x in first]
+        ins = [_in_memory(x, tile.space.name) for x, tile in zip(ins, launch.ins, strict=True)]
         places = [
             reshape(axis_index(names=names, sizes=sizes, varies=True), shape=(1,))
-            for names, sizes in module.axes
+            for names, sizes in kernel.places
         ]
-        first, others = given[: launch.prefetch], given[launch.prefetch :]
-        found = mosaic_call(*sizes, *first, *places, *others, **static)
+        found = mosaic_call(*sizes, *first, *places, *ins, **static)
         return [_as(x, tile.type) for x, tile in zip(found, launch.outs, strict=True)]
 
     return program_of(run, tuple(types), launch.name)
 
 
-def _in_memory(t: ArrayType, space: str) -> ArrayType:
-    return t.update(
-        shape=sizes_in_memory(t.shape, space), dtype=stored(t.dtype), spec=None, mesh=None
-    )
+def _in_memory(x: Any, space: str) -> Any:
+    return _as(drop_sharding(x), _type_in_memory(type_of(x), space))
+
+
+def _type_in_memory(t: ArrayType, space: str) -> ArrayType:
+    shape = sizes_in_memory(t.shape, space)
+    return t.update(shape=shape, dtype=stored(t.dtype), spec=None, mesh=None)
 
 
 def _as(x: Any, t: ArrayType) -> Any:
@@ -98,8 +75,8 @@ def _as(x: Any, t: ArrayType) -> Any:
     return x if type_of(x).shape == t.shape else reshape(x, shape=t.shape)
 
 
-def _type(op: Op, *types: ArrayType, kernel: MosaicKernel, **p: Any) -> tuple[ArrayType, ...]:
-    return kernel.outs
+def _type(op: Op, *types: ArrayType, launch: Launch, **p: Any) -> tuple[ArrayType, ...]:
+    return tuple([_type_in_memory(tile.type, tile.space.name) for tile in launch.outs])
 
 
 def _lower(
@@ -108,13 +85,13 @@ def _lower(
 ) -> list[str]:  # fmt: skip
     _check_devices(e, launch.name, kernel.axes)
     try:
-        body = serialized(kernel.module.text)
+        body = serialized(kernel.text)
     except InvalidKernel as error:
         raise NotImplementedError(
             f"kernel {launch.name}: its operations cannot be compiled for TPUs. Mosaic's "
             f"error: {error}"
         ) from None
-    before = launch.dynamic + launch.prefetch + len(kernel.module.axes)
+    before = launch.dynamic + launch.prefetch + len(kernel.places)
     return e.custom_call(
         TARGET,
         xs,
@@ -148,7 +125,7 @@ def _check_devices(e: Any, name: str, axes: tuple[Any, ...]) -> None:
 def _excess(op: Op, types: Sequence[ArrayType], p: dict[str, Any], target: Target) -> str:
     if not isinstance(target.kind, Tpu):
         return ""
-    launch, scoped = p["launch"], p["kernel"].module.scoped
+    launch, scoped = p["launch"], p["kernel"].scoped
     return too_large(launch, scoped, launch.parts(types)[1], target.kind, target.name)
 
 
@@ -167,20 +144,14 @@ def config_text(body: bytes, launch: Launch, kernel: MosaicKernel) -> str:
     }
     if kernel.axes:
         config["has_communication"] = True
-    if "tpu.sem_barrier" in kernel.module.text:
+    if "tpu.sem_barrier" in kernel.text:
         config["collective_id"] = params.collective_id
     if cost is not None:
-        config["cost_estimate"] = {
-            "flops": int(cost.flops),
-            "transcendentals": int(cost.transcendentals),
-            "bytes_accessed": int(cost.bytes_accessed),
-            "remote_bytes_transferred": int(cost.remote_bytes_transferred),
-        }
+        config["cost_estimate"] = {name: int(n) for name, n in vars(cost).items()}
     if params.allow_input_fusion is not None:
         config["allow_input_fusion"] = [bool(x) for x in params.allow_input_fusion]
-    for name in ("disable_bounds_checks", "skip_device_barrier"):
-        if getattr(params, name):
-            config[name] = True
+    switches = "disable_bounds_checks", "skip_device_barrier"
+    config |= {name: True for name in switches if getattr(params, name)}
     whole: dict[str, Any] = {"custom_call_config": config}
     if params.vmem_limit_bytes is not None:
         limit = {"memory_space": 1, "offset": 0, "size": int(params.vmem_limit_bytes)}

@@ -7,18 +7,18 @@ of VMEM, with two buffers for each block, so that one is copied while the other 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_tpu.mosaic_module import has_windows, is_remote
+from shardwise._src.kernels.on_tpu.mosaic_module import has_windows
 from shardwise._src.kernels.on_tpu.mosaic_text import element, sizes_in_memory, stored
-from shardwise._src.kernels.spaces import Scratch
+from shardwise._src.kernels.spaces import LARGE, Scratch
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.targets.tpus import SMEM_BYTES, Tpu
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import short_name
+from shardwise._src.types.dtypes import itemsize_bits, short_name
 
 LANES = 128
 
@@ -26,21 +26,11 @@ LANES = 128
 def check_limits(launch: Launch, types: Sequence[ArrayType]) -> None:
     """Raises NotImplementedError for dtypes and blocks that no TPU has."""
     who = f"kernel {launch.name}"
-    _, prefetched, _ = launch.parts(types)
-    rows = [(f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
-    rows += [(what, tile.type) for what, tile in named_tiles(launch)]
-    rows += [(f"scratch memory {i}", s.type) for i, s in enumerate(launch.scratch)]
-    for what, t in rows:
-        try:
-            element(t.dtype)
-        except NotImplementedError:
-            raise NotImplementedError(
-                f"{who}: {what} has the dtype {short_name(t.dtype)}, which kernels on TPUs cannot "
-                f"have. {_other_dtype(t.dtype)}"
-            ) from None
+    for *_, what, t in _memory(launch, launch.parts(types)[1]):
+        element(t.dtype, f"{who}: {what}")
     for what, tile in named_tiles(launch):
         name = f"{who}: the block of {what}, {tile.type.str_short(True)},"
-        if is_remote(tile.space.name):
+        if tile.space.name in LARGE:
             if not tile.is_whole:
                 raise NotImplementedError(
                     f"{name} is a part of the array in {tile.space}, and refs there are whole "
@@ -50,64 +40,51 @@ def check_limits(launch: Launch, types: Sequence[ArrayType]) -> None:
             _check_tiles(name, tile)
 
 
-def _other_dtype(dtype: Any) -> str:
-    try:
-        element(dtype)
-    except NotImplementedError as error:
-        return str(error).rpartition(" cannot have. ")[2]
-    return ""
-
-
-def named_tiles(launch: Launch) -> Iterator[tuple[str, Tile]]:
+def named_tiles(launch: Launch) -> list[tuple[str, Tile]]:
     """The blocks, with the names of their arrays for messages."""
-    for i, tile in enumerate(launch.ins):
-        yield f"argument {i}", tile
-    for i, tile in enumerate(launch.outs):
-        yield f"result {i}", tile
+    rows = [(f"argument {i}", tile) for i, tile in enumerate(launch.ins)]
+    return rows + [(f"result {i}", tile) for i, tile in enumerate(launch.outs)]
 
 
 def packing(dtype: Any) -> int:
-    """How many elements of a dtype are in 32 bits."""
-    kind = element(stored(dtype))
-    bits = int(kind[2:] if kind.startswith("bf") else kind[1:3].rstrip("E"))
-    return 32 // bits
+    """How many elements of a dtype are in 32 bits.
+
+    Raises NotImplementedError for dtypes that TPUs lack.
+    """
+    element(dtype)
+    return 32 // itemsize_bits(stored(dtype))
 
 
 def tile_rows(rows: int, dtype: Any) -> int:
     """The rows of a tile of an array with this many: few rows have smaller tiles."""
     full = 8 * packing(dtype) if packing(dtype) > 2 else 8
-    least = packing(dtype)
-    while full > least and full // 2 >= rows:
+    while full > packing(dtype) and full // 2 >= rows:
         full //= 2
     return full
 
 
 def _check_tiles(name: str, tile: Tile) -> None:
-    shape, sizes = tile.type.shape, tile.sizes
+    shape, sizes, dtype = tile.type.shape, tile.sizes, tile.type.dtype
     if not shape:
         return
-    lanes = LANES * packing(tile.type.dtype) if len(shape) == 1 else LANES
-    steps = [lanes] if len(shape) == 1 else [tile_rows(shape[-2], tile.type.dtype), lanes]
+    steps = [tile_rows(shape[-2], dtype), LANES] if len(shape) > 1 else [LANES * packing(dtype)]
+    first = len(shape) - len(steps)
     wrong = [
-        len(shape) - len(steps) + i
-        for i, step in enumerate(steps)
-        if sizes[i - len(steps)] % step and sizes[i - len(steps)] != shape[i - len(steps)]
+        (d, step) for d, step in enumerate(steps, first) if sizes[d] % step and sizes[d] != shape[d]
     ]
     if not wrong:
         return
-    d = wrong[0]
-    step = steps[d - len(shape)]
+    d, step = wrong[0]
     shown = tuple([n if keep else None for n, keep in zip(sizes, tile.kept, strict=True)])
-    size = "one element" if not tile.kept[d] else f"{sizes[d]} elements"
-    fits = -(-sizes[d] // step) * step
-    remedy = f"Use a size of {shape[d]}" if fits >= shape[d] else f"Use a size of {fits}"
+    size = f"{sizes[d]} elements" if tile.kept[d] else "one element"
     moved = "" if tile.kept[d] or len(shape) < 3 else (
         ", or transpose the array so that this dimension comes before the last two"
     )  # fmt: skip
     raise NotImplementedError(
         f"{name} has the shape {shown}, with {size} along dimension {d}. TPUs copy tiles of "
-        f"{' x '.join(map(str, steps))} elements of {short_name(tile.type.dtype)}: a block has a "
-        f"multiple of {step} there, or the array's size {shape[d]}. {remedy}{moved}."
+        f"{' x '.join(map(str, steps))} elements of {short_name(dtype)}: a block has a "
+        f"multiple of {step} there, or the array's size {shape[d]}. Use a size of "
+        f"{min(-(-sizes[d] // step) * step, shape[d])}{moved}."
     )
 
 
@@ -117,31 +94,41 @@ def _check_tiles(name: str, tile: Tile) -> None:
 def _padded_bytes(shape: Sequence[int], dtype: Any, space: str) -> int:
     """The bytes of memory, which has full tiles."""
     sizes = list(sizes_in_memory(shape, space))
-    per_word = packing(dtype)
     sizes[-1] = -(-sizes[-1] // LANES) * LANES
     if space != "smem" and len(sizes) > 1:
         rows = tile_rows(sizes[-2], dtype)
         sizes[-2] = -(-sizes[-2] // rows) * rows
-    return math.prod(sizes) * 4 // per_word
+    return math.prod(sizes) * 4 // packing(dtype)
 
 
-def memory_rows(launch: Launch, scoped: Sequence[Scratch], space: str) -> list[tuple[int, str]]:
-    """The memory that a kernel has in a space: bytes, and what for."""
-    windows, found = has_windows(launch), []
+_BUFFERS = {"": 1, "the block of ": 1, "two blocks of ": 2}
+
+
+def _memory(
+    launch: Launch, prefetched: Sequence[ArrayType], scoped: Sequence[Scratch] = ()
+) -> list[tuple[str, str, str, ArrayType]]:
+    """The memory of a kernel: space, buffers, name, and type."""
+    found = [("smem", "", f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
     for what, tile in named_tiles(launch):
-        if tile.space.name == space:
-            twice = windows and not tile.is_whole
-            size = _padded_bytes(tile.sizes, tile.type.dtype, space) * (1 + twice)
-            buffers = "two blocks" if twice else "the block"
-            block = tile.type.update(shape=tile.sizes).str_short(True)
-            found.append((size, f"{buffers} of {what}, {block}"))
-    held = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
-    held += [("memory of run_scoped", s) for s in scoped]
-    for what, s in held:
-        if s.space.name == space:
-            size = _padded_bytes(s.shape, s.dtype, space)
-            found.append((size, f"{what}, {s.type.str_short(True)}"))
-    return sorted(found, key=lambda row: -row[0])
+        twice = has_windows(launch) and not tile.is_whole
+        buffers = "two blocks of " if twice else "the block of "
+        found.append((tile.space.name, buffers, what, tile.type.update(shape=tile.sizes)))
+    rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
+    rows += [("memory of run_scoped", s) for s in scoped]
+    return found + [(s.space.name, "", what, s.type) for what, s in rows]
+
+
+def memory_rows(
+    launch: Launch, scoped: Sequence[Scratch], space: str, prefetched: Sequence[ArrayType] = ()
+) -> list[tuple[int, str]]:
+    """The memory that a kernel has in a space, the largest first: bytes, and what for."""
+    rows = [
+        (_padded_bytes(t.shape, t.dtype, space) * _BUFFERS[buffers],
+         f"{buffers}{what}, {t.str_short(True)}")
+        for own, buffers, what, t in _memory(launch, prefetched, scoped)
+        if own == space
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row[0])
 
 
 def too_large(
@@ -152,34 +139,24 @@ def too_large(
 
     scoped: the memory that its body allocates.
     """
-    rows = memory_rows(launch, scoped, "vmem")
     given = launch.params.vmem_limit_bytes
-    limit = kind.scoped_vmem if given is None else min(given, kind.vmem)
-    if (needed := sum(n for n, _ in rows)) > limit:
+    vmem = kind.scoped_vmem if given is None else min(given, kind.vmem)
+    for space, limit in (("vmem", vmem), ("smem", SMEM_BYTES)):
+        rows = memory_rows(launch, scoped, space, prefetched)
+        needed = sum([n for n, _ in rows])
+        if needed < limit or (needed == limit and space == "vmem"):
+            continue
         remedy = "Use smaller blocks."
-        if needed <= kind.vmem:
+        if space == "smem":
+            remedy = "Pass large arrays in VMEM, or in parts by blocks."
+        elif needed <= kind.vmem:
             remedy = (
                 f"Use smaller blocks, or raise the limit, up to {in_bytes(kind.vmem)}: "
                 f"`params=CompilerParams(vmem_limit_bytes={needed})`."
             )
-        return _message(launch, "VMEM", needed, limit, machine, rows, remedy)
-    rows = memory_rows(launch, scoped, "smem")
-    rows += [
-        (_padded_bytes(t.shape, t.dtype, "smem"), f"prefetched argument {i}, {t.str_short(True)}")
-        for i, t in enumerate(prefetched)
-    ]
-    if (needed := sum(n for n, _ in rows)) >= SMEM_BYTES:
-        remedy = "Pass large arrays in VMEM, or in parts by blocks."
-        return _message(launch, "SMEM", needed, SMEM_BYTES, machine, sorted(rows)[::-1], remedy)
+        largest = "; ".join([f"{in_bytes(n)} for {what}" for n, what in rows[:3]])
+        return (
+            f"kernel {launch.name} needs {in_bytes(needed)} of {space.upper()}, and kernels have "
+            f"{in_bytes(limit)} on {machine!r}: {largest}{'; …' * (len(rows) > 3)}. {remedy}"
+        )
     return ""
-
-
-def _message(
-    launch: Launch, space: str, needed: int, limit: int, machine: str,
-    rows: Sequence[tuple[int, str]], remedy: str,
-) -> str:  # fmt: skip
-    largest = "; ".join(f"{in_bytes(n)} for {what}" for n, what in rows[:3])
-    return (
-        f"kernel {launch.name} needs {in_bytes(needed)} of {space}, and kernels have "
-        f"{in_bytes(limit)} on {machine!r}: {largest}{'; …' if len(rows) > 3 else ''}. {remedy}"
-    )

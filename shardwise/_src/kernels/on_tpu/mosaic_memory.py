@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from shardwise._src.core.op import Op
 from shardwise._src.kernels.accesses import (
     MODES,
     kernel_load,
@@ -24,44 +21,66 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait,
     kernel_wait_copy,
 )
-from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, cast, kind_of
+from shardwise._src.kernels.emitted.emitted_programs import INDEX
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen
 from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
     Memory,
+    Operand,
+    Rule,
     Splat,
     Value,
-    element,
     memory_of,
+    on_values,
+    operand,
     stored,
-    vector,
 )
-from shardwise._src.kernels.spaces import Scratch, Space
+from shardwise._src.kernels.spaces import LARGE, Scratch, Space
 from shardwise._src.ops.sharded.collective import axis_index
-from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType, array_type
+
+ZERO = operand(Splat(0), INDEX)
 
 
-def _row(memory: Memory, *rows: Sequence[Any]) -> list[list[Any]]:
-    """Rows with an entry for each dimension of a ref, extended to those of its memory."""
-    found = []
-    for row, default in zip(rows, (Splat(0), 1, 1), strict=False):
-        entries = iter(row)
-        found.append([next(entries) if keep else default for keep in memory.kept])
-    return found
+class _Part(NamedTuple):
+    """A part of memory: along each of its dimensions the start, the number of elements, and their
+    distance."""
+
+    memory: Memory
+    starts: Sequence[Operand]
+    sizes: Sequence[int]
+    strides: Sequence[int]
+
+    @property
+    def steps(self) -> str:
+        """The attribute of operations with strides; "" if there are none."""
+        text = ", ".join(map(str, self.strides))
+        return f"{{strides = array<i32: {text}>}}" if any(s != 1 for s in self.strides) else ""
+
+    def place(self, w: Any) -> str:
+        names = [
+            w.index(int(x.known)) if x.known is not None else
+            w.let(f"arith.index_cast {x} : i32 to index") for x in self.starts
+        ]  # fmt: skip
+        return f"{self.memory.name}[{', '.join(names)}]"
 
 
-def _indices(w: Any, starts: Sequence[Value]) -> str:
-    names = []
-    for x in starts:
-        if isinstance(x, Splat):
-            names.append(w.index(int(x.number)))
-        else:
-            names.append(w.let(f"arith.index_cast {x} : i32 to index"))
-    return ", ".join(names)
+def _part(memory: Memory, starts: Sequence[Operand], region: Region) -> _Part:
+    """A region of a ref, whose memory may have more dimensions."""
+
+    def row(entries: Sequence[Any], default: Any) -> list[Any]:
+        rest = iter(entries)
+        return [next(rest) if keep else default for keep in memory.kept]
+
+    return _Part(memory, row(starts, ZERO), row(region.sizes, 1), row(region.strides, 1))
+
+
+def _all(memory: Memory) -> _Part:
+    n = len(memory.sizes)
+    return _Part(memory, [ZERO] * n, memory.sizes, [1] * n)
 
 
 def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None:
-    if memory.space in ("any", "hbm"):
+    if memory.space in LARGE:
         raise w.unsupported(
             eqn, f"of a ref in {memory.space.upper()}",
             "Give it a block in VMEM, or copy it there with `make_async_copy`.",
@@ -72,227 +91,183 @@ def _check_space(w: Any, eqn: Any, memory: Memory, sizes: Sequence[int]) -> None
         )
 
 
-def _load(
-    w: Any, eqn: Any, ref: Value, *rest: Value, sizes: Any, strides: Any, kept: Any, masked: bool
-) -> Value:
-    out = eqn.outvars[0].aval
-    starts, more = rest[: len(sizes)], rest[len(sizes) :]
-    if isinstance(ref, Memory) and ref.space == "semaphore_mem":
-        semaphore = _view(w, eqn, ref, Region(sizes, strides, kept), starts)
-        return w.let(f"tpu.sem_read {semaphore.name} : {semaphore.type} -> i32")
-    if isinstance(ref, Splat):
-        found: Value = ref
-    elif isinstance(ref, Memory):
-        _check_space(w, eqn, ref, sizes)
-        found = _loaded(w, ref, out, *_row(ref, starts, sizes, strides))
+# -- loads and stores --
+
+
+def _load(w: Any, eqn: Any, ref: Operand, *rest: Operand, masked: bool, **elements: Any) -> Operand:
+    region = Region(**elements)
+    out, memory = eqn.outvars[0].aval, ref.value
+    starts, more = rest[: len(region.sizes)], rest[len(region.sizes) :]
+    if isinstance(memory, Memory) and memory.space == "semaphore_mem":
+        semaphore = _view(w, eqn, memory, region, starts)
+        return w.made(f"tpu.sem_read {semaphore.name} : {semaphore.type} ->", (), INDEX.dtype)
+    if isinstance(memory, Memory):
+        _check_space(w, eqn, memory, region.sizes)
+        found = _loaded(w, _part(memory, starts, region), out)
+    elif ref.known is not None:
+        found = operand(memory, out)
     else:
         raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
     if not masked:
         return found
-    types = [a.aval for a in eqn.invars[len(sizes) + 1 :]]
-    names = [w.name(x, t) for x, t in zip(more, types, strict=True)]
-    kinds = kind_of(types[0]), kind_of(out)
-    kind = ", ".join(kinds) if out.shape else kinds[1]
-    return w.let(f"arith.select {names[0]}, {w.name(found, out)}, {names[1]} : {kind}")
+    flag, other = [w.in_register(x) for x in more]
+    return chosen(w, flag, w.in_register(found), other)
 
 
-def _loaded(w: Any, memory: Memory, out: ArrayType, starts: Any, sizes: Any, strides: Any) -> str:
-    held = out.update(dtype=stored(out.dtype))
-    at = f"{memory.name}[{_indices(w, starts)}]"
-    if memory.space == "smem":
-        x = w.let(f"memref.load {at} : {memory.type}")
-        return cast(w, reshaped(w, x, held.update(shape=()), out.shape), held, out.dtype)
-    kind = vector(sizes, element(held.dtype))
-    if any(s != 1 for s in strides):
-        steps = ", ".join(map(str, strides))
-        x = w.let(
-            f"tpu.strided_load {at} {{strides = array<i32: {steps}>}} : {memory.type}, {kind}"
-        )
-    else:
-        x = w.let(f"vector.load {at} : {memory.type}, {kind}")
-    return cast(w, reshaped(w, x, held.update(shape=tuple(sizes)), out.shape), held, out.dtype)
+def _loaded(w: Any, part: _Part, t: Any) -> Operand:
+    """Elements, in the shape and dtype of `t`."""
+    x = _elements(w, part, part.place(w), stored(t.dtype))
+    return cast(w, reshaped(w, x, t.shape), t.dtype)
+
+
+def _elements(w: Any, part: _Part, place: str, dtype: Any) -> Operand:
+    kind = part.memory.type
+    if part.memory.space == "smem":
+        return Operand(w.let(f"memref.load {place} : {kind}"), (), dtype)
+    text = f"tpu.strided_load {place} {part.steps}" if part.steps else f"vector.load {place}"
+    return w.made(f"{text} : {kind},", part.sizes, dtype)
 
 
 def _store(
-    w: Any, eqn: Any, ref: Value, value: Value, *rest: Value, sizes: Any, strides: Any, kept: Any,
-    masked: bool, mode: str,
-) -> Value:  # fmt: skip
-    t = eqn.invars[1].aval
-    starts, more = rest[: len(sizes)], rest[len(sizes) :]
-    if not isinstance(ref, Memory):
+    w: Any, eqn: Any, ref: Operand, x: Operand, *rest: Operand, masked: bool, mode: str,
+    **elements: Any,
+) -> Operand:  # fmt: skip
+    region = Region(**elements)
+    t, memory = eqn.invars[1].aval, ref.value
+    if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "to a value", "Store to a ref.")
-    _check_space(w, eqn, ref, sizes)
-    rows = _row(ref, starts, sizes, strides)
-    name = w.name(value, t)
+    _check_space(w, eqn, memory, region.sizes)
+    part = _part(memory, rest[: len(region.sizes)], region)
+    x = w.in_register(x)
     if mode != "set":
-        combined = program_of(lambda x, y: [MODES[mode](x, y)], (t, t), mode)
-        (name,) = w.program(combined, [_loaded(w, ref, t, *rows), name])
-    mask = w.name(more[0], eqn.invars[-1].aval) if masked else None
-    _written(w, ref, name, t, *rows, mask=mask)
+        old = _loaded(w, part, t)
+        x = operand(w.composed(MODES[mode], (t, t), old.value, x.value), t)
+    _written(w, part, x, w.in_register(rest[-1]) if masked else None)
     return ref
 
 
-def _written(
-    w: Any, memory: Memory, x: str, t: ArrayType, starts: Any, sizes: Any, strides: Any,
-    mask: str | None = None,
-) -> None:  # fmt: skip
-    held = t.update(dtype=stored(t.dtype))
-    x = cast(w, x, t, held.dtype)
-    at = f"{memory.name}[{_indices(w, starts)}]"
-    if memory.space == "smem":
-        if mask is not None:
-            before = w.let(f"memref.load {at} : {memory.type}")
-            x = w.let(f"arith.select {mask}, {x}, {before} : {element(held.dtype)}")
-        x = reshaped(w, x, held, ())
-        w.line(f"memref.store {x}, {at} : {memory.type}")
-        return
-    kind = vector(sizes, element(held.dtype))
-    x = reshaped(w, x, held, sizes)
+def _written(w: Any, part: _Part, x: Operand, mask: Operand | None = None) -> None:
+    x = cast(w, x, stored(x.dtype))
+    place, is_scalar = part.place(w), part.memory.space == "smem"
+    to = () if is_scalar else part.sizes
+    x = reshaped(w, x, to)
+    kind, masked, more = part.memory.type, "", ""
     if mask is not None:
-        flags = t.update(dtype=BOOL)
-        mask = reshaped(w, mask, flags, sizes)
-    steps = ", ".join(map(str, strides)) if any(s != 1 for s in strides) else ""
-    if steps and mask is not None:
-        old = w.let(
-            f"tpu.strided_load {at} {{strides = array<i32: {steps}>}} : {memory.type}, {kind}"
-        )
-        x = w.let(f"arith.select {mask}, {x}, {old} : {vector(sizes, 'i1')}, {kind}")
-    if steps:
-        w.line(
-            f"tpu.strided_store {at}, {x} {{strides = array<i32: {steps}>}} : {memory.type}, {kind}"
-        )
-    elif mask is None:
-        w.line(f"tpu.vector_store {at}, {x} {{strides = array<i32>}} : {memory.type}, {kind},")
+        mask = reshaped(w, mask, to)
+        masked, more = f" masked {mask}", f" {mask.kind}"
+        if is_scalar or part.steps:
+            x = chosen(w, mask, x, _elements(w, part, place, x.dtype))
+    if is_scalar:
+        w.line(f"memref.store {x}, {place} : {kind}")
+    elif part.steps:
+        w.line(f"tpu.strided_store {place}, {x} {part.steps} : {kind}, {x.kind}")
     else:
-        w.line(
-            f"tpu.vector_store {at}, {x} masked {mask} {{strides = array<i32>}} : {memory.type}, "
-            f"{kind}, {vector(sizes, 'i1')}"
-        )
+        steps = "{strides = array<i32>}"
+        w.line(f"tpu.vector_store {place}, {x}{masked} {steps} : {kind}, {x.kind},{more}")
 
 
-def _all(memory: Memory) -> tuple[Any, Any, Any]:
-    n = len(memory.sizes)
-    return [Splat(0)] * n, memory.sizes, [1] * n
-
-
-def load_all(w: Any, memory: Memory, t: ArrayType) -> str:
+def load_all(w: Any, memory: Memory, t: Any) -> str:
     """The value of a version: all its elements."""
-    return _loaded(w, memory, t, *_all(memory))
+    return str(_loaded(w, _all(memory), t))
 
 
-def store_all(w: Any, memory: Memory, value: Value, t: ArrayType) -> None:
+def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
     """Makes a value the last version."""
-    _written(w, memory, w.name(value, t), t, *_all(memory))
+    _written(w, _all(memory), w.in_register(operand(value, t)))
 
 
 # -- memory that the body allocates --
 
 
-def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Value]:
+def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Operand]:
     t = eqn.outvars[0].aval
-    memory = memory_of(f"%m{len(w.scoped)}", t.shape, t.dtype, space)
+    memory = memory_of(f"%m{len(w.scoped)}", t, space)
     w.scoped.append((memory, Scratch(t.shape, t.dtype, Space(space))))
-    return [memory]
+    return [operand(memory, t)]
 
 
 # -- copies and semaphores --
 
 
-def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Value]) -> Memory:
+def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Operand]) -> Memory:
     """A part of memory, without the dimensions that the part does not have."""
     if not isinstance(memory, Memory):
         raise w.unsupported(eqn, "of a value", "Store it to a ref first: `run_scoped`.")
-    at, sizes, strides = _row(memory, starts, region.sizes, region.strides)
-    if any(s != 1 for s in strides):
+    part = _part(memory, starts, region)
+    if part.steps:
         raise w.unsupported(eqn, "with strides", "Copy all elements, and load with a stride.")
-    found = replace(memory, sizes=tuple(sizes))
-    if tuple(sizes) != memory.sizes:
-        names = [w.name(x, _INDEX) for x in at]
-        text = f"tpu.memref_slice {memory.name}[{', '.join(names)}] : {memory.type} -> {found.type}"
+    found = replace(memory, sizes=tuple(part.sizes))
+    if found.sizes != memory.sizes:
+        names = ", ".join([w.name(x.value, INDEX) for x in part.starts])
+        text = f"tpu.memref_slice {memory.name}[{names}] : {memory.type} -> {found.type}"
         found = replace(found, name=w.let(text))
     marks = iter(region.kept)
     kept = [keep and next(marks) for keep in memory.kept]
-    if not all(kept):
-        left = tuple([n for n, keep in zip(sizes, kept, strict=True) if keep])
-        new = replace(found, sizes=left, kept=(True,) * len(left))
-        text = f"tpu.memref_squeeze {found.name} : {found.type} -> {new.type}"
-        found = replace(new, name=w.let(text))
-    return found
+    if all(kept):
+        return found
+    left = tuple([n for n, keep in zip(found.sizes, kept, strict=True) if keep])
+    new = replace(found, sizes=left, kept=(True,) * len(left))
+    text = f"tpu.memref_squeeze {found.name} : {found.type} -> {new.type}"
+    return replace(new, name=w.let(text))
 
 
-def _views(w: Any, eqn: Any, copy_params: CopyParams, operands: Sequence[Value]) -> tuple[Any, Any]:
-    """The parts of memory that an op accesses, and its other operands; the last one says whether
-    the device takes part, which is so on TPUs."""
-    versions, starts, rest = copy_params.parts(operands)
-    rows = zip(versions, copy_params.regions, starts, strict=True)
-    return [_view(w, eqn, *row) for row in rows], rest
+def _on_views(write: Callable[..., str]) -> Rule:
+    """A rule that writes an operation on parts of memory: `write(copy_params, parts, device,
+    amount)`. Of the device's operands, the last one says whether it takes part, which is so on
+    TPUs."""
+
+    def rule(w: Any, eqn: Any, *operands: Operand, copy_params: CopyParams, **p: Any) -> Any:
+        versions, starts, rest = copy_params.parts(operands)
+        rows = zip(versions, copy_params.regions, starts, strict=True)
+        views = [_view(w, eqn, v.value, region, at) for v, region, at in rows]
+        device = w.name(rest[-2].value, INDEX) if copy_params.axes else ""
+        amount = w.name(rest[0].value, INDEX) if copy_params.amount else ""
+        w.line(write(copy_params, views, device, amount))
+        return versions[len(versions) - len(eqn.outvars) :]
+
+    return rule
 
 
-def _device(w: Any, copy_params: CopyParams, rest: Sequence[Value]) -> str:
-    return w.name(rest[-2], _INDEX) if copy_params.axes else ""
-
-
-def _copy(w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any) -> Sequence[Value]:
-    (source, target, done, *left), rest = _views(w, eqn, copy_params, operands)
-    parts = [("source", source), ("target", target)]
-    parts += [*[("source_semaphore", s) for s in left], ("target_semaphore", done)]
-    text = " ".join(f"{word}({m.name} : {m.type})" for word, m in parts)
-    device = _device(w, copy_params, rest)
+def _copy(copy_params: CopyParams, views: Sequence[Memory], device: str, amount: str) -> str:
+    source, target, done, *left = views
+    words = ["source", "target", *["source_semaphore"] * len(left), "target_semaphore"]
     more = f" {{priority = {copy_params.priority} : i32}}" if copy_params.priority else ""
-    w.line(f"tpu.enqueue_dma {text}{device and f' device_id({device})'}{more}")
-    return operands[1 : len(copy_params.regions)]
+    return f"tpu.enqueue_dma {_named(words, [source, target, *left, done], device)}{more}"
 
 
-def _wait_copy(
-    w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any
-) -> Sequence[Value]:
-    (part, done), rest = _views(w, eqn, copy_params, operands)
-    device = _device(w, copy_params, rest)
-    w.line(
-        f"tpu.wait_dma2 semaphore({done.name} : {done.type}) src({part.name} : {part.type}) "
-        f"dst({part.name} : {part.type}){device and f' device_id({device})'}"
-    )
-    return operands[:2]
+def _wait_copy(copy_params: CopyParams, views: Sequence[Memory], device: str, amount: str) -> str:
+    part, done = views
+    return f"tpu.wait_dma2 {_named(('semaphore', 'src', 'dst'), (done, part, part), device)}"
 
 
-def _signal(
-    w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any
-) -> Sequence[Value]:
-    (semaphore,), (amount, *rest) = _views(w, eqn, copy_params, operands)
-    device = _device(w, copy_params, rest)
-    w.line(
-        f"tpu.sem_signal {semaphore.name}, {w.name(amount, _INDEX)}"
-        f"{device and f' device_id {device}'} : {semaphore.type}"
-    )
-    return operands[:1]
+def _named(words: Sequence[str], parts: Sequence[Memory], device: str) -> str:
+    rows = [f"{n}({m.name} : {m.type})" for n, m in zip(words, parts, strict=True)]
+    return " ".join([*rows, *[f"device_id({device})"] * bool(device)])
 
 
-def _wait(w: Any, eqn: Any, *operands: Value, copy_params: CopyParams, **p: Any) -> Sequence[Value]:
-    (semaphore,), (amount,) = _views(w, eqn, copy_params, operands)
-    w.line(f"tpu.sem_wait {semaphore.name}, {w.name(amount, _INDEX)} : {semaphore.type}")
-    return operands[:1]
+def _on_semaphore(op: str) -> Callable[..., str]:
+    def write(copy_params: Any, views: Sequence[Memory], device: str, amount: str) -> str:
+        where = f" device_id {device}" if device else ""
+        return f"{op} {views[0].name}, {amount}{where} : {views[0].type}"
+
+    return write
 
 
-def _multiple(w: Any, eqn: Any, x: Value, *, values: Any, **p: Any) -> list[Value]:
-    if isinstance(x, str) and not eqn.invars[0].aval.shape:
+def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Operand]:
+    if isinstance(x.value, str) and not x.shape:
         for n in values:
-            x = w.let(f"tpu.assume_multiple {x}, {n} : i32")
+            x = w.made(f"tpu.assume_multiple {x}, {n} :", (), x.dtype)
     return [x]
 
 
-def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> str:
-    return _loaded(w, w.places[names, sizes], _INDEX, [Splat(0)], [1], [1])
+def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> Operand:
+    return _loaded(w, _all(w.places[names, sizes]), INDEX)
 
 
-_INDEX = array_type((), np.dtype("int32"))
-MEMORY_RULES: dict[Op, Callable[..., Any]] = {
-    kernel_load: _load,
-    kernel_store: _store,
-    new_memory: _memory,
-    kernel_copy: _copy,
-    kernel_wait_copy: _wait_copy,
-    kernel_signal: _signal,
-    kernel_wait: _wait,
-    axis_index: _axis_index,
-    known_multiple: _multiple,
-}
+MEMORY_RULES = on_values({
+    kernel_load: _load, kernel_store: _store, new_memory: _memory,
+    kernel_copy: _on_views(_copy), kernel_wait_copy: _on_views(_wait_copy),
+    kernel_signal: _on_views(_on_semaphore("tpu.sem_signal")),
+    kernel_wait: _on_views(_on_semaphore("tpu.sem_wait")),
+    axis_index: _axis_index, known_multiple: _multiple,
+})  # fmt: skip

@@ -7,280 +7,198 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.op import Op
-from shardwise._src.kernels.on_tpu.mosaic_elementwise import (
-    BOOL,
-    F32,
-    I32,
-    Rule,
-    cast,
-    cast_once,
-    kind_of,
-    widened,
-)
-from shardwise._src.kernels.on_tpu.mosaic_text import Splat, Value, element, vector
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import BOOL, F32, I32, cast, widened, xored
+from shardwise._src.kernels.on_tpu.mosaic_text import Operand, Rule, Splat, element, on_values
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce, shape
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import dot_general
+from shardwise._src.ops.contract import dot_general, free_dims
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
-from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import is_bool, is_inexact, is_integer, is_unsigned
+from shardwise._src.types.dtypes import is_bool, is_inexact, is_unsigned, max_value, min_value
 
 # -- shapes --
 
 
-def moved(
-    w: Any, x: str, t: ArrayType, to: Sequence[int], write: Callable[[str, str, str], str]
-) -> str:
-    """Moves elements by `write(x, type, new type) → an operation`. Booleans move as integers."""
-    if not is_bool(t.dtype) or not (t.shape and to):
-        return w.let(write(x, kind_of(t), vector(to, element(t.dtype))))
-    wide = t.update(dtype=I32)
-    y = w.let(write(cast_once(w, x, t, I32, t.shape), kind_of(wide), vector(to, "i32")))
-    return cast_once(w, y, wide, BOOL, to)
+def moved(w: Any, x: Operand, to: Sequence[int], write: Callable[[Operand], str]) -> Operand:
+    """Moves elements by an operation: `write(x)`, its text before the type of the result. Booleans
+    move as integers."""
+    if is_bool(x.dtype) and x.shape and to:
+        return cast(w, moved(w, cast(w, x, I32), to, write), BOOL)
+    return w.made(write(x), to, x.dtype)
 
 
-def reshaped(w: Any, x: str, t: ArrayType, to: Sequence[int]) -> str:
+def reshaped(w: Any, x: Operand, to: Sequence[int]) -> Operand:
     """Elements in another shape; scalars are taken out of vectors and put into them."""
     to = tuple(to)
-    if t.shape == to:
+    if x.shape == to or not x.shape:
+        return w.in_register(x, to)
+    if to:
+        return moved(w, x, to, lambda y: f"vector.shape_cast {y} : {y.kind} to")
+    if is_bool(x.dtype):
+        return cast(w, reshaped(w, cast(w, x, I32), ()), BOOL)
+    zeros = ", ".join("0" for _ in x.shape)
+    name = w.let(f"vector.extract {x}[{zeros}] : {element(x.dtype)} from {x.kind}")
+    return Operand(name, (), x.dtype)
+
+
+def _move(write: Rule) -> Rule:
+    """A rule that moves elements: constants stay."""
+
+    def rule(w: Any, eqn: Any, x: Operand, *rest: Operand, **p: Any) -> Operand:
+        return x if x.known is not None else write(w, eqn, w.in_register(x), *rest, **p)
+
+    return rule
+
+
+def _reshape(w: Any, eqn: Any, x: Operand, **p: Any) -> Operand:
+    return reshaped(w, x, eqn.outvars[0].aval.shape)
+
+
+def _broadcast(w: Any, eqn: Any, x: Operand, *, shape: Any, dims: Any) -> Operand:
+    if not x.shape:
+        return w.in_register(x, shape)
+    sizes = dict(zip(dims, x.shape, strict=True))
+    x = reshaped(w, x, [sizes.get(d, 1) for d in range(len(shape))])
+    if x.shape == tuple(shape):
         return x
-    if not t.shape:
-        return w.broadcast(x, t, to)
-    if not to:
-        if is_bool(t.dtype):
-            x, t = cast_once(w, x, t, I32, t.shape), t.update(dtype=I32)
-            return cast_once(w, reshaped(w, x, t, ()), t.update(shape=()), BOOL, ())
-        zeros = ", ".join("0" for _ in t.shape)
-        return w.let(f"vector.extract {x}[{zeros}] : {element(t.dtype)} from {kind_of(t)}")
-    return moved(w, x, t, to, lambda y, a, b: f"vector.shape_cast {y} : {a} to {b}")
+    return moved(w, x, shape, lambda y: f"vector.broadcast {y} : {y.kind} to")
 
 
-def _reshape(w: Any, eqn: Any, x: Value, **p: Any) -> Value:
-    if isinstance(x, Splat):
-        return x
-    t = eqn.invars[0].aval
-    return reshaped(w, w.name(x, t), t, eqn.outvars[0].aval.shape)
+def _transpose(w: Any, eqn: Any, x: Operand, *, perm: Any) -> Operand:
+    to = eqn.outvars[0].aval.shape
+    return moved(w, x, to, lambda y: f"vector.transpose {y}, {list(perm)} : {y.kind} to")
 
 
-def _broadcast(w: Any, eqn: Any, x: Value, *, shape: Any, dims: Any) -> Value:
-    if isinstance(x, Splat):
-        return x
-    t = eqn.invars[0].aval
-    name = w.name(x, t)
-    if not t.shape:
-        return w.broadcast(name, t, shape)
-    wide = [1] * len(shape)
-    for d, n in zip(dims, t.shape, strict=True):
-        wide[d] = n
-    name = reshaped(w, name, t, wide)
-    if tuple(wide) == tuple(shape):
-        return name
-    return moved(
-        w, name, t.update(shape=tuple(wide)), shape,
-        lambda y, a, b: f"vector.broadcast {y} : {a} to {b}",
-    )  # fmt: skip
+def sliced(w: Any, x: Operand, starts: Sequence[int], sizes: Sequence[int]) -> Operand:
+    region = f"offsets = {list(starts)}, sizes = {list(sizes)}, strides = {[1] * len(sizes)}"
+    op = '"vector.extract_strided_slice"'  # jaxlib 0.11 changed the short form
+    return moved(w, x, sizes, lambda y: f"{op}({y}) {{{region}}} : ({y.kind}) ->")
 
 
-def _transpose(w: Any, eqn: Any, x: Value, *, perm: Any) -> Value:
-    if isinstance(x, Splat):
-        return x
-    t = eqn.invars[0].aval
-    return moved(
-        w, w.name(x, t), t, eqn.outvars[0].aval.shape,
-        lambda y, a, b: f"vector.transpose {y}, {list(perm)} : {a} to {b}",
-    )  # fmt: skip
-
-
-def sliced(w: Any, x: str, t: ArrayType, starts: Sequence[int], sizes: Sequence[int]) -> str:
-    def write(y: str, a: str, b: str) -> str:  # jaxlib 0.11 changed the short form
-        region = f"offsets = {list(starts)}, sizes = {list(sizes)}, strides = {[1] * len(sizes)}"
-        return f'"vector.extract_strided_slice"({y}) {{{region}}} : ({a}) -> {b}'
-
-    return moved(w, x, t, sizes, write)
-
-
-def _slice(
-    w: Any, eqn: Any, x: Value, *, start_indices: Any, limit_indices: Any, strides: Any = None
-) -> Value:
-    if any(s != 1 for s in strides or ()):
+def _slice(w: Any, eqn: Any, x: Operand, *, start_indices: Any, **p: Any) -> Operand:
+    if any(s != 1 for s in p.get("strides") or ()):
         raise w.unsupported(eqn, "with strides", "Slice a ref: `ref[ds(start, size, stride)]`.")
-    if isinstance(x, Splat):
-        return x
-    t = eqn.invars[0].aval
-    return sliced(w, w.name(x, t), t, start_indices, eqn.outvars[0].aval.shape)
+    return sliced(w, x, start_indices, eqn.outvars[0].aval.shape)
 
 
-def _dynamic_slice(w: Any, eqn: Any, x: Value, *starts: Value, slice_sizes: Any) -> Value:
+def _dynamic_slice(w: Any, eqn: Any, x: Operand, *starts: Operand, slice_sizes: Any) -> Operand:
     """By rotations, so that the slice begins at 0 along each dimension."""
-    t = eqn.invars[0].aval
-    if isinstance(x, Splat):
-        return x
-    name, first = w.name(x, t), [0] * t.ndim
-    for d, (start, n, size) in enumerate(zip(starts, t.shape, slice_sizes, strict=True)):
-        if isinstance(start, Splat):
-            first[d] = min(max(int(start.number), 0), n - size)
+    first = [0] * len(x.shape)
+    for d, (start, n, size) in enumerate(zip(starts, x.shape, slice_sizes, strict=True)):
+        if start.known is not None:
+            first[d] = min(max(int(start.known), 0), n - size)
         elif size < n:
-            own = eqn.invars[d + 1].aval
             amount = functools.partial(_rotation, n=n, size=size)
-            at = w.program(program_of(amount, (own,), "rotation"), [start])[0]
-            form = f"by {at} dim {d}"
-            name = moved(
-                w, name, t, t.shape,
-                lambda y, a, b, form=form: f"tpu.dynamic_rotate {y} {form} : {a}, i32 -> {b}",
-            )  # fmt: skip
-    return sliced(w, name, t, first, slice_sizes)
+            x = _rotated(w, x, d, w.composed(amount, (eqn.invars[d + 1].aval,), start.value))
+    return sliced(w, x, first, slice_sizes)
 
 
-def _rotation(start: Any, n: int, size: int) -> list[Any]:
+def _rotated(w: Any, x: Operand, d: int, amount: str) -> Operand:
+    how = f"by {amount} dim {d}"
+    return moved(w, x, x.shape, lambda y: f"tpu.dynamic_rotate {y} {how} : {y.kind}, i32 ->")
+
+
+def _rotation(start: Any, n: int, size: int) -> Any:
     """How far to rotate n elements to the right, so that a slice from `start` begins at 0."""
     start = ew.min(ew.max(convert_element_type(start, dtype=I32), np.int32(0)), np.int32(n - size))
-    return [ew.rem(ew.sub(np.int32(n), start), np.int32(n))]
+    return ew.rem(ew.sub(np.int32(n), start), np.int32(n))
 
 
-def _split(w: Any, eqn: Any, x: Value, *, sizes: Any, axis: int) -> list[Value]:
-    t, found, at = eqn.invars[0].aval, [], 0
-    for n, out in zip(sizes, eqn.outvars, strict=True):
-        starts = [at if d == axis else 0 for d in range(t.ndim)]
-        found.append(sliced(w, w.name(x, t), t, starts, out.aval.shape))
-        at += n
+def _split(w: Any, eqn: Any, x: Operand, *, sizes: Any, axis: int) -> list[Operand]:
+    found, starts = [], [0] * len(x.shape)
+    for out in eqn.outvars:
+        found.append(sliced(w, w.in_register(x), starts, out.aval.shape))
+        starts[axis] += out.aval.shape[axis]
     return found
 
 
-def joined(w: Any, names: Sequence[str], types: Sequence[ArrayType], axis: int) -> str:
-    if len(names) == 1:
-        return names[0]
-    t = types[0]
-    sizes = [sum(s.shape[d] for s in types) if d == axis else n for d, n in enumerate(t.shape)]
-    if is_bool(t.dtype):
-        wide = [cast_once(w, x, s, I32, s.shape) for x, s in zip(names, types, strict=True)]
-        y = joined(w, wide, [s.update(dtype=I32) for s in types], axis)
-        return cast_once(w, y, t.update(dtype=I32), BOOL, sizes)
-    kinds = ", ".join(map(kind_of, types))
-    out = vector(sizes, element(t.dtype))
-    return w.let(f"tpu.concatenate {', '.join(names)} in {axis} : {kinds} -> {out}")
+def joined(w: Any, xs: Sequence[Operand], axis: int) -> Operand:
+    if len(xs) == 1:
+        return xs[0]
+    if is_bool(xs[0].dtype):
+        return cast(w, joined(w, [cast(w, x, I32) for x in xs], axis), BOOL)
+    sizes = list(xs[0].shape)
+    sizes[axis] = sum(x.shape[axis] for x in xs)
+    kinds = ", ".join([x.kind for x in xs])
+    text = f"tpu.concatenate {', '.join(map(str, xs))} in {axis} : {kinds} ->"
+    return w.made(text, sizes, xs[0].dtype)
 
 
-def _concatenate(w: Any, eqn: Any, *xs: Value, dimension: int) -> str:
-    types = [a.aval for a in eqn.invars]
-    return joined(w, [w.name(x, t) for x, t in zip(xs, types, strict=True)], types, dimension)
+def _concatenate(w: Any, eqn: Any, *xs: Operand, dimension: int) -> Operand:
+    return joined(w, [w.in_register(x) for x in xs], dimension)
 
 
-def _pad(w: Any, eqn: Any, x: Value, value: Value, *, padding_config: Any) -> str:
-    t = eqn.invars[0].aval
+def _pad(w: Any, eqn: Any, x: Operand, value: Operand, *, padding_config: Any) -> Operand:
     if any(low < 0 or high < 0 or inner for low, high, inner in padding_config):
         raise w.unsupported(eqn, "by negative numbers, or between elements")
-    name = w.name(x, t)
+    x = w.in_register(x)
     for d, (low, high, _) in enumerate(padding_config):
-        parts, types = [name], [t]
-        for n, at in ((low, 0), (high, len(parts) + bool(low))):
-            if n:
-                edge = t.update(shape=(*t.shape[:d], n, *t.shape[d + 1 :]))
-                scalar = eqn.invars[1].aval
-                parts.insert(at, w.name(value, scalar, edge.shape))
-                types.insert(at, edge)
-        name = joined(w, parts, types, d)
-        total = t.shape[d] + low + high
-        t = t.update(shape=(*t.shape[:d], total, *t.shape[d + 1 :]))
-    return name
+        parts = (low, value), (x.shape[d], x), (high, value)
+        first, last = x.shape[:d], x.shape[d + 1 :]
+        x = joined(w, [w.in_register(y, (*first, n, *last)) for n, y in parts if n], d)
+    return x
 
 
-def _iota(w: Any, eqn: Any, *, dtype: Any, shape: Any, dimension: int) -> str:
-    wide = (1, *shape) if len(shape) == 1 else shape  # registers have two dimensions
-    at = dimension + len(wide) - len(shape)
-    x = w.let(f"tpu.iota {{dimensions = array<i32: {at}>}} : {vector(wide, 'i32')}")
-    t = eqn.outvars[0].aval.update(shape=wide, dtype=I32)
-    return cast(w, reshaped(w, x, t, shape), t.update(shape=shape), dtype)
+def _iota(w: Any, eqn: Any, *, dtype: Any, shape: Any, dimension: int) -> Operand:
+    flat = len(shape) == 1  # registers have two dimensions
+    wide = (1, *shape) if flat else shape
+    x = w.made(f"tpu.iota {{dimensions = array<i32: {dimension + flat}>}} :", wide, I32)
+    return cast(w, reshaped(w, x, shape), dtype)
 
 
 # -- reductions --
 
 
-def _reduce(kinds: tuple[str, str], identity: Callable[[Any], Any]) -> Rule:
-    """kinds: for floats and for integers. identity: of a dtype."""
+_IDENTITIES: dict[str, Any] = {"add": lambda dtype: 0, "max": min_value, "min": max_value}
 
-    def rule(w: Any, eqn: Any, x: Value, *, axes: Any) -> str:
-        t, out = eqn.invars[0].aval, eqn.outvars[0].aval
-        wide = widened(t.dtype)
-        name = cast(w, x, t, wide)
+
+def _reduce(name: str, of_flags: bool = False) -> Rule:
+    def rule(w: Any, eqn: Any, x: Operand, *, axes: Any) -> Operand:
+        if of_flags and not is_bool(x.dtype):
+            raise w.unsupported(eqn, "of integers")
+        y = cast(w, x, widened(x.dtype))
         if not axes:
-            return cast(w, name, t.update(dtype=wide), t.dtype)
-        kind = kinds[not is_inexact(wide)]
-        is_order = is_unsigned(wide) and kind != "add"  # as signed integers with another first bit
-        if is_order:
-            name, wide = _first_bit(w, name, t.update(dtype=wide)), I32
-        name = reduced(w, name, t.update(dtype=wide), axes, kind, identity(wide))
-        name = _first_bit(w, name, out.update(dtype=I32)) if is_order else name
-        return cast(w, name, out.update(dtype=wide), out.dtype)
+            return cast(w, y, x.dtype)
+        flip = is_unsigned(y.dtype) and name != "add"  # as signed integers with another first bit
+        if flip:
+            y = replace(xored(w, y, -(2**31)), dtype=I32)
+        y, axes, shape = _with_result(w, y, axes)
+        start = w.constant(_IDENTITIES[name](y.dtype), y.dtype, shape)
+        more = "" if name == "add" else "imumf" if is_inexact(y.dtype) else "si"
+        text = f"vector.multi_reduction <{name}{more}>, {y}, {start} {list(axes)} : {y.kind} to"
+        y = w.made(text, shape, y.dtype)
+        y = reshaped(w, y, eqn.outvars[0].aval.shape)
+        return cast(w, xored(w, y, -(2**31)) if flip else y, x.dtype)
 
     return rule
 
 
-def _first_bit(w: Any, x: str, t: ArrayType) -> str:
-    """Integers of 32 bits with the first bit inverted."""
-    bit = w.constant(-(2**31), I32, t.shape)
-    return w.let(f"arith.xori {x}, {bit} : {vector(t.shape, 'i32')}")
-
-
-def reduced(w: Any, x: str, t: ArrayType, axes: Sequence[int], kind: str, identity: Any) -> str:
-    """A reduction. The result of one over all dimensions is a scalar, by way of a vector."""
-    left = tuple([n for d, n in enumerate(t.shape) if d not in axes])
-    if not left:
-        x, t = reshaped(w, x, t, (1, *t.shape)), t.update(shape=(1, *t.shape))
-        y = reduced(w, x, t, [d + 1 for d in axes], kind, identity)
-        return reshaped(w, y, t.update(shape=(1,)), ())
-    start = w.constant(identity, t.dtype, left)
-    out = vector(left, element(t.dtype))
-    return w.let(
-        f"vector.multi_reduction <{kind}>, {x}, {start} {list(axes)} : {kind_of(t)} to {out}"
-    )
-
-
-def _of_flags(kind: str, identity: Callable[[Any], Any]) -> Rule:
-    """A reduction of booleans."""
-    rule = _reduce((kind, kind), identity)
-
-    def flags(w: Any, eqn: Any, x: Value, *, axes: Any) -> str:
-        if not is_bool(eqn.invars[0].aval.dtype):
-            raise w.unsupported(eqn, "of integers")
-        return rule(w, eqn, x, axes=axes)
-
-    return flags
-
-
-def _lowest(dtype: Any) -> Any:
-    return -np.inf if is_inexact(dtype) else np.iinfo(dtype).min
-
-
-def _highest(dtype: Any) -> Any:
-    return np.inf if is_inexact(dtype) else np.iinfo(dtype).max
+def _with_result(w: Any, x: Operand, axes: Sequence[int]) -> tuple[Operand, Any, Any]:
+    """An operand, the axes to reduce, and the shape of the result, which is a vector: a reduction
+    over all dimensions leaves one of size 1."""
+    if len(axes) == len(x.shape):
+        x, axes = reshaped(w, x, (1, *x.shape)), [d + 1 for d in axes]
+    return x, axes, tuple([n for d, n in enumerate(x.shape) if d not in axes])
 
 
 def _arg(kind: str) -> Rule:
-    def rule(w: Any, eqn: Any, x: Value, *, axes: Any, index_dtype: Any) -> str:
-        t, out = eqn.invars[0].aval, eqn.outvars[0].aval
-        if t.dtype != F32:
-            raise w.unsupported(eqn, f"of the dtype {t.dtype.name}", "Convert to float32 before.")
+    def rule(w: Any, eqn: Any, x: Operand, *, axes: Any, index_dtype: Any) -> Operand:
+        if x.dtype != F32:
+            raise w.unsupported(eqn, f"of the dtype {x.dtype.name}", "Convert to float32 before.")
         if len(axes) != 1:
             raise w.unsupported(eqn, "over several dimensions", "Reshape to one dimension before.")
-        name, axis = w.name(x, t), axes[0]
-        if t.ndim == 1:
-            name, axis, t = reshaped(w, name, t, (1, *t.shape)), 1, t.update(shape=(1, *t.shape))
-        left = tuple([n for d, n in enumerate(t.shape) if d != axis])
-        name = w.let(
-            f"tpu.reduce_index {name} {{axis = {axis} : i32, kind = #tpu.reduction_kind<{kind}>}} "
-            f": {kind_of(t)} -> {vector(left, 'i32')}"
-        )
-        found = out.update(shape=left, dtype=I32)
-        return cast(w, reshaped(w, name, found, out.shape), out.update(dtype=I32), index_dtype)
+        x, axes, shape = _with_result(w, w.in_register(x), axes)
+        how = f"{{axis = {axes[0]} : i32, kind = #tpu.reduction_kind<{kind}>}}"
+        y = w.made(f"tpu.reduce_index {x} {how} : {x.kind} ->", shape, I32)
+        found = reshaped(w, y, eqn.outvars[0].aval.shape)
+        return cast(w, found, index_dtype)
 
     return rule
 
@@ -289,55 +207,47 @@ def _arg(kind: str) -> Rule:
 
 
 def _dot(
-    w: Any, eqn: Any, x: Value, y: Value, *, dimension_numbers: Any, precision: Any,
-    preferred_element_type: Any,
-) -> str:  # fmt: skip
-    (lc, rc), (lb, rb) = dimension_numbers
-    types = [a.aval for a in eqn.invars]
-    out = eqn.outvars[0].aval
-    names = [w.name(v, t) for v, t in zip((x, y), types, strict=True)]
-    if types[0].dtype != types[1].dtype or len(lc) != 1 or len(lb) > 1:
+    w: Any, eqn: Any, *xs: Operand, dimension_numbers: Any, precision: Any, **p: Any
+) -> Operand:
+    contracted, batch = dimension_numbers
+    out, types = eqn.outvars[0].aval, [v.aval for v in eqn.invars]
+    if types[0].dtype != types[1].dtype or len(contracted[0]) != 1 or len(batch[0]) > 1:
         raise w.unsupported(
             eqn, f"of {types[0].str_short(True)} and {types[1].str_short(True)} over "
-            f"{len(lc)} dimensions and with {len(lb)} batch dimensions",
+            f"{len(contracted[0])} dimensions and with {len(batch[0])} batch dimensions",
             "Products are of two matrices of one dtype, with at most one batch dimension.",
         )  # fmt: skip
-    own = [[d for d in range(t.ndim) if d not in (*c, *b)] for t, c, b in
-           zip(types, (lc, rc), (lb, rb), strict=True)]  # fmt: skip
-    sizes: list[int] = [types[0].shape[d] for d in lb]
-    numbers = []
-    for i, (c, b) in enumerate(zip((lc, rc), (lb, rb), strict=True)):
-        t = types[i]
-        if len(own[i]) > 1 and not b and tuple(c) == (t.ndim - 1,):  # rows of rows
-            rows = math.prod([t.shape[d] for d in own[i]])
-            names[i] = reshaped(w, names[i], t, (rows, t.shape[-1]))
-            types[i], own[i], c = t.update(shape=(rows, t.shape[-1])), [0], (1,)
-        if not own[i]:  # a vector is a matrix of one row
-            names[i] = reshaped(w, names[i], t, (*t.shape, 1))
-            types[i], own[i] = t.update(shape=(*t.shape, 1)), [t.ndim]
-        if len(own[i]) != 1:
-            raise w.unsupported(eqn, f"of {t.str_short(True)}", "Reshape it to a matrix before.")
-        sizes.append(types[i].shape[own[i][0]])
-        numbers.append((list(c), own[i], list(b)))
-    order = [0, lb[0]] if lb else []
-    order += [0, own[0][0], 1, own[1][0]]
+    sides, numbers, sizes = [], [], [types[0].shape[d] for d in batch[0]]
+    for x, c, b in zip([w.in_register(x) for x in xs], contracted, batch, strict=True):
+        own, last = free_dims(len(x.shape), c, b), len(x.shape) - 1
+        if len(own) > 1 and not b and c[0] == last:  # rows of rows
+            x, own, c = reshaped(w, x, (math.prod(x.shape[:-1]), x.shape[-1])), [0], (1,)
+        if not own:  # a vector is a matrix of one row
+            x, own = reshaped(w, x, (*x.shape, 1)), [last + 1]
+        if len(own) != 1:
+            given = types[len(sides)].str_short(True)
+            raise w.unsupported(eqn, f"of {given}", "Reshape it to a matrix before.")
+        sides.append(x)
+        sizes.append(x.shape[own[0]])
+        numbers.append((list(c), own, list(b)))
+    x, y = sides
     (a, m, d), (b, n, e) = numbers
-    wide = I32 if is_integer(types[0].dtype) else F32
-    kind = vector(sizes, element(wide))
-    how = _precision(w, eqn, precision, types[0].dtype)
-    name = w.let(
-        f"tpu.matmul {names[0]}, {names[1]}, {w.constant(0, wide, sizes)} {{dimension_numbers = "
+    order = [0] * len(d) + d + [0, *m, 1, *n]
+    wide = F32 if is_inexact(x.dtype) else I32
+    how = _precision(w, eqn, precision, x.dtype)
+    zero = w.in_register(Operand(Splat(0), tuple(sizes), wide))
+    found = w.made(
+        f"tpu.matmul {x}, {y}, {zero} {{dimension_numbers = "
         f"#tpu.dot_dimension_numbers<{a}, {b}, {m}, {n}, {order}, {d}, {e}>, {how}"
-        f"transpose_lhs_hint = false}} : {kind_of(types[0])}, {kind_of(types[1])}, {kind} -> {kind}"
-    )
-    found = out.update(shape=tuple(sizes), dtype=wide)
-    return cast(w, reshaped(w, name, found, out.shape), out.update(dtype=wide), out.dtype)
+        f"transpose_lhs_hint = false}} : {x.kind}, {y.kind}, {zero.kind} ->", sizes, wide,
+    )  # fmt: skip
+    return cast(w, reshaped(w, found, out.shape), out.dtype)
 
 
 def _precision(w: Any, eqn: Any, precision: Any, dtype: Any) -> str:
     """The attribute of a precision; Mosaic's default for float32 is one pass in bfloat16."""
-    pair = precision if isinstance(precision, tuple) else (precision, precision)
-    names = {getattr(p, "name", str(p)).lower() for p in pair}
+    pair = precision if isinstance(precision, tuple) else (precision,)
+    names = {str(p).lower() for p in pair}
     if names <= {"none", "default"} or dtype != F32:
         return ""
     known = {"highest": "fp32", "high": "bf16x3"}
@@ -348,15 +258,15 @@ def _precision(w: Any, eqn: Any, precision: Any, dtype: Any) -> str:
     return f"precision = #tpu.contract_precision<{known[names.pop()]}>, "
 
 
-SHAPES: dict[Op, Rule] = {
-    reshape: _reshape, broadcast_in_dim: _broadcast, transpose: _transpose,
-    dynamic_slice: _dynamic_slice, shape.slice_: _slice, shape.split: _split,
-    shape.concatenate: _concatenate, shape.pad: _pad,
-    iota: _iota, dot_general: _dot,
-    reduce_sum: _reduce(("add", "add"), lambda d: 0),
-    reduce.reduce_max: _reduce(("maximumf", "maxsi"), _lowest),
-    reduce.reduce_min: _reduce(("minimumf", "minsi"), _highest),
-    reduce.reduce_and: _of_flags("minsi", _highest),
-    reduce.reduce_or: _of_flags("maxsi", _lowest),
+SHAPES = on_values({
+    **{op: _move(rule) for op, rule in {
+        reshape: _reshape, broadcast_in_dim: _broadcast, transpose: _transpose,
+        dynamic_slice: _dynamic_slice, shape.slice_: _slice,
+    }.items()},
+    shape.split: _split, shape.concatenate: _concatenate, shape.pad: _pad,
+    iota: _iota, dot_general: _dot, reduce_sum: _reduce("add"),
+    reduce.reduce_max: _reduce("max"), reduce.reduce_min: _reduce("min"),
+    reduce.reduce_and: _reduce("min", of_flags=True),
+    reduce.reduce_or: _reduce("max", of_flags=True),
     reduce.argmax: _arg("arg_max"), reduce.argmin: _arg("arg_min"),
-}  # fmt: skip
+})  # fmt: skip
