@@ -153,7 +153,7 @@ def launched(how: tuple[Plan, str], x, y, visits_and_places):
         out_specs=block(result),
         scratch=[kernels.VMEM(tuple(sizes[c] for c in result if c != "g"), wide(x.dtype))],
         prefetch=1,
-        parallel=axes[:2],
+        parallel=list(axes[:2]),
         name="grouped_matmul" if kind == "products" else f"grouped_matmul_{kind}",
         **options.of_call,
     )(visits, x, y)
