@@ -14,6 +14,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.extend.core import primitives
 from tests.helpers.everyday import everyday
+from tests.helpers.flags import fusions_by_mlir
 from tests.helpers.meshes import mesh_of
 
 A = np.arange(12, dtype=np.float32).reshape(1, 3, 4) - 5
@@ -126,8 +127,10 @@ def test_select_and_scatter(padding: Any, fold: str):
             padding=padding,
         )
 
-    wanted = jax.jit(run(jax, jax.lax))(x, s)
-    np.testing.assert_allclose(sw.jit(run(sw, lax))(x, s), wanted, rtol=1e-6)
+    options = fusions_by_mlir()
+    wanted = jax.jit(run(jax, jax.lax), compiler_options=options)(x, s)
+    found = sw.jit(run(sw, lax), compiler_options=options)(x, s)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_the_rest_by_jax_names():
