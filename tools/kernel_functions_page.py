@@ -183,7 +183,7 @@ def page() -> str:
             lines = ["| expression | on GPUs | on TPUs |", "|---|---|---|"]
             for e, *why in others:
                 marks = [text or "yes" for text in why]
-                lines.append(f"| `{e}` | {marks[0]} | {marks[1]} |".replace("||", "\\|\\|"))
+                lines.append(f"| `{e}` | {marks[0]} | {marks[1]} |")
             parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 

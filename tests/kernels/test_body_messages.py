@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 from shardwise import numpy as jnp
 from shardwise.errors import TracerBoolConversionError, UnexpectedTracerError
-from shardwise.kernels import Block, call, program_id
+from shardwise.kernels import Block, call, program_id, when
 from tests.kernels.kernels import like
 
 ROWS = Block((4, 4), lambda i: (i, 0))
@@ -64,7 +64,8 @@ def test_refs_and_values_after_the_kernel():
 @pytest.mark.parametrize("operation", [
     lambda x: x + 1, lambda x: np.float32(2) * x, lambda x: np.ones(4) - x, lambda x: x @ x,
     lambda x: -x, lambda x: abs(x), lambda x: x > 0, lambda x: x <= 0, lambda x: 2**x, jnp.sin,
-    lambda x: x // 2, float,
+    lambda x: x // 2, float, bool, lambda x: 5 % x, lambda x: x & 1, np.sin, lambda x: x == 0,
+    lambda x: x.at[...] + 1, lambda x: jnp.where(x != np.float32(0), 1, 2),
 ])  # fmt: skip
 def test_arithmetic_with_refs(operation):
     def body(x, out):
@@ -74,6 +75,17 @@ def test_arithmetic_with_refs(operation):
     assert text.removeprefix("sin: ") == (
         "Ref{f32[4,4]} is a ref, not an array: read its value with `ref[...]`."
     )
+
+
+def test_when_without_a_condition():
+    def body(x, out):
+        @when
+        def part():
+            out[...] = x[...]
+
+    text = text_of(TypeError, lambda: launched(body))
+    assert text.startswith("when: the condition is one boolean; got <function")
+    assert text.endswith(". Write `@when(condition)` above the function.")
 
 
 def test_arguments():

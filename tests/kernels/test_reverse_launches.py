@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise import lax
+from shardwise import kernels, lax
 from shardwise import numpy as jnp
 from shardwise._src.control.expand import expanded
 from shardwise._src.runtime.platforms import CUDA, TPU
@@ -251,6 +251,76 @@ def test_forward_over_reverse_and_maps(name):
     close(*[sw.vmap(sw.grad(scalar(g), numbers))(*many) for g in (f, wanted)], atol=1e-3)
     linear = [sw.linearize(g, *args)[1](*args) for g in (f, wanted)]
     close(*linear, atol=1e-4)
+
+
+def doubled_rows(x, out):
+    j = program_id("j")
+
+    @when(program_id("k") == 0)
+    def _():
+        out[j] = jnp.zeros(())
+
+    out[j] = out[j] * 2 + x[program_id("k"), j]
+
+
+@pytest.mark.parametrize("parallel", [("j",), ()])
+def test_parallel_axes_after_others(parallel):
+    f = call(doubled_rows, like(2), grid=(("k", 3), ("j", 2)), parallel=parallel)
+    np.testing.assert_array_equal(
+        sw.grad(lambda x: f(x).sum())(normal(3, 2)), [[4, 4], [2, 2], [1, 1]]
+    )
+
+
+def reciprocals(x, w, out, state):
+    @when(program_id(1) == 0)
+    def _():
+        state[...] = 1 / x[...]
+
+    @when(program_id(1) == 1)
+    def _():
+        out[...] = state[...] * w[...]
+
+
+def products_of_reciprocals(x, w):
+    f = call(
+        reciprocals, like(10, 4), grid=(2, 2), in_specs=[Block((8, 4), lambda i, j: (i, 0)), Block()],
+        out_specs=Block((8, 4), lambda i, j: (i, 0)), scratch=[VMEM((8, 4), np.float32)],
+    )  # fmt: skip
+    return f(x, w)
+
+
+def test_saved_memory_of_ragged_blocks():
+    x, w = np.float32(np.random.default_rng(0).uniform(1, 2, (10, 4))), normal(4)
+    gradient = sw.grad(lambda w: products_of_reciprocals(x, w).sum())
+    close(gradient(w), (1 / x).sum(0))
+
+
+def test_checks_of_gradients_that_save_memory():
+    x, w = np.ones((10, 4), np.float32), normal(4)
+    gradient = sw.grad(lambda w: products_of_reciprocals(x, w).sum())
+    for level in ("blocks", "memory"):
+        close(kernels.checked(gradient, level=level)(w), np.full(4, 10))
+
+
+def roots(x, out, other, state):
+    state[...] = jnp.sqrt(x[...])
+    out[...] = x[...] ** 2
+    other[...] = jnp.sqrt(x[...])
+
+
+def test_results_and_memory_that_are_not_used():
+    f = call(roots, (like(4), like(4)), grid=2, in_specs=Block((2,), lambda i: (i,)),
+             out_specs=(Block((2,), lambda i: (i,)),) * 2, scratch=[VMEM((2,), np.float32)])  # fmt: skip
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(sw.grad(lambda x: f(x)[0].sum())(x), 2 * x)
+
+
+def test_many_contributions_of_small_floats():
+    rows = Block((1,), lambda i: (i,))
+    out = like(1024, dtype=jnp.bfloat16)
+    f = call(shared, out, grid=1024, in_specs=[rows, Block((1,), lambda i: (0,))], out_specs=rows)
+    x = jnp.full(1024, 20, jnp.bfloat16)  # tanh(20) = 1
+    assert sw.grad(lambda t: f(x, t).astype("float32").sum())(jnp.ones(1, jnp.bfloat16))[0] == 1024
 
 
 # -- on GPUs and TPUs --

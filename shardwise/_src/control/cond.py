@@ -23,7 +23,7 @@ from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.core.program_tools import derived, pruned, used
 from shardwise._src.effects.ordering import ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
@@ -272,20 +272,20 @@ def _leading(program: Program, count: int) -> Program:
 # -- dead code --
 
 
-def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
-    """The cond with the used results only, and the operands that these need."""
-    if all(used) or eqn.effects or any(map(axes_in, eqn.params["branches"])):
-        return eqn if any(used) or eqn.effects else None
-    if not any(used):
+def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The cond with the needed results only, and their operands."""
+    if not any(needed) and not eqn.effects:
         return None
-    kept = tuple(used)
+    if all(needed) or eqn.effects or any(map(axes_in, eqn.params["branches"])):
+        return eqn
+    kept = tuple(needed)
     branches = tuple([_with_some(b, kept) for b in eqn.params["branches"]])
-    needed = any_of([_read_inputs(b) for b in branches])
+    read = any_of([_read_inputs(b) for b in branches])
     which, *operands = eqn.invars
     return eqn.replace(
-        invars=(which, *picked(operands, needed)),
+        invars=(which, *picked(operands, read)),
         outvars=tuple(picked(eqn.outvars, kept)),
-        params={"branches": tuple([_with_inputs(b, needed) for b in branches])},
+        params={"branches": tuple([_with_inputs(b, read) for b in branches])},
     )
 
 
@@ -301,7 +301,7 @@ def _with_inputs(program: Program, kept: Marks) -> Program:
 
 @derived
 def _read_inputs(program: Program) -> Marks:
-    read = {*program.outvars, *[a for eqn in program.eqns for a in eqn.invars]}
+    read = used(program)
     return tuple([v in read for v in program.invars])
 
 

@@ -26,11 +26,14 @@ from shardwise._src.kernels.copying.in_step import communicates
 from shardwise._src.kernels.grid_values import MOST_PROGRAMS
 from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.on_cpu import with_room
 from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.kernels.spaces import LARGE, Scratch
+from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
 
 Marks = tuple[bool, ...]
@@ -212,6 +215,37 @@ def _block(s: Scratch) -> Tile:
     return Tile(s.type, s.shape, (True,) * n, (False,) * n, ((0, 0),) * n, s.space)
 
 
+def wide_type(tile: Tile) -> ArrayType:
+    """The type of an array with its padding."""
+    rows = zip(tile.type.shape, tile.padding, strict=True)
+    return tile.type.update(shape=tuple([n + low + high for n, (low, high) in rows]))
+
+
+def in_padded(tile: Tile) -> Tile:
+    """A block of the array with its padding."""
+    return replace(tile, type=wide_type(tile), padding=((0, 0),) * len(tile.sizes))
+
+
+def index_in_padded(index: Program, tile: Tile) -> Program:
+    """The indices of a block in the array with its padding."""
+    first = [low if e else 0 for (low, _), e in zip(tile.padding, tile.element, strict=True)]
+    if not any(first):
+        return index
+
+    def run(*xs: Any) -> list[Any]:
+        return [ew.add(i, np.int32(n)) if n else i for i, n in zip(index(*xs), first, strict=True)]
+
+    return program_of(run, index.in_types, "index")
+
+
+def padded_launch(launch: Launch, maps: tuple[Program, ...], h: Halves) -> Launch | None:
+    """The launch with the padding that the first half needs: what is saved must not depend on what
+    is beyond the ends of arrays. None: it needs none."""
+    wider = with_room(launch, maps)
+    pairs = [(wide_type(wider.ins[i]), wide_type(wider.outs[j])) for i, j in launch.aliases]
+    return wider if any(h.saved) and all(a.shape == b.shape for a, b in pairs) else None
+
+
 def _computes_tangents(launch: Launch, unknown: Marks, states: Marks) -> bool:
     """Whether the known part of a launch is its `primal`, without its tangents."""
     primal, outs = launch.primal[2], len(launch.outs)
@@ -234,10 +268,14 @@ def divided(
     by_memory, by_out = partition(memory(launch), h.states)[0], h.states[:outs]
     saved = [of_each(_block(s), body, launch) for s in picked(by_memory, h.saved)]
     tiles, indices = [t for t, _ in saved], [m for _, m in saved]
-    known_outs, rest_outs = partition(launch.outs, by_out)
-    known_maps, rest_maps = partition(maps[ins:], by_out)
     known_scratch, rest_scratch = partition(launch.scratch, h.states[outs:])
-    known_ins, rest_ins = partition([*zip(launch.ins, maps, strict=False)], unknown)
+    blocks = [*zip(launch.tiles, maps, strict=True)]
+    rest_outs, rest_ins = picked(blocks[ins:], by_out), picked(blocks[:ins], unknown)
+    wider = padded_launch(launch, maps, h)
+    if wider is not None:
+        pairs = zip(wider.tiles, maps, strict=True)
+        blocks = [(in_padded(tile), index_in_padded(index, tile)) for tile, index in pairs]
+    known_ins, known_outs = partition(blocks[:ins], unknown)[0], partition(blocks[ins:], by_out)[0]
     held = picked([*zip(launch.ins, maps, strict=False)], h.ins)
 
     def aliases(own_ins: Sequence[int], own_outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -247,10 +285,8 @@ def divided(
     def run_known(fixed: Any, own: Any, refs: Any, scratch: Any) -> Any:
         count = len(known_outs)
         states = [*refs[:count], *scratch]
-        copies = [
-            write_all(copy, read_all(s))
-            for copy, s in zip(refs[count:], picked(states, h.saved), strict=True)
-        ]
+        pairs = zip(refs[count:], picked(states, h.saved), strict=False)
+        copies = [write_all(copy, read_all(s)) for copy, s in pairs]
         found = known_body(*fixed, *own, *states)[: len(states)]
         return [*found[:count], *copies], found[count:]
 
@@ -270,17 +306,21 @@ def divided(
     known = replace(
         launch,
         ins=tuple([t for t, _ in known_ins]),
-        outs=(*known_outs, *tiles),
+        outs=(*[t for t, _ in known_outs], *tiles),
         scratch=tuple(known_scratch),
         aliases=aliases(partition(positions, unknown)[0], partition(range(outs), by_out)[0]),
         labels=(),
         primal=None,
     )
-    first = launched(body, [*[m for _, m in known_ins], *known_maps, *indices], known, run_known)
+    own_maps = [m for _, m in (*known_ins, *known_outs)]
+    if saved:  # memory may not be written yet where it is saved: checks are of the launch without
+        plain = replace(known, outs=known.outs[: len(known_outs)])
+        known = replace(known, primal=launched(body, own_maps, plain, run_known))
+    first = launched(body, [*own_maps, *indices], known, run_known)
     rest = replace(
         launch,
         ins=(*[t for t, _ in held], *tiles, *[t for t, _ in rest_ins]),
-        outs=tuple(rest_outs),
+        outs=tuple([t for t, _ in rest_outs]),
         scratch=(*picked(by_memory, h.used), *rest_scratch),
         aliases=aliases(
             [*picked(positions, h.ins), *[-1] * len(tiles), *picked(positions, unknown)],
@@ -290,5 +330,5 @@ def divided(
         labels=(),
         primal=None,
     )
-    later = [*[m for _, m in held], *indices, *[m for _, m in rest_ins], *rest_maps]
+    later = [*[m for _, m in held], *indices, *[m for _, m in (*rest_ins, *rest_outs)]]
     return first, launched(body, later, rest, run_rest)

@@ -6,8 +6,7 @@
     maps:     one for each input and result: (indices…, prefetched…) → the indices of its block
 
 Derivatives and maps are launches as long as they can be: tangents are further refs with the same
-blocks, a mapped axis is another axis of the grid. Reverse mode differentiates the program that CPUs
-run.
+blocks, a mapped axis is another axis of the grid; for reverse mode see reverse_launches.py.
 """
 
 from __future__ import annotations
@@ -341,7 +340,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
 
 def _transpose(op: Op, cts: Any, *args: Any, **p: Any) -> list[Any]:
     launch, linear = p["launch"], [*map(is_linear, args)]
-    why = obstacle(p["body"], launch, linear) or why_not_transposed(**p, linear=linear)
+    why = obstacle(p["body"], launch, linear) or why_not_transposed(cts, linear, **p)
     if why is None:
         return transposed(kernel_call, cts, args, p)
     types = [a.aval if is_linear(a) else type_of(a) for a in args]

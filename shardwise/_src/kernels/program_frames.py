@@ -102,6 +102,11 @@ def when(condition: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def _():
         out[...] = jnp.zeros_like(out)
     """
+    if callable(condition):
+        raise TypeError(
+            f"when: the condition is one boolean; got {short_repr(condition)}. Write "
+            "`@when(condition)` above the function."
+        )
 
     def decorate(f: Callable[[], None]) -> Callable[[], None]:
         if isinstance(condition, bool):

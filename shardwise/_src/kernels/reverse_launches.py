@@ -29,12 +29,16 @@ from shardwise._src.kernels.launch_halves import (
     Parts,
     divided,
     halves,
+    in_padded,
+    index_in_padded,
     launched,
     memory,
     of_each,
+    padded_launch,
     read_all,
     stacked,
     tiled,
+    wide_type,
     write_all,
 )
 from shardwise._src.kernels.launch_record import Launch
@@ -49,10 +53,12 @@ from shardwise._src.transforms.batch import Axis, batch_program
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.values.convert import cast
 
 # Programs that share blocks add to them one after the other if blocks of their own would need
 # several times the memory of all arguments and results.
 MOST_ROOM = 4
+F32 = np.dtype("float32")
 
 
 def _params(parts: Parts) -> dict[str, Any]:
@@ -67,7 +73,15 @@ def split(op: Op, pure: Op, interpreter: Any, args: Sequence[Any], p: dict[str, 
     parts = p["body"], p["maps"], launch
     h, (first, later) = halves(*parts, unknown), divided(*parts, unknown)
     own, moving = partition(inputs, unknown)
-    found = interpreter.known(op, [*prefetched, *own], _params(first))
+    outs = partition(launch.outs, h.states[: len(launch.outs)])[0]
+    wider = padded_launch(launch, p["maps"], h)
+    if wider is not None:
+        rows = zip(own, partition(wider.ins, unknown)[0], strict=True)
+        own = [padded(x, tile, NEAREST) for x, tile in rows]
+        outs = partition(wider.outs, h.states[: len(launch.outs)])[0]
+    found = list(interpreter.known(op, [*prefetched, *own], _params(first)))
+    if wider is not None:
+        found[: len(outs)] = [cropped(x, tile) for x, tile in zip(found, outs, strict=False)]
     states = h.states[: len(launch.outs)]
     count = states.count(False)
     operands = *prefetched, *picked(inputs, h.ins), *found[count:], *moving
@@ -133,6 +147,9 @@ def _are_distinct(numbers: np.ndarray) -> bool:
 
 def _total(x: Any, c: Contribution, t: ArrayType, launch: Launch, prefetched: Any) -> Any:
     """The cotangent, of type `t`, from the contributions of all programs."""
+    dtype = type_of(x).dtype
+    if dtype.itemsize < 4:  # many are added
+        return cast(_total(cast(x, F32), c, t, launch, prefetched), dtype)
     if c.places is None or not t.ndim:
         dims = c.summed if c.places is None else type_of(x).ndim
         return reduce_sum(x, axes=tuple(range(dims))) if dims else x
@@ -164,104 +181,122 @@ class Backward:
              results that begin as inputs…). Its arrays have the padding of `wider`.
     wider:   the launch, with padding for all blocks.
     contributions: for each input, how its cotangent is returned; None if it has none.
+    results: whose cotangents it takes.
     """
 
     parts: Parts
     wider: Launch
     contributions: tuple[Contribution | None, ...]
+    results: tuple[int, ...]
 
 
 @derived
 def _backward(
-    body: Program, maps: tuple[Program, ...], launch: Launch, linear: Marks
+    body: Program, maps: tuple[Program, ...], launch: Launch, linear: Marks, has: Marks
 ) -> Backward | str:
-    """The transpose; or why it is not a launch."""
+    """The transpose; or why it is not a launch. has: which results have cotangents."""
     h, wider = halves(body, maps, launch, linear), with_room(launch, maps)
     names = launch.ref_names[launch.prefetch :]
     if any(h.saved):
         return "it is linear only for some values of its memory"
-    depths = [
-        _depth(m, t, launch) for m, t in zip(maps[len(launch.ins) :], wider.outs, strict=True)
-    ]
+    ordered = _ordered_axes(body, maps, launch)
+    pairs = zip(maps[len(launch.ins) :], wider.outs, strict=True)
+    depths = [_depth(m, t, launch) if any(ordered) else len(ordered) for m, t in pairs]
     if None in depths:
         return (
             f"programs with the same block of {names[len(launch.ins) + depths.index(None)]} do not "
             "follow each other"
         )
-    ordered = [not p for p in independent_axes(launch, body, maps)]
-    back, marks = transpose_program(
-        h.rest, len(h.residuals.outvars), (True,) * h.states.count(True)
-    )
     rows = [
-        _turned(m, t, launch, ordered) for m, t in zip(maps, (*wider.ins, *wider.outs), strict=True)
+        _reversed_block(m, t, launch, ordered)
+        for m, t in zip(maps, (*wider.ins, *wider.outs), strict=True)
     ]
-    ins, outs = (
-        rows[: len(launch.ins)],
-        picked(rows[len(launch.ins) :], h.states[: len(launch.outs)]),
-    )
+    ins, outs = rows[: len(launch.ins)], rows[len(launch.ins) :]
+    known_memory, states = partition(memory(launch), h.states)
+    used = picked(known_memory, h.used)
+    moving = [j for j, u in enumerate(h.states[: len(launch.outs)]) if u]
+    aliased = {j for _, j in _linear_aliases(launch, linear)}
+    # From which axis on programs pass on the cotangent of a state; None: it stays in place.
+    passed = [None if j in aliased else depths[j] for j in moving]
+    passed += [0] * (len(states) - len(moving))
+    after = [[] if d is None else [a for a in range(d, len(ordered)) if ordered[a]] for d in passed]
+    nonzero = tuple([*[has[j] for j in moving], *[False] * (len(states) - len(moving))])
+    while True:
+        back, marks = transpose_program(h.rest, len(h.residuals.outvars), nonzero)
+        ends = marks[linear.count(True) :]
+        grown = tuple([a or (b and bool(c)) for a, b, c in zip(nonzero, ends, after, strict=True)])
+        if grown == nonzero:
+            break
+        nonzero = grown
     wanted = spread(marks[: linear.count(True)], linear)
     contributions = [
-        _contribution(*row, body, launch) if has else None
-        for row, has in zip(ins, wanted, strict=True)
+        _contribution(*row, body, launch) if is_wanted else None
+        for row, is_wanted in zip(ins, wanted, strict=True)
     ]
     kept = given(contributions)
     added = {a for c in kept for a in c.added}
-    moving = [j for j, u in enumerate(h.states[: len(launch.outs)]) if u]
-    in_place = {moving.index(j): n for n, (i, j) in enumerate(_linear_aliases(launch, linear))}
-    known_memory, states = partition(memory(launch), h.states)
-    used = picked(known_memory, h.used)
-    # From which axis on programs pass on the cotangent of a state; None: it stays in place.
-    passed = [None if n in in_place else depths[j] for n, j in enumerate(moving)]
-    passed += [0] * (len(states) - len(moving))
-    after = [[] if d is None else [a for a in range(d, len(ordered)) if ordered[a]] for d in passed]
+    moving_cts = [n for n in range(len(moving)) if nonzero[n]]
+    in_place = {n: k for k, n in enumerate([n for n in moving_cts if moving[n] in aliased])}
+    carried = [bool(c) and z for c, z in zip(after, nonzero, strict=True)]
 
     def run(fixed: Any, own: Any, refs: Any, scratch: Any) -> Any:
-        ids = _turned_ids(fixed[: len(ordered)], launch, ordered)
+        ids = _reversed_ids(fixed[: len(ordered)], launch, ordered)
         held, cts = own[: sum(h.ins)], own[sum(h.ins) :]
         results, places = refs[: len(kept)], refs[len(kept) :]
         memory_refs, carries = scratch[: len(used)], iter(scratch[len(used) :])
         residuals = h.residuals(*ids, *fixed[len(ordered) :], *held, *memory_refs)
-        values, refs_of = [], []
+        own_cts = dict(zip(moving_cts, map(read_all, cts), strict=True))
+        values, written = [], {}
         for n, s in enumerate(states):
-            ref = places[in_place[n]] if n in in_place else next(carries) if after[n] else None
-            ct = read_all(cts[n]) if n < len(cts) else zeros(s.type)
             if n in in_place:
-                ct = read_all(ref)
-            elif after[n]:
+                written[n] = places[in_place[n]]
+                values.append(read_all(written[n]))
+            elif carried[n]:
+                written[n] = next(carries)
                 is_last = _all_zero([fixed[a] for a in after[n]])
-                old = read_all(ref)
-                ct = pvary(ct, type_of(old).varying)
-                ct = ew.where(broadcast_in_dim(is_last, shape=s.shape, dims=()), ct, old)
-            values.append(ct)
-            refs_of.append(ref)
+                old = read_all(written[n])
+                ct = pvary(own_cts.get(n, zeros(s.type)), type_of(old).varying)
+                is_last = broadcast_in_dim(is_last, shape=s.shape, dims=())
+                values.append(ew.where(is_last, ct, old))
+            elif nonzero[n]:
+                values.append(own_cts[n])
         found = spread(back(*residuals, *values), marks)
         parts, ends = found[: linear.count(True)], found[linear.count(True) :]
-        written = [
-            ref if ref is None else write_all(ref, zeros(type_of(ref)) if x is None else x)
-            for ref, x in zip(refs_of, ends, strict=True)
-        ]
-        at = {n: written[n] for n in in_place}
-        ordered_places = [at[n] for n in sorted(in_place, key=lambda n: in_place[n])]
-        carried = [ref for n, ref in enumerate(written) if ref is not None and n not in in_place]
+        for n, ref in written.items():
+            written[n] = write_all(ref, zeros(type_of(ref)) if ends[n] is None else ends[n])
         pairs = zip(results, given(parts), kept, strict=True)
         results = [write_all(ref, _sum_with(ref, x, fixed, c.added)) for ref, x, c in pairs]
-        return [*results, *ordered_places], [*memory_refs, *carried]
+        passed_on = [written[n] for n, has in enumerate(carried) if has]
+        return [*results, *[written[n] for n in in_place]], [*memory_refs, *passed_on]
 
+    blocks = [*picked(ins, h.ins), *[outs[moving[n]] for n in moving_cts]]
     new = replace(
         launch,
-        ins=tuple([t for _, t in (*picked(ins, h.ins), *outs)]),
-        outs=(*[c.tile for c in kept], *[outs[n][1] for n in in_place]),
-        scratch=(*used, *picked(states, after)),
-        aliases=tuple([(sum(h.ins) + n, len(kept) + k) for n, k in in_place.items()]),
+        ins=tuple([t for _, t in blocks]),
+        outs=(*[c.tile for c in kept], *[outs[moving[n]][1] for n in in_place]),
+        scratch=(*used, *picked(states, carried)),
+        aliases=tuple(
+            [(sum(h.ins) + moving_cts.index(n), len(kept) + k) for n, k in in_place.items()]
+        ),
         labels=(),
         primal=None,
         parallel=tuple([not o and a not in added for a, o in enumerate(ordered)]),
         cost=launch.cost and launch.cost.times(2),
         is_transposed=True,
     )
-    indices = [m for m, _ in (*picked(ins, h.ins), *outs)], [outs[n][0] for n in in_place]
-    new_maps = *indices[0], *[c.index for c in kept], *indices[1]
-    return Backward(launched(body, new_maps, new, run), wider, tuple(contributions))
+    new_maps = [m for m, _ in blocks] + [c.index for c in kept]
+    new_maps += [outs[moving[n]][0] for n in in_place]
+    results = tuple([moving[n] for n in moving_cts])
+    return Backward(launched(body, new_maps, new, run), wider, tuple(contributions), results)
+
+
+def _ordered_axes(body: Program, maps: tuple[Program, ...], launch: Launch) -> list[bool]:
+    """The axes along which programs run in the opposite order: those that are not independent, and
+    all after the first of these, since programs pass on what others have written."""
+    found: list[bool] = []
+    for is_independent in independent_axes(launch, body, maps):
+        found.append(any(found) or not is_independent)
+    return found
 
 
 def _sum_with(ref: Any, x: Any, ids: Sequence[Any], axes: range) -> Any:
@@ -286,26 +321,19 @@ def _depth(index: Program, tile: Tile, launch: Launch) -> int | None:
     return depth if numbers is not None and _are_distinct(numbers) else None
 
 
-def _turned_ids(ids: Sequence[Any], launch: Launch, ordered: Sequence[bool]) -> list[Any]:
+def _reversed_ids(ids: Sequence[Any], launch: Launch, ordered: Sequence[bool]) -> list[Any]:
     """The indices of the program that runs at these ones."""
     rows = zip(ids, launch.grid, ordered, strict=True)
     return [ew.sub(np.int32((n or 0) - 1), i) if o else i for i, n, o in rows]
 
 
-def _turned(
+def _reversed_block(
     index: Program, tile: Tile, launch: Launch, ordered: Sequence[bool]
 ) -> tuple[Program, Tile]:
     """A block in the padded array, in the opposite order of programs."""
-    axes, pairs = len(ordered), zip(tile.type.shape, tile.padding, strict=True)
-    first = [low if e else 0 for (low, _), e in zip(tile.padding, tile.element, strict=True)]
-
-    def run(*xs: Any) -> list[Any]:
-        at = index(*_turned_ids(xs[:axes], launch, ordered), *xs[axes:])
-        return [ew.add(i, np.int32(n)) if n else i for i, n in zip(at, first, strict=True)]
-
-    shape = tuple([n + low + high for n, (low, high) in pairs])
-    wide = replace(tile, type=tile.type.update(shape=shape), padding=((0, 0),) * len(shape))
-    return program_of(run, index.in_types, "index"), wide
+    axes, index = len(ordered), index_in_padded(index, tile)
+    run = lambda *xs: index(*_reversed_ids(xs[:axes], launch, ordered), *xs[axes:])  # noqa: E731
+    return program_of(run, index.in_types, "index"), in_padded(tile)
 
 
 def _all_zero(ids: Sequence[Any]) -> Any:
@@ -316,10 +344,11 @@ def _all_zero(ids: Sequence[Any]) -> Any:
 
 
 def why_not_transposed(
-    body: Program, maps: tuple[Program, ...], launch: Launch, linear: Sequence[bool]
+    cts: Sequence[Any], linear: Sequence[bool], body: Program, maps: Any, launch: Launch
 ) -> str | None:
     """Why the transpose of a launch is not a launch; None if it is. linear: which operands are."""
-    found = _backward(body, maps, launch, tuple(linear[launch.prefetch :]))
+    has = tuple([ct is not None for ct in cts])
+    found = _backward(body, maps, launch, tuple(linear[launch.prefetch :]), has)
     return found if isinstance(found, str) else None
 
 
@@ -329,26 +358,25 @@ def transposed(op: Op, cts: Sequence[Any], args: Sequence[Any], p: dict[str, Any
     _, prefetched, inputs = launch.parts(args)
     linear = tuple([is_linear(x) for x in inputs])
     parts = p["body"], p["maps"], launch
-    h, back = halves(*parts, linear), _backward(*parts, linear)
+    h = halves(*parts, linear)
+    back = _backward(*parts, linear, tuple([ct is not None for ct in cts]))
     assert not isinstance(back, str)
     ins, outs = back.wider.ins, back.wider.outs
     own = [padded(x, t, NEAREST) for x, t in picked(list(zip(inputs, ins, strict=True)), h.ins)]
     moving = [
-        padded(zeros(t.type.strong()) if ct is None else ct, t, 0)
-        for ct, t in picked(list(zip(cts, outs, strict=True)), h.states[: len(outs)])
+        padded(zeros(outs[j].type.strong()) if cts[j] is None else cts[j], outs[j], 0)
+        for j in back.results
     ]
     found = iter(op(*prefetched, *own, *moving, **_params(back.parts)))
     totals: list[Any] = []
     for c, tile in zip(back.contributions, ins, strict=True):
-        wide = tuple(
-            [n + low + high for n, (low, high) in zip(tile.type.shape, tile.padding, strict=True)]
-        )
         total = None
         if c is not None:
-            total = _total(next(found), c, tile.type.update(shape=wide), launch, prefetched)
+            total = _total(next(found), c, wide_type(tile), launch, prefetched)
             total = cropped(total, tile)
         totals.append(total)
     for i, j in _linear_aliases(launch, linear):
-        more = cropped(next(found), outs[j])
-        totals[i] = more if totals[i] is None else ew.add(totals[i], more)
+        if j in back.results:
+            more = cropped(next(found), outs[j])
+            totals[i] = more if totals[i] is None else ew.add(totals[i], more)
     return [*[None] * len(prefetched), *totals]

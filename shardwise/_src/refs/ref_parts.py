@@ -10,7 +10,7 @@ through it replaces the parent's value.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +35,19 @@ class Access:
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
         raise NotImplementedError
+
+    def _reject(self, *others: Any, **options: Any) -> NoReturn:
+        raise TypeError(
+            f"{getattr(self, 'short', 'a part of a ref')} is a ref, not an array: read its value "
+            "with `ref[...]`."
+        )
+
+    __add__ = __sub__ = __mul__ = __matmul__ = __truediv__ = __floordiv__ = __mod__ = _reject
+    __radd__ = __rsub__ = __rmul__ = __rmatmul__ = __rtruediv__ = __rfloordiv__ = _reject
+    __pow__ = __rpow__ = __rmod__ = __divmod__ = __and__ = __or__ = __xor__ = __rand__ = _reject
+    __ror__ = __rxor__ = __lshift__ = __rshift__ = __invert__ = __neg__ = __pos__ = _reject
+    __lt__ = __le__ = __gt__ = __ge__ = __abs__ = __round__ = __float__ = __int__ = _reject
+    __bool__ = __array_ufunc__ = _reject
 
     def set(self, value: Any, idx: Any = ...) -> None:
         """Writes to the elements `idx`."""

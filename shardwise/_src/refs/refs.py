@@ -123,16 +123,14 @@ class Ref(Access):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise _not_array(self)
 
-    def __bool__(self) -> NoReturn:
-        raise _not_array(self)
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | complex | np.generic | np.ndarray | Tracer):
+            raise _not_array(self)
+        if is_array(other):
+            raise _not_array(self)
+        return self is other
 
-    def _reject(self, *others: Any) -> NoReturn:
-        raise _not_array(self)
-
-    __add__ = __sub__ = __mul__ = __matmul__ = __truediv__ = __floordiv__ = __mod__ = _reject
-    __pow__ = __radd__ = __rsub__ = __rmul__ = __rmatmul__ = __rtruediv__ = __rpow__ = _reject
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __float__ = __int__ = _reject
-    __array_ufunc__ = None
+    __hash__ = object.__hash__
 
     def __copy__(self) -> Ref:
         return self
