@@ -15,6 +15,7 @@ from shardwise._src.core.program_tools import derived, used
 from shardwise._src.effects.callback import host_context
 from shardwise._src.jit.stages import without_others
 from shardwise._src.kernels.accesses import as_int32
+from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_record import INT
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
@@ -63,6 +64,12 @@ def ids_of(t: Any, sizes: Sequence[Any]) -> list[Any]:
         found.append(ew.rem(t, n))
         t = ew.div(t, n)
     return [t, *reversed(found)] if sizes else []
+
+
+def used_axes(index: Program, tile: Tile, axes: int) -> list[int]:
+    """The axes of a grid on which a block depends."""
+    atoms = used(index)
+    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in atoms]
 
 
 def over_grid(program: Program, ids: np.ndarray, others: Sequence[Any] = ()) -> np.ndarray:

@@ -20,7 +20,7 @@ from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, pruned
-from shardwise._src.kernels.accesses import is_whole_store, kernel_load, kernel_store
+from shardwise._src.kernels.accesses import Region, is_whole_store
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates
 from shardwise._src.kernels.grid_values import MOST_PROGRAMS
@@ -46,7 +46,7 @@ PREFETCHED = "the derivative is with respect to a prefetched array, which has no
 
 def obstacle(body: Program, launch: Launch, unknown: Sequence[bool]) -> str | None:
     """Why a launch cannot be divided; None if it can. unknown: which operands are."""
-    refs = (*launch.ins, *launch.outs, *launch.scratch)
+    refs = (*launch.tiles, *launch.scratch)
     if launch.simulation != PLAIN:
         return SIMULATED
     if launch.dynamic:
@@ -56,7 +56,7 @@ def obstacle(body: Program, launch: Launch, unknown: Sequence[bool]) -> str | No
     if math.prod([n or 0 for n in launch.grid]) > MOST_PROGRAMS:
         return f"its grid has more than {MOST_PROGRAMS:,} programs"
     names = launch.ref_names[launch.prefetch :]
-    for name, tile in zip(names, (*launch.ins, *launch.outs), strict=False):
+    for name, tile in zip(names, launch.tiles, strict=False):
         if tile.ragged:
             return f"the block of {name} has a BoundedSlice"
         if any(isinstance(n, Symbolic) for n in tile.type.shape):
@@ -134,24 +134,23 @@ def _unknown_states(body: Program, launch: Launch, unknown: Marks) -> Marks:
     return unknown_carries(body, fixed + len(unknown), count, marks)
 
 
+def _whole(version: Any) -> tuple[Region, list[Any]]:
+    """The region of all elements of a ref, and where it starts."""
+    shape = type_of(version).shape
+    n = len(shape)
+    return Region(shape, (1,) * n, (True,) * n), [np.int32(0)] * n
+
+
 def read_all(version: Any) -> Any:
     """All elements of a ref."""
-    shape = type_of(version).shape
-    return kernel_load(version, *_zeros(shape), **_all(shape), masked=False)
+    region, starts = _whole(version)
+    return region.load(version, starts, is_known=True)
 
 
 def write_all(version: Any, value: Any) -> Any:
     """The version of a ref with these elements."""
-    shape, value = type_of(version).shape, pvary(value, type_of(version).varying)
-    return kernel_store(version, value, *_zeros(shape), **_all(shape), masked=False, mode="set")
-
-
-def _zeros(shape: Sequence[int]) -> list[Any]:
-    return [np.int32(0)] * len(shape)
-
-
-def _all(shape: Sequence[int]) -> dict[str, Any]:
-    return {"sizes": shape, "strides": (1,) * len(shape), "kept": (True,) * len(shape)}
+    region, starts = _whole(version)
+    return region.store(version, pvary(value, type_of(version).varying), starts)
 
 
 def launched(
@@ -162,10 +161,9 @@ def launched(
     run: `(indices and prefetched arrays, inputs, results, scratch) → (results, scratch)`, all
       lists: the new body, of the refs that `launch` has.
     """
-    tiles = (*launch.ins, *launch.outs)
     first, ins, outs = len(launch.grid) + launch.prefetch, len(launch.ins), len(launch.outs)
     varying = frozenset().union(*[v.aval.varying for v in body.invars])
-    refs = [*[t.ref_type for t in tiles], *[s.type for s in launch.scratch]]
+    refs = [*[t.ref_type for t in launch.tiles], *[s.type for s in launch.scratch]]
 
     def flat(*xs: Any) -> list[Any]:
         fixed, rest = [*xs[:first]], xs[first:]

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.runtime.platforms import Platform
-from shardwise._src.types.array_type import array_type
+from shardwise._src.types.array_type import ArrayType, array_type
 
 INT = array_type((), np.dtype("int32"))  # of indices
 
@@ -136,6 +138,14 @@ class Launch:
         """The dynamic sizes, the prefetched arrays, the inputs."""
         a, b = self.dynamic, self.dynamic + self.prefetch
         return operands[:a], operands[a:b], operands[b:]
+
+
+def result_types(
+    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
+) -> tuple[ArrayType, ...]:
+    """The type rule of launches."""
+    pairs = zip(launch.outs, body.outvars, strict=False)
+    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
 
 
 def no_derivative(title: str, platform: Platform, why: str) -> NotImplementedError:

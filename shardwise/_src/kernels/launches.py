@@ -26,7 +26,13 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.launch_halves import PREFETCHED, SIMULATED, SIZES, obstacle
-from shardwise._src.kernels.launch_record import INT, Launch, derivatives_named, no_derivative
+from shardwise._src.kernels.launch_record import (
+    INT,
+    Launch,
+    derivatives_named,
+    no_derivative,
+    result_types,
+)
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
@@ -40,14 +46,6 @@ from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 from shardwise._src.types.symbolic import Symbolic
-
-
-def _type(
-    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
-) -> tuple[ArrayType, ...]:
-    pairs = zip(launch.outs, body.outvars, strict=False)
-    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
-
 
 # -- forward mode --
 
@@ -370,7 +368,7 @@ def _eval(op: Op, run: Any, args: list[Any], **p: Any) -> Any:
 
 kernel_call = Op(
     "kernel_call",
-    type_rule=_type,
+    type_rule=result_types,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,

@@ -15,11 +15,17 @@ import numpy as np
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived, used
+from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates, report_missed, run_in_step
-from shardwise._src.kernels.grid_values import all_programs, count_of, ids_of, known_over_grid
+from shardwise._src.kernels.grid_values import (
+    all_programs,
+    count_of,
+    ids_of,
+    known_over_grid,
+    used_axes,
+)
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import (
     Simulation,
@@ -151,12 +157,6 @@ def _depths(launch: Launch, maps: Sequence[Program]) -> list[int]:
     rows = zip(maps, launch.tiles, strict=True)
     axes = len(launch.grid)
     return [max(used_axes(index, tile, axes), default=-1) + 1 for index, tile in rows]
-
-
-def used_axes(index: Program, tile: Tile, axes: int) -> list[int]:
-    """The axes of a grid on which a block depends."""
-    atoms = used(index)
-    return [] if tile.is_whole else [d for d, v in enumerate(index.invars[:axes]) if v in atoms]
 
 
 def with_room(launch: Launch, maps: Sequence[Program]) -> Launch:

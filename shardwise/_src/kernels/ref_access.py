@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple([n for n, keep in zip(self.sizes, self.kept, strict=True) if keep])
+        return self.region.shape
 
     @property
     def is_known(self) -> bool:

@@ -22,7 +22,7 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.kernels.blocks import Tile
-from shardwise._src.kernels.grid_values import programs_of
+from shardwise._src.kernels.grid_values import programs_of, used_axes
 from shardwise._src.kernels.independent_axes import block_numbers, independent_axes
 from shardwise._src.kernels.launch_halves import (
     Marks,
@@ -42,7 +42,7 @@ from shardwise._src.kernels.launch_halves import (
     write_all,
 )
 from shardwise._src.kernels.launch_record import Launch
-from shardwise._src.kernels.on_cpu import NEAREST, cropped, padded, used_axes, with_room
+from shardwise._src.kernels.on_cpu import NEAREST, cropped, padded, with_room
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, zeros
 from shardwise._src.ops.indexing.gather_rules import ScatterDimensionNumbers
@@ -121,8 +121,8 @@ def _contribution(index: Program, tile: Tile, body: Program, launch: Launch) -> 
     if found is not None and not any(tile.element) and _are_distinct(found) and count == len(ids.T):
         others = [d for d in range(len(grid)) if d not in used]
         more = tuple([grid[d] for d in others])
-        room = MOST_ROOM * sum(math.prod(t.type.shape) for t in launch.tiles)
-        if used == [*range(len(used))] and math.prod((*more, *tile.type.shape)) > room:
+        room = MOST_ROOM * sum(t.type.nbytes for t in launch.tiles)
+        if used == [*range(len(used))] and math.prod(more) * tile.type.nbytes > room:
             return Contribution(
                 stacked(tile, (), tile.type.shape), index, added=range(len(used), len(grid))
             )
@@ -207,10 +207,7 @@ def _backward(
             f"programs with the same block of {names[len(launch.ins) + depths.index(None)]} do not "
             "follow each other"
         )
-    rows = [
-        _reversed_block(m, t, launch, ordered)
-        for m, t in zip(maps, (*wider.ins, *wider.outs), strict=True)
-    ]
+    rows = [_reversed_block(m, t, launch, ordered) for m, t in zip(maps, wider.tiles, strict=True)]
     ins, outs = rows[: len(launch.ins)], rows[len(launch.ins) :]
     known_memory, states = partition(memory(launch), h.states)
     used = picked(known_memory, h.used)

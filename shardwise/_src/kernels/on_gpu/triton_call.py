@@ -8,7 +8,7 @@ from typing import Any
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.independent_axes import independent_axes
-from shardwise._src.kernels.launch_record import Launch, derivatives_named
+from shardwise._src.kernels.launch_record import Launch, derivatives_named, result_types
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_gpu.triton_launch import TritonKernel, triton_kernel
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
@@ -17,13 +17,6 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 
 TARGET = "__gpu$xla.gpu.triton"
-
-
-def _type(
-    op: Op, *types: ArrayType, body: Program, launch: Launch, **p: Any
-) -> tuple[ArrayType, ...]:
-    pairs = zip(launch.outs, body.outvars, strict=False)
-    return tuple([tile.type.update(varying=v.aval.varying) for tile, v in pairs])
 
 
 def _lower(
@@ -50,7 +43,7 @@ def _config(kernel: TritonKernel) -> str:
 
 triton_call = Op(
     "triton_call",
-    type_rule=_type,
+    type_rule=result_types,
     lower=_lower,
     cost=launch_cost,
     multiple=True,

@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any
 
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.emitted.emitted_programs import flat
+from shardwise._src.kernels.grid_values import used_axes
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_gpu import gpu_refs
 from shardwise._src.kernels.on_gpu.barriers import Access
@@ -108,7 +108,7 @@ class Launching:
         self.ends = [s.input for s in self.slots][len(launch.ins) :]
 
     def _slot(self, i: int, buffer: Buffer, tile: Tile, index: Program) -> Slot:
-        used, launch = _axes_of(index, len(self.ids)), self.launch
+        used, launch = used_axes(index, tile, len(self.ids)), self.launch
         depth = max([k + 1 for k, d in enumerate(self.loops) if d in used], default=0)
         again = any(d not in used for d in self.loops[:depth])
         held = buffer.result and any(d not in used for d in self.loops)
@@ -212,13 +212,6 @@ class Launching:
             high = text.binary("arith.minsi", high, text.binary("arith.subi", limit, low))
         found = text.loop(zero, high, [refs[s.input] for s in carried], types, iteration)
         return run(last, text.integer(size - 1), filled(found))
-
-
-def _axes_of(index: Program, axes: int) -> set[int]:
-    """The axes of the grid that the index of a block depends on."""
-    equations = without_dead_code(index.outvars, index.eqns)
-    used = {*index.outvars, *[a for eqn in equations for a in eqn.invars]}
-    return {d for d, v in enumerate(index.invars[:axes]) if v in used}
 
 
 def triton_kernel(
