@@ -18,7 +18,14 @@ from shardwise._src.numpy.creation import zeros_like
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.special import special_functions
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
+from shardwise._src.types.dtypes import (
+    finfo,
+    is_bool,
+    is_complex,
+    is_float,
+    is_integer,
+    is_unsigned,
+)
 from shardwise._src.values.convert import (
     cast,
     constant,
@@ -133,6 +140,8 @@ def _round(x: Any, decimals: int = 0) -> Any:
     if decimals == 0:
         return _to_even(x)
     t = type_of(x)
+    if decimals > math.log10(float(finfo(t.dtype).max)):  # beyond the precision of any number
+        return ew.copy(x)
     narrow = is_float(t.dtype) and t.dtype.itemsize < 4
     wide = cast(x, FLOAT32) if narrow else x
     factor = constant(10.0 ** math.fabs(decimals), wide)

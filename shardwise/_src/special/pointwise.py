@@ -29,7 +29,13 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.special.special_functions import FLOAT32
 from shardwise._src.types.dtypes import complex_dtype, is_complex, real_dtype
-from shardwise._src.values.convert import broadcast_to, cast, common_shape, promote_inexact
+from shardwise._src.values.convert import (
+    broadcast_to,
+    cast,
+    check_ranks,
+    common_shape,
+    promote_inexact,
+)
 
 EULER = 0.57721566490153286
 
@@ -41,6 +47,7 @@ def wide(fun: Callable, *args: Any, name: str = "", allow_complex: bool = False)
     weak = all(type_of(a).weak_type for a in args)
     if is_complex(t.dtype) and not allow_complex:
         raise TypeError(f"{name or public_call()} takes real numbers; got {t.str_short(True)}.")
+    check_ranks(*args)
     shape = common_shape([type_of(a).shape for a in args])
     dtype = t.dtype if t.dtype.itemsize >= 4 else FLOAT32
     out = fun(*[_spread(cast(a, dtype, weak), shape) for a in args])

@@ -15,7 +15,7 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
-from shardwise._src.messages.called import public_call
+from shardwise._src.messages.called import called, public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
@@ -99,6 +99,21 @@ def inexact(x: Any) -> Any:
     return promote_inexact(x)[0]
 
 
+def broadcast_operands(*args: Any) -> list[Any]:
+    """`broadcast` for operands of users: respects the flag numpy_rank_promotion."""
+    check_ranks(*args)
+    return broadcast(*args)
+
+
+def check_ranks(*args: Any) -> None:
+    """Warns or raises if operands differ in rank, by the flag numpy_rank_promotion."""
+    mode = numpy_rank_promotion.value
+    if mode != "allow":
+        shapes = [type_of(a).shape for a in args]
+        if len({len(s) for s in shapes if s}) > 1:
+            _mind_ranks(shapes, mode)
+
+
 def broadcast(*args: Any) -> list[Any]:
     """The arguments broadcast to their common shape; scalars are left to the ops."""
     types = [type_of(a) for a in args]
@@ -110,22 +125,30 @@ def broadcast(*args: Any) -> list[Any]:
 
 
 def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that all shapes broadcast to; respects the flag numpy_rank_promotion."""
+    """The shape that all shapes broadcast to."""
     try:
-        found = broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
     except ValueError:
         shown = " and ".join(str(s) for s in shapes)
         raise BroadcastError(
             f"shapes {shown} do not broadcast together: from the last dimension backwards, sizes "
             "must be equal or 1."
         ) from None
-    mode = numpy_rank_promotion.value
-    if mode != "allow" and len({len(s) for s in shapes if s}) > 1:
-        _mind_ranks(shapes, mode)
-    return found
+
+
+# The modules of functions that broadcast operands of users; others call these with own values.
+_ELEMENTWISE = tuple(
+    [
+        f"shardwise._src.{name}"
+        for name in ("values.binary", "numpy.predicates", "numpy.floats", "special.")
+    ]
+)
 
 
 def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
+    user_call = called()
+    if user_call is not None and not user_call.module.startswith(_ELEMENTWISE):
+        return
     shown = " and ".join(str(s) for s in shapes)
     message = (
         f"operands of shapes {shown} have different ranks, and numpy_rank_promotion is {mode!r}. "
