@@ -34,6 +34,7 @@ from shardwise._src.messages.argument_names import leaf_name, name_of, names_at
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, tree_difference, tree_text
+from shardwise._src.ops.families import lit_of
 from shardwise._src.refs.refs import is_ref, value_of, write_back
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.nan_checks import watching
@@ -162,7 +163,7 @@ def value_and_grad(
         out_tree, aux_tree = trees
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
-        one = type_of(outs[0]).dtype.type(1)
+        one = lit_of(1, type_of(outs[0]).dtype)
         with in_mesh(explicit_mesh(values, outs, linear.captured)):
             grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
         value = out_tree.unflatten(outs[:count])
