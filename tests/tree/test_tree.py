@@ -270,12 +270,23 @@ def test_partial_is_a_container_of_its_arguments():
         assert nested(0) == ((1, {"k": 2}, 4, 0), {"y": 3})
         assert whole(0) == ((5, 0), {"z": 6})
         same = functools.partial(f, 5)
+        held = u.Partial(same).func
+        assert held == same == u.Partial(same, 2).func and hash(held) == hash(same)
+        assert (held.func, held.args, held.keywords) == (f, (5,), {})
         assert u.tree_structure(u.Partial(same)) == u.tree_structure(u.Partial(same))
         assert u.tree_map(lambda x: 10 * x, p)(0) == ((10, {"k": 20}, 0), {"y": 30})
         trees = [u.tree_leaves_with_path(t) for t in (p, nested, whole)]
         seen.append([[(u.keystr(path), x) for path, x in found] for found in trees])
     assert seen[0] == seen[1]
     assert repr(sw.tree_util.Partial(f, 1)).startswith("Partial(<function ")
+
+
+def test_the_derivative_of_linearize_is_a_partial():
+    for lib in [sw, jax]:
+        derivative = lib.linearize(lib.numpy.sin, 0.0)[1]
+        assert isinstance(derivative, lib.tree_util.Partial)
+        assert " mul " in str(derivative.func.args[0])
+        assert float(lib.jit(lambda d: d(2.0))(derivative)) == 2.0
 
 
 def test_partial_as_an_argument_of_jit_and_grad():

@@ -228,7 +228,8 @@ def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence
     which = e.let(f"stablehlo.convert {number} : (tensor<ui32>) -> tensor<i32>")
 
     def taken() -> None:
-        e.lines.append(f"stablehlo.return {', '.join(e.inline(program, *xs))} : {types}")
+        results = e.inline(program, *xs, scope="checkpoint/rematted_computation")
+        e.lines.append(f"stablehlo.return {', '.join(results)} : {types}")
 
     def other() -> None:
         zeros = [e.constant(0, t) for t in outs]

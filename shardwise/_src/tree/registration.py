@@ -16,10 +16,10 @@ Registration applies to shardwise only, which ignores classes registered with ot
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from shardwise._src.arguments.partial_container import Partial as Partial
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.runtime.pytree import DictKey as DictKey
 from shardwise._src.runtime.pytree import FlattenedIndexKey as FlattenedIndexKey
@@ -261,40 +261,3 @@ def _check_fields(
 
 
 # --------------------------------------------------------------------------------------- Partial
-
-
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """Hides a partial function in a callable, as `functools.partial` would merge it.
-
-    Its arguments would then become entries of the outer one, which has only its own.
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return repr(self.function)
-
-
-class Partial(functools.partial):
-    """`functools.partial` as a container: its arguments are entries, its function static.
-
-    So it can be passed to a jitted function, which is compiled once per function, not per
-    arguments: `Partial(f, w)` and `Partial(f, v)` run one program if the types of w and v agree.
-    The arguments of a partial function passed as `function` stay inside it and are not entries.
-    """
-
-    def __new__(cls, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Partial:
-        if isinstance(function, functools.partial):
-            function = _Whole(function)
-        return super().__new__(cls, function, *args, **kwargs)
-
-
-register_pytree_node(
-    Partial,
-    lambda p: ((p.args, p.keywords), p.func),
-    lambda function, parts: Partial(function, *parts[0], **parts[1]),
-)
