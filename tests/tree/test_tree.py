@@ -13,7 +13,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.errors import failing_calls, raised
+from tests.helpers.errors import failing_calls, message, raised
 
 Point = collections.namedtuple("Point", "x y")
 TREES = [
@@ -234,6 +234,26 @@ def test_static_classes():
         "static": True,
         "unit": "m",
     }
+    assert sw.tree.static(metadata={"static": False}).metadata == {"static": False}
+
+
+class Flattened:
+    """A container whose entries are the leaves of its contents."""
+
+    def __init__(self, tree):
+        self.leaves, self.treedef = sw.tree.flatten(tree)
+
+
+def test_transposition_of_containers_of_leaves():
+    def rebuilt(treedef, leaves):
+        return Flattened(sw.tree.unflatten(treedef, leaves))
+
+    sw.tree_util.register_pytree_node(Flattened, lambda x: (x.leaves, x.treedef), rebuilt)
+    outer, inner = map(sw.tree.structure, (Flattened({"a": 1, "b": 2}), (1, 2)))
+    first, second = sw.tree.transpose(outer, inner, Flattened({"a": (3, 4), "b": (5, 6)}))
+    assert (first.leaves, second.leaves) == ([3, 5], [4, 6])
+    with pytest.raises(TypeError):
+        sw.tree.transpose(outer, inner, Flattened({"a": (3, 4), "b": 5}))
 
 
 def test_fields_that_are_dropped_or_not_of_init_are_left_alone():
@@ -243,7 +263,10 @@ def test_fields_that_are_dropped_or_not_of_init_are_left_alone():
         cached: int = 5
         derived: int = dataclasses.field(init=False, default=6)
 
-    sw.tree_util.register_dataclass(Data, drop_fields=["cached"])
+    for lib in [jax, sw]:
+        found = message(ValueError, lib.tree_util.register_dataclass, Data, drop_fields=["cached"])
+        assert "derived" in found
+    sw.tree_util.register_dataclass(Data, drop_fields=["cached", "derived"])
     got = sw.tree.map(lambda x: x + 1, Data(1, cached=9))
     assert got == Data(2, cached=5)
 
@@ -380,7 +403,8 @@ u.register_dataclass(Fields, ["x"], [])
     ValueError: tree_util.register_dataclass: fields of Fields are neither in data_fields nor in
     meta_fields: y. List those to be rebuilt from their defaults in drop_fields.
 u.register_dataclass(Fields, ["x", "y", "z"], [])
-    ValueError: tree_util.register_dataclass: __init__ of Fields does not accept the fields: z.
+    ValueError: tree_util.register_dataclass: __init__ of Fields does not accept the fields: z. Fields
+    that it does not take belong in drop_fields.
 u.register_dataclass(Fields, ["x", "y"], ["y"])
     ValueError: tree_util.register_dataclass: fields of Fields are both in data_fields and in
     meta_fields: y.

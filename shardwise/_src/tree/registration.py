@@ -212,8 +212,8 @@ def register_dataclass(
     """Registers a class with these fields as a container; usable as a decorator.
 
     `data_fields` are entries, `meta_fields` (hashable) the static part. For a dataclass both may be
-    omitted: fields with `metadata={"static": True}` are then static, and fields that `__init__`
-    does not take are ignored. `drop_fields` are in neither; their defaults are restored.
+    omitted: fields with `metadata={"static": True}` are then static. `drop_fields` are in neither;
+    their defaults are restored. They must contain the fields that `__init__` does not take.
     """
     if (data_fields is None) != (meta_fields is None):
         given, missing = ("data_fields", "meta_fields")[:: 1 if meta_fields is None else -1]
@@ -223,11 +223,11 @@ def register_dataclass(
         )
     made: Any = nodetype
     if dataclasses.is_dataclass(made):
-        fields = [f for f in dataclasses.fields(made) if f.init and f.name not in drop_fields]
+        fields = [f for f in dataclasses.fields(made) if f.name not in drop_fields]
         if data_fields is None or meta_fields is None:
             data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
             meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
-        _check_fields(nodetype, {f.name for f in fields}, data_fields, meta_fields)
+        _check_fields(nodetype, {f.name for f in fields if f.init}, data_fields, meta_fields)
     elif data_fields is None or meta_fields is None:
         raise TypeError(
             f"tree_util.register_dataclass: {nodetype.__name__} is not a dataclass, so its fields "
@@ -256,7 +256,7 @@ def _check_fields(
     if unknown := sorted(given - expected):
         raise ValueError(
             f"tree_util.register_dataclass: __init__ of {cls.__name__} does not accept the fields: "
-            f"{', '.join(unknown)}."
+            f"{', '.join(unknown)}. Fields that it does not take belong in drop_fields."
         )
 
 
