@@ -25,6 +25,7 @@ from shardwise._src.autodiff.tangents import (
     as_tangent,
     checked_cotangent,
     checked_tangent,
+    one,
     places_of,
     pull_back,
     zeros,
@@ -166,9 +167,8 @@ def value_and_grad(
         out_tree, aux_tree = trees
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
-        one = type_of(outs[0]).dtype.type(1)
         with in_mesh(explicit_mesh(values, outs, linear.captured)):
-            grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
+            grads = tree.unflatten(pull_back(linear, [one(type_of(outs[0]))], places_of(values)))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if isinstance(argnums, Iterable) else grads[0]
         if has_aux:
