@@ -189,12 +189,13 @@ def xla_metadata_call2(f: Any = None, metadata: Any = None, *, ad_metadata: Any 
     if f is None:
         return functools.partial(xla_metadata_call2, metadata=metadata, ad_metadata=ad_metadata)
     check_function("xla_metadata_call", "f", f)
+    fun: Callable[..., Any] = f
 
-    @functools.wraps(f)
+    @functools.wraps(fun)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        called = functools.partial(_called, call_op, "xla_metadata_call", f, args, kwargs)
-        return called(attributes=pairs, ad_attributes=own)
+        params = {"attributes": pairs, "ad_attributes": own}
+        return _called(call_op, "xla_metadata_call", fun, args, kwargs, **params)
 
     return wrapped
 

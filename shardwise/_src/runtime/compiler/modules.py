@@ -106,9 +106,11 @@ def _passes_left_out(quick: bool, devices: Sequence[_jax.Device]) -> list[str]:
 
 def effort(name: str, level: Any) -> int:
     """XLA's number of a level of effort: "O0" to "O3", or "UNKNOWN" for its default."""
-    if level not in _EFFORTS and level not in _EFFORTS.values():
+    if level in _EFFORTS.values():
+        return level
+    if level not in _EFFORTS:
         raise ValueError(f"{name} must be one of {', '.join(_EFFORTS)}; got {level!r}.")
-    return _EFFORTS.get(level, level)
+    return _EFFORTS[level]
 
 
 class CompiledModule:
