@@ -180,22 +180,25 @@ def xla_metadata_call2(f: Any = None, metadata: Any = None, *, ad_metadata: Any 
       TypeError: for other attributes.
     """
     if isinstance(f, Mapping) and metadata is None:
-        f, metadata = None, f
+        return xla_metadata_call2(None, f, ad_metadata=ad_metadata)
+    return _with_attributes(f, metadata, ad_metadata)
+
+
+def _with_attributes(f: Any, metadata: Any, ad_metadata: Any) -> Any:
     pairs = _pairs("xla_metadata_call: metadata", metadata or {})
     own = None
     if ad_metadata != "same":
         given = {} if ad_metadata == "drop" else ad_metadata
         own = _pairs("xla_metadata_call: ad_metadata", given)
     if f is None:
-        return functools.partial(xla_metadata_call2, metadata=metadata, ad_metadata=ad_metadata)
+        return functools.partial(_with_attributes, metadata=metadata, ad_metadata=ad_metadata)
     check_function("xla_metadata_call", "f", f)
-    fun: Callable[..., Any] = f
 
-    @functools.wraps(fun)
+    @functools.wraps(f)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         params = {"attributes": pairs, "ad_attributes": own}
-        return _called(call_op, "xla_metadata_call", fun, args, kwargs, **params)
+        return _called(call_op, "xla_metadata_call", f, args, kwargs, **params)
 
     return wrapped
 
