@@ -326,7 +326,7 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    if source.names_used and has_names(program):
+    if located is True or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -364,7 +364,7 @@ def _emitted(
 @derived
 def has_names(program: Program) -> bool:
     """Whether an equation of it, or of a nested program, is in a `named_scope`."""
-    return any(source.scope_of(eqn.site) for eqn in walk(program))
+    return any(source.has_names(source.scope_of(eqn.site)) for eqn in walk(program))
 
 
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
