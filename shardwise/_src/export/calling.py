@@ -29,7 +29,6 @@ from shardwise._src.lowering.text import symbol_text, tensor_text
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime.compiler.lapack import register
 from shardwise._src.runtime.compiler.portable import Part, Unreadable, parts_of, refined_text
 from shardwise._src.runtime.cuda import register_host_functions
 from shardwise._src.runtime.platforms import Platform
@@ -192,8 +191,6 @@ def _lower(
     if exported.uses_global_constants:
         key = number, *map(tensor_text, held)
         text = exported._cached(key, _refined, exported, number, held, results)
-    if "lapack_" in text and "lapack" in e.platform.linalg:
-        register()
     if "cuhybrid_" in text and "cusolver" in e.platform.linalg:
         register_host_functions()
     key = exported, number, params["shapes"]
