@@ -14,7 +14,7 @@ PREFIX = "lapack_"
 
 @functools.cache
 def register() -> frozenset[str]:
-    """Registers the kernels, which call SciPy's LAPACK. Returns those that are batch partitionable."""
+    """Registers the kernels, which call SciPy's LAPACK; returns the batch partitionable ones."""
     with uninterrupted():
         from jaxlib import lapack
         from jaxlib.cpu import _lapack
