@@ -71,7 +71,7 @@ class SymbolicScope:
         self.equations.append((one, two))
         factor: Any = one.alone
         if factor is None:
-            factors, count = one.terms[0]
+            ((factors, count),) = one.terms
             self.multiples[factors] = count, two
             return
         self.equal[factor] = two
