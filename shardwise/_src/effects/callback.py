@@ -229,6 +229,14 @@ def host_functions(program: Program) -> dict[HostFunction, int]:
     return found
 
 
+def calls_of(program: Program) -> tuple[HostFunction, ...]:
+    """The functions that the text of a lowered program calls, by number."""
+    return (*host_functions(program), *program.derived.get(EMITTED, ()))
+
+
+EMITTED = "functions that lowering rules call"  # in `Program.derived`
+
+
 # -- rules --
 
 
