@@ -127,12 +127,12 @@ def spec_to_indices(
 ) -> tuple[tuple[slice | int, ...], ...]:
     """The index of each device's shard, in row-major order of the grid: an int in an unstacked
     dimension, slices in others."""
-    parts: list[Sequence[slice | int]] = [
+    parts: list[Sequence[Any]] = [
         range(dim.size) if isinstance(dim, Unstacked) else tile_slices(n, math.prod(dim.parts))
         for n, dim in zip(shape, spec.sharding, strict=True)
     ]
-    tiles = [*itertools.product(*parts)]
-    return tuple([tiles[i] for i in spec.tiling().tile_of_position().tolist()])
+    tiles = list(itertools.product(*parts))
+    return tuple([tiles[int(i)] for i in spec.tiling().tile_of_position()])
 
 
 @final
