@@ -46,7 +46,7 @@ def lattice_join(x: Any, y: Any) -> Any:
     """The common type of two, which may differ by weak types; None has no type.
 
     Raises:
-      TypeError: if there is none.
+      TypeError: if they differ otherwise.
     """
     if x is None or y is None:
         return y if x is None else x
