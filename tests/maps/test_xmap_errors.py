@@ -32,7 +32,7 @@ xmap(lambda x: {"a": x}, ["i", ...], [...])(X)
     have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda r, x: r.set(x), ([...], ["i", ...]), [])(sw.new_ref(X[0]), X)
-    ValueError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
+    TypeError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
     [...], do not have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda x: x, ["i"], ["i"])(X)
