@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import ops as ops
+    from shardwise import prng as prng
     from shardwise import profiler as profiler
     from shardwise import random as random
     from shardwise import ref as ref

@@ -28,11 +28,11 @@ xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"k": "x"})
     ValueError: xmap of <lambda>: axis_resources has the axis 'k', which neither in_axes nor
     axis_sizes has; they have 'i'.
 xmap(lambda x: {"a": x}, ["i", ...], [...])(X)
-    ValueError: xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not
+    TypeError: xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not
     have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda r, x: r.set(x), ([...], ["i", ...]), [])(sw.new_ref(X[0]), X)
-    ValueError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
+    TypeError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
     [...], do not have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda x: x, ["i"], ["i"])(X)

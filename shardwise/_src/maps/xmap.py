@@ -79,8 +79,8 @@ def xmap(
 
     Raises:
       ValueError: if sizes differ or are not known, a size is not a multiple of what it runs over, a
-        name in `out_axes` or `axis_resources` is not one of an argument, or a result differs along
-        an axis that it does not have.
+        name in `out_axes` or `axis_resources` is not one of an argument.
+      TypeError: if a result differs along an axis that it does not have.
       JAXTypeError: if a value has two axes that run over the same resource.
       NameError: if a resource is not in scope.
     """
@@ -130,9 +130,7 @@ def _check_names(
     for name, over in resources.items():
         rows = over if isinstance(over, tuple | list) else ()
         if twice := [r for i, r in enumerate(rows) if r in rows[:i]]:
-            raise ValueError(
-                f"{what}: axis_resources has {twice[0]!r} twice for {name!r}."
-            )
+            raise ValueError(f"{what}: axis_resources has {twice[0]!r} twice for {name!r}.")
 
 
 class _Index:
@@ -299,13 +297,13 @@ class _Call:
         ]
         return call(*values, program=program), loops
 
-    def _varies(self, i: int, way: Way) -> ValueError:
+    def _varies(self, i: int, way: Way) -> TypeError:
         count = self.out_tree.num_leaves
         if i < count:
             what, where = path_in("result", self.out_tree, i), "out_axes"
         else:
             what, where = f"the value written to {self.names[[*self.refs][i - count]]}", "in_axes"
-        return ValueError(
+        return TypeError(
             f"{self.what}: {what} varies along {way.name!r}, which its {where}, "
             f"{self.out_dims[i].text}, do not have. Put the axis there, or combine the values "
             f"with a collective, such as `shardwise.lax.psum(x, {way.name!r})`."
