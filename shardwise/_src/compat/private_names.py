@@ -68,7 +68,6 @@ PLACES: dict[str, dict[str, str]] = {
     "jax.experimental.colocated_python.serialization": {_FALLBACK: _UNSUPPORTED},
     "jax.experimental.hijax": {_FALLBACK: _UNSUPPORTED},
     "jax.extend.ifrt_programs": {_FALLBACK: _UNSUPPORTED},
-    "jax.lib": {},
 }
 
 
