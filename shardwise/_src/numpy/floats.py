@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.unary import toward_zero
@@ -23,7 +24,7 @@ from shardwise._src.types.dtypes import (
     is_unsigned,
 )
 from shardwise._src.values.convert import (
-    broadcast_operands,
+    broadcast,
     broadcast_to,
     cast,
     constant,
@@ -192,7 +193,7 @@ def signbit(x: ArrayLike, /) -> Array:
     (x,) = promote(x)
     dtype = type_of(x).dtype
     if is_complex(dtype):
-        raise ValueError(f"signbit takes real numbers; got {type_of(x).str_short(True)}.")
+        raise DtypeError(f"signbit takes real numbers; got {type_of(x).str_short(True)}.")
     if is_bool(dtype) or is_unsigned(dtype):
         return _everywhere(False, x)
     return _negative(x)
@@ -208,14 +209,14 @@ def _negative(x: Any) -> Any:
 @fused(arrays=2)
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 with the sign of x2."""
-    x, y = broadcast_operands(*promote_inexact(x1, x2))
+    x, y = broadcast(*promote_inexact(x1, x2))
     return ew.where(ew.ne(_negative(x), _negative(y)), ew.neg(x), x)
 
 
 @fused(arrays=2)
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The next number after x1 in the direction of x2."""
-    return ew.nextafter(*broadcast_operands(*promote_inexact(x1, x2)))
+    return ew.nextafter(*broadcast(*promote_inexact(x1, x2)))
 
 
 @fused(arrays=1)
@@ -240,7 +241,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         raise ValueError(f"ldexp takes an integer exponent; got {t.str_short(True)}.")
     (x,) = promote_inexact(x1)
     dtype = type_of(x).dtype
-    x, n = broadcast_operands(_wide(cast(x, dtype)), cast(x2, INT32))
+    x, n = broadcast(_wide(cast(x, dtype)), cast(x2, INT32))
     # Four steps, each by a normal power; more would overflow or underflow anyway.
     width = finfo(type_of(x).dtype).nexp
     limit = constant((1 << (width + 1)) - 16, n)

@@ -13,7 +13,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_complex, is_inexact, real_dtype
 from shardwise._src.values.convert import (
     BroadcastError,
-    broadcast_operands,
+    broadcast,
     cast,
     common_shape,
     promote,
@@ -25,7 +25,7 @@ from shardwise._src.values.convert import (
 def _isclose(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: bool) -> Any:
     x, y = promote_inexact(a, b)
     parts = real_dtype(type_of(x).dtype)
-    x, y, rtol, atol = broadcast_operands(x, y, cast(rtol, parts), cast(atol, parts))
+    x, y, rtol, atol = broadcast(x, y, cast(rtol, parts), cast(atol, parts))
     size = ew.add(atol, ew.mul(rtol, ew.abs(y)))
     close = ew.le(ew.abs(ew.sub(x, y)), size)
     finite = ew.bitwise_and(_finite(x), _finite(y))
@@ -67,7 +67,7 @@ def allclose(
 
 @fused(arrays=2)
 def _array_equal(a: Any, b: Any, equal_nan: bool) -> Any:
-    x, y = broadcast_operands(*promote(a, b))
+    x, y = broadcast(*promote(a, b))
     same = ew.eq(x, y)
     if equal_nan and is_inexact(type_of(x).dtype):
         same = ew.bitwise_or(same, ew.bitwise_and(ew.ne(x, x), ew.ne(y, y)))

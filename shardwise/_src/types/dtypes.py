@@ -126,6 +126,13 @@ def too_large(value: int, dtype: Any) -> OverflowError:
     )
 
 
+def as_named(dtype: Any) -> DType:
+    """The dtype that `dtype` names. Only the defaults, such as `float`, are narrowed."""
+    if dtype is None or dtype is int or dtype is float or dtype is complex:
+        return canonicalize(dtype)
+    return dtype if isinstance(dtype, ExtendedDType) else exact_dtype(dtype)
+
+
 def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` requested.
 

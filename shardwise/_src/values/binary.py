@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.base.named import alias, named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
@@ -22,7 +23,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex, is_integer, is_unsigned
 from shardwise._src.types.promotion import lattice_join
 from shardwise._src.values.convert import (
-    broadcast_operands,
+    broadcast,
     cast,
     constant,
     promote,
@@ -43,7 +44,7 @@ def _binary(
     """A function of promoted operands of one shape."""
 
     def fun(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-        return formula(*broadcast_operands(*promoted(x1, x2)))
+        return formula(*broadcast(*promoted(x1, x2)))
 
     return fused(named(fun, name, doc), arrays=2)
 
@@ -88,11 +89,11 @@ def _truncated_remainder(x: Any, y: Any) -> Any:
     return ew.rem(x, y)
 
 
-def _real(name: str, x: Any, error: type[Exception] = TypeError) -> Any:
+def _real(name: str, x: Any) -> Any:
     """The dtype of `x`, which must not be complex."""
     t = type_of(x)
     if is_complex(t.dtype):
-        raise error(f"{name} takes real numbers; got {t.str_short(True)}.")
+        raise DtypeError(f"{name} takes real numbers; got {t.str_short(True)}.")
     return t.dtype
 
 
@@ -112,7 +113,7 @@ mod = alias(remainder, "mod")
 @fused(arrays=2)
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
     """`floor_divide` and `remainder` together."""
-    x, y = broadcast_operands(*promote_numeric(x1, x2))
+    x, y = broadcast(*promote_numeric(x1, x2))
     return _quotient(x, y), _remainder(x, y)
 
 
@@ -155,10 +156,10 @@ def _fixed_power(x: Any, y: int) -> Any:
 def _power(x1: Any, x2: Any) -> Any:
     x, y = promote_numeric(x1, x2)
     if is_integer(type_of(x).dtype):
-        return strip_weak_type(_integer_power(*broadcast_operands(x, *_of_six_bits(y, x2))))
+        return strip_weak_type(_integer_power(*broadcast(x, *_of_six_bits(y, x2))))
     if is_integer(type_of(x2).dtype) and not type_of(x2).weak_type:
         y = x2  # exact, and without a derivative
-    return ew.pow(*broadcast_operands(x, y))
+    return ew.pow(*broadcast(x, y))
 
 
 def _of_six_bits(y: Any, given: Any) -> tuple[Any, Any]:
@@ -191,7 +192,7 @@ float_power = _binary("float_power", ew.pow, "x1 to the power x2, as floats.", p
 @fused(arrays=2)
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log(exp(x1) + exp(x2)), without overflow."""
-    x, y = broadcast_operands(*promote_inexact(x1, x2))
+    x, y = broadcast(*promote_inexact(x1, x2))
     out = special_functions.logaddexp(x, y)
     return strip_weak_type(out) if is_complex(type_of(x).dtype) else out
 
@@ -199,7 +200,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 @fused(arrays=2)
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log2(2**x1 + 2**x2), without overflow."""
-    x, y = broadcast_operands(*promote_inexact(x1, x2))
+    x, y = broadcast(*promote_inexact(x1, x2))
     log2 = constant(0.6931471805599453, x)
     return ew.div(special_functions.logaddexp(ew.mul(x, log2), ew.mul(y, log2)), log2)
 
@@ -207,8 +208,8 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 @fused(arrays=2)
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """√(x1² + x2²), without overflow."""
-    x, y = broadcast_operands(*promote_inexact(x1, x2))
-    _real("hypot", x, ValueError)
+    x, y = broadcast(*promote_inexact(x1, x2))
+    _real("hypot", x)
     x, y = ew.abs(x), ew.abs(y)
     large, small = ew.max(x, y), ew.min(x, y)
     zero, one, inf = constant(0, x), constant(1, x), constant(float("inf"), x)
@@ -229,7 +230,7 @@ atan2 = alias(arctan2, "atan2")
 @fused(arrays=2)
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where it is 0, 1 where x1 > 0."""
-    x, y = broadcast_operands(*promote_inexact(x1, x2))
+    x, y = broadcast(*promote_inexact(x1, x2))
     zero, one = constant(0, x), constant(1, x)
     steps = ew.where(ew.lt(x, zero), zero, ew.where(ew.gt(x, zero), one, y))
     return ew.where(ew.ne(x, x), x, steps)
@@ -245,14 +246,14 @@ minimum = _binary("minimum", ew.min, "The smaller of each pair of elements; NaN 
 @fused(arrays=2)
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The larger of each pair of elements; if one is NaN, the other."""
-    x, y = broadcast_operands(*promote(x1, x2))
+    x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered(ew.gt)(x, y), ew.ne(y, y)), x, y)
 
 
 @fused(arrays=2)
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of each pair of elements; if one is NaN, the other."""
-    x, y = broadcast_operands(*promote(x1, x2))
+    x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered(ew.lt)(x, y), ew.ne(y, y)), x, y)
 
 
@@ -335,7 +336,7 @@ bitwise_left_shift = alias(left_shift, "bitwise_left_shift")
 @fused(arrays=2)
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 with its bits shifted right by x2; signed integers keep their sign."""
-    x, y = broadcast_operands(*promote_numeric(x1, x2))
+    x, y = broadcast(*promote_numeric(x1, x2))
     unsigned = is_unsigned(type_of(x).dtype)
     return (ew.shift_right_logical if unsigned else ew.shift_right_arithmetic)(x, y)
 
@@ -358,13 +359,13 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 @fused(arrays=2)
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Greatest common divisor."""
-    return loops.gcd(*broadcast_operands(*_integers("gcd", x1, x2)))
+    return loops.gcd(*broadcast(*_integers("gcd", x1, x2)))
 
 
 @fused(arrays=2)
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Least common multiple; 0 if either element is 0."""
-    x, y = broadcast_operands(*_integers("lcm", x1, x2))
+    x, y = broadcast(*_integers("lcm", x1, x2))
     if not is_unsigned(type_of(x).dtype):
         x, y = ew.abs(x), ew.abs(y)
     common = loops.gcd(x, y)
@@ -384,7 +385,7 @@ def _integers(name: str, *args: Any) -> list[Any]:
 
 
 def _real_operands(*args: Any) -> list[Any]:
-    values = broadcast_operands(*promote(*args))
+    values = broadcast(*promote(*args))
     t = type_of(values[0])
     if is_complex(t.dtype):
         raise ValueError(

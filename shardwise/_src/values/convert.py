@@ -15,7 +15,7 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
-from shardwise._src.messages.called import called, public_call
+from shardwise._src.messages.called import passes, public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
@@ -99,28 +99,16 @@ def inexact(x: Any) -> Any:
     return promote_inexact(x)[0]
 
 
-def broadcast_operands(*args: Any) -> list[Any]:
-    """`broadcast` for operands of users: respects the flag numpy_rank_promotion."""
-    check_ranks(*args)
-    return broadcast(*args)
+def broadcast(*args: Any, checked: bool = True) -> list[Any]:
+    """The operands broadcast to their common shape; scalars are left to the ops.
 
-
-def check_ranks(*args: Any) -> None:
-    """Warns or raises if operands differ in rank, by the flag numpy_rank_promotion."""
-    mode = numpy_rank_promotion.value
-    if mode != "allow":
-        shapes = [type_of(a).shape for a in args]
-        if len({len(s) for s in shapes if s}) > 1:
-            _mind_ranks(shapes, mode)
-
-
-def broadcast(*args: Any) -> list[Any]:
-    """The arguments broadcast to their common shape; scalars are left to the ops."""
+    checked: whether the flag numpy_rank_promotion applies.
+    """
     types = [type_of(a) for a in args]
     shapes = {t.shape for t in types if t.shape}
     if len(shapes) <= 1:
         return list(args)
-    shape = common_shape([t.shape for t in types])
+    shape = (operand_shape if checked else common_shape)([t.shape for t in types])
     return [a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)]
 
 
@@ -136,18 +124,18 @@ def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         ) from None
 
 
-# The modules of functions that broadcast operands of users; others call these with own values.
-_ELEMENTWISE = tuple(
-    [
-        f"shardwise._src.{name}"
-        for name in ("values.binary", "numpy.predicates", "numpy.floats", "special.")
-    ]
-)
+def operand_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """`common_shape` of operands, of which the flag numpy_rank_promotion may require one rank."""
+    found = common_shape(shapes)
+    if numpy_rank_promotion.value != "allow" and passes(shapes):
+        mind_ranks([s for s in shapes if s])
+    return found
 
 
-def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
-    user_call = called()
-    if user_call is not None and not user_call.module.startswith(_ELEMENTWISE):
+def mind_ranks(shapes: list[tuple[int, ...]]) -> None:
+    """Respects the flag numpy_rank_promotion for shapes of operands, without those of scalars."""
+    mode = numpy_rank_promotion.value
+    if mode == "allow" or len(set(map(len, shapes))) < 2:
         return
     shown = " and ".join(str(s) for s in shapes)
     message = (
