@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -97,6 +98,19 @@ def test_ranks_of_operands_only():
         for f in (lambda: table + snp.ones(4), lambda: snp.isclose(table, snp.ones(4))):
             with pytest.raises(ValueError, match="different ranks"):
                 f()
+
+
+def test_sets_of_elements_that_are_said_to_be_unique():
+    a, b = np.array([4, 1, 2, 2, 3]), np.array([3, 5, 5])
+    wanted = np.setxor1d(a, b, assume_unique=True)
+    np.testing.assert_array_equal(snp.setxor1d(a, b, assume_unique=True), wanted)
+    assert snp.setxor1d(a, b, True, size=4, fill_value=-1).tolist() == [1, 4, -1, -1]
+    assert snp.setxor1d(a[:0], b[:0], True).shape == (0,)
+
+
+def test_the_slope_of_i0():
+    for x in (0.0, 1.5, -2.0):
+        np.testing.assert_allclose(sw.grad(snp.i0)(x), jax.grad(jnp.i0)(x), rtol=1e-5)
 
 
 def test_under_jit():
