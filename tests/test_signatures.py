@@ -147,7 +147,6 @@ def test_initializers_take_out_sharding():
 # Arguments of public functions that have no effect, as the docstrings state.
 OF_NO_EFFECT = {
     "intersect1d": "assume_unique",
-    "setxor1d": "assume_unique",
     "isin": "assume_unique",
     "nan_to_num": "copy",
     "polyval": "unroll",

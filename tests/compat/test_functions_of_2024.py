@@ -1,5 +1,6 @@
 """Functions at their places of 2024."""
 
+import jaxlib.version
 import numpy as np
 import pytest
 
@@ -31,6 +32,7 @@ def test_trees_backends_and_shardings():
     leaves, tree = sw.tree_flatten([1, (2,)])
     assert sw.tree_unflatten(tree, leaves) == [1, (2,)] and not sw.treedef_is_leaf(tree)
     assert xla_bridge.get_backend().platform == xla_bridge.default_backend()
+    assert sw.lib.__version__ == jaxlib.version.__version__
     assert isinstance(jnp.ones(2).sharding, sharding.XLACompatibleSharding)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,16 @@ def _eye(rows: int, columns: int, k: int, dtype: Any) -> Any:
 
 @fused(arrays=1)
 def _eye_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
+    return cast(_offset_test(ew.eq, (rows, columns), _near(k, rows, columns)), dtype)
+
+
+def _near(k: Any, rows: int, columns: int) -> Any:
+    """A traced diagonal as int32; those outside of the matrix are all alike."""
+    t = type_of(k)
+    if t.shape or not is_integer(t.dtype):
+        raise ValueError(f"k must be an integer scalar; got {t.str_short(True)}.")
     far = clamp(lit(-rows - 1, k), strip_weak_type(k), lit(columns + 1, k))
-    return cast(_offset_test(ew.eq, (rows, columns), cast(far, np.dtype("int32"))), dtype)
+    return cast(far, np.dtype("int32"))
 
 
 def _offset_test(op: Any, shape: tuple, k: Any) -> Any:
@@ -40,8 +49,6 @@ def _offset_test(op: Any, shape: tuple, k: Any) -> Any:
     d, int32 = len(shape), np.dtype("int32")
     row = create.iota(dtype=int32, shape=shape, dimension=d - 2)
     column = create.iota(dtype=int32, shape=shape, dimension=d - 1)
-    if not is_array(k) and not -(2**31) <= k < 2**31:
-        k = max(-shape[-2], min(k, shape[-1]))  # outside of the matrix
     offset = k if is_array(k) else constant(k, row)
     return op(column, ew.add(row, offset))
 
@@ -57,17 +64,12 @@ def eye(
     """A matrix with ones on the k-th diagonal, which may be traced, and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     kind = dtype_of(dtype, "eye")
-    if isinstance(k, int):
-        made = _eye(rows, columns, k, kind)
+    if is_array(k):
+        made = _eye_at(k, rows, columns, kind)
+    elif isinstance(k, int) and not -(2**31) <= k < 2**31:  # outside of the matrix
+        made = _eye(rows, columns, max(-rows, min(k, columns)), kind)
     else:
-        t = type_of(k)
-        if t.shape or not is_integer(t.dtype):
-            raise ValueError(f"eye: k must be an integer scalar; got {t.str_short(True)}.")
-        made = (
-            _eye_at(k, rows, columns, kind)
-            if is_array(k)
-            else _eye(rows, columns, np.asarray(k).item(), kind)
-        )
+        made = _eye(rows, columns, operator.index(np.asarray(k).item()), kind)
     return made if device is None else eval_trace().place(made, device)
 
 
@@ -76,15 +78,24 @@ def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     return eye(n, dtype=dtype)
 
 
+@fused(arrays=1)
+def _tri_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
+    return cast(_offset_test(ew.le, (rows, columns), _near(k, rows, columns)), dtype)
+
+
 @fused(arrays=0)
 def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
     return cast(_offset_test(ew.le, (rows, columns), k), dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """A matrix with ones on and below the k-th diagonal."""
+def tri(
+    N: int, M: int | None = None, k: int | ArrayLike = 0, dtype: DTypeLike | None = None
+) -> Array:
+    """A matrix with ones on and below the k-th diagonal, which may be traced."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    return _tri(rows, columns, int(k), dtype_of(dtype, "tri"))
+    if is_array(k):
+        return _tri_at(k, rows, columns, dtype_of(dtype, "tri"))
+    return _tri(rows, columns, operator.index(np.asarray(k).item()), dtype_of(dtype, "tri"))
 
 
 @fused(arrays=1)
