@@ -77,15 +77,19 @@ def _lower(
     else:  # an index that is too large already selects the last branch
         which = e.let(f"stablehlo.maximum {which}, {e.scalar(0, INDEX)} : {index}")
 
-    def write(branch: Program) -> None:
-        results = e.inline(branch, *xs)
+    def write(number: int, branch: Program) -> None:
+        results = e.inline(branch, *xs, scope=_scope(number))
         e.lines.append(
             f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
         )
 
-    regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
+    regions = [f"{{\n{e.region(lambda row=row: write(*row))}\n}}" for row in enumerate(branches)]
     text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
     return e.lets(text, len(outs))
+
+
+def _scope(number: int) -> str:
+    return f"cond/branch_{number}_fun"
 
 
 def _lower_together(
@@ -97,7 +101,7 @@ def _lower_together(
     branches: Branches,
 ) -> list[str]:
     """Runs all branches, as devices choose different ones, but all take part in collectives."""
-    found, *others = [e.inline(branch, *xs) for branch in branches]
+    found, *others = [e.inline(b, *xs, scope=_scope(i)) for i, b in enumerate(branches)]
     flag = e.ty(t.update(dtype=BOOL))
     for number, results in enumerate(others, 1):
         here = which
