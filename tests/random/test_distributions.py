@@ -489,3 +489,32 @@ def test_messages_about_choices():
     assert message(ValueError, lambda: random.dirichlet(key, 1.0)) == (
         "dirichlet: alpha must have at least one dimension; got ~f32[]."
     )
+
+
+def test_bounds_of_integers():
+    key = random.key(1)
+    found = random.randint(key, (5, 2), np.array([0, 1]), np.array([3, 7]))
+    wanted = oracle.randint(oracle.key(1), (5, 2), np.array([0, 1]), np.array([3, 7]))
+    np.testing.assert_array_equal(found, wanted)
+    for dtype, low, high in (
+        ("int8", 0, 1 << 40),
+        ("int32", -(1 << 40), 5),
+        ("uint32", 0, 1 << 32),
+    ):
+        with pytest.raises(OverflowError, match="fits neither the dtype of the result nor"):
+            random.randint(key, (2,), low, high, dtype)
+    high = np.asarray(random.randint(key, (99,), 0, (1 << 32) - 1, "uint32"))
+    assert high.max() > 1 << 31
+
+
+def test_f_has_shapes_dtypes_and_jax_values():
+    found = random.f(random.key(2), 2.0, 3.0, (4,), "float16")
+    assert found.dtype == np.float16
+    wanted = oracle.f(oracle.key(2), 2.0, 3.0, (4,))
+    np.testing.assert_allclose(random.f(random.key(2), 2.0, 3.0, (4,)), wanted, 1e-5)
+
+
+def test_choice_takes_a_sequence_as_shape():
+    assert message(TypeError, lambda: random.choice(random.key(0), 5, 2)) == (
+        "choice: shape must be a sequence of integers; got 2."
+    )

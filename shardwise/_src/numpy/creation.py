@@ -132,6 +132,13 @@ def empty(
     return _made(_zeros, device, shape_of(shape), dtype_of(dtype, "empty"))
 
 
+def _as_filler(x: Any, dtype: Any) -> Any:
+    """A Python integer beyond int32 as a value of the array's dtype, modulo its size."""
+    if x.__class__ is int and not -(1 << 31) <= x < 1 << 31:
+        return np.asarray(x).astype(dtype)[()]
+    return x
+
+
 def full(
     shape: ShapeLike,
     fill_value: ArrayLike,
@@ -147,6 +154,8 @@ def full(
     if out_sharding is not None:
         return placed(full, out_sharding, shape, fill_value, dtype)
     value = as_operand(fill_value)
+    if dtype is not None:
+        value = _as_filler(value, dtype_of(dtype, "full"))
     t = type_of(value)
     weak = dtype is None and t.weak_type
     return _made(_full, device, value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
@@ -220,7 +229,8 @@ def full_like(
     out_sharding: OutSharding = None,
 ) -> Array:
     """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
-    args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
+    like = _like(a, dtype, shape, "full_like")
+    args = _as_filler(as_operand(fill_value), like[1]), *like
     return _filled_like(a, _full, args, device, out_sharding)
 
 
