@@ -163,6 +163,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
         ]
 
     def addressable_data(self, index: int) -> Array:
+        if not self.sharding.has_addressable_devices:
+            raise RuntimeError(f"this process has no shards of the array of type {self.aval}.")
         return self.addressable_shards[index].data
 
     local_shards = addressable_shards  # the names in GlobalDeviceArray
