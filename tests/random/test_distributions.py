@@ -16,7 +16,7 @@ from jax import random as oracle
 
 from shardwise import random
 from shardwise._src.autodiff.grad import grad
-from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.base.config import enable_x64, legacy_prng_key, threefry_partitionable
 from shardwise._src.jit.jit import jit
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.placement.device_put import device_put
@@ -512,6 +512,14 @@ def test_f_has_shapes_dtypes_and_jax_values():
     assert found.dtype == np.float16
     wanted = oracle.f(oracle.key(2), 2.0, 3.0, (4,))
     np.testing.assert_allclose(random.f(random.key(2), 2.0, 3.0, (4,)), wanted, 1e-5)
+
+
+def test_invalid_keys_are_type_errors_whatever_legacy_keys_are():
+    for mode in ("warn", "error"):
+        with legacy_prng_key(mode), pytest.raises(TypeError, match="takes a key as its first"):
+            random.uniform(np.zeros(1, np.float32))
+    with legacy_prng_key("error"), pytest.raises(ValueError, match="got a raw key"):
+        random.uniform(np.zeros(2, np.uint32))
 
 
 def test_choice_takes_a_sequence_as_shape():
