@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.errors import (
     BroadcastError,
@@ -22,7 +20,7 @@ from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
 from shardwise._src.types import symbolic
-from shardwise._src.types.dtypes import canonicalize, is_bool, to_inexact
+from shardwise._src.types.dtypes import canonicalize, constant_of, is_bool, to_inexact
 from shardwise._src.types.promotion import lattice_join, scalar_type_of
 from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
@@ -38,7 +36,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
         if not weak and (x.__class__ is float or x.__class__ is int):
             return lit_of(x, dtype)
         if not weak:
-            return np.asarray(x).astype(dtype)[()]
+            return constant_of(x, dtype)
         python = scalar_type_of(dtype)
         if canonicalize(python) == dtype:
             return python(x)
