@@ -26,6 +26,7 @@ from shardwise._src.ops import create, elementwise
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
+from shardwise._src.ops.random.bits import random_wrap
 from shardwise._src.ops.shape import concatenate, rev
 from shardwise._src.ops.sharded.sharding_ops import (
     own_place,
@@ -45,6 +46,7 @@ from shardwise._src.types.annotations import (
 )
 from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
+from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 from shardwise._src.values.convert import broadcast_to, cast, joined
 
@@ -71,21 +73,31 @@ def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
 # -- filled with a constant --
 
 
+def _filled(value: Any, shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    """A scalar broadcast to `shape`; of keys, one key, or the value of all their integers."""
+    if not isinstance(dtype, ExtendedDType):
+        return create.full(value, shape, dtype, weak)
+    if type_of(value).dtype == dtype:
+        return broadcast_to(value, shape)
+    words = create.full(value, (*shape, *dtype.physical_shape), dtype.physical_dtype)
+    return random_wrap(words, dtype=dtype)
+
+
 @fused(arrays=0)
 def _zeros(shape: tuple, dtype: Any, weak: bool = False) -> Any:
-    return create.full(0, shape, dtype, weak)
+    return _filled(0, shape, dtype, weak)
 
 
 @fused(arrays=0)
 def _ones(shape: tuple, dtype: Any, weak: bool = False) -> Any:
-    return create.full(1, shape, dtype, weak)
+    return _filled(1, shape, dtype, weak)
 
 
 @fused(arrays=1)
 def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
     if type_of(value).ndim:
         return broadcast_to(cast(value, dtype), shape)
-    return create.full(value, shape, dtype, weak)
+    return _filled(value, shape, dtype, weak)
 
 
 def zeros(
