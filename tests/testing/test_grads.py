@@ -139,3 +139,7 @@ def test_one_mode_by_its_name():
     check_grads(sin, (X,), order=1, modes="rev")
     with pytest.raises(ValueError, match=r"modes must be among 'fwd' and 'rev'; got \['back'\]"):
         check_grads(sin, (X,), order=1, modes="back")
+
+
+def test_derivatives_may_be_nan_where_differences_are():
+    check_grads(sw.numpy.sqrt, (-1.0,), order=1)

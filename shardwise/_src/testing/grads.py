@@ -200,7 +200,7 @@ class _Checker:
     def same(
         self, came: np.ndarray, expected: np.ndarray, what: str, other: str = "finite differences"
     ) -> None:
-        if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol):
+        if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol, equal_nan=True):
             whats = "derivatives differ" if other == "finite differences" else "it differs"
             raise AssertionError(
                 f"{self.head}{what}: {whats} from {other}.\n"

@@ -22,6 +22,8 @@ from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
 
+_TRAY_RING = [0, 1, 2, 3, 6, 7, 4, 5]  # the devices of a tray of TPU v2 or v3, in 2 rows
+
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
     """The devices as an array of shape `mesh_shape`: GPUs by id, others in the given order.
@@ -38,7 +40,17 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> 
         devices = sorted(devices, key=lambda device: device.id)
     flat = np.empty(len(devices), dtype=object)
     flat[:] = list(devices)
+    if {getattr(device, "device_kind", "") for device in devices} <= {"TPU v2", "TPU v3"}:
+        return _in_rings(flat, shape)
     return flat.reshape(shape)
+
+
+def _in_rings(flat: NDArray[np.object_], shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """Grids of TPU v2 or v3, with the ring of a tray along an axis of size 8."""
+    if len(flat) == 8:
+        return flat[_TRAY_RING].reshape(shape)
+    grid = flat.reshape(shape)
+    return grid[..., _TRAY_RING] if shape and shape[-1] == 8 else grid
 
 
 def make_mesh(

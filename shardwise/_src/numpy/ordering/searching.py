@@ -360,7 +360,7 @@ def ravel_multi_index(
     """
     wanted = None if dtype is None else check_user_dtype(dtype, "ravel_multi_index")
     sizes = tuple(operator.index(n) for n in dims)
-    indices = list(multi_index)
+    indices = list(map(as_arraylike, multi_index))
     if len(sizes) != len(indices):
         raise ValueError(f"ravel_multi_index: {len(indices)} indices do not match shape {sizes}.")
     if mode not in ("raise", "wrap", "clip"):
