@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from shardwise._src.jit.eval_shape import make_jaxpr as make_jaxpr
     from shardwise._src.jit.jit import disable_jit as disable_jit
     from shardwise._src.jit.jit import jit as jit
+    from shardwise._src.jit.options import Inline as Inline
     from shardwise._src.maps.pmap import pmap as pmap
     from shardwise._src.maps.shard_map import shard_map as shard_map
     from shardwise._src.maps.smap import smap as smap

@@ -29,7 +29,7 @@ from shardwise._src.jit.jit import jit
 from shardwise._src.jit.options import FromProgram
 from shardwise._src.jit.stages import Lowered
 from shardwise._src.maps.host_local_batch import joined, own_part
-from shardwise._src.maps.pmap_calls import Call, Options, check_apart, checked, numbers
+from shardwise._src.maps.pmap_calls import Call, Options, check_apart, checked, is_type, numbers
 from shardwise._src.maps.shard_map import over_parts
 from shardwise._src.maps.shard_map_op import result_specs
 from shardwise._src.maps.vmap import vmap
@@ -307,7 +307,8 @@ def _as_description(x: Any) -> Any:
 
 
 def _described(x: Any, place: Any) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct.like(x).update(sharding=place)
+    own = ShapeDtypeStruct(x.shape, x.dtype) if is_type(x) else ShapeDtypeStruct.like(x)
+    return own.update(sharding=place)
 
 
 def _run(call: Call, mesh: Mesh) -> Any:
