@@ -336,7 +336,8 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    if located is True or (source.names_used and has_names(program)):
+    scoped = located is True or isinstance(located, Labels)
+    if scoped or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)

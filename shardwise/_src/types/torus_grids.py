@@ -94,15 +94,17 @@ def _array(devices: Sequence[Any]) -> Grid:
 def _torus(devices: Sequence[Any]) -> Grid | None:
     """The devices by coordinates, with a last axis for the cores of a chip if it has several; None
     without coordinates, or if they do not fill a box."""
-    rows = [(*getattr(d, "coords", ()), getattr(d, "core_on_chip", 0)) for d in devices]
+    rows = [[*getattr(d, "coords", ()), getattr(d, "core_on_chip", 0)] for d in devices]
     if {len(row) for row in rows} != {4}:
         return None
-    places = np.array(rows) - np.min(rows, axis=0)
-    sizes = places.max(axis=0) + 1
-    if len({*map(tuple, places.tolist())}) != math.prod(sizes.tolist()):
+    firsts = [min(column) for column in zip(*rows, strict=True)]
+    sizes = [max(c) + 1 - low for c, low in zip(zip(*rows, strict=True), firsts, strict=True)]
+    places = [tuple([n - low for n, low in zip(row, firsts, strict=True)]) for row in rows]
+    if len({*places}) != math.prod(sizes):
         return None
-    found = np.empty(sizes, object)
-    found[tuple(places.T)] = _array(devices)
+    found: Grid = np.empty(sizes, object)
+    for place, device in zip(places, devices, strict=True):
+        found[place] = device
     return found if sizes[-1] > 1 else found[..., 0]
 
 
