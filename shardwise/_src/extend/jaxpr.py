@@ -157,7 +157,11 @@ def unmapped_aval(
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether functions accept this as an array."""
+    """Whether functions accept this as an array, of a dtype that arrays may have."""
+    try:
+        type_of(x)
+    except TypeError:
+        return False
     return is_operand(x)
 
 

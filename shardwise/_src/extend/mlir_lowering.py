@@ -363,5 +363,5 @@ def _leaves(xs: Any) -> Iterator[Any]:
 
 
 def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
-    """The text of a module. enable_debug_info: whether to print source locations."""
-    return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))
+    """The text of a module. enable_debug_info: whether to print source locations; yes if None."""
+    return module.operation.get_asm(enable_debug_info=enable_debug_info is not False)
