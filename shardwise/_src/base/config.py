@@ -71,6 +71,13 @@ numpy_dtype_promotion = Flag(
     choices=("standard", "strict"),
     trace=True,
 )
+check_static_indices = Flag(
+    "check_static_indices",
+    False,
+    "Raise an IndexError if an integer in `x[...]` is out of bounds. Reads with another mode than "
+    "the default and `promise_in_bounds`, and writes, are not checked.",
+    trace=True,
+)
 kernels_cpu_form = Flag(
     "kernels_cpu_form",
     "loop",

@@ -36,6 +36,11 @@ def type_of(x: Any) -> ArrayType:
         return found
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
+        if host.__class__ is not np.ndarray and hasattr(host, "mask"):
+            raise ValueError(
+                "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
+                "x.filled(...), or x.data and x.mask."
+            )
         return array_type(host.shape, canonicalize(host.dtype))
     converted = as_arraylike(x)
     if converted is not x:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.numpy.unary import toward_zero
@@ -191,6 +192,8 @@ def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign bit is set, including for -0.0 and NaN."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
+    if is_complex(dtype):
+        raise DtypeError(f"signbit takes real numbers; got {type_of(x).str_short(True)}.")
     if is_bool(dtype) or is_unsigned(dtype):
         return _everywhere(False, x)
     return _negative(x)

@@ -17,6 +17,7 @@ from shardwise._src.numpy.joining import stack, unstack
 from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
 from shardwise._src.numpy.statistics.averages import mean
+from shardwise._src.numpy.statistics.quantiles import median
 from shardwise._src.numpy.unary import round as round_
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
@@ -53,8 +54,8 @@ def pad(
 
     pad_width: one number, one pair, or a pair for each dimension; or a dict from axes to these.
     mode:      "constant" (`constant_values`), "edge", "empty", "linear_ramp" (`end_values`),
-               "maximum", "mean", "minimum" (all `stat_length`), "reflect", "symmetric" (both
-               `reflect_type` "even" or "odd"), "wrap"; or a function `(vector, width, axis,
+               "maximum", "mean", "median", "minimum" (all `stat_length`), "reflect", "symmetric"
+               (both `reflect_type` "even" or "odd"), "wrap"; or a function `(vector, width, axis,
                kwargs) → vector` that is called on each vector along each axis.
     """
     no_lists("pad", array)
@@ -85,8 +86,8 @@ def pad(
 
 def _check_keywords(mode: str, kwargs: dict) -> None:
     allowed = _KEYWORDS.get(mode)
-    if allowed is None or mode == "median":
-        known = ", ".join(m for m in _KEYWORDS if m != "median")
+    if allowed is None:
+        known = ", ".join(_KEYWORDS)
         raise NotImplementedError(f"pad: unknown mode {mode!r}; the modes are {known}.")
     extra = sorted(set(kwargs) - set(allowed))
     if extra:
@@ -301,8 +302,8 @@ def _pad_statistic(x: Any, widths: Widths, mode: str, lengths: Any) -> Any:
 
 def _statistic(x: Any, mode: str, axis: int, count: int) -> Any:
     t = type_of(x)
-    if mode == "mean":
-        found = mean(x, axis=axis)
+    if mode in ("mean", "median"):
+        found = (mean if mode == "mean" else median)(x, axis=axis)
         found = cast(found if is_inexact(t.dtype) else round_(found), t.dtype, t.weak_type)
     else:
         found = (reduce_max if mode == "maximum" else reduce_min)(x, axes=(axis,))

@@ -275,18 +275,19 @@ def put(
 ) -> Array:
     """`a` with `v`, repeated as needed, written to indices of the flat array.
 
-    mode: for indices out of bounds: "clip" (the default) clamps, "wrap" takes them modulo the size.
+    mode: for indices out of bounds: "clip" clamps, "wrap" takes them modulo the size; by default
+          they are clamped, but negative ones count from the end.
     """
     not_in_place("put", inplace)
     no_lists("put", a)
-    chosen = mode or "clip"
+    chosen = "clip" if mode is None else mode
     if chosen not in ("clip", "wrap"):
         raise ValueError(f"put: mode must be 'clip' or 'wrap'; got {mode!r}.")
     ind, v = array_or_host(ind), array_or_host(v)
     must_be_integers("put", ind)
     if not type_of(ind).size or not type_of(v).size:
         return check_alive(a)
-    if chosen == "clip":
+    if mode is None:
         ind = _wrap_negative(ind, type_of(a).size)
     return _put(a, ind, v, chosen)
 
