@@ -109,7 +109,14 @@ sw.vmap(f, in_axes=(0, 2))(A, A)
     ValueError: vmap of f: y is of type f32[3,4], which has no axis 2 to map over. Pass arguments
     that all examples share by position, with None in in_axes.
 sw.vmap(f, in_axes=("x",))(A)
-    TypeError: vmap of f: axes must be ints or None; got 'x' for x.
+    TypeError: vmap of f: in_axes must be an int, None, or a pytree of them; it contains 'x' of type
+    str.
+sw.vmap(f, in_axes={"x": 0})
+    TypeError: vmap of f: in_axes must be an int, None, or a tuple with an entry for each positional
+    argument; got {'x': 0} of type dict.
+sw.vmap(f, out_axes=(1.5,))
+    TypeError: vmap of f: out_axes must be an int, None, or a pytree of them; it contains 1.5 of
+    type float.
 sw.vmap(f, out_axes=2)(A)
     ValueError: vmap of f: out_axes is 2 for result, which has 2 dimensions including the mapped
     one.

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.arguments.float0_partition import along, is_trivial, of_one
 from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.arguments.signatures import called, check_function
@@ -53,6 +55,7 @@ def vmap(
       The mapped function.
 
     Raises:
+      TypeError: if `in_axes` or `out_axes` contain something other than ints and None.
       ValueError: if mapped axes differ in size, or an axis does not exist.
     """
     check_function("vmap", fun)
@@ -65,6 +68,13 @@ def vmap(
     what = f"vmap of {name}"
     _check_name(what, axis_name)
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if not (axes is None or isinstance(axes, int | np.integer | tuple)):
+        raise TypeError(
+            f"{what}: in_axes must be an int, None, or a tuple with an entry for each positional "
+            f"argument; got {short_repr(in_axes)}."
+        )
+    _check_axes(f"{what}: in_axes", axes)
+    _check_axes(f"{what}: out_axes", out_axes)
 
     @functools.wraps(fun)
     @hides_frames
@@ -131,6 +141,16 @@ def vmap(
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
+
+
+def _check_axes(what: str, axes: Any) -> None:
+    if axes.__class__ is int:
+        return
+    for axis in flatten(axes)[0]:
+        if not isinstance(axis, int | np.integer):
+            raise TypeError(
+                f"{what} must be an int, None, or a pytree of them; it contains {short_repr(axis)}."
+            )
 
 
 def _check_name(what: str, axis_name: Any) -> None:
