@@ -33,6 +33,14 @@ _log = logging.getLogger("shardwise.config")
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.", trace=True
 )
+explicit_x64_dtypes = Flag(
+    "explicit_x64_dtypes",
+    "warn",
+    "What to do when a 64-bit dtype is requested while `enable_x64` is off: warn, and narrow it to "
+    "32 bits; or error.",
+    choices=("warn", "error"),
+    trace=True,
+)
 default_matmul_precision = Flag(
     "default_matmul_precision",
     None,
@@ -382,6 +390,10 @@ HISTORIC: dict[str, tuple[Any, str]] = {
         "`shardwise.random.key` returns typed keys, `shardwise.random.PRNGKey` raw ones",
     ),
     "use_direct_linearize": (True, "there is only one implementation of linearize"),
+    "remat3": (True, "there is only one implementation of `checkpoint`"),
+    "custom_vjp3": (True, "there is only one implementation of `custom_vjp`"),
+    "custom_jvp3": (True, "there is only one implementation of `custom_jvp`"),
+    "use_simplified_jaxpr_constants": (False, "constants are inputs of programs"),
     "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
 }

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from shardwise._src.base.caches import cached
-from shardwise._src.base.config import enable_x64
+from shardwise._src.base.config import enable_x64, explicit_x64_dtypes
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.tracebacks import pass_on
@@ -129,7 +129,8 @@ def too_large(value: int, dtype: Any) -> OverflowError:
 def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` requested.
 
-    Warns when an explicit 64-bit dtype is narrowed; int, float, complex and None are not explicit.
+    Warns when an explicit 64-bit dtype is narrowed; raises ValueError if `explicit_x64_dtypes` is
+    "error". int, float, complex and None are not explicit.
     """
     if dtype is None or dtype is int or dtype is float or dtype is complex:
         return canonicalize(dtype)
@@ -142,6 +143,8 @@ def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
         raise
     found = canonicalize(exact)
     if found is not exact:
+        if explicit_x64_dtypes.value == "error":
+            raise ValueError(_unavailable_message(exact, found, fun_name))
         warn(_narrowed_message(exact, found, fun_name))
     return found
 
@@ -193,6 +196,14 @@ def _narrowed_message(exact: DType, found: DType, fun_name: str) -> str:
         f"the result is {found}. To keep 64 bits, call "
         f"shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
         f"To accept 32 bits without this warning, request {found}."
+    )
+
+
+def _unavailable_message(exact: DType, found: DType, fun_name: str) -> str:
+    where = f" in {fun_name}" if fun_name else ""
+    return (
+        f"Explicitly requested dtype {exact}{where} is not available while enable_x64 is off, and "
+        f"explicit_x64_dtypes is 'error'. Turn enable_x64 on, or request {found}."
     )
 
 
