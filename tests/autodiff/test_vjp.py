@@ -184,6 +184,15 @@ def test_refs_of_integers_have_no_tangents():
     assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
 
 
+def test_cotangents_of_integers_have_no_effect():
+    """They may be of any dtype, as in jax, but have the shape of the result."""
+    _, pull = sw.vjp(lambda x: (x * 2, jnp.argmax(x)), jnp.asarray(X))
+    for ct in (1, np.float32(3), np.zeros((), sw.float0)):
+        np.testing.assert_array_equal(pull((jnp.ones(3), ct))[0], np.full(3, 2))
+    with pytest.raises(ValueError, match="must have its result's shape and dtype"):
+        pull((jnp.ones(3), np.ones(2, np.int32)))
+
+
 def test_results_beside_refs():
     def f(r):
         r[...] += 1

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax._src import dtypes as jax_dtypes
 
-from shardwise._src.base.config import enable_x64, explicit_x64_dtypes
+from shardwise._src.base.config import enable_x64
 from shardwise._src.types import dtypes
 from shardwise._src.types.dtypes import (
     ExtendedDType,
@@ -454,14 +454,3 @@ def test_what_has_no_bits_and_is_no_dtype_of_numbers():
     assert error_of(ValueError, dtypes.itemsize_bits, None) == (
         "itemsize_bits takes a numeric dtype; got None."
     )
-
-
-def test_requests_of_64_bits_may_be_errors():
-    with explicit_x64_dtypes("error"):
-        assert error_of(ValueError, check_user_dtype, "float64", "zeros") == (
-            "Explicitly requested dtype float64 in zeros is not available while enable_x64 is off, "
-            "and explicit_x64_dtypes is 'error'. Turn enable_x64 on, or request float32."
-        )
-        assert check_user_dtype(float) == np.float32
-        with enable_x64(True):
-            assert check_user_dtype("float64") == np.float64

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
 from shardwise._src.base.marks import merge, partition
+from shardwise._src.control.bodies import reject_own_effects
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -165,6 +166,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
 
     The residuals are the known arguments that are needed, and the values saved by the policy.
     """
+    reject_own_effects("checkpoint", program)
     split = split_program(program, unknown)
     known = without_calls(split.known)
     count = split.unknown_out.count(False)

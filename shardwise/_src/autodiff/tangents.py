@@ -19,18 +19,19 @@ from shardwise._src.base.config import enable_x64
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, cotangent_type, zero_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.sharding import NamedSharding
 
 
 def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    return reshard_like(full(0, t.shape, t.dtype, t.weak_type), t)
+    return zero_like(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
 def one(t: ArrayType) -> Any:
@@ -54,7 +55,10 @@ def pull_back(
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        grads.append(as_tangent(ct, t))
+        if ct is None:
+            grads.append(zeros(cotangent_type(t).update(weak_type=t.weak_type)))
+        else:
+            grads.append(as_tangent(ct, t))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 
@@ -66,6 +70,8 @@ def places_of(values: Sequence[Any]) -> list[Any]:
 
 def _split_as(ct: Any, place: Any) -> Any:
     """A cotangent that is uncommitted or replicated, resharded like its primal."""
+    if isinstance(place, NamedSharding):
+        place = place.with_spec(cotangent_spec(place.spec))
     if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
         return ct
     if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:
@@ -134,12 +140,8 @@ def checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str])
         return None
     ct = as_input(ct, f"vjp of {name}", path)
     given = type_of(ct)
-    if not is_inexact(t.dtype):
-        raise TypeError(
-            f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
-            f"float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
-            "shardwise.float0)."
-        )
+    if not is_inexact(t.dtype) and given.shape == t.shape:
+        return None  # of any dtype, as in JAX; it has no effect
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise ValueError(
             f"vjp of {name}: a cotangent must have its result's shape and dtype, "

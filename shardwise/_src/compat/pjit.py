@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
+from shardwise._src.base.lazy import public
 from shardwise._src.jit.jit import Jitted, P, R, jit
+from shardwise._src.runtime.pytree import flatten
+
+
+@public("shardwise.experimental.pjit")
+class FromGda:
+    """The type of `FROM_GDA`."""
+
+    def __repr__(self) -> str:
+        return "FROM_GDA"
+
+
+FROM_GDA = FromGda()  # of an argument: its own sharding
 
 
 @overload
@@ -24,8 +37,8 @@ def pjit(
 ) -> Any:
     """`jit`; `in_axis_resources` and `out_axis_resources` are former names of its shardings.
 
-    A bare spec needs a mesh in scope. None leaves arguments unchanged, and lets the partitioner
-    choose the shardings of results.
+    A bare spec needs a mesh in scope. None leaves arguments unchanged, as `FROM_GDA` does, and lets
+    the partitioner choose the shardings of results.
 
     Raises:
       ValueError: a sharding is given under both names.
@@ -41,4 +54,8 @@ def _one(which: str, sharding: Any, resources: Any) -> Any:
             f"pjit got both {which}_shardings and {which}_axis_resources, which mean the same; "
             f"pass only {which}_shardings."
         )
-    return resources if sharding is None else sharding
+    found = resources if sharding is None else sharding
+    if which == "in" and found is not None:
+        leaves, tree = flatten(found, lambda s: s is None)
+        return tree.unflatten([None if s is FROM_GDA else s for s in leaves])
+    return found

@@ -24,7 +24,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned, used
-from shardwise._src.effects.ordering import ORDERED
+from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
@@ -411,7 +411,7 @@ def _batch(
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    reject_ordered(branches, "cond", "a batched predicate runs every branch")
+    reject_exact(branches, "cond", "a batched predicate runs every branch")
     cases = [b(*operands) for b in new]
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
@@ -424,11 +424,13 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     return select_n(reshard_like(which, t), *cases)
 
 
-def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
-    """Other effects happen for all rows, as they do in jax."""
-    if any(ORDERED in p.effects for p in programs):
+def reject_exact(programs: Sequence[Program], name: str, why: str) -> None:
+    """Other effects, such as prints, happen for all rows, as they do in jax."""
+    found = frozenset().union(*[p.effects for p in programs])
+    if IO in found or ORDERED in found:
+        which = "effects of `io_callback`" if IO in found else "ordered effects"
         raise NotImplementedError(
-            f"[{name}] under vmap: {why}, so ordered effects would also happen for rows "
+            f"[{name}] under vmap: {why}, so {which} would also happen for rows "
             "that did not request them. Select the inputs of the effect, with "
             "`shardwise.lax.select` or `shardwise.numpy.where`, and move it outside."
         )

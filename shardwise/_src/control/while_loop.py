@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.base.marks import given, partition, spread
 from shardwise._src.control.call import call
-from shardwise._src.control.cond import chosen, reject_ordered
+from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import WhileParams, fit, parts
 from shardwise._src.control.scan import batched_body, jvp_body
@@ -247,7 +247,7 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
-        reject_ordered(
+        reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
         )
         every = (True,) * count

@@ -293,3 +293,7 @@ class CallPrimitive(Primitive):
         """The keyword arguments of `bind`: the function of an equation's program, and the rest."""
         rest = {k: v for k, v in params.items() if k != "program"}
         return {**rest, "subfuns": (wrap_init(jaxpr_as_fun(params["program"])),)}
+
+
+call_p = CallPrimitive("call")
+closed_call_p = CallPrimitive("closed_call")

@@ -433,11 +433,11 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         if abstract:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
-    if abstract and _is_like_type(x):
+    if abstract and is_like_type(x):
         return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
     return EAGER.array(x)
 
 
-def _is_like_type(x: Any) -> bool:
+def is_like_type(x: Any) -> bool:
     """Whether an object describes an array like a `ShapeDtypeStruct`, without data."""
     return hasattr(x, "shape") and hasattr(x, "dtype") and as_arraylike(x) is x and not is_array(x)

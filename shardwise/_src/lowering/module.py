@@ -13,7 +13,7 @@ from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, programs_in, walk
-from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.callback import EMITTED, host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
 from shardwise._src.lowering.layouts_and_memory import PLAIN, USUAL, Slot, Storage
 from shardwise._src.lowering.narrow_dtypes import check_dtypes
@@ -26,6 +26,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
     turned,
+    unreduced_text,
 )
 from shardwise._src.lowering.total_order_floats import Extremes
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
@@ -73,9 +74,7 @@ class Meshes:
             mesh = sharding.mesh
             symbol = self._symbol_of(mesh, *self._axes(sharding, ndim))
             self._counts.update(sharding.tiling(ndim).dims)
-            sums = ", ".join(f'"{a}"' for a in mesh.axis_names if a in sharding.spec.unreduced)
-            more = f", unreduced={{{sums}}}" if sums else ""
-            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
+            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{unreduced_text(sharding)}>"
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
         axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))
@@ -336,7 +335,10 @@ def _emitted(
     names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.consts]
+    named = len(emitter.host_numbers)
     results = emitter.program(program, own + names[count:])
+    if len(emitter.host_numbers) > named:
+        program.derived[EMITTED] = [*emitter.host_numbers][named:]
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]

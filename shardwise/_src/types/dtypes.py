@@ -126,11 +126,19 @@ def too_large(value: int, dtype: Any) -> OverflowError:
     )
 
 
+def as_named(dtype: Any) -> DType:
+    """The dtype that `dtype` names. Only the defaults, such as `float`, are narrowed."""
+    if dtype is None or dtype is int or dtype is float or dtype is complex:
+        return canonicalize(dtype)
+    return dtype if isinstance(dtype, ExtendedDType) else exact_dtype(dtype)
+
+
 def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` requested.
 
-    Warns when an explicit 64-bit dtype is narrowed; raises ValueError if `explicit_x64_dtypes` is
-    "error". int, float, complex and None are not explicit.
+    If an explicit 64-bit dtype has to be narrowed, it warns, raises a ValueError, or returns the
+    dtype unchanged, by the flag `explicit_x64_dtypes`. int, float, complex and None are not
+    explicit.
     """
     if dtype is None or dtype is int or dtype is float or dtype is complex:
         return canonicalize(dtype)
@@ -142,11 +150,32 @@ def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
         pass_on(error)
         raise
     found = canonicalize(exact)
-    if found is not exact:
-        if explicit_x64_dtypes.value == "error":
-            raise ValueError(_unavailable_message(exact, found, fun_name))
-        warn(_narrowed_message(exact, found, fun_name))
-    return found
+    if found is exact:
+        return exact
+    return exact if not_narrowed(_narrowed_message(exact, found, fun_name)) else found
+
+
+def not_narrowed(message: str) -> bool:
+    """Whether a 64-bit dtype is kept while `enable_x64` is off; warns or raises if it is not."""
+    mode = explicit_x64_dtypes.value
+    if mode == "error":
+        raise ValueError(message)
+    if mode == "warn":
+        warn(message)
+    return mode == "allow"
+
+
+# Classes of constants in programs: unlike NumPy's scalars, they keep their 64 bits under any flag.
+_WIDE_CONSTANTS: dict[Any, Any] = {
+    wide: type(wide.name, (wide.type,), {"weak_type": False}) for wide in _NARROWED
+}
+
+
+def constant_of(value: Any, dtype: Any) -> Any:
+    """A scalar constant of exactly this dtype."""
+    scalar = np.asarray(value).astype(dtype)[()]
+    wide = _WIDE_CONSTANTS.get(dtype)
+    return scalar if wide is None else wide(scalar)
 
 
 # The dtypes that names resolve to. Scalar types are here from the start: their wrappers in the
@@ -196,14 +225,6 @@ def _narrowed_message(exact: DType, found: DType, fun_name: str) -> str:
         f"the result is {found}. To keep 64 bits, call "
         f"shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
         f"To accept 32 bits without this warning, request {found}."
-    )
-
-
-def _unavailable_message(exact: DType, found: DType, fun_name: str) -> str:
-    where = f" in {fun_name}" if fun_name else ""
-    return (
-        f"Explicitly requested dtype {exact}{where} is not available while enable_x64 is off, and "
-        f"explicit_x64_dtypes is 'error'. Turn enable_x64 on, or request {found}."
     )
 
 
