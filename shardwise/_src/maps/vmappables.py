@@ -60,8 +60,8 @@ def register_vmappable(
     """
     if axis_size_type is not int or make_iota is not None:
         raise NotImplementedError(
-            f"register_vmappable: the mapped axis of a {data_type.__qualname__} must have an int as "
-            "its size: pass axis_size_type=int and make_iota=None."
+            f"register_vmappable: the mapped axis of a {data_type.__qualname__} must have an int "
+            "as its size: pass axis_size_type=int and make_iota=None."
         )
     RULES[data_type] = Rules(spec_type, to_elt, from_elt)
 
