@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arguments.float0_partition import unflattened
 from shardwise._src.arrays.array import Array
@@ -35,26 +38,40 @@ def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
     return sizes
 
 
+def _dtype(dtype: Any) -> Any:
+    if dtype is None or isinstance(dtype, ExtendedDType):
+        return canonicalize(dtype)
+    try:
+        return exact_dtype(dtype)
+    except TypeError:
+        if isinstance(dtype, np.dtype) or (
+            isinstance(dtype, type) and issubclass(dtype, np.generic)
+        ):
+            return np.dtype(dtype)
+        raise
+
+
 class ShapeDtypeStruct:
     """The type of an array, and its requested sharding, without data.
 
     shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
     None. 64-bit dtypes are preserved; values traced from it have 32 bits unless `enable_x64` is on;
-    `aval` is their type.
+    `aval` is their type. Other dtypes of NumPy, such as strings, describe data that no array holds.
     """
 
-    __slots__ = ("_type", "dtype", "sharding", "layout")
+    __slots__ = ("shape", "dtype", "weak_type", "sharding", "layout")
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False
     ):
-        self._type: ArrayType = array_type(_sizes(shape), canonicalize(dtype), weak_type)
-        extended = dtype is None or isinstance(dtype, ExtendedDType)
-        self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
+        self.shape = _sizes(shape)
+        self.dtype: Any = _dtype(dtype)
+        self.weak_type = weak_type
         given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
-        self.layout: Any = order_of(format, self._type)  # None: the default one
+        # None: the default one
+        self.layout: Any = None if format is None else order_of(format, self.aval)
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -75,16 +92,16 @@ class ShapeDtypeStruct:
             place = NamedSharding(t.mesh, t.spec)
         return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
-    shape = property(lambda self: self._type.shape)
-    ndim = property(lambda self: self._type.ndim)
-    size = property(lambda self: self._type.size)
-    weak_type = property(lambda self: self._type.weak_type)
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
 
     @property
     def aval(self) -> ArrayType:
-        """The type of values traced from it, under the current flags."""
-        dtype = canonicalize(self.dtype)
-        return self._type if self._type.dtype == dtype else self._type.update(dtype=dtype)
+        """The type of values traced from it, under the current flags.
+
+        Raises TypeError for a dtype that arrays do not have.
+        """
+        return array_type(self.shape, canonicalize(self.dtype), self.weak_type)
 
     @property
     def format(self) -> Format:
