@@ -18,7 +18,7 @@ from shardwise._src.autodiff.eager_backward import backward
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type, reshard_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
@@ -44,7 +44,8 @@ def pull_back(
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        grads.append(as_tangent(ct, t))
+        own = cotangent_type(t).update(weak_type=t.weak_type) if ct is None else t
+        grads.append(as_tangent(ct, own))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 
