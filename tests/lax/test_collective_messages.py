@@ -94,9 +94,11 @@ lax.pbroadcast(x, "i", 4)
     ValueError: shardwise.lax.pbroadcast: source must be one of the 4 indices of axis 'i'; got 4.
 lax.pbroadcast(x, "i", 0.5)
     TypeError: shardwise.lax.pbroadcast: source must be an integer; got 0.5 of type float.
-lax.pcast(x, "i", to="reduced")
-    ValueError: shardwise.lax.pcast: values can be cast only to 'varying'; got 'reduced'. To make a
-    varying value invarying, use a collective, such as `shardwise.lax.psum`.
+lax.pcast(x, "i", to="invarying")
+    ValueError: shardwise.lax.pcast: to must be 'varying', 'reduced' or 'unreduced'; got
+    'invarying'. To make a value invarying, use a collective, such as `shardwise.lax.psum`.
+lax.all_gather(x, "i", to="unreduced")
+    ValueError: all_gather: to must be 'varying', 'invarying' or 'reduced'; got 'unreduced'.
 lax.axis_index(("i", "i"))
     ValueError: shardwise.lax.axis_index: axis 'i' is given twice, in ('i', 'i'). Name each once.
 """

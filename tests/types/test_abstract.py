@@ -86,8 +86,9 @@ def test_types_say_their_manual_axes():
     assert found[0].manual_axis_type == found[0].mat == ManualAxisType(varying=frozenset("x"))
     again = ShapedArray((2,), np.float32, manual_axis_type=found[0].mat)
     assert again is ShapedArray((2,), np.float32, vma={"x"}) is found[0]
-    with pytest.raises(NotImplementedError, match=r"unreduced axes are specified by the"):
-        ShapedArray((2,), np.float32, manual_axis_type=ManualAxisType(reduced=frozenset("x")))
+    full = ManualAxisType(unreduced=frozenset("x"), reduced=frozenset("y"))
+    other = ShapedArray((2,), np.float32, manual_axis_type=full)
+    assert other.mat == full and str(other) == "float32[2]{U:x, R:y}"
 
 
 def test_shardings_of_one_device():

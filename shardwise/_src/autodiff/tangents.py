@@ -18,18 +18,19 @@ from shardwise._src.autodiff.eager_backward import backward
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharded.sharding_ops import cotangent_type, reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, cotangent_type, zero_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.sharding import NamedSharding
 
 
 def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    return reshard_like(full(0, t.shape, t.dtype, t.weak_type), t)
+    return zero_like(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
 def pull_back(
@@ -44,8 +45,10 @@ def pull_back(
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        own = cotangent_type(t).update(weak_type=t.weak_type) if ct is None else t
-        grads.append(as_tangent(ct, own))
+        if ct is None:
+            grads.append(zeros(cotangent_type(t).update(weak_type=t.weak_type)))
+        else:
+            grads.append(as_tangent(ct, t))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 
@@ -57,6 +60,8 @@ def places_of(values: Sequence[Any]) -> list[Any]:
 
 def _split_as(ct: Any, place: Any) -> Any:
     """A cotangent that is uncommitted or replicated, resharded like its primal."""
+    if isinstance(place, NamedSharding):
+        place = place.with_spec(cotangent_spec(place.spec))
     if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
         return ct
     if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:

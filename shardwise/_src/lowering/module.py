@@ -26,6 +26,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
     turned,
+    unreduced_text,
 )
 from shardwise._src.lowering.total_order_floats import Extremes
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
@@ -73,9 +74,7 @@ class Meshes:
             mesh = sharding.mesh
             symbol = self._symbol_of(mesh, *self._axes(sharding, ndim))
             self._counts.update(sharding.tiling(ndim).dims)
-            sums = ", ".join(f'"{a}"' for a in mesh.axis_names if a in sharding.spec.unreduced)
-            more = f", unreduced={{{sums}}}" if sums else ""
-            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
+            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{unreduced_text(sharding)}>"
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
         axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))

@@ -162,6 +162,13 @@ def axis_text(names: Sequence[Any]) -> str:
     return ":".join(map(str, names))
 
 
+def unreduced_text(sharding: Any) -> str:
+    """`, unreduced={"x"}`: the end of a sharding; '' if it has no such axes."""
+    spec, names = sharding.spec, sharding.mesh.axis_names
+    row = ", ".join([f'"{a}"' for a in names if a in spec.unreduced])
+    return f", unreduced={{{row}}}" if row else ""
+
+
 def sharding_dims(sharding: Any, ndim: int) -> str:
     """`{"x"}, {}`: the axes of each dimension; open if unconstrained.
 

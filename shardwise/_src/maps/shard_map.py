@@ -37,13 +37,23 @@ from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
 
+class InferFromArgs:
+    """Represents `in_specs` or `in_axes` inferred from the types of arguments."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = InferFromArgs()
+
+
 @overload
 def shard_map(
     f: Callable[P, T],
     /,
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -54,7 +64,7 @@ def shard_map(
 def shard_map(
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -66,7 +76,7 @@ def shard_map(
     /,
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -79,17 +89,21 @@ def shard_map(
     Args:
       in_specs: how each argument is sharded: a PartitionSpec, or a prefix of the pytree of
         positional arguments. Along an axis that a spec does not name, all devices get the same
-        shard. None: use the types of arguments over Explicit axes. If such a type has a sharding
-        that its spec does not, it is an error: `shardwise.reshard` reshards an argument.
+        shard. With `unreduced` and `reduced` axes the argument's type must have them, too, and all
+        axes of the mesh must be Explicit and manual. None: a static argument, which `f` gets
+        unchanged. By default, the types of arguments over Explicit axes. If all axes are Explicit
+        and manual, an argument whose type differs from its spec is an error: `shardwise.reshard`
+        reshards it.
       out_specs: how the results are assembled, likewise. Along an axis that a spec does not name,
-        the results must be the same.
+        the results must be the same; along its `unreduced` and `reduced` axes they must be in this
+        state (`shardwise.lax.pcast`).
       mesh: a Mesh or an AbstractMesh; by default the one in scope. A `kernels.CoreMesh` runs `f` on
         the cores of each device, over refs.
       axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
         it sees global values, which the partitioner shards.
-      check_vma: whether types in `f` record along which axes a value varies, as in `f32[4]{V:x}`,
-        to prove that results are the same where `out_specs` require it. Without it, the caller
-        must ensure this.
+      check_vma: whether types in `f` record along which axes a value varies, is unreduced or
+        reduced, as in `f32[4]{V:x}`, to prove that results are in the state that `out_specs`
+        require. Without it, the caller must ensure this.
 
     Returns:
       The mapped function.
@@ -97,8 +111,9 @@ def shard_map(
     Raises:
       ValueError: if a dimension is not divisible by the size of the axes that shard it, an
         argument's sharding over Explicit axes differs from its spec, or a result may vary
-        along an axis that its spec does not name.
-      TypeError: if in_specs is None, and types have no shardings.
+        along an axis that its spec does not name, or is not unreduced or reduced as its spec
+        requires.
+      TypeError: if there are no in_specs, and types have no shardings.
     """
     if f is None:
         return functools.partial(
@@ -121,15 +136,19 @@ def shard_map(
         own = mesh_of(what, mesh, "Pass `mesh=`, or enter one")
         axes = _axes(what, own, axis_names)
 
-        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
-            if in_specs is None:
-                return inferred(what, "in_specs", values, own, axes)
-            return broadcast_to_arguments(
-                in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
-            )
+        given: list[Any] | None = None
+        if in_specs is not Infer:
+            where = f"{what}: in_specs"
+            given = broadcast_to_arguments(in_specs, args, where, names_of(f), _is_leaf)
 
+        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+            if given is None:
+                return inferred(what, "in_specs", values, own, axes)
+            return [spec for spec in given if spec is not None]
+
+        static = [spec is None for spec in given or ()]
         return on_parts(
-            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma
+            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma, static
         )
 
     return mapped
@@ -152,17 +171,22 @@ def on_parts(
     specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
     out_specs: Callable[[Program, Any], Any],
     tracked: bool,
+    static: Sequence[bool] = (),
 ) -> Any:
     """The results of `f` on the shards of its arguments.
 
     specs_of:  takes values and their names, returns the spec of each.
     out_specs: takes the program and the pytree of the results, returns a prefix of that pytree.
+    static:    marks leaves that `f` gets unchanged; `specs_of` does not get them.
     """
     place = NamedSharding(mesh, PartitionSpec())
     leaves, tree = flatten(args)
+    dynamic = [i for i in range(len(leaves)) if not (static and static[i])]
     names = argument_names(args, {}, names_of(f))
+    names = [names[i] for i in dynamic]
     values = [
-        x if is_ref(x) else as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)
+        leaves[i] if is_ref(leaves[i]) else as_input(leaves[i], what, lambda k=k: names[k])
+        for k, i in enumerate(dynamic)
     ]
     specs = specs_of(values, names)
     for x, name, spec in zip(values, names, specs, strict=True):
@@ -171,7 +195,10 @@ def on_parts(
     out_trees: list[Any] = []
 
     def flat(*parts: Any) -> list[Any]:
-        outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
+        given = list(leaves)
+        for i, part in zip(dynamic, parts, strict=True):
+            given[i] = part
+        outs, out_tree = flatten(called(what, f, tree.unflatten(given), {}))
         out_trees.append(out_tree)
         return checked_results(outs, out_tree, what)
 
@@ -302,7 +329,7 @@ def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
     if t.spec is None or t.mesh is None:
         return PartitionSpec()
     rows = [tuple([a for a in names if a in axes]) for names in t.spec.dims(t.ndim)]
-    return PartitionSpec(*rows)
+    return t.spec.update(partitions=rows)
 
 
 def _check_explicit(
@@ -311,10 +338,12 @@ def _check_explicit(
     """Raises if an argument's type has a different sharding over Explicit axes."""
     mesh = place.mesh.abstract_mesh
     _check_spec(what, "in_specs", name, t, place, spec, axes)
-    if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
+    if {*axes} != {*mesh.explicit_axes} or {*axes} != {*mesh.axis_names}:
         return
-    held = _spec_of(t, axes)
-    if held.dims(t.ndim) != spec.dims(t.ndim):
+    held, sums = _spec_of(t, axes), (spec.unreduced, spec.reduced)
+    if t.mesh is None and not any(sums):
+        return
+    if held.dims(t.ndim) != spec.dims(t.ndim) or (held.unreduced, held.reduced) != sums:
         raise ValueError(
             f"{what}: {name} is of type {t.str_short(True)}, which is not sharded as its spec "
             f"{spec} requires. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its "
@@ -333,6 +362,10 @@ def _with_result(program: Program) -> Program:
 
 def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
+
+
+def _is_leaf(x: Any) -> bool:
+    return x is None or _is_spec(x)
 
 
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
@@ -394,7 +427,7 @@ def _check_spec(
         message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
         raise ValueError(message) from None
     others = sorted({*spec.axes} - {*axes}, key=str)
-    if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
+    if others or PartitionSpec.UNCONSTRAINED in tuple(spec):
         why = (
             f"{' and '.join(map(repr, others))} is not manual here"
             if others
@@ -403,6 +436,11 @@ def _check_spec(
         raise ValueError(
             f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
             f"{', '.join(map(repr, axes))}; other axes are left to the partitioner."
+        )
+    if (spec.unreduced or spec.reduced) and {*axes} != {*place.mesh.axis_names}:
+        raise NotImplementedError(
+            f"{what}: {argument} for {name} is {spec}: unreduced and reduced axes are supported if "
+            f"all axes of the mesh are manual; got {join(axes)} of {place.mesh}."
         )
 
 
@@ -462,6 +500,12 @@ def _out_specs(
                 f"combine them with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
                 "or `all_gather_invariant` to give all shards to every device; or pass "
                 "check_vma=False, if they are known to be equal."
+            )
+        if tracked and (t.unreduced, t.reduced) != (spec.unreduced, spec.reduced):
+            raise ValueError(
+                f"{what}: {path}, of type {t.str_short(True)}, is not unreduced and reduced along "
+                f"the same axes as its spec {spec}. Cast it with `shardwise.lax.pcast`, reduce it "
+                "with a collective, such as `shardwise.lax.psum`, or name these axes in out_specs."
             )
     return tuple(specs)
 

@@ -33,7 +33,7 @@ from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.sharded.collective import psum
-from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, drop_sharding, reshard_like
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.entering import Inside
@@ -98,12 +98,10 @@ class ShardMapParams(NamedTuple):
 
     def kept_spec(self, t: ArrayType) -> PartitionSpec:
         """The spec of a per-device value as it leaves the program, with a new first dimension."""
-        names = [
-            a
-            for a in self.place.mesh.axis_names
-            if a in self.axes and (not self.tracked or a in t.varying)
-        ]
-        return PartitionSpec(tuple(names) or None)
+        own = [a for a in self.place.mesh.axis_names if a in self.axes]
+        names = [a for a in own if not self.tracked or a in t.varying]
+        unreduced, reduced = t.unreduced.intersection(own), t.reduced.intersection(own)
+        return PartitionSpec(tuple(names) or None, unreduced=unreduced, reduced=reduced)
 
 
 # -- types --
@@ -122,9 +120,12 @@ def shard_type(
     dims = [[a for a in names if a in axes] for names in spec.dims(t.ndim)]
     parts = [math.prod([sizes[a] for a in names]) for names in dims]
     shape = [n // count for n, count in zip(t.shape, parts, strict=True)]
-    own = {a for names in dims for a in names} if tracked else ()
-    rest = _rest(t, place, axes)
-    return t.update(shape=tuple(shape), varying=t.varying.union(own), **rest)
+    fields: dict[str, Any] = {"shape": tuple(shape), **_rest(t, place, axes)}
+    if tracked:
+        own = {a for names in dims for a in names}
+        fields |= {"varying": t.varying.union(own)}
+        fields |= {"unreduced": t.unreduced | spec.unreduced, "reduced": t.reduced | spec.reduced}
+    return t.update(**fields)
 
 
 def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
         return {}
     mesh = manual_mesh(place.mesh, axes)
     left = [tuple([a for a in names if a not in axes]) for names in t.spec.dims(t.ndim)]
-    return {"mesh": mesh, "spec": t.spec.update(partitions=left)}
+    sums = {"unreduced": t.spec.unreduced.difference(axes)}
+    sums["reduced"] = t.spec.reduced.difference(axes)
+    return {"mesh": mesh, "spec": t.spec.update(partitions=left, **sums)}
 
 
 def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
@@ -142,12 +145,15 @@ def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: A
     dims = spec.dims(t.ndim)
     parts = [math.prod([sizes[a] for a in names]) for names in dims]
     shape = [n * count for n, count in zip(t.shape, parts, strict=True)]
-    fields: dict[str, Any] = {"shape": tuple(shape), "varying": t.varying.difference(axes)}
+    fields: dict[str, Any] = {"shape": tuple(shape)}
+    fields |= {s: getattr(t, s).difference(axes) for s in ("varying", "unreduced", "reduced")}
     mesh = place.mesh.abstract_mesh
     if mesh.explicit_axes:
         held = PartitionSpec() if t.spec is None or t.mesh is None else t.spec
         both = [a + b for a, b in zip(dims, held.dims(t.ndim), strict=True)]
-        fields |= {"mesh": mesh, "spec": held.update(partitions=both)}
+        sums = {"unreduced": held.unreduced | spec.unreduced}
+        sums["reduced"] = held.reduced | spec.reduced
+        fields |= {"mesh": mesh, "spec": held.update(partitions=both, **sums)}
     return t.update(**fields)
 
 
@@ -283,7 +289,10 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     known_specs = _specs(in_specs, [not is_lin for is_lin in linear])
-    linear_specs, ct_specs = _specs(in_specs, linear), _specs(out_specs, nonzero)
+    linear_specs, ct_specs = [
+        tuple(map(cotangent_spec, _specs(specs, marks)))
+        for specs, marks in ((in_specs, linear), (out_specs, nonzero))
+    ]
     with own.inside():
         if own.tracked:
             program = _varied(program, tuple([spec.axes for spec in out_specs]))
@@ -291,7 +300,8 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
         if not own.tracked:
             sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes])
             rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
-            backward = _shared(backward, len(known_specs), *rows)
+            means = [[a for a in own.axes if a in s.reduced] for s in _specs(linear_specs, marks)]
+            backward = _shared(backward, len(known_specs), *rows, tuple(map(tuple, means)))
     ins, outs = (*known_specs, *ct_specs), _specs(linear_specs, marks)
     found = own.bind(backward, [*partition(args, linear)[0], *given(cts)], ins, outs)
     return spread(spread(found, marks), linear)
@@ -314,13 +324,15 @@ def _varied(program: Program, rows: tuple) -> Program:
 def _unnamed(specs: Specs, sizes: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, ...]]:
     """The axes, with sizes, that each spec does not name."""
     for spec in specs:
-        yield tuple([(a, n) for a, n in sizes if a not in spec.axes])
+        named = {*spec.axes, *spec.unreduced, *spec.reduced}
+        yield tuple([(a, n) for a, n in sizes if a not in named])
 
 
 @derived
-def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
+def _shared(program: Program, first: int, ins: tuple, outs: tuple, means: tuple) -> Program:
     """The transpose if types do not track varying axes: cotangents, which follow the first
-    arguments, are split among the devices along axes; results are summed along theirs.
+    arguments, are split among the devices along axes; results are summed along theirs. Along the
+    axes of `means` all devices should have the same result, that for an unreduced operand.
     """
 
     def fun(*args: Any) -> list[Any]:
@@ -329,7 +341,8 @@ def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
             if (count := math.prod([n for _, n in axes])) > 1:
                 values[i] = div(values[i], lit(count, values[i]))
         found = program(*values)
-        return [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
+        found = [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
+        return [_mean(x, names) for x, names in zip(found, means, strict=True)]
 
     return program_of(fun, program.in_types, program.name, "transpose")
 
@@ -339,6 +352,13 @@ def _summed(x: Any, axes: tuple) -> Any:
         return x
     names, sizes = zip(*axes, strict=True)
     return psum(x, names=names, sizes=sizes, groups=None)
+
+
+def _mean(x: Any, names: tuple) -> Any:
+    if not names:
+        return x
+    sizes = tuple([current().axis(name).size for name in names])
+    return div(psum(x, names=names, sizes=sizes, groups=None), lit(math.prod(sizes), x))
 
 
 # -- values saved by a policy, checks --

@@ -13,9 +13,9 @@ from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharded.collective import psum
+from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
 from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
-from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.ops.sharded.varying import cast_like
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -161,16 +161,26 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
 
 def _of_all(ct: Any, t: ArrayType) -> Any:
     """The cotangent of a value of type `t`: if the value is the same along a named axis, the sum
-    of all cotangents along it.
+    of all cotangents along it, which is not taken yet if the value is reduced.
     """
-    varying = type_of(ct).varying
-    if varying is t.varying or varying == t.varying:
+    held = type_of(ct)
+    if held.varying is t.varying and not (held.unreduced or t.reduced or t.unreduced):
         return ct
-    names = tuple(sorted(varying - t.varying, key=str))
-    if names:
-        sizes = tuple([current().axis(name).size for name in names])
-        ct = psum(ct, names=names, sizes=sizes, groups=None)
-    return pvary(ct, t.varying)
+    rows = (
+        (psum, held.varying - t.varying - t.reduced),
+        (unreduced_psum, held.unreduced - t.reduced),
+    )
+    for op, names in rows:
+        if names:
+            ct = op(ct, groups=None, **_along(names))
+    if names := t.reduced - held.unreduced - held.varying:
+        ct = summed_on(ct, **_along(names))
+    return cast_like(ct, cotangent_type(t))
+
+
+def _along(names: frozenset[Any]) -> dict[str, Any]:
+    row = tuple(sorted(names, key=str))
+    return {"names": row, "sizes": tuple([current().axis(name).size for name in row])}
 
 
 def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:

@@ -1,7 +1,8 @@
 """`ArrayType`: everything that a trace knows about a value.
 
 Shape, dtype and weak type as in JAX; `spec` and `mesh` if the sharding is part of the type
-(explicit mesh axes); `varying`, the named axes along which the value differs.
+(explicit mesh axes); `varying`, `unreduced` and `reduced`, three sets of manual axes: along which
+the value differs, along which it is a sum that is not taken yet, and along which its cotangent is.
 Types are interned: two equal types are the same object, so caches compare identities.
 
     array_type((8, 4), np.dtype("float32"))      # prints f32[8,4]
@@ -40,7 +41,10 @@ class ArrayType:
     dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
     weak_type:  whether the dtype yields in promotion (it came from a Python scalar).
     spec, mesh: the sharding, if explicit mesh axes make it part of the type; else None.
-    varying:    named axes along which the value differs; it is replicated along the others.
+    varying:    named axes along which the value differs.
+    unreduced:  manual axes along which each device holds a partial sum.
+    reduced:    manual axes along which the value is the same, and its cotangent is unreduced. Along
+                all other axes it is the same, too, and so is its cotangent.
     """
 
     __slots__ = (
@@ -50,6 +54,8 @@ class ArrayType:
         "spec",
         "mesh",
         "varying",
+        "unreduced",
+        "reduced",
         "ndim",
         "size",
         "__weakref__",
@@ -60,6 +66,8 @@ class ArrayType:
     spec: PartitionSpec | None
     mesh: AbstractMesh | None
     varying: frozenset[Any]
+    unreduced: frozenset[Any]
+    reduced: frozenset[Any]
     ndim: int
     size: int
 
@@ -73,21 +81,15 @@ class ArrayType:
         vma: Iterable[Any] = (),
         manual_axis_type: ManualAxisType | None = None,
     ) -> ArrayType:
-        if manual_axis_type is not None:
-            if manual_axis_type.unreduced or manual_axis_type.reduced:
-                raise NotImplementedError(
-                    "ArrayType: unreduced axes are specified by the sharding's spec, "
-                    f"`PartitionSpec(..., unreduced=...)`; got {manual_axis_type}."
-                )
-            vma = manual_axis_type.varying
+        manual = manual_axis_type or ManualAxisType(varying=frozenset(vma))
         spec = None if sharding is None else sharding.spec
         mesh = None if sharding is None else sharding.mesh.abstract_mesh
         sizes = tuple([operator.index(n) for n in shape])
-        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, frozenset(vma))
+        names = manual.varying, manual.unreduced, manual.reduced
+        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, *names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)
-        return reduced("type", *fields)
+        return reduced("type", *[getattr(self, name) for name in _FIELDS])
 
     def __repr__(self) -> str:
         return str_short(self)
@@ -123,7 +125,7 @@ class ArrayType:
 
     @property
     def manual_axis_type(self) -> ManualAxisType:
-        return ManualAxisType(varying=self.varying)
+        return ManualAxisType(varying=self.varying, unreduced=self.unreduced, reduced=self.reduced)
 
     mat = manual_axis_type
 
@@ -154,7 +156,7 @@ class ArrayType:
         return str_short(self, short_dtypes)
 
 
-_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
+_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying", "unreduced", "reduced")
 # By fields, also before normalization.
 _table: Interned[ArrayType] = Interned(__name__, "array types", TYPES_REMEMBERED)
 _recent = _table.recent
@@ -167,9 +169,11 @@ def array_type(
     spec: PartitionSpec | None = None,
     mesh: AbstractMesh | None = None,
     varying: frozenset[Any] = NO_NAMES,
+    unreduced: frozenset[Any] = NO_NAMES,
+    reduced: frozenset[Any] = NO_NAMES,
 ) -> ArrayType:
     """Returns the unique type with these fields; for the forms of `spec` see `explicit_spec`."""
-    key = (shape, dtype, weak_type, spec, mesh, varying)
+    key = (shape, dtype, weak_type, spec, mesh, varying, unreduced, reduced)
     found = _recent.get(key) or _table.find(key)
     if found is not None:
         return found
@@ -178,7 +182,9 @@ def array_type(
         exact = None if mesh is None else explicit_spec(mesh, given, len(shape))
         its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
         if exact is not spec or its_mesh is not mesh:
-            found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
+            found = array_type(
+                shape, dtype, weak_type, exact, its_mesh, varying, unreduced, reduced
+            )
             return _table.keep(key, found)
     new = object.__new__(ArrayType)
     new.shape = tuple([n if isinstance(n, Symbolic) else int(n) for n in shape])
@@ -187,6 +193,8 @@ def array_type(
     new.spec = spec
     new.mesh = mesh
     new.varying = varying
+    new.unreduced = unreduced
+    new.reduced = reduced
     new.ndim = len(shape)
     new.size = math.prod(new.shape)
     return _table.keep(key, new)
@@ -273,7 +281,8 @@ def join_types(types: Iterable[ArrayType]) -> str:
 def _names_text(t: ArrayType) -> str:
     """`{V:i, U:y}`: the names along which the value varies, is unreduced, or is reduced."""
     spec = PartitionSpec() if t.spec is None else t.spec
-    rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
+    sums = t.unreduced | spec.unreduced, t.reduced | spec.reduced
+    rows = zip("VUR", (t.varying, *sums), strict=True)
     texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]
     return "{" + ", ".join(texts) + "}" if texts else ""
 

@@ -21,7 +21,7 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.memory_kinds import in_memory, kind_of
 from shardwise._src.ops.rules import elementwise_dims, linear_jvp
-from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.ops.sharded.varying import cast_like, pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
@@ -194,13 +194,20 @@ reshard = Op(
 
 
 def reshard_like(x: Any, t: ArrayType) -> Any:
-    """The value with the sharding of type `t`, varying at least along the same names."""
+    """The value with the sharding of type `t`, and in its states along manual axes, as far as casts
+    can change them.
+    """
     held = type_of(x)
-    if held.varying is not t.varying:
-        x = pvary(x, t.varying)
+    if held.varying is not t.varying or t.unreduced or t.reduced:
+        x = cast_like(x, t)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
     return reshard(x, sharding=t.explicit_sharding)
+
+
+def zero_like(zero: Any, t: ArrayType) -> Any:
+    """A zero as type `t`: also as an unreduced one, of which each device has a zero."""
+    return reshard_like(pvary(zero, t.unreduced) if t.unreduced else zero, t)
 
 
 def drop_sharding(x: Any) -> Any:
@@ -218,11 +225,19 @@ def unreduced_like(zero: Any, x: Any) -> Any:
 
 def cotangent_type(t: ArrayType) -> ArrayType:
     """The cotangent type of values of type `t`: reduced and unreduced axes are swapped."""
+    if t.unreduced or t.reduced:
+        t = t.update(unreduced=t.reduced, reduced=t.unreduced)
     spec = t.spec
     if spec is None or not (spec.unreduced or spec.reduced):
         return t.strong()
-    spec = spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
-    return t.strong().update(spec=spec)
+    return t.strong().update(spec=cotangent_spec(spec))
+
+
+def cotangent_spec(spec: PartitionSpec) -> PartitionSpec:
+    """The spec of cotangents of values with this one."""
+    if not (spec.unreduced or spec.reduced):
+        return spec
+    return spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
 
 
 # -- out_sharding: sharding is free inside a function, and its result is resharded --
