@@ -339,7 +339,7 @@ def result_shardings(
 
     def chosen(compiled: Any, ndim: int) -> Any:
         if len(devices) == 1:
-            found = _replicated(devices, meshes[0], ndim)
+            found = _replicated(devices, meshes[0])
         else:
             found = _read_back(compiled, ndim, meshes, devices)
         if like is None or like.type.ndim != ndim:
