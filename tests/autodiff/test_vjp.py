@@ -39,6 +39,16 @@ def test_arguments_may_be_given_again():
         back.args_res[0] = None
         back.args_res[0] = (p["a"] * 2, p["b"])
         np.testing.assert_array_equal(back(ct)[0]["b"], 2 * X + 1)
+        back.args_res = [(p["a"] * 3, p["b"])]
+        np.testing.assert_array_equal(back(ct)[0]["b"], 3 * X + 1)
+
+
+@pytest.mark.parametrize("ref", [np.zeros(4, np.float32), np.zeros(3, np.int32)])
+def test_refs_for_cotangents_have_the_types_of_the_primals(ref):
+    back = sw.vjp(lambda x, y: x * y, X, X)[1]
+    found = message(ValueError, back.with_refs, sw.ad.GradValue(), sw.new_ref(jnp.asarray(ref)))
+    assert found.startswith("vjp of <lambda>: with_refs: refs[1] is Ref{")
+    assert sw.ad.DidntWant() == sw.ad.DidntWant() != sw.ad.GradValue()
 
 
 def test_what_is_not_needed():
@@ -172,6 +182,15 @@ def test_refs_of_integers_have_no_tangents():
     zeros = np.zeros(3, sw.float0)
     assert sw.jvp(only_read, (jnp.asarray(X), r), (jnp.ones(3), zeros))[1] == 3.0
     assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
+
+
+def test_cotangents_of_integers_have_no_effect():
+    """They may be of any dtype, as in jax, but have the shape of the result."""
+    _, pull = sw.vjp(lambda x: (x * 2, jnp.argmax(x)), jnp.asarray(X))
+    for ct in (1, np.float32(3), np.zeros((), sw.float0)):
+        np.testing.assert_array_equal(pull((jnp.ones(3), ct))[0], np.full(3, 2))
+    with pytest.raises(ValueError, match="must have its result's shape and dtype"):
+        pull((jnp.ones(3), np.ones(2, np.int32)))
 
 
 def test_results_beside_refs():

@@ -48,9 +48,9 @@ def test_texts_of_stages():
     assert lowered.as_text("stablehlo") == text and "loc(" not in text
     assert lowered.as_text("hlo").startswith("HloModule jit_f")
     assert "metadata=" not in lowered.as_text("hlo")
-    assert 'op_name="f"' in lowered.as_text("hlo", debug_info=True)
+    assert 'op_name="jit(f)/reduce_sum"' in lowered.as_text("hlo", debug_info=True)
     located = lowered.as_text(debug_info=True)
-    assert f'loc("f"("{__file__}":' in located and "stablehlo.sort" in located
+    assert f'loc("jit(f)/reduce_sum"("{__file__}":' in located and "stablehlo.sort" in located
     parsed(located)  # it is StableHLO
     assert (
         message(ValueError, lowered.as_text, "mhlo")
@@ -249,6 +249,12 @@ def test_compile_refuses_other_devices():
 def test_compiler_options():
     f = sw.jit(lambda a: a * 2, compiler_options={"xla_cpu_enable_fast_math": False})
     np.testing.assert_array_equal(np.asarray(f(X)), X * 2)
+    levels = {"optimization_level": "O1", "memory_fitting_level": "O0"}
+    np.testing.assert_array_equal(sw.jit(lambda a: a * 3, compiler_options=levels)(X), X * 3)
+    wrong = sw.jit(lambda a: a * 4, compiler_options={"optimization_level": "O9"})
+    assert message(ValueError, wrong, X) == (
+        "optimization_level must be one of UNKNOWN, O0, O1, O2, O3; got 'O9'."
+    )
 
 
 def test_lowered_for_an_abstract_mesh_and_compiled_for_devices():

@@ -30,8 +30,8 @@ lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3])
     TypeError: shardwise.lax.psum: axis_index_groups must be lists of indices, such as [[0, 1], [2,
     3]]; got [0, 1, 2, 3].
 lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]])
-    ValueError: shardwise.lax.pmax: axis_index_groups partition a single named axis; got axis 'i'
-    and dimensions (0,). Call it once for each axis.
+    ValueError: shardwise.lax.pmax: axis_index_groups partition the indices along named axes; got
+    axis 'i' and dimensions (0,). Call it once for each.
 lax.pmean(x, "i", axis_index_groups=[[0, 1]])
     ValueError: shardwise.lax.pmean: axis_index_groups must contain each of the 4 indices of axis
     'i' once; got [[0, 1]].
@@ -83,8 +83,8 @@ lax.ppermute(x, "i", [(0, 1), (4, 2)])
     ValueError: shardwise.lax.ppermute: each source in perm must be one of the 4 indices of axis
     'i', and occur once; got [0, 4].
 lax.ppermute(x, "i", [1, 0, 3, 2])
-    TypeError: shardwise.lax.ppermute: perm must be pairs of indices (source, destination), such as
-    [(0, 1), (1, 0)]; got [1, 0, 3, 2].
+    TypeError: shardwise.lax.ppermute: perm must be a list of pairs of indices (source,
+    destination), such as [(0, 1), (1, 0)]; got [1, 0, 3, 2].
 lax.pshuffle(x, "i", [0, 1])
     ValueError: shardwise.lax.pshuffle: perm must be a permutation of the 4 indices of axis 'i';
     got [0, 1].

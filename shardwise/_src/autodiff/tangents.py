@@ -15,6 +15,7 @@ from shardwise._src.arguments.values import as_input
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.autodiff.eager_backward import backward
+from shardwise._src.base.config import enable_x64
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
@@ -31,6 +32,15 @@ def zeros(t: ArrayType) -> Any:
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
     return zero_like(full(0, t.shape, t.dtype, t.weak_type), t)
+
+
+def one(t: ArrayType) -> Any:
+    """1 as a cotangent of a scalar, which may be the result of a block under `enable_x64`."""
+    found = t.dtype.type(1)
+    if t.dtype.itemsize > 4 and type_of(found).dtype != t.dtype:
+        with enable_x64(True):
+            return full(1, (), t.dtype)
+    return found
 
 
 def pull_back(
@@ -130,12 +140,8 @@ def checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str])
         return None
     ct = as_input(ct, f"vjp of {name}", path)
     given = type_of(ct)
-    if not is_inexact(t.dtype):
-        raise TypeError(
-            f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
-            f"float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
-            "shardwise.float0)."
-        )
+    if not is_inexact(t.dtype) and given.shape == t.shape:
+        return None  # of any dtype, as in JAX; it has no effect
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise ValueError(
             f"vjp of {name}: a cotangent must have its result's shape and dtype, "

@@ -11,12 +11,24 @@ from contextlib import AbstractContextManager
 from typing import Any, overload
 
 from shardwise._src.base.context import Context, current
+from shardwise._src.base.lazy import public
 from shardwise._src.jit.jit import Jitted, P, R, jit
 from shardwise._src.jit.stages import Lowered, Traced
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.partition_spec import PartitionSpec
 
 UNSPECIFIED = object()
+
+
+@public("shardwise.experimental.pjit")
+class FromGda:
+    """The type of `FROM_GDA`."""
+
+    def __repr__(self) -> str:
+        return "FROM_GDA"
+
+
+FROM_GDA = FromGda()  # of an argument: its own sharding
 
 
 class OnMesh(Jitted[P, R]):
@@ -64,7 +76,7 @@ def pjit(
     """`jit`; `in_axis_resources` and `out_axis_resources` are former names of its shardings.
 
     A bare spec needs a mesh in scope. If a mesh is in scope at a call, None means replicated. Left
-    out, arguments are unchanged, and the partitioner chooses the shardings of results.
+    out, and as `FROM_GDA`, arguments are unchanged; the partitioner chooses unspecified results.
 
     Raises:
       ValueError: a sharding is given under both names.
@@ -80,15 +92,16 @@ def pjit(
         ins, outs = shardings
         return kind(fun, jit(fun, in_shardings=ins, out_shardings=outs, **options)._options)
 
-    new = made(OnMesh, [None if s is UNSPECIFIED else s for s in given])
-    new.in_mesh = made(Jitted, [None if s is UNSPECIFIED else _replicated(s) for s in given])
+    new = made(OnMesh, [_meant(s, None) for s in given])
+    new.in_mesh = made(Jitted, [_meant(s, PartitionSpec()) for s in given])
     return new
 
 
-def _replicated(shardings: Any) -> Any:
-    """The pytree with P() in place of None."""
+def _meant(shardings: Any, none: Any) -> Any:
+    """The pytree as `jit` takes it. none: what None means."""
+    free = (UNSPECIFIED, FROM_GDA)
     leaves, tree = flatten(shardings, lambda x: x is None)
-    return tree.unflatten([PartitionSpec() if s is None else s for s in leaves])
+    return tree.unflatten([none if s is None else None if s in free else s for s in leaves])
 
 
 def _one(which: str, sharding: Any, resources: Any) -> Any:

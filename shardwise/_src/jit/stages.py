@@ -510,6 +510,10 @@ class Compiled(_OfTraced):
         """The runtime's own object."""
         return self.executable.module.raw
 
+    def compiler_ir(self) -> list[Any]:
+        """The runtime's optimized modules; `as_text` has them as text."""
+        return self.runtime_executable().hlo_modules()
+
     @property
     def input_shardings(self) -> Any:
         """Shardings of the arguments, as (positional, named); None for unused ones."""

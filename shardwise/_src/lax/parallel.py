@@ -5,8 +5,8 @@
 Each takes one name, or a tuple of several: then values are numbered in row-major order, with the
 index along the last name changing fastest. Functions of `x` take pytrees.
 
-`axis_index_groups` partitions the indices along one axis, such as `[[0, 1], [2, 3]]`: the
-collective then runs within each group separately.
+`axis_index_groups` partitions the indices along the axes, such as `[[0, 1], [2, 3]]`: the
+collective then runs within each group separately. Indices along several axes are flattened.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import as_arraylike, check_alive, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.collective_axes import AxisNames, CollectiveAxes, Groups, collective_axes
@@ -321,14 +322,17 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
         no destination gets zeros.
 
     Raises:
+      TypeError: if `perm` is not a list or a tuple of pairs.
       ValueError: if an index does not exist or occurs twice.
     """
     axes = collective_axes("ppermute", axis_name)
     try:
+        if not isinstance(perm, list | tuple):  # an iterator would be used up by the first leaf
+            raise TypeError
         pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
     except (TypeError, ValueError):
         raise TypeError(
-            f"{axes.who}: perm must be pairs of indices (source, destination), such as "
+            f"{axes.who}: perm must be a list of pairs of indices (source, destination), such as "
             f"[(0, 1), (1, 0)]; got {brief(perm)}."
         ) from None
     for what, indices in zip(("source", "destination"), zip(*pairs, strict=True), strict=False):
@@ -388,14 +392,19 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
         value: the result represents the sum.
 
     Raises:
-      ValueError: for other values of `to`, or if the value is in another state.
+      ValueError: for other values of `to`, if the value is in another state, or outside of a map.
       TypeError: if `axis_name` is a set.
     """
     if isinstance(axis_name, set | frozenset):
         raise TypeError(
             f"pcast: axis_name must be a name or a tuple of names; got {short_repr(axis_name)}."
         )
-    axes = collective_axes("pcast", axis_name)
+    try:
+        axes = collective_axes("pcast", axis_name)
+    except NameError as error:
+        if current().interpreter.eager:
+            raise ValueError(f"{error} Call pcast inside it.") from None
+        raise
     if to not in SOURCES:
         raise ValueError(
             f"{axes.who}: to must be {join(SOURCES, 'or')}; got {to!r}. To make a value invarying, "

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Any, overload
 
 import numpy as np
 
-from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.arguments.prefixes import broadcast_to_arguments
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.base.context import current
@@ -19,12 +18,13 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.maps.shard_map_op import ShardMapParams, in_types, inside, shard_type
+from shardwise._src.maps.shard_map_op import ShardMapParams
 from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
+from shardwise._src.maps.shard_specs import check_spec, checked_out_specs, is_leaf, part_type
+from shardwise._src.maps.shard_types import in_types, inside
 from shardwise._src.messages.argument_names import argument_names, name_of, names_of
-from shardwise._src.messages.formatting import join, pluralize, short_repr
+from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.refs.passing import functional, lent
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
@@ -139,7 +139,7 @@ def shard_map(
         given: list[Any] | None = None
         if in_specs is not Infer:
             where = f"{what}: in_specs"
-            given = broadcast_to_arguments(in_specs, args, where, names_of(f), _is_leaf)
+            given = broadcast_to_arguments(in_specs, args, where, names_of(f), is_leaf)
 
         def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
             if given is None:
@@ -204,7 +204,7 @@ def on_parts(
 
     def put_together(program: Program) -> tuple[PartitionSpec, ...]:
         prefix = out_specs(program, out_trees[0])
-        return _out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
+        return checked_out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
 
     results = over_parts(
         what, name_of(f), flat, values, names, specs, put_together, place, axes, tracked
@@ -239,7 +239,7 @@ def over_parts(
         for i, value in zip(at, held, strict=True):
             given[i] = value
         types = [
-            _part(what, names[i], type_of(x), place, spec, axes, tracked)
+            part_type(what, names[i], type_of(x), place, spec, axes, tracked)
             for i, (x, spec) in enumerate(zip(given, specs, strict=True))
         ]
 
@@ -251,7 +251,7 @@ def over_parts(
             return [*outs, *last]
 
         def inner_type(t: ArrayType) -> ArrayType:
-            return _part(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
+            return part_type(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
 
         with inside(place, axes, tracked):
             program, captured = stage(
@@ -337,7 +337,7 @@ def _check_explicit(
 ) -> None:
     """Raises if an argument's type has a different sharding over Explicit axes."""
     mesh = place.mesh.abstract_mesh
-    _check_spec(what, "in_specs", name, t, place, spec, axes)
+    check_spec(what, "in_specs", name, t, place, spec, axes)
     if {*axes} != {*mesh.explicit_axes} or {*axes} != {*mesh.axis_names}:
         return
     held, sums = _spec_of(t, axes), (spec.unreduced, spec.reduced)
@@ -358,14 +358,6 @@ def _with_result(program: Program) -> Program:
         return [*program(*args), np.int32(0)]
 
     return program_of(fun, program.in_types, program.name, "shard_map")
-
-
-def _is_spec(x: Any) -> bool:
-    return isinstance(x, PartitionSpec)
-
-
-def _is_leaf(x: Any) -> bool:
-    return x is None or _is_spec(x)
 
 
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
@@ -394,120 +386,6 @@ def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
             "map. Name other axes of the mesh in axis_names."
         )
     return found
-
-
-def _part(
-    what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
-) -> ArrayType:
-    """The type of an argument's shard."""
-    _check_spec(what, "in_specs", name, t, place, spec, axes)
-    sizes = place.mesh.shape
-    for d, names in enumerate(spec.dims(t.ndim)):
-        count = math.prod([sizes[a] for a in names if a in axes])
-        if t.shape[d] % count:
-            raise ValueError(
-                f"{what}: dimension {d} of {name}, of type {t.str_short(True)}, cannot be divided "
-                f"by {spec} over {place.mesh} into {count} equal shards. Inside shard_map all "
-                "devices have shards of the same size: pad the dimension, or use `shardwise.jit`, "
-                "whose partitioner supports any size."
-            )
-    return shard_type(t, place, spec, axes, tracked)
-
-
-def _check_spec(
-    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
-) -> None:
-    if not _is_spec(spec):
-        raise TypeError(
-            f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
-        )
-    try:
-        place.with_spec(spec).tiling(t.ndim)  # raises if names or rank do not fit
-    except ValueError as error:
-        message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
-        raise ValueError(message) from None
-    others = sorted({*spec.axes} - {*axes}, key=str)
-    if others or PartitionSpec.UNCONSTRAINED in tuple(spec):
-        why = (
-            f"{' and '.join(map(repr, others))} is not manual here"
-            if others
-            else "it must name the axes over which each dimension is sharded"
-        )
-        raise ValueError(
-            f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
-            f"{', '.join(map(repr, axes))}; other axes are left to the partitioner."
-        )
-    if (spec.unreduced or spec.reduced) and {*axes} != {*place.mesh.axis_names}:
-        raise NotImplementedError(
-            f"{what}: {argument} for {name} is {spec}: unreduced and reduced axes are supported if "
-            f"all axes of the mesh are manual; got {join(axes)} of {place.mesh}."
-        )
-
-
-def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) -> None:
-    """Raises if a spec names axes in entries beyond a result's rank; simply removing
-    them would only lead to the next error.
-    """
-    if not _is_spec(spec) or PartitionSpec.UNCONSTRAINED in tuple(spec):
-        return
-    names = [a for entry in spec.dims(max(len(spec), t.ndim))[t.ndim :] for a in entry]
-    if not names:
-        return
-    left = PartitionSpec(*[*spec][: t.ndim])
-    parts = f"`x[{'..., ' if t.ndim else ''}None]`"
-    if tracked and t.varying.isdisjoint(names):
-        advice = (
-            f"It is the same on all devices along {join(names)}: use {left} as its spec, or add "
-            f"a dimension to concatenate the copies, {parts}."
-        )
-    else:
-        advice = (
-            f"Add a dimension to concatenate the values of the devices, {parts}; or return a value "
-            f"that is the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and "
-            f"use {left} as its spec."
-        )
-    raise ValueError(
-        f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
-        f"{pluralize(len(spec), 'entry', 'entries')}, but the result has only "
-        f"{pluralize(t.ndim, 'dimension')}. {advice}"
-    )
-
-
-def _out_specs(
-    what: str,
-    out_specs: Any,
-    tree: Any,
-    program: Program,
-    place: NamedSharding,
-    axes: Any,
-    tracked: bool,
-) -> tuple[PartitionSpec, ...]:
-    skeleton = tree.unflatten(range(tree.num_leaves))
-    specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
-    rows = zip(paths_in("result", tree), specs, program.out_types, strict=True)
-    for path, spec, t in rows:
-        _check_rank(what, path, t, spec, tracked)
-        _check_spec(what, "out_specs", path, t, place, spec, axes)
-        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
-        if tracked and left:
-            shown_names = ", ".join(map(repr, left))
-            parts = "Name it in out_specs to concatenate the shards"
-            if not t.ndim:
-                parts = f"Return it with a dimension, `x[None]`, and n{parts[1:]}"
-            raise ValueError(
-                f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
-                f"its spec {spec} does not name. {parts}; "
-                f"combine them with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
-                "or `all_gather_invariant` to give all shards to every device; or pass "
-                "check_vma=False, if they are known to be equal."
-            )
-        if tracked and (t.unreduced, t.reduced) != (spec.unreduced, spec.reduced):
-            raise ValueError(
-                f"{what}: {path}, of type {t.str_short(True)}, is not unreduced and reduced along "
-                f"the same axes as its spec {spec}. Cast it with `shardwise.lax.pcast`, reduce it "
-                "with a collective, such as `shardwise.lax.psum`, or name these axes in out_specs."
-            )
-    return tuple(specs)
 
 
 def _placed(given: Sequence[Any], own: ShardMapParams) -> list[Any]:

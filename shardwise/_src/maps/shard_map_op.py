@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.context import current
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args, derived, inlined
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined, pruned, used
+from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
@@ -42,12 +43,8 @@ from shardwise._src.transforms.residuals import split_and_shrink
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.mesh import AbstractMesh
-from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
-
-Specs = tuple[PartitionSpec, ...]
 
 
 class ShardMapParams(NamedTuple):
@@ -107,66 +104,10 @@ class ShardMapParams(NamedTuple):
 # -- types --
 
 
-def manual_mesh(mesh: Any, axes: Sequence[Any]) -> AbstractMesh:
-    """The mesh as it is inside, where some of its axes are manual."""
-    return mesh.abstract_mesh.update_axis_types({a: AxisType.Manual for a in axes})
-
-
-def shard_type(
-    t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any, tracked: bool
-) -> ArrayType:
-    """The type of a device's shard of a value of type `t`."""
-    sizes = place.mesh.shape
-    dims = [[a for a in names if a in axes] for names in spec.dims(t.ndim)]
-    parts = [math.prod([sizes[a] for a in names]) for names in dims]
-    shape = [n // count for n, count in zip(t.shape, parts, strict=True)]
-    fields: dict[str, Any] = {"shape": tuple(shape), **_rest(t, place, axes)}
-    if tracked:
-        own = {a for names in dims for a in names}
-        fields |= {"varying": t.varying.union(own)}
-        fields |= {"unreduced": t.unreduced | spec.unreduced, "reduced": t.reduced | spec.reduced}
-    return t.update(**fields)
-
-
-def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
-    """The sharding of a value over explicit axes that are not manual."""
-    if t.mesh is None or t.spec is None:
-        return {}
-    mesh = manual_mesh(place.mesh, axes)
-    left = [tuple([a for a in names if a not in axes]) for names in t.spec.dims(t.ndim)]
-    sums = {"unreduced": t.spec.unreduced.difference(axes)}
-    sums["reduced"] = t.spec.reduced.difference(axes)
-    return {"mesh": mesh, "spec": t.spec.update(partitions=left, **sums)}
-
-
-def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
-    """The type of the value whose shards are of type `t`."""
-    sizes = place.mesh.shape
-    dims = spec.dims(t.ndim)
-    parts = [math.prod([sizes[a] for a in names]) for names in dims]
-    shape = [n * count for n, count in zip(t.shape, parts, strict=True)]
-    fields: dict[str, Any] = {"shape": tuple(shape)}
-    fields |= {s: getattr(t, s).difference(axes) for s in ("varying", "unreduced", "reduced")}
-    mesh = place.mesh.abstract_mesh
-    if mesh.explicit_axes:
-        held = PartitionSpec() if t.spec is None or t.mesh is None else t.spec
-        both = [a + b for a, b in zip(dims, held.dims(t.ndim), strict=True)]
-        sums = {"unreduced": held.unreduced | spec.unreduced}
-        sums["reduced"] = held.reduced | spec.reduced
-        fields |= {"mesh": mesh, "spec": held.update(partitions=both, **sums)}
-    return t.update(**fields)
-
-
 def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
     own = ShardMapParams(**params)
     pairs = zip(own.program.out_types, own.out_specs, strict=True)
     return tuple([global_type(t, own.place, spec, own.axes) for t, spec in pairs])
-
-
-def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any) -> list[ArrayType]:
-    """The types of the operands."""
-    pairs = zip(program.in_types, in_specs, strict=True)
-    return [global_type(t, place, spec, axes) for t, spec in pairs]
 
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
@@ -181,19 +122,6 @@ def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
     return [
         row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]]) for row in rows
     ]
-
-
-# -- the context of the program --
-
-
-@contextmanager
-def inside(place: NamedSharding, axes: Sequence[Any], tracked: bool) -> Iterator[None]:
-    """The context of the program: its axes are in scope."""
-    here = current()
-    mesh = manual_mesh(place.mesh, axes)
-    named = [NamedAxis(a, mesh.shape[a], tracked) for a in axes]
-    with here.replace(mesh=mesh).with_axes("shard_map", *named).entered():
-        yield
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list[str]:
@@ -256,31 +184,58 @@ def _specs(specs: Specs, marks: Sequence[bool]) -> Specs:
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
     """Partial evaluation. Residuals leave with a new leading dimension, which is sharded over the
-    axes along which they vary.
+    axes along which they vary; except those that are results.
     """
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     own = ShardMapParams(**params)
     in_specs, out_specs = own.in_specs, own.out_specs
     with own.inside():
         parts = split_and_shrink(own.program, unknown)
-        count = len(parts.unknown_out) - sum(parts.unknown_out)
-        stacks = tuple(map(own.kept_spec, parts.known.out_types[count:]))
-        known = _stacked(parts.known, count)
-        rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
-    known_in = _specs(in_specs, [not u for u in unknown])
-    marks = parts.unknown_out
-    known_out = (*_specs(out_specs, [not m for m in marks]), *stacks)
+        marks = parts.unknown_out
+        known_in = _specs(in_specs, [not u for u in unknown])
+        known_out = _specs(out_specs, [not m for m in marks])
+        count, outputs = len(known_out), parts.known.outvars
+        at = _among_results(own, outputs, known_out)
+        stored = [v for v, k in zip(outputs[count:], at, strict=True) if k is None]
+        stacks = tuple([own.kept_spec(v.aval) for v in stored])
+        known = _stacked(parts.known.replace(outvars=[*outputs[:count], *stored]), count)
+        numbers = iter(at)
+        places = [next(numbers) if i is None else None for i in parts.forwarded]
+        both = list(zip(parts.forwarded, places, strict=True))
+        rest = _unstacked(parts.rest, tuple([i is None and k is None for i, k in both]))
     known_args, rest_args = partition(args, unknown)
-    first = own._replace(program=known, in_specs=known_in, out_specs=known_out)
+    first = own._replace(program=known, in_specs=known_in, out_specs=(*known_out, *stacks))
     outs = interpreter.known(op, known_args, first._asdict())
     computed = iter(zip(outs[count:], stacks, strict=True))
     residuals = [
-        next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
+        (known_args[i], known_in[i])
+        if i is not None
+        else next(computed)
+        if k is None
+        else (outs[k], known_out[k])
+        for i, k in both
     ]
     rest_in = (*[s for _, s in residuals], *_specs(in_specs, unknown))
     left = own._replace(program=rest, in_specs=rest_in, out_specs=_specs(out_specs, marks))
     found = interpreter.record(op, (*[r for r, _ in residuals], *rest_args), left._asdict())
     return merge(marks, found, outs[:count])
+
+
+def _among_results(own: ShardMapParams, outputs: Sequence[Any], specs: Specs) -> list[int | None]:
+    """For each residual, which follow the results, the number of the result that it equals, if the
+    spec of that result preserves the values of all devices.
+    """
+    count = len(specs)
+    numbers = {v: k for k, v in enumerate(outputs[:count])}
+    found: list[int | None] = []
+    for v in outputs[count:]:
+        k = numbers.get(v)
+        if k is not None:
+            kept, spec = own.kept_spec(v.aval), specs[k]
+            same = {*kept.axes} == {*spec.axes} and kept.unreduced == spec.unreduced
+            k = k if same and kept.reduced == spec.reduced else None
+        found.append(k)
+    return found
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
@@ -361,7 +316,7 @@ def _mean(x: Any, names: tuple) -> Any:
     return div(psum(x, names=names, sizes=sizes, groups=None), lit(math.prod(sizes), x))
 
 
-# -- values saved by a policy, checks --
+# -- values saved by a policy, unused results, checks --
 
 
 def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
@@ -386,6 +341,32 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
         held,
         eqn.replace(params=coming._asdict(), invars=[*eqn.invars, *held]),
     )
+
+
+def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The map with the needed results only, and their operands."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    own = ShardMapParams(**eqn.params)
+    program, read = _with_some(own.program, tuple(needed))
+    in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
+    new = own._replace(program=program, in_specs=in_specs, out_specs=out_specs)
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params=new._asdict(),
+    )
+
+
+@derived
+def _with_some(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+    """The program with some of its results, and which of its arguments it then uses."""
+    new = pruned(program, picked(program.outvars, needed))
+    atoms = used(new)
+    read = tuple([v in atoms for v in new.inputs])
+    return new.replace(inputs=picked(new.inputs, read)), read
 
 
 def _enter(
@@ -507,6 +488,7 @@ shard_map = Op(
     batch=_batch,
     partial_eval=_split,
     enter=_enter,
+    prune=_prune,
     multiple=True,
     contains=Programs(("program",), binds="axes", eval=_replay, remat=_divide),
     shardings=("place",),

@@ -27,6 +27,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
@@ -101,6 +102,11 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
         if d is None:
             x, d = batch_first(mapped.size, x, None), 0
         if p.get("groups"):
+            if rest[1]:
+                raise NotImplementedError(
+                    f"[{op.name}] axis_index_groups over several axes, {join(names)}: that of a "
+                    f"`vmap`, {name!r}, must be the last one."
+                )
             return _grouped(alone, move_axis(x, d, 0), rest[0], **p), 0
         return alone(x, d, mapped.size, *rest, **p)
 
@@ -179,7 +185,7 @@ def _reduction(
         names, sizes, groups = p["names"], p["sizes"], p["groups"]
         if own not in names:
             return op(x, names=names, sizes=sizes, groups=groups), d
-        if d is not None or not is_even(groups):
+        if d is not None or not is_even(groups) or (groups and len(names) > 1):
             return taken_apart(op, mapped, args, ds, **p)
         at = names.index(own)
         others = names[:at] + names[at + 1 :], sizes[:at] + sizes[at + 1 :]
