@@ -40,6 +40,7 @@ OF_ANY_TYPE = {
     "shardwise.experimental.compute_on.compute_on": "a context manager, or a function",
     "shardwise.experimental.compute_on.compute_on2": "a function, or a decorator",
     "shardwise.experimental.scheduling_groups.xla_metadata_call": "a function, or a decorator",
+    "shardwise.experimental.xla_metadata.xla_metadata_call2": "a function, or a decorator",
     "shardwise.experimental.xla_metadata.set_xla_metadata": "a context manager, or a tree",
     "shardwise.ffi.pycapsule": "a capsule of Python's, which has no name as a type",
     "shardwise.lax.reduce_window": "a tree of arrays, like the operand",

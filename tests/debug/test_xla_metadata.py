@@ -13,7 +13,12 @@ import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.experimental.compute_on import compute_on, compute_on2
 from shardwise.experimental.scheduling_groups import scheduling_group, xla_metadata_call
-from shardwise.experimental.xla_metadata import set_xla_metadata
+from shardwise.experimental.xla_metadata import (
+    fuse_limit,
+    must_fuse_call,
+    set_xla_metadata,
+    xla_metadata_call2,
+)
 from shardwise.memory import Space
 from tests.helpers.meshes import mesh_of
 
@@ -221,3 +226,27 @@ def test_mistakes():
         match=re.escape("set_xla_metadata: the decorated object must be a function; got 3."),
     ):
         set_xla_metadata(a=1)(3)
+
+
+def test_derivatives_of_calls_have_their_own_attributes() -> None:
+    def count(text: str, ad_metadata: Any) -> int:
+        f = xla_metadata_call2(snp.sin, {"tag": "x"}, ad_metadata=ad_metadata)
+        lowered = sw.jit(sw.value_and_grad(f)).lower(1.0).as_text()
+        return lowered.count(f'tag = "{text}"')
+
+    assert [count("x", how) for how in ("same", "drop", {"tag": "y"})] == [2, 1, 1]
+    assert count("y", {"tag": "y"}) == 1
+    for made in (xla_metadata_call2({"tag": "x"}), must_fuse_call("x")):
+        assert '= "x"' in sw.jit(made(snp.sin)).lower(1.0).as_text()
+    with pytest.raises(TypeError, match="ad_metadata must be 'same', 'drop' or a dict"):
+        xla_metadata_call2(snp.sin, ad_metadata="none")
+
+
+def test_equations_have_the_attributes_of_their_block() -> None:
+    def f(x: Any) -> Any:
+        with set_xla_metadata(a=1), fuse_limit():
+            y = x + 1
+        return y * 2
+
+    eqns = sw.make_jaxpr(f)(1.0).eqns
+    assert [e.ctx.xla_metadata for e in eqns] == [{"a": "1", "FUSE_LIMIT": "true"}, None]

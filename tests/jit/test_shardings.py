@@ -156,3 +156,13 @@ jitted(in_shardings=ONE, out_shardings=sharding("x"))
 """,
     globals() | {"ONE": ONE},
 )
+
+
+def test_results_have_the_sharding_of_the_first_argument_if_it_is_equivalent():
+    one = Mesh(np.array(sw.devices()[:1]), ("x",))
+    rows = Mesh(np.array(sw.devices()[:8]).reshape(1, 8, 1), ("x", "y", "z"))
+    for mesh, spec, x in (one, P("x"), np.ones(8)), (rows, P("x", "y", "z"), np.ones((1, 16, 1))):
+        place = NamedSharding(mesh, spec)
+        y = sw.device_put(x, place)
+        assert y.sharding is (y + 1).sharding is sw.jit(lambda a: (a, a * 2))(y)[1].sharding
+        assert sw.jit(lambda a: a.reshape(4, -1))(y).sharding is not place

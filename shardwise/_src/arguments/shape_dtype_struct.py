@@ -15,11 +15,11 @@ from shardwise._src.lowering.layouts_and_memory import bare, order_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.transfers.targets import as_placement
-from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
+from shardwise._src.types.array_type import NO_MESH, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.sharding import NamedSharding, Sharding
 from shardwise._src.types.symbolic import Symbolic
 
 
@@ -51,9 +51,11 @@ class ShapeDtypeStruct:
         self._type: ArrayType = array_type(_sizes(shape), canonicalize(dtype), weak_type)
         extended = dtype is None or isinstance(dtype, ExtendedDType)
         self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
-        given = None if says_nothing(sharding) else sharding
+        given = None if getattr(sharding, "mesh", None) is NO_MESH else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
+        if isinstance(self.sharding, NamedSharding):
+            self._check_rank(self.sharding)
         self.layout: Any = order_of(format, self._type)  # None: the default one
 
     @classmethod
@@ -90,8 +92,23 @@ class ShapeDtypeStruct:
     def format(self) -> Format:
         return Format(self.layout, self.sharding)
 
+    def _check_rank(self, sharding: NamedSharding) -> None:
+        try:
+            sharding.spec.dims(self.ndim)
+        except ValueError as error:
+            raise ValueError(f"ShapeDtypeStruct of shape {self.shape}: {error}") from None
+
     def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced.
+
+        Raises:
+          ValueError: if it has a layout, and is to get a sharding without one.
+        """
+        if self.layout is not None and isinstance(fields.get("sharding"), Sharding):
+            raise ValueError(
+                f"update: {self} has a layout, and the new sharding {fields['sharding']} has none. "
+                "Pass Format(layout, sharding), or make a new ShapeDtypeStruct."
+            )
         mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
         mine["sharding"] = self.sharding if self.layout is None else self.format
         return ShapeDtypeStruct(**(mine | fields))

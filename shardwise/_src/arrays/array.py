@@ -123,6 +123,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def committed(self) -> bool:
         return self._sig.committed
 
+    _committed = committed  # the name that other libraries use
+
     @property
     def device(self) -> Any:
         """The device, or the sharding if there are several devices."""

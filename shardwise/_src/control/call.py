@@ -115,7 +115,7 @@ def calling(
 
 
 def _lower_marked(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, attributes: Any
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, attributes: Any, **p: Any
 ) -> list[str]:
     return e.under_marks(marked(dict(attributes)), program, *xs)
 
@@ -183,6 +183,13 @@ def enter_unless_lowered(
     return _enter_beside(op, inside, state, args, program=program, **p)
 
 
+def _partial_eval_marked(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+    """The part that depends on tangents has the attributes `derivative`, if these are not None."""
+    own, later = params["attributes"], params["derivative"]
+    rest = params | {"attributes": own if later is None else later, "derivative": None}
+    return partial_eval_call(op, interpreter, args, rest, attributes=own, derivative=later)
+
+
 # Calls by an instruction with attributes, pairs of strings.
-xla_metadata_call = calling("xla_metadata_call", _lower_marked, partial_eval_call)
+xla_metadata_call = calling("xla_metadata_call", _lower_marked, _partial_eval_marked)
 compute_on_op = calling("compute_on", _lower_marked, partial_eval_call)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -84,7 +84,7 @@ def _in_scope(attributes: dict[str, str | None]) -> Generator[None]:
             replay.scope = outer
 
 
-def _texts(metadata: dict[str, Any]) -> dict[str, str | None]:
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str | None]:
     texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in metadata.items()}
     return {key: None if metadata[key] is None else text for key, text in texts.items()}
 
@@ -122,8 +122,10 @@ def _called(
     attributes: dict[str, str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    **params: Any,
 ) -> Any:
-    """The result of a function, called by an op with attributes. who: the caller, for messages."""
+    """The result of a function, called by an op with attributes. who: the caller, for messages;
+    params: other parameters of the op."""
     leaves, tree = flatten((args, kwargs))
     values = [leaf(x, who, "the arguments", tree, i) for i, x in enumerate(leaves)]
 
@@ -135,13 +137,13 @@ def _called(
     if op is compute_on_op:
         _check_nesting(body.program, attributes)
     values = [*body.outside, *values, *values_of(body.refs)]
-    outs = op(*values, program=body.program, attributes=tuple(sorted(attributes.items())))
+    outs = op(*values, program=body.program, attributes=_pairs(attributes), **params)
     count = len(outs) - len(body.refs)
     write_back(body.refs, outs[count:])
     return body.tree.unflatten(outs[:count])
 
 
-def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
+def xla_metadata_call(f: Callable[..., Any] | None = None, /, **meta: Any) -> Any:
     """A function whose calls are instructions with attributes, in XLA programs.
 
     XLA transfers the attributes of a call to the generated code: if it inlines the function, to the
@@ -151,17 +153,71 @@ def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
       f: a function of pytrees of arrays; None returns a decorator.
       meta: the attributes, name → string.
     """
-    if f is None:
-        return functools.partial(xla_metadata_call, **meta)
+    return xla_metadata_call2(f, meta)
+
+
+def xla_metadata_call2(
+    f: Callable[..., Any] | Mapping[str, Any] | None = None,
+    /,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    ad_metadata: Any = "same",
+) -> Any:
+    """`xla_metadata_call` with the attributes as a dict, and others for derivatives.
+
+    Args:
+      f: a function of pytrees of arrays; None returns a decorator, as does a dict of attributes.
+      metadata: the attributes.
+      ad_metadata: the attributes of the computations that reverse mode adds: "same", "drop" for
+        none, or a dict. Under `jvp`, value and derivative are one call with `metadata`.
+
+    Raises:
+      TypeError: if `ad_metadata` is something else.
+    """
+    if isinstance(f, Mapping) and metadata is None:
+        f, metadata = None, f
+    if f is None or isinstance(f, Mapping):
+        return functools.partial(xla_metadata_call2, metadata=metadata, ad_metadata=ad_metadata)
     check_function("xla_metadata_call", "f", f)
-    texts = {key: value for key, value in _texts(meta).items() if value is not None}
+    who, texts = "xla_metadata_call", _given(metadata or {})
+    if not (ad_metadata in ("same", "drop") or isinstance(ad_metadata, Mapping)):
+        raise TypeError(
+            f"{who}: ad_metadata must be 'same', 'drop' or a dict of attributes; got "
+            f"{ad_metadata!r}."
+        )
+    later = None
+    if ad_metadata != "same":
+        later = _pairs(_given({} if ad_metadata == "drop" else ad_metadata))
 
     @functools.wraps(f)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return _called(call_op, "xla_metadata_call", f, texts, args, kwargs)
+        return _called(call_op, who, f, texts, args, kwargs, derivative=later)
 
     return wrapped
+
+
+def _given(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {key: text for key, text in _texts(metadata).items() if text is not None}
+
+
+def _pairs(attributes: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(attributes.items()))
+
+
+def must_fuse_call(identifier: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: XLA compiles each call of the function to one fusion, or fails.
+
+    identifier: of the fusion, the value of the attribute `MUST_FUSE`.
+    """
+    return xla_metadata_call(MUST_FUSE=identifier)
+
+
+@contextmanager
+def fuse_limit() -> Generator[None]:
+    """In this block, instructions have the attribute `FUSE_LIMIT`: a boundary of fusions."""
+    with _in_scope({"FUSE_LIMIT": "true"}):
+        yield
 
 
 def scheduling_group(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
