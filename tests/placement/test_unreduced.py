@@ -178,3 +178,20 @@ def test_zero_cotangents_have_the_types_of_cotangents(mesh: Mesh):
     assert [shown(ct) for ct in pull(reshard(put(W), P(unreduced={"x"})))] == [
         "float32[4,6]{U:x}"
     ] * 2
+
+
+def test_partial_sums_of_computed_values(mesh: Mesh):
+    """XLA would take a value computed in the program as the partial sum of each device."""
+    for f in (jnp.ravel, lambda x: jnp.arange(3.0) * 2, lambda x: jnp.asarray(np.full(3, 2.0))):
+        for x in put(A), A:
+            with sw.set_mesh(mesh):
+                out = sw.jit(lambda x, f=f: reshard(f(x), P(unreduced={"x"})))(x)
+                np.testing.assert_allclose(reshard(out, P()), f(x))
+
+
+@pytest.mark.parametrize("run", [sw.jit, lambda f: f], ids=["jit", "eager"])
+def test_gradients_of_sums_of_reduced_values(run: Any, mesh: Mesh):
+    """The first cotangent, 1, is the partial sum of one device."""
+    found = run(sw.grad(lambda w: jnp.sin(w).sum()))(reshard(put(W), P(reduced={"x"})))
+    assert shown(found) == "float32[4,6]{U:x}"
+    np.testing.assert_allclose(reshard(found, P()), np.cos(W), rtol=1e-5)

@@ -26,7 +26,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
-from shardwise._src.ops.sharded.sharding_ops import drop_sharding, own_sharding, target
+from shardwise._src.ops.sharded.sharding_ops import drop_sharding, own_sharding, resharded, target
 from shardwise._src.ops.sharded.sharding_ops import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
@@ -180,7 +180,7 @@ def _resharded(x: Any, sharding: Any, name: str) -> Any:
             f"{name}: {goal.mesh} has no Explicit axes, so shardings over it are not part of "
             "types. Use `device_put`, or `with_sharding_constraint` in a traced function."
         )
-    return x if own_sharding(x, type_of(x).shape) is goal else reshard_op(x, sharding=goal)
+    return x if own_sharding(x, type_of(x).shape) is goal else resharded(x, goal)
 
 
 def _check_rank(x: Any, goal: NamedSharding, name: str) -> None:

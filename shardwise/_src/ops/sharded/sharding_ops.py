@@ -171,12 +171,17 @@ def _compiled_reshard(x: Any, sharding: Any) -> Any:
 
 
 def _reshard_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
-    """The result's type adds its own constraint. Partial sums are added before."""
-    if e.devices == 1 or sharding is None or not _sums_of(ins[0]) or _sums_of(outs[0]):
+    """The result's type adds its own constraint. Partial sums are added before, and a full value
+    is constrained to be one, of which XLA takes the partial sums; a value without a mesh may
+    already be partial sums (`placed`).
+    """
+    before, after = _sums_of(ins[0]), _sums_of(outs[0])
+    is_free = sharding is None or ins[0].mesh is None
+    if e.devices == 1 or is_free or bool(before) == bool(after):
         return x
-    t = ins[0]
+    t = ins[0] if before else outs[0]
     there = NamedSharding(t.mesh, t.spec.update(unreduced=NO_AXES))
-    return e.constrained(x, t, there, unreduced=True)
+    return e.constrained(x, t, there, unreduced=bool(before))
 
 
 reshard = Op(
@@ -202,7 +207,15 @@ def reshard_like(x: Any, t: ArrayType) -> Any:
         x = cast_like(x, t)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
-    return reshard(x, sharding=t.explicit_sharding)
+    return resharded(x, t.explicit_sharding)
+
+
+def resharded(x: Any, sharding: Any) -> Any:
+    """`reshard`, where a value without a mesh in its type is the full one, not a partial sum."""
+    if sharding is not None and sharding.spec.unreduced and type_of(x).mesh is None:
+        full = sharding.with_spec(sharding.spec.update(unreduced=NO_AXES))
+        x = reshard(x, sharding=full)
+    return reshard(x, sharding=sharding)
 
 
 def zero_like(zero: Any, t: ArrayType) -> Any:
