@@ -22,7 +22,7 @@ from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.sharding import NamedSharding, Sharding
 from shardwise._src.types.symbolic import Symbolic
 
 
@@ -70,6 +70,8 @@ class ShapeDtypeStruct:
         given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
+        if isinstance(self.sharding, NamedSharding):
+            self._check_rank(self.sharding)
         # None: the default one
         self.layout: Any = None if format is None else order_of(format, self.aval)
 
@@ -107,8 +109,23 @@ class ShapeDtypeStruct:
     def format(self) -> Format:
         return Format(self.layout, self.sharding)
 
+    def _check_rank(self, sharding: NamedSharding) -> None:
+        try:
+            sharding.spec.dims(self.ndim)
+        except ValueError as error:
+            raise ValueError(f"ShapeDtypeStruct of shape {self.shape}: {error}") from None
+
     def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced.
+
+        Raises:
+          ValueError: if it has a layout, and is to get a sharding without one.
+        """
+        if self.layout is not None and isinstance(fields.get("sharding"), Sharding):
+            raise ValueError(
+                f"update: {self} has a layout, and the new sharding {fields['sharding']} has none. "
+                "Pass Format(layout, sharding), or make a new ShapeDtypeStruct."
+            )
         mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
         mine["sharding"] = self.sharding if self.layout is None else self.format
         return ShapeDtypeStruct(**(mine | fields))

@@ -124,6 +124,8 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
     def committed(self) -> bool:
         return self._sig.committed
 
+    _committed = committed  # the name that other libraries use
+
     @property
     def device(self) -> Any:
         """The device, or the sharding if there are several devices."""

@@ -61,10 +61,8 @@ def pull_back(
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        if ct is None:
-            grads.append(zeros(cotangent_type(t).update(weak_type=t.weak_type)))
-        else:
-            grads.append(as_tangent(ct, t))
+        own = cotangent_type(t).update(weak_type=t.weak_type) if ct is None else t
+        grads.append(as_tangent(ct, own))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 

@@ -41,7 +41,7 @@ class JaxprTypeError(TypeError):
     __module__ = "shardwise.errors"
 
 
-class ShardingTypeError(Documented, TypeError):
+class ShardingTypeError(Documented, TypeError, ValueError):
     """Operands have incompatible shardings over explicit mesh axes."""
 
     def __init__(self, *args: object):

@@ -32,7 +32,7 @@ from shardwise._src.ops.sharded.sharding_ops import (
     own_place,
     own_sharding,
     placed,
-    reshard,
+    resharded,
     target,
     where_it_was,
 )
@@ -306,7 +306,7 @@ def array(
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     if goal is not None:
-        return reshard(made, sharding=goal)
+        return resharded(made, goal)
     return made if device is None else eval_trace().place(made, device)
 
 

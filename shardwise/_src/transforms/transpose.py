@@ -15,7 +15,12 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays, transposed
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
-from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
+from shardwise._src.ops.sharded.sharding_ops import (
+    cotangent_type,
+    drop_sharding,
+    reshard,
+    reshard_like,
+)
 from shardwise._src.ops.sharded.varying import cast_like
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
@@ -164,8 +169,8 @@ def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     else the full value is one of its partial sums.
     """
     sums = NO_AXES if t.spec is None else t.spec.unreduced
-    if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
-        ct = reshard_like(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    if sums and all(u.spec and sums <= {*u.spec.axes} for u in types):
+        return reshard(ct, sharding=t.explicit_sharding)
     return reshard_like(ct, t)
 
 

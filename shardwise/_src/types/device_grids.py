@@ -77,7 +77,7 @@ def make_mesh(
     except TypeError:
         got = short_repr(axis_shapes)
         message = f"make_mesh takes a sequence of ints as axis_shapes; got {got}."
-        raise TypeError(message) from None
+        raise ValueError(message) from None
     names = axis_names_of(axis_names)
     if len(shape) != len(names):
         raise ValueError(
