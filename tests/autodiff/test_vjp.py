@@ -39,6 +39,16 @@ def test_arguments_may_be_given_again():
         back.args_res[0] = None
         back.args_res[0] = (p["a"] * 2, p["b"])
         np.testing.assert_array_equal(back(ct)[0]["b"], 2 * X + 1)
+        back.args_res = [(p["a"] * 3, p["b"])]
+        np.testing.assert_array_equal(back(ct)[0]["b"], 3 * X + 1)
+
+
+@pytest.mark.parametrize("ref", [np.zeros(4, np.float32), np.zeros(3, np.int32)])
+def test_refs_for_cotangents_have_the_types_of_the_primals(ref):
+    back = sw.vjp(lambda x, y: x * y, X, X)[1]
+    found = message(ValueError, back.with_refs, sw.ad.GradValue(), sw.new_ref(jnp.asarray(ref)))
+    assert found.startswith("vjp of <lambda>: with_refs: refs[1] is Ref{")
+    assert sw.ad.DidntWant() == sw.ad.DidntWant() != sw.ad.GradValue()
 
 
 def test_what_is_not_needed():

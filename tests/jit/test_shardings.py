@@ -140,7 +140,7 @@ jitted(in_shardings=sharding(None, None, "x"))
     4, 'y': 2) has 3 entries, but the array has only 2 dimensions. Remove entries from the end of
     the spec.
 jitted(in_shardings=P("x"))
-    ValueError: jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use
+    RuntimeError: jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use
     NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.
 jitted(out_shardings="x")
     TypeError: jit of f: out_shardings takes shardings, devices, PartitionSpecs or None; got 'x' of

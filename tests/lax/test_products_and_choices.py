@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -126,6 +127,43 @@ def test_algorithms_that_the_cpu_has_not(algorithm):
         "else; it supports F16_F16_F16, F32_F32_F32, F64_F64_F64, BF16_BF16_F32, BF16_BF16_F32_X3 "
         "and BF16_BF16_F32_X6. Use one of these, or a Precision."
     )
+
+
+@pytest.mark.parametrize("name", list(PRESETS.__members__))
+def test_facts_about_algorithms(name):
+    own, theirs = PRESETS[name], jax.lax.DotAlgorithmPreset[name]
+    for fact in ("supported_lhs_types", "supported_rhs_types", "accumulation_type"):
+        assert getattr(own, fact) == getattr(theirs, fact)
+    for pair in [("float16", "float16"), ("bfloat16", "bfloat16"), ("float16", "float32")]:
+        kinds = [np.dtype(snp.dtype(kind)) for kind in pair]
+        assert own.supported_output_types(*kinds) == theirs.supported_output_types(*kinds)
+
+
+def lowered_for_cuda(dtype, algorithm, preferred=None):
+    t = sw.ShapeDtypeStruct((2, 2), dtype)
+    f = sw.jit(lambda x, y: lax.dot(x, y, algorithm, preferred))
+    return f.trace(t, t).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_algorithms_for_8_bit_floats():
+    assert list(PRESETS.__members__) == list(jax.lax.DotAlgorithmPreset.__members__)
+    text = lowered_for_cuda("float8_e4m3fn", "ANY_F8_ANY_F8_F32_FAST_ACCUM", np.float32)
+    assert "accumulation_type = f32" in text
+    assert "allow_imprecise_accumulation = true" in text and "convert" not in text
+    text = lowered_for_cuda("float8_e4m3fn", "ANY_F8_ANY_F8_ANY", np.float16)
+    assert "allow_imprecise_accumulation = false" in text and "xf16>" in text
+    assert "convert" not in text
+    with pytest.raises(ValueError, match=r"ANY_F8_ANY_F8_ANY is for operands of 8-bit floats"):
+        lowered_for_cuda("float32", "ANY_F8_ANY_F8_ANY")
+
+
+def test_algorithms_that_return_the_dtype_of_the_operands():
+    assert "convert" not in lowered_for_cuda("float16", "F16_F16_F32")
+    assert "convert" in lowered_for_cuda("float32", "F16_F16_F32")
+    with sw.default_matmul_precision("F32_F32_F32"):
+        assert "algorithm = <lhs_precision_type = f32" in lowered_for_cuda("float32", None)
+        x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
+        np.testing.assert_array_equal(lax.conv(x, w, (1,), "VALID"), np.full((1, 1, 3), 2))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])

@@ -27,6 +27,12 @@ def test_default_types_follow_x64():
     assert repr(snp.float_) == "<scalar type float32>"
 
 
+def test_scalar_types_have_the_instances_of_numpys():
+    assert isinstance(np.float32(1), snp.float32) and not isinstance(1.0, snp.float32)
+    assert not isinstance(snp.float32(1), snp.float32)
+    assert isinstance(np.int32(1), (str, snp.int_)) and not isinstance(np.int64(1), snp.int_)
+
+
 def test_under_jit():
     x = snp.asarray(A)
     a = sw.jit(lambda x, y: snp.setdiff1d(x, y, size=2))(x, snp.asarray(B))

@@ -8,7 +8,14 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental.maps import xmap
 from shardwise.experimental.pjit import pjit
-from shardwise.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from shardwise.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    use_abstract_mesh,
+)
 from tests.helpers.everyday import everyday
 
 DEVICES = np.array(sw.devices())
@@ -83,10 +90,29 @@ def test_programs_of_uncommitted_arguments_run_on_the_mesh():
         assert double(x).sharding == x.sharding
         assert pjit(lambda x: x * 2)(x).sharding == here
         assert pjit(lambda x: x * 2).lower(x).compile()(x).sharding == here
+        rows = sw.device_put(X, NamedSharding(FIRST, PartitionSpec("x")))
+        places = {"out_shardings": (None, PartitionSpec("x"))}
+        for f, spec in (pjit, PartitionSpec()), (sw.jit, PartitionSpec("x")):  # JAX's meaning
+            whole, parts = f(lambda x: (x, x + 1), **places)(rows)
+            assert (whole.sharding.spec, parts.sharding.spec) == (spec, PartitionSpec("x"))
     assert double(x).sharding == x.sharding
     explicit = FIRST.update(axis_types=(AxisType.Explicit,))
     with sw.set_mesh(explicit):
         assert (x + 1).sharding == NamedSharding(explicit, PartitionSpec(None))
+
+
+def test_another_arrangement_of_the_devices_in_scope():
+    grid = AbstractMesh((2, 2), ("a", "b"), axis_types=AxisType.Auto)
+
+    def f(x):
+        with use_abstract_mesh(grid):
+            return lax.with_sharding_constraint(x + 1, PartitionSpec(("a", "b"))) * 2
+
+    with sw.set_mesh(FIRST):
+        y = sw.jit(f)(jnp.asarray(X))
+        with use_abstract_mesh(grid):
+            assert (jnp.asarray(X) + 1).sharding.mesh.shape == {"a": 2, "b": 2}
+    assert y.addressable_shards[1].data.tolist() == [6, 8] and y.devices() == {*FIRST.flat_devices}
 
 
 def test_types_in_traced_functions_have_the_mesh_in_scope():

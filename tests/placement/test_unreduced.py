@@ -148,6 +148,10 @@ def test_resharding_to_and_from_partial_sums(mesh: Mesh):
     assert shown(out) == "float32[8,4]{U:x}"
     np.testing.assert_allclose(reshard(out, P()), A)
     with sw.set_mesh(mesh):
+        parts = sw.device_put(put(A, "x"), P(unreduced={"x"}))
+        assert [float(s.data.sum()) for s in parts.addressable_shards][::2] == [
+            float(A[i : i + 2].sum()) for i in (0, 2, 4, 6)
+        ]
         moved = sw.device_put(out, P(None, None, unreduced={"x"}))
     pairs = zip(out.addressable_shards, moved.addressable_shards, strict=True)
     assert all(np.array_equal(a.data, b.data) for a, b in pairs)  # nothing was summed

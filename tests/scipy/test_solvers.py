@@ -182,3 +182,9 @@ def test_signatures_are_those_of_jax():
         theirs = getattr(jax.scipy.sparse.linalg, name)
         assert signature(getattr(linalg, name)) == signature(theirs)
     assert signature(minimize) == signature(jax.scipy.optimize.minimize)
+
+
+@pytest.mark.parametrize("fun", [linalg.cg, linalg.bicgstab, linalg.gmres])
+def test_solutions_are_as_weakly_typed_as_the_right_hand_side(fun):
+    assert fun(lambda x: 2 * x, 1.0)[0].weak_type
+    assert not fun(lambda x: 2 * x, np.float32(1))[0].weak_type

@@ -34,7 +34,7 @@ WHO = "checkpoint"
 def checkpoint(
     fun: Callable[P, T],
     *,
-    prevent_cse: bool | Sequence[bool] = True,
+    prevent_cse: Any = True,
     policy: Callable[..., Any] | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (),
@@ -49,8 +49,8 @@ def checkpoint(
     Args:
       fun: a function of pytrees of arrays.
       prevent_cse: prevents the compiler from reusing values of the forward pass. In the body
-        of a `scan` it is not needed, and False is faster. A sequence, one for each argument, is
-        True if any of them is.
+        of a `scan` it is not needed, and False is faster. A tuple with a value for each argument,
+        or for parts of its pytree, is True if any of them is.
       policy: `policy(op, *types, **params)` decides for each equation whether to save its results.
       static_argnums, static_argnames: arguments that are not traced: they may have any type, and
         `fun` can branch on them.
@@ -71,7 +71,7 @@ def checkpoint(
     _check_options(prevent_cse, policy)
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    barrier = any(prevent_cse) if isinstance(prevent_cse, Sequence) else prevent_cse
+    barrier = any(flatten(prevent_cse)[0])
     params = {"prevent_cse": barrier, "policy": policy, "differentiated": False}
 
     @functools.wraps(fun)
@@ -95,9 +95,11 @@ remat = checkpoint
 
 
 def _check_options(prevent_cse: Any, policy: Any) -> None:
-    given = prevent_cse if isinstance(prevent_cse, tuple | list) else [prevent_cse]
-    if not all(isinstance(x, bool) for x in given):
-        raise TypeError(f"checkpoint: prevent_cse must be True or False; got {prevent_cse!r}.")
+    if not all(isinstance(x, bool) for x in flatten(prevent_cse)[0]):
+        raise TypeError(
+            "checkpoint: prevent_cse must be True or False, or a tuple with pytrees of them; got "
+            f"{prevent_cse!r}."
+        )
     if policy is None:
         return
     check_function(WHO, "policy", policy)

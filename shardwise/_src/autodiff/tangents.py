@@ -15,6 +15,7 @@ from shardwise._src.arguments.values import as_input
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.autodiff.eager_backward import backward
+from shardwise._src.base.config import enable_x64
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
@@ -31,6 +32,15 @@ def zeros(t: ArrayType) -> Any:
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
     return zero_like(full(0, t.shape, t.dtype, t.weak_type), t)
+
+
+def one(t: ArrayType) -> Any:
+    """1 as a cotangent of a scalar, which may be the result of a block under `enable_x64`."""
+    found = t.dtype.type(1)
+    if t.dtype.itemsize > 4 and type_of(found).dtype != t.dtype:
+        with enable_x64(True):
+            return full(1, (), t.dtype)
+    return found
 
 
 def pull_back(

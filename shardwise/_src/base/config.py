@@ -33,11 +33,28 @@ _log = logging.getLogger("shardwise.config")
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.", trace=True
 )
+explicit_x64_dtypes = Flag(
+    "explicit_x64_dtypes",
+    "warn",
+    "What to do when a 64-bit dtype is requested while enable_x64 is off: warn, and narrow it to "
+    "32 bits; error; allow, which keeps it for the values that request it.",
+    choices=("warn", "error", "allow"),
+    trace=True,
+)
 default_matmul_precision = Flag(
     "default_matmul_precision",
     None,
-    "Precision of matrix products on devices that have several: default, high or highest.",
-    choices=(None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    "Precision of matrix products on devices that have several: default, high or highest; or the "
+    "name of a `lax.DotAlgorithmPreset`.",
+    choices=(
+        None,
+        *"""
+        default high highest bfloat16 tensorfloat32 float32 ANY_F8_ANY_F8_F32
+        ANY_F8_ANY_F8_F32_FAST_ACCUM ANY_F8_ANY_F8_ANY ANY_F8_ANY_F8_ANY_FAST_ACCUM F16_F16_F16
+        F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
+        BF16_BF16_F32_X9 TF32_TF32_F32 TF32_TF32_F32_X3 F32_F32_F32 F64_F64_F64
+    """.split(),
+    ),
     trace=True,
 )
 numpy_rank_promotion = Flag(

@@ -61,6 +61,12 @@ class ShapeError(Documented, TypeError, ValueError):
     """A shape, sizes or axes are invalid, or do not match an array."""
 
 
+class DtypeError(TypeError, ValueError):
+    """A function does not accept arrays of this dtype."""
+
+    __module__ = "shardwise.errors"
+
+
 class BroadcastError(Documented, TypeError, ValueError):
     """Shapes cannot be broadcast together."""
 

@@ -25,10 +25,11 @@ from shardwise._src.core.fingerprints import fingerprint_of, note
 from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args
+from shardwise._src.core.program_tools import consts_to_args, walk
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
 from shardwise._src.messages.formatting import short_repr, to_register
+from shardwise._src.messages.source import describe
 from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
@@ -189,6 +190,17 @@ def staged(
         _check_refs(who, program, refs)
     captures = bool(captured) or not keepable(refs or ())
     return Body(program, [*constants, *captured], trees[0], captures, refs or ())
+
+
+def reject_own_effects(who: str, *programs: Program) -> None:
+    """Raises if user-defined primitives have effects: only those of the library are supported."""
+    for eqn in (eqn for p in programs if p.effects for eqn in walk(p)):
+        if eqn.op.foreign is not None and eqn.op.effects:
+            raise NotImplementedError(
+                f"{who} does not support the effects of {eqn.op.name}, at {describe(eqn.site)}: "
+                f"{', '.join(map(str, eqn.op.effects))}. Call the host with "
+                "`shardwise.experimental.io_callback` instead."
+            )
 
 
 def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:

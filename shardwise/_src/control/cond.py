@@ -24,7 +24,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned, used
-from shardwise._src.effects.ordering import ORDERED
+from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
@@ -86,15 +86,19 @@ def _lower(
     else:  # an index that is too large already selects the last branch
         which = e.let(f"stablehlo.maximum {which}, {e.scalar(0, INDEX)} : {index}")
 
-    def write(branch: Program) -> None:
-        results = e.inline(branch, *xs)
+    def write(number: int, branch: Program) -> None:
+        results = e.inline(branch, *xs, scope=_scope(number))
         e.lines.append(
             f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
         )
 
-    regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
+    regions = [f"{{\n{e.region(lambda row=row: write(*row))}\n}}" for row in enumerate(branches)]
     text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
     return e.lets(text, len(outs))
+
+
+def _scope(number: int) -> str:
+    return f"cond/branch_{number}_fun"
 
 
 def _lower_together(
@@ -106,7 +110,7 @@ def _lower_together(
     branches: Branches,
 ) -> list[str]:
     """Runs all branches, as devices choose different ones, but all take part in collectives."""
-    found, *others = [e.inline(branch, *xs) for branch in branches]
+    found, *others = [e.inline(b, *xs, scope=_scope(i)) for i, b in enumerate(branches)]
     flag = e.ty(t.update(dtype=BOOL))
     for number, results in enumerate(others, 1):
         here = which
@@ -416,7 +420,7 @@ def _batch(
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    reject_ordered(branches, "cond", "a batched predicate runs every branch")
+    reject_exact(branches, "cond", "a batched predicate runs every branch")
     cases = [b(*operands) for b in new]
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
@@ -429,11 +433,13 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     return select_n(reshard_like(which, t), *cases)
 
 
-def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
-    """Other effects happen for all rows, as they do in jax."""
-    if any(ORDERED in p.effects for p in programs):
+def reject_exact(programs: Sequence[Program], name: str, why: str) -> None:
+    """Other effects, such as prints, happen for all rows, as they do in jax."""
+    found = frozenset().union(*[p.effects for p in programs])
+    if IO in found or ORDERED in found:
+        which = "effects of `io_callback`" if IO in found else "ordered effects"
         raise NotImplementedError(
-            f"[{name}] under vmap: {why}, so ordered effects would also happen for rows "
+            f"[{name}] under vmap: {why}, so {which} would also happen for rows "
             "that did not request them. Select the inputs of the effect, with "
             "`shardwise.lax.select` or `shardwise.numpy.where`, and move it outside."
         )

@@ -23,6 +23,7 @@ from shardwise._src.control.bodies import (
     differing,
     leaf,
     on_mesh_of,
+    reject_own_effects,
     remedy,
     staged,
     threading,
@@ -252,6 +253,7 @@ class _Call:
         """The staged branches, and whether they may be cached."""
         names = paths_in("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
+        reject_own_effects(self.who, *[body.program for body in bodies])
         self._check_trees(bodies)
         out_types = self._out_types(bodies)
         refs = list(dict.fromkeys(r for body in bodies for r in body.refs))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shardwise._src.core.program import Atom, Literal, Program
 from shardwise._src.core.program_tools import Rewriting
 from shardwise._src.ops.basis import broadcast_in_dim
@@ -14,6 +12,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharded.sharding_ops import reshard, reshard_like
 from shardwise._src.ops.sharded.varying import casts, pcast
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import constant_of
 from shardwise._src.values.convert import cast
 
 
@@ -21,7 +20,7 @@ class Extension(Rewriting):
     """A program's equations with additional ones after them, which fit values to types."""
 
     def zeros(self, aval: ArrayType) -> Atom:
-        zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
+        zero: Atom = Literal(constant_of(0, aval.dtype), array_type((), aval.dtype))
         if aval.shape:
             zero = self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
         if aval.unreduced:

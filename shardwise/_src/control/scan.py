@@ -22,7 +22,7 @@ from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, pruned, used
 from shardwise._src.core.remedies import gathered
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -316,6 +316,44 @@ def _divide(
     )
 
 
+# -- dead code --
+
+
+def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The scan with the needed results only, the carries that they need, and their operands."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    own = ScanParams(**eqn.params)
+    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, tuple(needed))
+    consts, carry, _ = own.parts(read)
+    counts = {"num_consts": sum(consts), "num_carry": sum(carry)}
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, kept)),
+        params={**eqn.params, "body": body, **counts},
+    )
+
+
+@derived
+def live_body(
+    body: Program, num_consts: int, num_carry: int, needed: Marks
+) -> tuple[Program, Marks, Marks]:
+    """The body without dead code; which of its arguments it reads, and which results it has."""
+    end, kept = num_consts + num_carry, needed
+    while True:
+        new = pruned(body, picked(body.outvars, kept))
+        live = used(new)
+        read = tuple([v in live for v in body.invars])
+        grown = (*either(kept[:num_carry], read[num_consts:end]), *kept[num_carry:])
+        if grown == kept:
+            break
+        kept = grown
+    read = (*read[:num_consts], *kept[:num_carry], *read[end:])
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read, kept
+
+
 def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""
     own = ScanParams(**params)
@@ -338,6 +376,7 @@ scan = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_scan,
+    prune=_prune,
     multiple=True,
     contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_divide),
     aliases={"jaxpr": "body"},

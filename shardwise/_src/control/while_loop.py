@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.base.marks import given, partition, spread
 from shardwise._src.control.call import call
-from shardwise._src.control.cond import chosen, reject_ordered
+from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import WhileParams, fit, parts
 from shardwise._src.control.scan import batched_body, jvp_body
@@ -85,7 +85,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list
         manual = tuple([(name, size) for name, size in axes.items() if name in e.manual.manual])
         some, turn = _together(own.body, own.test, own.num_test, own.num_body, manual)
         count = own.num_test + own.num_body
-        first = e.inline(own.test, *xs[: own.num_test], *xs[count:])
+        first = e.inline(own.test, *xs[: own.num_test], *xs[count:], scope="while/cond")
         types = [*own.test.out_types, *ins[count:]]
         flagged = WhileParams(some, turn, 0, count)
         return _lower_alike(e, types, [*xs[:count], *first, *xs[count:]], flagged)[1:]
@@ -97,9 +97,9 @@ def _lower_alike(e: Any, outs: Any, xs: Sequence[str], own: WhileParams) -> list
     names = [e.fresh() for _ in carry]
     types = ", ".join(map(e.ty, outs))
 
-    def region(program: Program, consts: Sequence[str], result: str) -> str:
+    def region(program: Program, consts: Sequence[str], result: str, part: str) -> str:
         def write() -> None:
-            found = e.inline(program, *consts, *names)
+            found = e.inline(program, *consts, *names, scope=f"while/{part}")
             e.lines.append(
                 f"stablehlo.return {', '.join(found)} : {result}" if found else "stablehlo.return"
             )
@@ -107,8 +107,8 @@ def _lower_alike(e: Any, outs: Any, xs: Sequence[str], own: WhileParams) -> list
         return e.region(write)
 
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
-    condition = region(own.test, test_consts, e.ty(FLAG))
-    turn = region(own.body, body_consts, types)
+    condition = region(own.test, test_consts, e.ty(FLAG), "cond")
+    turn = region(own.body, body_consts, types, "body")
     if not names:  # the short form cannot be parsed then
         text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
         return e.lets(text, 0)
@@ -247,7 +247,7 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
-        reject_ordered(
+        reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
         )
         every = (True,) * count

@@ -19,7 +19,7 @@ from shardwise._src.ops.sharded.sharding_ops import own_place, own_sharding, pla
 from shardwise._src.types import symbolic
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.array_type import says_nothing
-from shardwise._src.types.dtypes import check_user_dtype
+from shardwise._src.types.dtypes import DType, check_user_dtype, names_dtype
 from shardwise._src.types.sharding_base import Sharding
 
 # -- broadcasting --
@@ -314,8 +314,10 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     return reshard(broadcast_in_dim(arr, t.shape, dims), sharding=sharding)
 
 
-def dtype(x: Any) -> np.dtype[Any]:
-    """The dtype of a value as an array."""
+def dtype(x: Any) -> DType:
+    """The dtype of a value as an array, or the dtype that arrays have for a requested one."""
+    if x is not None and names_dtype(x):
+        return check_user_dtype(x, "dtype")
     return type_of(x).dtype
 
 

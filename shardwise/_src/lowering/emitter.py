@@ -38,7 +38,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
 )
-from shardwise._src.messages.source import joined, line_of, note_line, scope_of
+from shardwise._src.messages.source import joined, line_of, note_line, scope_of, shown
 from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.runtime.platforms import CPU, Platform
 from shardwise._src.transforms.batch import axes_in
@@ -138,10 +138,12 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
             eqn = eqn.replace(site=around.site)
         if outer is not None:
             held = eqn.called
-            own = eqn.op.name if held is None else f"jit({held.name})"
-            parts = outer, scope_of(eqn.site), own
-            name = "/".join([part for part in parts if part])
-            self.scope = "/".join([part for part in parts[:2] if part])
+            self.scope = joined(outer, scope_of(eqn.site))
+            if held is None:
+                name = joined(shown(self.scope), eqn.op.name)
+            else:
+                self.scope = joined(self.scope, f"jit({held.name})")
+                name = shown(self.scope)
         number = self._number
         if isinstance(self._located, list):
             self._number = f' loc("{NUMBERED}{len(self._located)}")'
@@ -170,7 +172,7 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         begin, outer = len(self.lines), self.scope
         self.scope = joined(outer or "", marks)
         results = self.call(program, *names)
-        self._note(begin, f" loc({quoted(joined(self.scope, program.name))})")
+        self._note(begin, f" loc({quoted(joined(shown(self.scope), program.name))})")
         self.scope = outer
         return results
 
@@ -243,10 +245,18 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
             return self.constant(atom.value, atom.aval)
         return env[atom]
 
-    def inline(self, program: Program, *names: str) -> list[str]:
-        """Emits a nested program in place."""
+    def inline(self, program: Program, *names: str, scope: str = "") -> list[str]:
+        """Emits a nested program in place.
+
+        scope: the names of the program in locations: `while/body`.
+        """
         constants = [self._constant(value) for value in program.consts]
-        return self.program(program, [*constants, *names])
+        outer = self.scope
+        if outer is not None and scope:
+            self.scope = joined(shown(outer), scope)
+        results = self.program(program, [*constants, *names])
+        self.scope = outer
+        return results
 
     def _constant(self, value: Any) -> str:
         """A nested program's constant: a hidden module argument, or small enough for text."""

@@ -13,7 +13,7 @@ from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, programs_in, walk
-from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.callback import EMITTED, host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
 from shardwise._src.lowering.layouts_and_memory import PLAIN, USUAL, Slot, Storage
 from shardwise._src.lowering.narrow_dtypes import check_dtypes
@@ -325,7 +325,7 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    if source.names_used and has_names(program):
+    if located is True or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -335,7 +335,10 @@ def _emitted(
     names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.consts]
+    named = len(emitter.host_numbers)
     results = emitter.program(program, own + names[count:])
+    if len(emitter.host_numbers) > named:
+        program.derived[EMITTED] = [*emitter.host_numbers][named:]
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
@@ -363,7 +366,7 @@ def _emitted(
 @derived
 def has_names(program: Program) -> bool:
     """Whether an equation of it, or of a nested program, is in a `named_scope`."""
-    return any(source.scope_of(eqn.site) for eqn in walk(program))
+    return any(source.has_names(source.scope_of(eqn.site)) for eqn in walk(program))
 
 
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:

@@ -16,6 +16,7 @@ from shardwise._src.jit.ref_arguments import mapped_with_refs
 from shardwise._src.maps.mapped_axes import axis_of, size_of
 from shardwise._src.messages.argument_names import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.formatting import pluralize, short_repr
+from shardwise._src.messages.source import transforming
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.refs import is_ref
@@ -110,9 +111,10 @@ def vmap(
             return checked_results(outs, out_tree, what)
 
         batch_sharding = batch_sharding_of(values, dims)
-        outs, out_dims = batch(
-            flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
-        )
+        with transforming("vmap"):
+            outs, out_dims = batch(
+                flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
+            )
         out_tree = out_trees[0]
         wanted = _wanted(out_axes, out_tree, what)
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs

@@ -7,11 +7,12 @@ structured matrices in `triangles`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import enable_x64
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.eval_context import eval_trace
@@ -240,7 +241,8 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
-    return size, dtype_of(dtype, fun_name, held.dtype), weak
+    own = held.dtype if is_array(held) else canonicalize(held.dtype)
+    return size, own if dtype is None else check_user_dtype(dtype, fun_name), weak
 
 
 # -- from values --
@@ -270,8 +272,10 @@ def array(
     nowhere = out_sharding is None or says_nothing(out_sharding)
     goal = None if nowhere else target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
+    wide = wanted is not None and wanted != canonicalize(wanted)  # explicit_x64_dtypes: allow
     try:
-        made = _array(object, wanted)
+        with enable_x64(True) if wide else nullcontext():
+            made = _array(object, wanted)
     except Exception as error:
         pass_on(error)
         raise

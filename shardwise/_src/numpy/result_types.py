@@ -25,7 +25,10 @@ from shardwise._src.types.promotion import result_type as result_type
 
 @public("shardwise.numpy")
 class ScalarType:
-    """The name of a dtype, which also converts when called: `float32(x)`."""
+    """The name of a dtype, which also converts when called: `float32(x)`.
+
+    `isinstance(x, float32)` is true of NumPy's scalars of that type; arrays have their own class.
+    """
 
     __slots__ = ("dtype", "type")
 
@@ -45,6 +48,9 @@ class ScalarType:
 
     def __hash__(self) -> int:
         return hash(self.type)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self.type)
 
     def __repr__(self) -> str:
         return f"<scalar type {self.dtype.name}>"

@@ -78,7 +78,7 @@ class set_mesh:
 class use_abstract_mesh:
     """A context manager that puts axes and their types in scope, without devices.
 
-    mesh: an `AbstractMesh`. If a mesh of the same axes is in scope, its devices remain in scope.
+    mesh: an `AbstractMesh`. If a mesh with devices is in scope, they are arranged in its axes.
     """
 
     def __init__(self, mesh: AbstractMesh):
@@ -105,9 +105,12 @@ class use_abstract_mesh:
 
 
 def _like(held: Mesh | AbstractMesh | None, wanted: AbstractMesh) -> Mesh | AbstractMesh | None:
-    """The mesh in scope with the axis types of another one, if they have the same axes."""
+    """The devices of the mesh in scope with the axes of another one, if it is not empty."""
     if isinstance(held, Mesh) and held.shape_tuple == wanted.shape_tuple:
         return held.update(axis_types=wanted.axis_types)
+    if isinstance(held, Mesh) and held.size and wanted.axis_names:
+        devices = held.devices.reshape(wanted.axis_sizes)
+        return Mesh(devices, wanted.axis_names, wanted.axis_types)
     return wanted if wanted.axis_names else None
 
 

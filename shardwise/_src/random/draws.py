@@ -22,7 +22,7 @@ from shardwise._src.ops.elementwise import (
     sub,
     where,
 )
-from shardwise._src.ops.families import lit
+from shardwise._src.ops.families import lit, lit_of
 from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.random.sampler import sampler
@@ -197,7 +197,7 @@ def _integers(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
     low, high = [_into(x, dtype, shape) for x in (low, high)]
     unsigned = np.dtype(f"uint{dtype.itemsize * 8}")
     upper, lower = [draw_bits(k, shape, dtype.itemsize * 8) for k in keys_of(key, 2)]
-    one = lit(1, np.zeros((), unsigned))
+    one = lit_of(1, unsigned)
     span = convert_element_type(sub(high, low), dtype=unsigned)
     span = where(le(high, low), one, span)
     # one more than `high` can represent; 0 means all values, and the remainder keeps them

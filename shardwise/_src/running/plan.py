@@ -19,7 +19,7 @@ from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.control.expand import expanded, is_expandable
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.callback import calls_of
 from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
@@ -132,7 +132,7 @@ class ModulePlan(NamedTuple):
             eqn.op.needs_fusion for eqn in walk(program)
         )
         small = quick and _is_small(program)
-        called = tuple(host_functions(program))
+        called = calls_of(program)
         rest = called, ORDERED in program.effects, self._check, _asks(program)
         try:
             return loaded_for(self.text, self.devices, free, quick, small, overrides, *rest)

@@ -182,6 +182,10 @@ def over_devices(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -
 def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     """The mesh of a program that an abstract mesh represents."""
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
+    for m in () if alike else meshes:  # another arrangement of the same devices
+        if m is not None and m.size == abstract.size:
+            devices = m.devices.reshape(abstract.axis_sizes)
+            return Mesh(devices, abstract.axis_names, abstract.axis_types)
     if not alike:
         met = [str(m) for m in meshes if m is not None]
         shown = " and ".join(met) or "no mesh"
@@ -339,7 +343,7 @@ def result_shardings(
 
     def chosen(compiled: Any, ndim: int) -> Any:
         if len(devices) == 1:
-            found = _replicated(devices, meshes[0], ndim)
+            found = _replicated(devices, meshes[0])
         else:
             found = _read_back(compiled, ndim, meshes, devices)
         if like is None or like.type.ndim != ndim:

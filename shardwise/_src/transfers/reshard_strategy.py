@@ -48,7 +48,10 @@ def reshard_steps(
             return (ReshardStep("relabel" if sig.devices == target.devices else "copy", target),)
         return ReshardStep("op", without_unreduced(sig.sharding)), ReshardStep("move", target)
     if target.partial_axes[0]:
-        return ReshardStep("move", without_unreduced(target)), ReshardStep("op", target)
+        there = ReshardStep("op", target), ReshardStep("relabel", target)
+        if getattr(sig.sharding, "mesh", None) is target.mesh:
+            return there
+        return ReshardStep("move", without_unreduced(target)), *there
     way = strategy(sig, target, on_cpu, ready)
     over_processes = way == "host" and not sig.sharding.is_fully_addressable
     if is_subbyte(sig) and (way == "between" or over_processes):

@@ -24,6 +24,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import constant_of
 from shardwise._src.values.value import Value
 
 LITERAL_CACHE_SIZE = 4096
@@ -219,8 +220,8 @@ def _literal(x: Any) -> Literal:
 
 def _new_literal(x: Any) -> Literal:
     aval = type_of(x)
-    value = np.asarray(x, aval.dtype)[()]
-    return Literal(x if aval.weak_type else value, aval)  # a Python scalar stays weak when rerun
+    value = x if aval.weak_type else constant_of(x, aval.dtype)
+    return Literal(value, aval)  # a Python scalar stays weak when rerun
 
 
 def _same(t: ArrayType) -> ArrayType:

@@ -11,7 +11,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
-from shardwise._src.messages.source import replay, replays
+from shardwise._src.messages.source import replay, replays, transposed
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
 from shardwise._src.ops.sharded.sharding_ops import (
@@ -68,19 +68,19 @@ def _run_backwards(
     equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
 ) -> None:
     """Propagates cotangents from results to operands. env: of known values."""
-    outer = replay.site
+    outer, around = replay.site, replay.scope
     try:
         for eqn in reversed(equations):
             cts = [grown.pop(v, None) for v in eqn.outvars]
             if all(ct is None for ct in cts):
                 continue
-            replay.site = eqn.site
+            replay.site, replay.scope = transposed(eqn.site, around)
             args = [_argument(a, env) for a in eqn.invars]
             for atom, ct in zip(eqn.invars, _transposed(eqn, cts, args), strict=True):
                 if ct is not None and isinstance(atom, Var) and atom not in env:
                     _accumulate(grown, atom, _of_all(ct, atom.aval))
     finally:
-        replay.site = outer
+        replay.site, replay.scope = outer, around
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:

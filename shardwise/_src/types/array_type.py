@@ -22,7 +22,7 @@ from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import joined
 from shardwise._src.types.abstract import ManualAxisType
-from shardwise._src.types.dtypes import canonicalize, float0, is_inexact, short_name
+from shardwise._src.types.dtypes import as_named, float0, is_inexact, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
@@ -38,7 +38,7 @@ class ArrayType:
     """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical objects.
 
     shape:      logical sizes.
-    dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
+    dtype:      NumPy dtype, of 64 bits too if they are off, or an extended dtype (typed keys).
     weak_type:  whether the dtype yields in promotion (it came from a Python scalar).
     spec, mesh: the sharding, if explicit mesh axes make it part of the type; else None.
     varying:    named axes along which the value differs.
@@ -86,7 +86,7 @@ class ArrayType:
         mesh = None if sharding is None else sharding.mesh.abstract_mesh
         sizes = tuple([operator.index(n) for n in shape])
         names = manual.varying, manual.unreduced, manual.reduced
-        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, *names)
+        return array_type(sizes, as_named(dtype), weak_type, spec, mesh, *names)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced("type", *[getattr(self, name) for name in _FIELDS])

@@ -153,7 +153,7 @@ def _columns(*columns: Any) -> Any:
 def _where(condition: Any, x: Any, y: Any) -> Any:
     x, y = promote(x, y)
     t, u = type_of(x), type_of(y)
-    condition, x, y = broadcast(truth(condition), x, y)
+    condition, x, y = broadcast(truth(condition), x, y, checked=False)
     if not type_of(condition).shape and not t.shape and not u.shape and not is_array(x):
         x = basis.broadcast_in_dim(x, shape=(), dims=())
     return lg.where(condition, x, y)
@@ -196,7 +196,7 @@ def where(
 def _select(*arrays: Any, count: int) -> Any:
     conditions, choices = arrays[:count], arrays[count:]
     *choices, out = promote(*choices)
-    everything = broadcast(*[truth(c) for c in conditions], *choices, out)
+    everything = broadcast(*[truth(c) for c in conditions], *choices, out, checked=False)
     conditions, (*choices, out) = everything[:count], everything[count:]
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = body_of(_where)(condition, choice, out)
