@@ -179,7 +179,7 @@ def _reshard_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any
     is_free = sharding is None or ins[0].mesh is None
     if e.devices == 1 or is_free or bool(before) == bool(after):
         return x
-    t = ins[0] if before else outs[0]
+    t = ins[0]
     there = NamedSharding(t.mesh, t.spec.update(unreduced=NO_AXES))
     return e.constrained(x, t, there, unreduced=bool(before))
 
