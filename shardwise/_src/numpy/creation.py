@@ -263,7 +263,7 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
-    own = held.dtype if is_array(held) else canonicalize(held.dtype)
+    own = type_of(held).dtype if is_array(held) else canonicalize(held.dtype)
     return size, own if dtype is None else check_user_dtype(dtype, fun_name), weak
 
 
