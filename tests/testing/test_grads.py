@@ -141,6 +141,10 @@ def test_one_mode_by_its_name():
         check_grads(sin, (X,), order=1, modes="back")
 
 
+def test_derivatives_may_be_nan_where_differences_are():
+    check_grads(sw.numpy.sqrt, (-1.0,), order=1)
+
+
 def test_tolerances_per_dtype():
     x = np.float32([1, 2])
 

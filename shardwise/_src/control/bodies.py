@@ -265,7 +265,7 @@ def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
     A value without a mesh is replicated; a value that does not vary may have a type that does.
     """
     if not t.varying >= other.varying:
-        t = t.update(varying=t.varying | other.varying)
+        t = t.vary(other.varying)
     if t.mesh is not None or other.mesh is None:
         return t
     return t.update(mesh=other.mesh, spec=PartitionSpec())
@@ -349,7 +349,7 @@ def differing(*types: ArrayType) -> list[str]:
         "shape": [t.shape for t in types],
         "dtype": [t.dtype for t in types],
         "sharding": [(t.mesh, t.spec) for t in types],
-        "varying names": [t.varying for t in types],
+        "varying names": [(t.varying, t.unreduced, t.reduced) for t in types],
     }
     return [what for what, column in columns.items() if any(c != column[0] for c in column)]
 

@@ -63,7 +63,16 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
                 f"returns {in_parens(outs)}."
             )
     names = which.varying
-    return tuple([t.update(varying=t.varying | names) for t in outs]) if names else outs
+    if not names:
+        return outs
+    if bad := next((t for t in types if names & (t.unreduced | t.reduced)), None):
+        raise NotImplementedError(
+            f"[cond] devices take different branches, as the predicate is {which.str_short(True)}, "
+            f"so an operand cannot be {bad.str_short(True)}: a partial sum would be of values of "
+            "different functions. Make it varying first, `shardwise.lax.pcast(x, axis_name, "
+            "to='varying')`, or take the sum, `shardwise.lax.psum`."
+        )
+    return tuple([t.vary(names) for t in outs])
 
 
 def _lower(

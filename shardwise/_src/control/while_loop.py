@@ -71,7 +71,7 @@ def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
 def as_often(carry: Sequence[ArrayType], flag: ArrayType) -> tuple[ArrayType, ...]:
     """The types of values that also vary along the axes along which the iteration count does."""
     names = flag.varying
-    return tuple([t.update(varying=t.varying | names) for t in carry] if names else carry)
+    return tuple([t.vary(names) for t in carry] if names else carry)
 
 
 def _flag_like(t: ArrayType) -> ArrayType:

@@ -88,6 +88,12 @@ def as_arraylike(x: Any) -> Any:
     return x
 
 
+def array_or_host(x: Any) -> Any:
+    """An array, or what an object converts itself to, unchanged; anything else in NumPy's form."""
+    x = as_arraylike(x)
+    return x if is_array(x) else np.asarray(x)
+
+
 def is_array(x: Any) -> TypeGuard[Array]:
     """Whether `x` is an array or a tracer of this library."""
     return getattr(x, "aval", None).__class__ is ArrayType

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import array_or_host, is_array, type_of
 from shardwise._src.numpy.joining import stack, unstack
 from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
@@ -114,7 +114,8 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
         for axis, width in value.items():
             filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
         return tuple(filled)
-    array = known(value, f"pad: {name}") if is_array(value) else np.asarray(value)
+    array = array_or_host(value)
+    array = known(array, f"pad: {name}") if is_array(array) else array
     if integers and array.dtype.kind not in "iu" and not _symbolic(array):
         raise TypeError(f"pad: {name} must consist of integers; got {value}.")
     try:

@@ -364,7 +364,7 @@ def _split_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]
 def _split_transpose(op: Op, cts: Any, x: Any, *, sizes: tuple, axis: int) -> list[Any]:
     like = next(type_of(ct) for ct in cts if ct is not None)
     types = _split_type(op, x.aval.update(dtype=like.dtype), sizes=sizes, axis=axis)
-    pairs = zip(cts, types, strict=True)
+    pairs = zip(cts, [t.update(spec=like.spec, mesh=like.mesh) for t in types], strict=True)
     return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
 
 

@@ -212,7 +212,7 @@ class _Checker:
         self, came: np.ndarray, expected: np.ndarray, what: str, other: str = "finite differences"
     ) -> None:
         atol, rtol = [t * came.size if given else t for given, t in self.tolerances]
-        if not np.allclose(wide(came), expected, rtol=rtol, atol=atol):
+        if not np.allclose(wide(came), expected, rtol=rtol, atol=atol, equal_nan=True):
             whats = "derivatives differ" if other == "finite differences" else "it differs"
             raise AssertionError(
                 f"{self.head}{what}: {whats} from {other}.\n"

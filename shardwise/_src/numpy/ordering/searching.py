@@ -363,7 +363,7 @@ def ravel_multi_index(
     """
     wanted = None if dtype is None else check_user_dtype(dtype, "ravel_multi_index")
     sizes = tuple(operator.index(n) for n in dims)
-    indices = list(multi_index)
+    indices = list(map(as_arraylike, multi_index))
     if wanted is not None and (
         not is_integer(wanted) or math.prod(sizes) - 1 > int(iinfo(wanted).max)
     ):
