@@ -14,7 +14,7 @@ from shardwise import lax
 from shardwise.experimental import xla_metadata
 from shardwise.experimental.compute_on import compute_on, compute_on2
 from shardwise.experimental.scheduling_groups import scheduling_group, xla_metadata_call
-from shardwise.experimental.xla_metadata import set_xla_metadata
+from shardwise.experimental.xla_metadata import fuse_limit, set_xla_metadata
 from shardwise.memory import Space
 from tests.helpers.meshes import mesh_of
 
@@ -249,3 +249,13 @@ def test_mistakes():
         match=re.escape("set_xla_metadata: the decorated object must be a function; got 3."),
     ):
         set_xla_metadata(a=1)(3)
+
+
+def test_equations_have_the_attributes_of_their_block() -> None:
+    def f(x: Any) -> Any:
+        with set_xla_metadata(a=1), fuse_limit():
+            y = x + 1
+        return y * 2
+
+    eqns = sw.make_jaxpr(f)(1.0).eqns
+    assert [e.ctx.xla_metadata for e in eqns] == [{"a": "1", "FUSE_LIMIT": "true"}, None]

@@ -9,10 +9,10 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise import stages
+from shardwise import ShapeDtypeStruct, stages
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise.interpreters.mlir import module_to_string
-from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import NamedSharding, SingleDeviceSharding, use_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding, theirs
 from tests.helpers.errors import message
@@ -273,3 +273,31 @@ def test_compiler_options():
     assert message(ValueError, wrong, X) == (
         "optimization_level must be one of UNKNOWN, O0, O1, O2, O3; got 'O9'."
     )
+
+
+def test_lowered_for_an_abstract_mesh_and_compiled_for_devices():
+    mesh = sw.make_mesh((2,), ("x",))
+    place, f = NamedSharding(mesh.abstract_mesh, P("x")), sw.jit(lambda x, y: x * y)
+    abstract = ShapeDtypeStruct((8, 2), "f4", sharding=place)
+    traced = f.trace(abstract, 2.0)
+    lowered = traced.lower(lowering_platforms=("cpu",))
+    assert "mhlo.num_partitions = 2" in lowered.as_text()
+    assert "num_partitions = 2" in traced.lower(lowering_platforms=("tpu",)).as_text()
+    compiled = lowered.compile(device_assignment=tuple(mesh.flat_devices))
+    x = sw.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
+    y = compiled(x, np.float32(2))
+    assert y.sharding == NamedSharding(mesh, P("x", None)) and y.sum() == 32
+    for call, error in (
+        (traced.lower, ValueError),
+        (lowered.compile, RuntimeError),
+        (lambda: lowered.compile(device_assignment=sw.devices()[:1]), ValueError),
+        (lambda: f.trace(abstract, sw.device_put(1.0, sw.devices()[0])), ValueError),
+    ):
+        with pytest.raises(error, match="device"):
+            call()
+    with use_abstract_mesh(mesh.abstract_mesh):
+        lowered = sw.jit(lambda: jnp.arange(8)).trace().lower(lowering_platforms=("tpu",))
+    assert "num_partitions = 2" in lowered.as_text()
+    concrete = ShapeDtypeStruct((8, 2), "f4", sharding=NamedSharding(mesh, P()))
+    both = f.trace(abstract, concrete).lower().compile()
+    assert [s.mesh for s in both.input_shardings[0]] == [mesh, mesh]

@@ -95,3 +95,44 @@ def test_casts_outside_of_maps():
         lax.pcast(X, "x", to="varying")
     with pytest.raises(NameError, match="unbound axis name"):
         sw.jit(lambda x: lax.pcast(x, "x", to="varying"))(X)
+
+
+def test_python_reads_values_that_are_the_same_on_all_devices():
+    """In an eager call, as in jax; not under `jit`, nor for a value that varies."""
+    offset = jnp.float32(1)
+
+    def f(x):
+        total = lax.psum(x.sum(), ("x", "y")) + offset
+        if total > 0:
+            x = x * float(total)
+        return x if lax.psum(1, "x") < 3 or lax.pmax(x, ("x", "y")).max() < 0 else -x
+
+    run = sw.shard_map(f, mesh=MESH, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    for x in (X + 1, X - 1):
+        total = x.sum() + 1
+        wanted = x * total if total > 0 else x
+        close(run(x), wanted if wanted.max() < 0 else -wanted, 1e-5)
+    with pytest.raises(sw.errors.TracerBoolConversionError):
+        sw.jit(run)(X)
+    with pytest.raises(sw.errors.TracerBoolConversionError):
+        sw.shard_map(lambda x: x if x[0] > 0 else -x, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(
+            X[:4, 0]
+        )
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("f", [lambda x: 2 * x, jnp.sin], ids=["linear", "with residuals"])
+def test_gradients_of_each_row_where_rows_are_sharded(f, checked):
+    """Cotangents are not summed over the mesh axis that shards the rows."""
+    g = sw.shard_map(
+        lambda x: f(lax.psum(jnp.sum(x), "y")), mesh=MESH, in_specs=P("y"), out_specs=P(),
+        check_vma=checked,
+    )  # fmt: skip
+    rows = sw.vmap(sw.grad(g), spmd_axis_name="x")(X)
+    close(rows, sw.vmap(sw.grad(lambda x: f(x.sum())))(X), 1e-5)
+
+
+def test_collectives_over_the_axis_that_shards_rows():
+    f = sw.shard_map(lambda x: lax.psum(x, "x"), mesh=MESH, in_specs=P("y"), out_specs=P("y"))
+    with pytest.raises(ValueError, match="would mix the values of a `vmap`"):
+        sw.vmap(f, spmd_axis_name="x")(X)

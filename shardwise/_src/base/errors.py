@@ -41,7 +41,7 @@ class JaxprTypeError(TypeError):
     __module__ = "shardwise.errors"
 
 
-class ShardingTypeError(Documented, TypeError):
+class ShardingTypeError(Documented, TypeError, ValueError):
     """Operands have incompatible shardings over explicit mesh axes."""
 
     def __init__(self, *args: object):
@@ -61,10 +61,8 @@ class ShapeError(Documented, TypeError, ValueError):
     """A shape, sizes or axes are invalid, or do not match an array."""
 
 
-class DtypeError(TypeError, ValueError):
+class DtypeError(Documented, TypeError, ValueError):
     """A function does not accept arrays of this dtype."""
-
-    __module__ = "shardwise.errors"
 
 
 class BroadcastError(Documented, TypeError, ValueError):

@@ -154,7 +154,7 @@ def _called(
     return body.tree.unflatten(outs[:count])
 
 
-def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
+def xla_metadata_call(f: Callable[..., Any] | None = None, /, **meta: Any) -> Any:
     """A function whose calls are instructions with attributes, in XLA programs.
 
     XLA transfers the attributes of a call to the generated code: if it inlines the function, to the

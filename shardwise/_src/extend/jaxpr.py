@@ -157,12 +157,11 @@ def unmapped_aval(
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether functions accept this as an array, of a dtype that arrays may have."""
+    """Whether functions accept this as an array."""
     try:
-        type_of(x)
-    except TypeError:
+        return is_operand(x) and type_of(x) is not None
+    except TypeError:  # of a dtype that arrays do not have
         return False
-    return is_operand(x)
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:

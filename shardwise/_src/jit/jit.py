@@ -26,6 +26,7 @@ from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, eval_program
+from shardwise._src.jit.described_devices import with_devices
 from shardwise._src.jit.donations import report
 from shardwise._src.jit.options import NO_OPTIONS, Inline, JitOptions, Options, options_for
 from shardwise._src.jit.ref_arguments import closing_over_refs, through_refs
@@ -329,7 +330,8 @@ class Jitted(Generic[P, R]):
     @hides_frames
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
-        call = self._typed(self._function.call(args, kwargs))
+        call = self._function.call(args, kwargs)
+        call = self._typed(call._replace(leaves=with_devices(self._function.what, call.leaves)))
         return self._traced(call, self._function.staged(call))
 
     def staged_program(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Program, Any]:

@@ -434,7 +434,8 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
     if abstract and is_like_type(x):
-        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+        name = "explicit_sharding" if isinstance(x, ArrayType) else "sharding"
+        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, name, None))
     return EAGER.array(x)
 
 

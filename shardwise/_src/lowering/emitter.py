@@ -223,11 +223,11 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         else:
             (result,) = self.lowered(op, ins, outs, xs, eqn.params)
             if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
-                result = self._placed(result, outs[0])
+                result = self.placed_by_type(result, outs[0])
             env[eqn.outvars[0]] = result
             return
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
-            results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
+            results = [self.placed_by_type(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outvars, results, strict=True))
 
     def _is_plain(self, eqn: Any) -> bool:
@@ -468,6 +468,11 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         """
         if self.devices == 1 or not dims:
             return name
+        place = t.explicit_sharding
+        if place is not None and place.spec.unreduced:  # stays so, and no dimension is free
+            rows = [() if d in dims else axes for d, axes in enumerate(place.spec.dims(t.ndim))]
+            there = place.with_spec(place.spec.update(partitions=rows))
+            return self.constrained(name, t, there)
         parts = ", ".join("{}" if d in dims else "{?}" for d in range(t.ndim))
         place = f"<@{self.meshes.leading()}, [{parts}]>"
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
@@ -491,22 +496,25 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         """Whether any split of a dimension of this size gives equal parts."""
         return size % self.devices == 0
 
-    def _placed(self, name: str, t: ArrayType) -> str:
+    def placed_by_type(self, name: str, t: ArrayType) -> str:
         """A value constrained to the sharding in its type, if any."""
         sharding = t.explicit_sharding
         if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
         return self.constrained(name, stored_type(t), sharding)
 
-    def constrained(self, name: str, t: ArrayType, sharding: Any) -> str:
-        """A value constrained to this sharding."""
+    def constrained(self, name: str, t: ArrayType, sharding: Any, unreduced: bool = False) -> str:
+        """A value constrained to this sharding. unreduced: whether the value is a partial sum."""
+        place = self.sharding(sharding, t.ndim)
+        if not (unreduced or sharding.partial_axes[0]):
+            return self.constraint(name, place, t)
         if sharding.partial_axes[0] and not sharding.is_even(t.shape):
             raise ValueError(
                 f"a value of shape {t.shape} is to be left unreduced under {sharding}, which "
                 "shards a dimension unevenly. XLA does not support that: reduce the value "
                 "(leave out `unreduced`), or do not shard that dimension."
             )
-        return self.constraint(name, self.sharding(sharding, t.ndim), t)
+        return Emitter.constraint(self, name, place, t)  # workarounds would take the sum
 
     def constraint(self, name: str, place: str, t: ArrayType) -> str:
         """A value constrained to a sharding in Shardy's text form."""

@@ -399,6 +399,12 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
     if sharding is None and isinstance(t.dtype, ExtendedDType):  # keys are not split across devices
         stored = stored_type(t)
         name = emitter.replicate_dims(name, stored, range(t.ndim, stored.ndim))
+    if sharding is not None and sharding.partial_axes[0]:
+        partial = t.spec is not None and bool(t.spec.unreduced)
+        name = emitter.constrained(name, t, sharding, partial)
+    elif t.mesh is not None and sharding is not None and not name.startswith("%arg"):
+        is_placed = emitter.lines[-1].startswith(f"{name} = sdy.sharding_constraint")
+        name = name if is_placed else emitter.placed_by_type(name, t)
     name = pad(emitter, name, t, sharding)
     if slot.kind is None:
         return name

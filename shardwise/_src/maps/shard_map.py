@@ -253,6 +253,7 @@ def over_parts(
         def inner_type(t: ArrayType) -> ArrayType:
             return part_type(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
 
+        read = _reader(given, specs, place, axes, tracked)
         with inside(place, axes, tracked):
             program, captured = stage(
                 with_refs,
@@ -262,6 +263,7 @@ def over_parts(
                 names=names,
                 refs=closed,
                 ref_type=inner_type,
+                read=read,
             )
             program, constants = consts_to_args(program)
             count, outputs = counts[0], program.outvars
@@ -284,6 +286,35 @@ def over_parts(
         outs = shard_map_op(*_placed(given, params), **params._asdict())[: len(outputs)]
     write_back([*passed, *closed], outs[count:])
     return outs[:count]
+
+
+def _reader(
+    given: Sequence[Any],
+    specs: Sequence[PartitionSpec],
+    place: NamedSharding,
+    axes: tuple[Any, ...],
+    tracked: bool,
+) -> Callable[[Any], Any] | None:
+    """What reads a value of an eager call that is the same on all devices, such as a condition of
+    Python's `if`: runs the program so far. It has no effects: they would occur again.
+    """
+    outer = current()
+    if not (outer.interpreter.eager and tracked):
+        return None
+
+    def read(tracer: Any) -> Any:
+        if tracer.aval.varying or tracer.aval.unreduced or tracer.interpreter.refs:
+            return None
+        program, captured = tracer.interpreter.finish([tracer])
+        if program.effects:
+            return None
+        in_specs = (*[PartitionSpec()] * len(captured), *specs)
+        params = ShardMapParams(program, place, in_specs, (PartitionSpec(),), axes, tracked)
+        with outer.entered():
+            (found,) = shard_map_op(*_placed([*captured, *given], params), **params._asdict())
+        return found
+
+    return read
 
 
 def _outside(ref: Ref) -> str:

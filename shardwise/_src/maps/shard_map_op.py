@@ -15,7 +15,7 @@ tracked:   whether types in it record which values vary along them. If so, a res
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -30,13 +30,14 @@ from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import consts_to_args, derived, inlined, pruned, used
 from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.sharded.collective import psum
 from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, drop_sharding, reshard_like
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
+from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, spmd_axes
 from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.residuals import split_and_shrink
@@ -93,9 +94,12 @@ class ShardMapParams(NamedTuple):
             number = number * self.place.mesh.shape[a] + at[a]
         return number
 
-    def kept_spec(self, t: ArrayType) -> PartitionSpec:
-        """The spec of a per-device value as it leaves the program, with a new first dimension."""
-        own = [a for a in self.place.mesh.axis_names if a in self.axes]
+    def kept_spec(self, t: ArrayType, other: Collection[Any] = ()) -> PartitionSpec:
+        """The spec of a per-device value as it leaves the program, with a new first dimension.
+
+        other: axes that will shard a batch dimension.
+        """
+        own = [a for a in self.place.mesh.axis_names if a in self.axes and a not in other]
         names = [a for a in own if not self.tracked or a in t.varying]
         unreduced, reduced = t.unreduced.intersection(own), t.reduced.intersection(own)
         return PartitionSpec(tuple(names) or None, unreduced=unreduced, reduced=reduced)
@@ -195,9 +199,9 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[
         known_in = _specs(in_specs, [not u for u in unknown])
         known_out = _specs(out_specs, [not m for m in marks])
         count, outputs = len(known_out), parts.known.outvars
-        at = _among_results(own, outputs, known_out)
+        at, spmd = _among_results(own, outputs, known_out), spmd_axes(interpreter)
         stored = [v for v, k in zip(outputs[count:], at, strict=True) if k is None]
-        stacks = tuple([own.kept_spec(v.aval) for v in stored])
+        stacks = tuple([own.kept_spec(v.aval, spmd) for v in stored])
         known = _stacked(parts.known.replace(outvars=[*outputs[:count], *stored]), count)
         numbers = iter(at)
         places = [next(numbers) if i is None else None for i in parts.forwarded]
@@ -253,7 +257,8 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
             program = _varied(program, tuple([spec.axes for spec in out_specs]))
         backward, marks = transpose_program(known_first(program, linear), len(known_specs), nonzero)
         if not own.tracked:
-            sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes])
+            spmd = spmd_axes(current().interpreter)
+            sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes if a not in spmd])
             rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
             means = [[a for a in own.axes if a in s.reduced] for s in _specs(linear_specs, marks)]
             backward = _shared(backward, len(known_specs), *rows, tuple(map(tuple, means)))
@@ -457,6 +462,12 @@ def _batch(
 ) -> tuple[list[Any], list[int | None]]:
     own, axis = ShardMapParams(**params), mapped.of(args, dims)
     names = _manual_names(mapped.split_over, own.axes)
+    if used_names := [a for a in names if a in axes_in(own.program)]:
+        raise ValueError(
+            f"[shard_map] collectives over {join(used_names)} would mix the values of a `vmap` "
+            "whose spmd_axis_name is this axis. Use an axis of the mesh that the function does not "
+            "use."
+        )
     parts = math.prod([own.place.mesh.shape[a] for a in names])
     kept = None if names else axis.batch_sharding
     inner = replace(axis, size=axis.size // parts, batch_sharding=kept)

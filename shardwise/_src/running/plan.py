@@ -149,7 +149,7 @@ class ModulePlan(NamedTuple):
         """The signatures of the results, from the compiler's report."""
         types, places = self.program.out_types, self.places
         layouts = places.out_layouts
-        shardings = result_shardings(module, types, places)
+        shardings = result_shardings(module, self.sigs, types, places)
         pairs = zip(shardings, places.out_kinds, strict=True)
         shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
         if any(layouts):
@@ -162,7 +162,7 @@ class ModulePlan(NamedTuple):
         if module.result_shapes is None:
             return
         types = self.program.out_types
-        shardings = result_shardings(module, types, self.places)
+        shardings = result_shardings(module, self.sigs, types, self.places)
         for i, (t, s) in enumerate(zip(types, shardings, strict=True)):
             held = padded_type(t, s)
             tiles = s.tiling(held.ndim).dims

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
@@ -14,18 +15,29 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays, transposed
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
-from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
+from shardwise._src.ops.sharded.sharding_ops import (
+    cotangent_type,
+    drop_sharding,
+    reshard,
+    reshard_like,
+)
 from shardwise._src.ops.sharded.varying import cast_like
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
 
-def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def transpose(
+    program: Program,
+    known: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: Sequence[bool] | None = None,
+) -> list[Any]:
     """Cotangents of the linear arguments of a program, which follow the known ones.
 
     known:      values of the first arguments, in which the program need not be linear.
     cotangents: one per result; None for zero. Zero is also returned as None.
+    wanted:     which cotangents to compute; the others are None. By default all.
     """
     inputs = program.invars
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.consts, *known), strict=False))
@@ -33,8 +45,21 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     for atom, ct in zip(program.outvars, cotangents, strict=True):
         if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
-    _run_backwards(_run_known(program, env), env, grown)
+    linear = _run_known(program, env)
+    if wanted is not None:
+        linear = _dependent(linear, picked(inputs[len(known) :], wanted))
+    _run_backwards(linear, env, grown)
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
+
+
+def _dependent(equations: Sequence[Equation], inputs: Sequence[Var]) -> list[Equation]:
+    """The equations whose results depend on these inputs."""
+    moved, found = {*inputs}, []
+    for eqn in equations:
+        if not moved.isdisjoint(eqn.invars):
+            moved.update(eqn.outvars)
+            found.append(eqn)
+    return found
 
 
 @replays
@@ -144,8 +169,8 @@ def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     else the full value is one of its partial sums.
     """
     sums = NO_AXES if t.spec is None else t.spec.unreduced
-    if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
-        ct = reshard_like(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    if sums and all(u.spec and sums <= {*u.spec.axes} for u in types):
+        return reshard(ct, sharding=t.explicit_sharding)
     return reshard_like(ct, t)
 
 

@@ -107,8 +107,14 @@ class ArrayType:
 
     @property
     def sharding(self) -> NamedSharding:
-        """The sharding in the type; if absent, one over a mesh without axes, as in JAX."""
-        return self.explicit_sharding or NamedSharding(NO_MESH, PartitionSpec(*[None] * self.ndim))
+        """The sharding in the type; if absent, a replicated one, as in JAX.
+
+        In a traced function, it is over the mesh in scope, else over a mesh without axes.
+        """
+        here = current()
+        scope = None if here.interpreter.eager else here.mesh
+        mesh = NO_MESH if scope is None else scope.abstract_mesh
+        return self.explicit_sharding or NamedSharding(mesh, PartitionSpec(*[None] * self.ndim))
 
     @property
     def explicit_sharding(self) -> NamedSharding | None:
@@ -124,11 +130,14 @@ class ArrayType:
     mat = manual_axis_type
 
     def update(self, **fields: Any) -> ArrayType:
-        """Returns the type with some of its fields replaced.
+        """Returns the type with some of its fields replaced; `sharding` has a spec and a mesh.
 
         A spec belongs to a shape: if a new shape is given without a spec, the spec and the mesh
         are dropped.
         """
+        if "sharding" in fields:
+            place = fields.pop("sharding")
+            fields |= {"spec": place.spec, "mesh": place.mesh.abstract_mesh}
         merged = {name: getattr(self, name) for name in _FIELDS} | fields
         if "shape" in fields and "spec" not in fields and fields["shape"] != self.shape:
             merged["spec"] = merged["mesh"] = None
@@ -138,6 +147,11 @@ class ArrayType:
         return self.update(weak_type=False) if self.weak_type else self
 
     strip_weak_type = strong  # JAX's name
+
+    def vary(self, names: Iterable[Any]) -> ArrayType:
+        """The type of the value as also varying along these axes, unless it is unreduced there."""
+        more = self.varying.union(names) - self.unreduced
+        return self.update(varying=more, reduced=self.reduced - more)
 
     def to_tangent_aval(self) -> ArrayType:
         """The type of tangents: float0 for integers and booleans."""
@@ -209,7 +223,8 @@ def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSp
 
 def says_nothing(sharding: Any) -> bool:
     """Whether this equals the sharding of a type without explicit axes."""
-    return getattr(sharding, "mesh", None) is NO_MESH
+    mesh = getattr(sharding, "mesh", None)
+    return isinstance(mesh, AbstractMesh) and not (mesh.explicit_axes or sharding.spec.axes)
 
 
 def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:
