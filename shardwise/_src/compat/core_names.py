@@ -101,11 +101,6 @@ def dimension_as_value(d: Any) -> Any:
     return asarray(d) if isinstance(d, Dim) else d
 
 
-def as_named_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape as a tuple; named dimensions are not part of it here."""
-    return tuple(shape)
-
-
 def axis_frame(axis_name: Any) -> NamedAxis:
     """The named axis in scope, with its `name` and `size`.
 
