@@ -31,6 +31,11 @@ def test_calls_of_functions_have_all_transforms(primitive):
     assert [e.primitive.name for e in eqn.params["call_jaxpr"].eqns] == ["sin", "mul"]
 
 
+def test_calls_of_programs():
+    closed = sw.make_jaxpr(lambda x: [x * 2])(np.float32(1))
+    assert sw.jit(lambda x: core.call_p.bind(x, call_jaxpr=closed)[0] + 1)(np.float32(3)) == 7
+
+
 def test_types_of_values():
     assert core.raise_to_shaped(core.get_aval(0)).weak_type
     assert not core.raise_to_shaped(core.get_aval(np.int32(0))).weak_type

@@ -275,11 +275,14 @@ class CallPrimitive(Primitive):
         return self._op
 
     def bind(self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any) -> list[Any]:
-        """Calls a function: the first argument, or the only element of `subfuns`.
+        """Calls a function: the first argument, or the only element of `subfuns`; or the program
+        that is passed as `call_jaxpr`.
 
         Outside of every transform it runs the implementation, if there is one; otherwise it stages
         the function.
         """
+        if "call_jaxpr" in params:
+            subfuns = (wrap_init(jaxpr_as_fun(params.pop("call_jaxpr"))),)
         (fun,), args = (subfuns, args) if subfuns else (args[:1], args[1:])
         if current().interpreter.eager:
             impl = self.impl or (lambda fun, *args, **params: fun.call_wrapped(*args))
