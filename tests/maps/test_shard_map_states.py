@@ -111,7 +111,25 @@ def _columns(w):
     return jnp.concatenate([w.T, -w[:1].T], axis=1)
 
 
+def carried(x, w):
+    """A reduced carry that the body makes varying."""
+
+    def f(x, w):
+        def step(w, row):
+            return w * row[:, None] + 1, row.sum()
+
+        w = lax.pcast(w, "x", to="reduced")
+        w = lax.cond(x.sum() > 0, lambda w: w * 2, lambda w: w * 2, w)
+        w = lax.pcast(lax.scan(step, w, x)[0], "x", to="unreduced")
+        return lax.psum(w, "x")
+
+    return over(f, (P("x"), P()), P())(x, w)
+
+
 PLAIN = {
+    carried: lambda x, w: sum(
+        (w * 2 * a[:, None] + 1) * b[:, None] + 1 for a, b in x.reshape(2, 2, 6)
+    ),
     gathered: lambda x, w: x @ w,
     replicated: lambda x, w: jnp.tanh(x @ w),
     summed: lambda x, w: x @ w * 2,
@@ -176,6 +194,16 @@ MISTAKES = {
     "sum of reduced": (lambda v, u, r: lax.psum(r, "x"), ValueError, "is reduced along 'x'"),
     "maximum": (lambda v, u, r: lax.pmax(u, "x"), ValueError, "is unreduced along 'x'"),
     "some axes": (lambda v, u, r: lax.psum(u, ("x", "y")), ValueError, "unreduced along 'x' only"),
+    "branches": (
+        lambda v, u, r: lax.cond(True, lambda: r, lambda: lax.psum(v, "x")),
+        TypeError,
+        "differ in",
+    ),
+    "different branches": (
+        lambda v, u, r: lax.cond(v.sum() > 0, lambda: r * 2, lambda: r),
+        NotImplementedError,
+        "devices take different branches",
+    ),
     "cast": (lambda v, u, r: lax.pcast(u, "x", to="varying"), ValueError, "is 'unreduced' along"),
     "casts": (lambda v, u, r: lax.pcast(v, ("x", "y"), to="reduced"), ValueError, "separately"),
     "result": (lambda v, u, r: u, ValueError, "is not unreduced and reduced along the same axes"),

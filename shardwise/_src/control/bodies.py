@@ -265,7 +265,7 @@ def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
     A value without a mesh is replicated; a value that does not vary may have a type that does.
     """
     if not t.varying >= other.varying:
-        t = t.update(varying=t.varying | other.varying)
+        t = t.vary(other.varying)
     if t.mesh is not None or other.mesh is None:
         return t
     return t.update(mesh=other.mesh, spec=PartitionSpec())
@@ -349,7 +349,7 @@ def differing(*types: ArrayType) -> list[str]:
         "shape": [t.shape for t in types],
         "dtype": [t.dtype for t in types],
         "sharding": [(t.mesh, t.spec) for t in types],
-        "varying names": [t.varying for t in types],
+        "varying names": [(t.varying, t.unreduced, t.reduced) for t in types],
     }
     return [what for what, column in columns.items() if any(c != column[0] for c in column)]
 
@@ -365,6 +365,8 @@ def steps_per_turn(who: str, unroll: Any) -> int:
     try:
         count = operator.index(unroll) or 1
     except TypeError:
+        if hasattr(unroll, "needed_for_shape"):  # traced
+            raise unroll.needed_for_shape(f"{who}: unroll") from None
         count = 0
     if count < 1:
         raise ValueError(f"{who}: unroll must be a bool or a non-negative int; got {unroll!r}.")

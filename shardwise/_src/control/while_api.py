@@ -108,7 +108,7 @@ def _in_python(cond_fun: Callable, body_fun: Callable, state: Any) -> Any:
 
 def _varying(types: list[ArrayType], names: frozenset[Any]) -> list[ArrayType]:
     """Types of a state after an iteration count that differs along named axes."""
-    return [t.update(varying=t.varying | names) for t in types] if names else types
+    return [t.vary(names) for t in types] if names else types
 
 
 class _Carried:

@@ -126,7 +126,7 @@ def _types(op: Op, *types: ArrayType, **params: Any) -> Any:
         raise _missing(op, "abstract evaluation rule", f"`{op.name}.def_abstract_eval(rule)`")
     found = [_as_type(op, t) for t in _listed(op, rule(*types, **params))]
     varying = frozenset().union(*[t.varying for t in types])
-    found = [t.update(varying=t.varying | varying) for t in found]
+    found = [t.vary(varying) for t in found]
     split = any(t.spec is not None and any(t.spec) for t in types)
     if split and all(t.mesh is None for t in found):
         raise NotImplementedError(

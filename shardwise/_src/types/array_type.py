@@ -148,6 +148,11 @@ class ArrayType:
 
     strip_weak_type = strong  # JAX's name
 
+    def vary(self, names: Iterable[Any]) -> ArrayType:
+        """The type of the value as also varying along these axes, unless it is unreduced there."""
+        more = self.varying.union(names) - self.unreduced
+        return self.update(varying=more, reduced=self.reduced - more)
+
     def to_tangent_aval(self) -> ArrayType:
         """The type of tangents: float0 for integers and booleans."""
         return self.strong() if is_inexact(self.dtype) else self.update(dtype=float0)
