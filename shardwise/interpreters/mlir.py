@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shardwise._src.extend.mlir_lowering import LoweringRule as LoweringRule
     from shardwise._src.extend.mlir_lowering import LoweringRuleContext as LoweringRuleContext
     from shardwise._src.extend.mlir_lowering import ModuleContext as ModuleContext
+    from shardwise._src.extend.mlir_lowering import TokenSet as TokenSet
     from shardwise._src.extend.mlir_lowering import aval_to_ir_type as aval_to_ir_type
     from shardwise._src.extend.mlir_lowering import aval_to_ir_types as aval_to_ir_types
     from shardwise._src.extend.mlir_lowering import dtype_to_ir_type as dtype_to_ir_type
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from shardwise._src.extend.mlir_lowering import shape_tensor as shape_tensor
     from shardwise._src.extend.mlir_lowering import token_type as token_type
     from shardwise._src.extend.primitive_effects import EffectTypeSet as EffectTypeSet
-    from shardwise._src.extend.primitive_effects import TokenSet as TokenSet
     from shardwise._src.extend.primitive_effects import lowerable_effects as lowerable_effects
     from shardwise._src.extend.rule_tables import lower_fun as lower_fun
     from shardwise._src.extend.rule_tables import register_lowering as register_lowering

@@ -132,6 +132,16 @@ def test_shapes_are_integers(shape, kind, text):
     assert message(kind, ShapeDtypeStruct, shape, "float32") == f"ShapeDtypeStruct: {text}"
 
 
+@pytest.mark.parametrize("dtype", [np.bytes_, np.object_, np.dtype("U3"), np.dtype("M8[s]")])
+def test_dtypes_that_arrays_do_not_have(dtype):
+    """They describe data that is not on devices."""
+    struct = ShapeDtypeStruct((2, 3), dtype)
+    assert struct.dtype == np.dtype(dtype) and (struct.ndim, struct.size) == (2, 6)
+    assert struct == struct.update(shape=(2, 3)) != struct.update(shape=(2,))
+    assert "is not supported" in message(TypeError, lambda: struct.aval)
+    assert "is not supported" in message(TypeError, sw.eval_shape, lambda x: x, struct)
+
+
 def test_shardings_fit():
     mesh = sw.make_mesh((2,), ("x",))
     place = NamedSharding(mesh, P(None, "x", None))

@@ -294,3 +294,15 @@ def test_refs_are_asked_for():
         "vjp of <lambda>: the result: Ref{f32[3]} is a ref, not an array: read its value with "
         "`ref[...]`."
     )
+
+
+def test_cotangents_that_are_not_wanted_are_not_computed():
+    x = jnp.asarray(X)
+    back = sw.vjp(lambda x, y: jnp.sin(x) * y, x, x)[1]
+    back = back.with_refs(sw.ad.DontWant(), sw.ad.GradValue())
+    ct = jnp.ones(3)
+    run = sw.jit(lambda: back(ct))
+    assert len(run.trace().jaxpr.eqns) == 1
+    for nothing, found in (run(), back(ct)):
+        assert nothing == sw.ad.DidntWant()
+        np.testing.assert_allclose(found, np.sin(X), rtol=1e-6)

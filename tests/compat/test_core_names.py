@@ -42,6 +42,10 @@ def test_types_of_values():
     weak, own = core.get_aval(1.0), core.raise_to_shaped(core.get_aval(1.0), weak_type=False)
     assert weak != own and core.typematch(weak, own) and core.lattice_join(weak, own) == own
     assert core.lattice_join(None, own) == own
+    assert core.valid_jaxtype(np.zeros(2, bool)) and core.valid_jaxtype(jnp.ones(2))
+    assert not core.valid_jaxtype(np.zeros(2, object)) and not core.valid_jaxtype(
+        np.zeros(2, "f4,i4")
+    )
     assert core.typecheck(own, np.float32(2)) and not core.typecheck(own, np.int32(2))
     with pytest.raises(TypeError, match="no common type"):
         core.lattice_join(own, core.ShapedArray((2,), np.dtype("float32")))

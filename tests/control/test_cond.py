@@ -510,3 +510,14 @@ def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
         found = sw.vmap(sw.grad(lambda y: sw.grad(f)(y)), axis_name="a")(x)
         sums = [[first(x + s * e).sum() for e in step * np.eye(4)] for s in (1, -1)]
         np.testing.assert_allclose(found, np.subtract(*sums) / 2 / step, atol=1e-5)
+
+
+def test_operands_that_all_branches_return_are_not_batched():
+    def f(x, y):
+        return lax.cond(x < 2, lambda x, y: (2 * x, y, x), lambda x, y: (3 * x, y, y), x, y)
+
+    y = swnp.float32(7)
+    doubled, same, mixed = sw.vmap(f, (0, None), (0, None, 0))(np.arange(3.0), y)
+    assert same is y
+    np.testing.assert_array_equal(doubled, [0, 2, 6])
+    np.testing.assert_array_equal(mixed, [0, 1, 7])

@@ -549,3 +549,8 @@ def test_results_that_are_not_needed_are_gone():
         carries, ys = jax.lax.scan(step, (C, C, C), (XS, XS))
         wanted = ys[0] if kept == "products" else carries[2]
         close(f((array(XS), array(XS)), array(C)), wanted)
+
+
+def test_a_traced_unroll():
+    with pytest.raises(ConcretizationTypeError, match="scan: unroll"):
+        jit(lambda n: scan(lambda c, x: (c, x), n, None, 3, unroll=n))(2)

@@ -151,6 +151,7 @@ def calling_the_host(fun, **options):
         )
         ctx.module_context.add_keepalive(function)
         ctx.set_tokens_out(ctx.tokens_in)
+        assert mlir.TokenSet.create(["a"]).get("a").type == mlir.token_type()
         assert token is None and len(ctx.tokens_in) == 0
         return outs
 

@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import ShapeDtypeStruct, stages
 from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise.interpreters.mlir import module_to_string
 from shardwise.sharding import NamedSharding, SingleDeviceSharding, use_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding, theirs
@@ -59,6 +60,23 @@ def test_texts_of_stages():
     assert str(lowered.compiler_ir().operation.name) == "builtin.module"
     assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
     assert "HloModule" in lowered.compile().as_text()
+
+
+def test_located_texts_name_arguments_and_results():
+    def f(unused, x, y):
+        return {"sum": x["a"] + W[0, 0], "both": [y]}
+
+    rows = ours(X, "x")
+    for g, args in ((sw.jit(f), (1.0, {"a": rows}, 2.0)), (sw.pmap(f), (X, {"a": X}, X))):
+        lowered = g.lower(*args)
+        located = lowered.as_text(debug_info=True)
+        module = module_to_string(lowered.compiler_ir())
+        for text in (located, module):
+            assert "loc(\"x['a']\")" in text and 'loc("y")' in text
+            assert "jax.result_info = \"result['both'][0]\"" in text
+            assert "jax.result_info = \"result['sum']\"" in text
+        assert "result_info" not in lowered.as_text()
+    assert "loc(" not in module_to_string(lowered.compiler_ir(), enable_debug_info=False)
 
 
 def test_analyses():

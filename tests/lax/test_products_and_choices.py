@@ -129,6 +129,32 @@ def test_algorithms_that_the_cpu_has_not(algorithm):
     )
 
 
+@pytest.mark.parametrize(
+    "shape, k, recall, parts",
+    [
+        ((2, 1000), 10, 0.95, -1),
+        ((2, 1000), 10, 0.95, 100_000),
+        ((2, 100), 5, 0.9, -1),
+        ((2, 1000), 200, 0.95, -1),
+        ((2, 1000), 10, 1.0, -1),
+        ((2, 1000), 1, 1.0, -1),
+        ((4000,), 10, 0.95, -1),
+    ],
+)
+def test_candidates_for_the_largest_of_several_parts(shape, k, recall, parts):
+    x = RNG.permutation(np.prod(shape)).reshape(shape).astype(np.float32)  # without ties
+
+    def found(lib, kind):
+        f = getattr(lib.lax, f"approx_{kind}_k")
+        return f(
+            x, k, recall_target=recall, reduction_input_size_override=parts, aggregate_to_topk=False
+        )
+
+    for kind in ("max", "min"):
+        for got, wanted in zip(found(sw, kind), found(jax, kind), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("name", list(PRESETS.__members__))
 def test_facts_about_algorithms(name):
     own, theirs = PRESETS[name], jax.lax.DotAlgorithmPreset[name]
@@ -260,9 +286,8 @@ lax.ragged_dot_general(LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), 
 lax.scaled_dot(X, X.T, lhs_scale=X[:, :2])
     TypeError: scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions
     optionally divided by integers; got (4, 2).
-lax.approx_max_k(X, 2, aggregate_to_topk=False)
-    NotImplementedError: approx_max_k: aggregate_to_topk=False requests the candidates of the TPU
-    algorithm, which other platforms do not have. Leave it out for the k best.
+lax.approx_max_k(X, 2, reduction_input_size_override=8, aggregate_to_topk=False)
+    ValueError: approx_max_k: reduction_input_size_override must be at least the size 9; got 8.
 lax.approx_min_k(X, 2, recall_target=0)
     ValueError: approx_min_k: recall_target must be above 0 and at most 1; got 0.
 lax.platform_dependent(X, tpu=lax.sin)

@@ -150,3 +150,12 @@ def test_named_tuples_are_sequences():
     found = sw.jit(lambda x: sw.numpy.array([Pair(1, x), Pair(3, 4)]))(5)
     np.testing.assert_array_equal(found, [[1, 5], [3, 4]])
     np.testing.assert_array_equal(sw.numpy.zeros(2).at[:].set(Pair(3, 4)), [3, 4])
+
+
+def test_fillers_beyond_the_default_integers() -> None:
+    high = np.uint32(0x85A308D3)
+    np.testing.assert_array_equal(snp.full(2, 0x85A308D3, "uint32"), [high, high])
+    np.testing.assert_array_equal(snp.full_like(np.zeros(1, "u4"), 0x85A308D3), [high])
+    np.testing.assert_array_equal(snp.full(1, 1 << 40, float), [1 << 40])
+    with pytest.raises(OverflowError):
+        snp.full(2, 1 << 40)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arguments.float0_partition import unflattened
 from shardwise._src.arrays.array import Array
@@ -15,7 +18,7 @@ from shardwise._src.lowering.layouts_and_memory import bare, order_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.transfers.targets import as_placement
-from shardwise._src.types.array_type import NO_MESH, ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
@@ -35,28 +38,42 @@ def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
     return sizes
 
 
+def _dtype(dtype: Any) -> Any:
+    if dtype is None or isinstance(dtype, ExtendedDType):
+        return canonicalize(dtype)
+    try:
+        return exact_dtype(dtype)
+    except TypeError:
+        if isinstance(dtype, np.dtype) or (
+            isinstance(dtype, type) and issubclass(dtype, np.generic)
+        ):
+            return np.dtype(dtype)
+        raise
+
+
 class ShapeDtypeStruct:
     """The type of an array, and its requested sharding, without data.
 
     shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
     None. 64-bit dtypes are preserved; values traced from it have 32 bits unless `enable_x64` is on;
-    `aval` is their type.
+    `aval` is their type. Other dtypes of NumPy, such as strings, describe data that no array holds.
     """
 
-    __slots__ = ("_type", "dtype", "sharding", "layout")
+    __slots__ = ("shape", "dtype", "weak_type", "sharding", "layout")
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False
     ):
-        self._type: ArrayType = array_type(_sizes(shape), canonicalize(dtype), weak_type)
-        extended = dtype is None or isinstance(dtype, ExtendedDType)
-        self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
-        given = None if getattr(sharding, "mesh", None) is NO_MESH else sharding
+        self.shape = _sizes(shape)
+        self.dtype: Any = _dtype(dtype)
+        self.weak_type = weak_type
+        given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
         if isinstance(self.sharding, NamedSharding):
             self._check_rank(self.sharding)
-        self.layout: Any = order_of(format, self._type)  # None: the default one
+        # None: the default one
+        self.layout: Any = None if format is None else order_of(format, self.aval)
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -77,16 +94,16 @@ class ShapeDtypeStruct:
             place = NamedSharding(t.mesh, t.spec)
         return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
-    shape = property(lambda self: self._type.shape)
-    ndim = property(lambda self: self._type.ndim)
-    size = property(lambda self: self._type.size)
-    weak_type = property(lambda self: self._type.weak_type)
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
 
     @property
     def aval(self) -> ArrayType:
-        """The type of values traced from it, under the current flags."""
-        dtype = canonicalize(self.dtype)
-        return self._type if self._type.dtype == dtype else self._type.update(dtype=dtype)
+        """The type of values traced from it, under the current flags.
+
+        Raises TypeError for a dtype that arrays do not have.
+        """
+        return array_type(self.shape, canonicalize(self.dtype), self.weak_type)
 
     @property
     def format(self) -> Format:

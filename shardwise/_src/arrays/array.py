@@ -166,6 +166,8 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         ]
 
     def addressable_data(self, index: int) -> Array:
+        if not self.sharding.has_addressable_devices:
+            raise RuntimeError(f"this process has no shards of the array of type {self.aval}.")
         return self.addressable_shards[index].data
 
     # -- lifetime --

@@ -147,7 +147,9 @@ class VJP:
 
         def accumulate(ct: Any) -> tuple[Any, ...]:
             last = [None if r is None else value_of(r) for r in own.values()]
-            found = flatten(self.fun(self._residuals(), ct, last=last))[0]
+            asked = [not isinstance(x, DontWant) for x in wanted]
+            marks = None if all(asked) else asked
+            found = flatten(self.fun(self._residuals(), ct, last=last, wanted=marks))[0]
             for i, ref in own.items():
                 if ref is not None:
                     put(ref, found[i])

@@ -26,9 +26,16 @@ KEPT = 1024
 _transposed: Table[tuple[Program, tuple[bool, ...]]] = Table(__name__, "transposes", KEPT)
 
 
-def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of the active inputs, from cotangents of the active results; None is zero."""
+def backward(
+    linear: LinearFunction, cotangents: Sequence[Any], wanted: Sequence[bool] | None = None
+) -> list[Any]:
+    """Cotangents of the active inputs, from cotangents of the active results; None is zero.
+
+    wanted: which of them to compute, by default all.
+    """
     program, here = linear.program, current()
+    if wanted is not None:
+        return transpose(program, linear.captured, cotangents, wanted)
     nonzero = tuple([ct is not None for ct in cotangents])
     own = (backward, here.key, nonzero)
     found = program.derived.get(own) if here.interpreter is EAGER else None

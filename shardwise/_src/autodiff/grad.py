@@ -396,7 +396,12 @@ def vjp(
     mesh = explicit_mesh(values, flatten(result)[0], found.captured)
     linear = found.at(())
 
-    def backwards(residuals: Sequence[Any], *given_cts: Any, last: Sequence[Any] = ()) -> tuple:
+    def backwards(
+        residuals: Sequence[Any],
+        *given_cts: Any,
+        last: Sequence[Any] = (),
+        wanted: Sequence[bool] | None = None,
+    ) -> tuple:
         if len(given_cts) != 1:
             raise TypeError(
                 f"vjp of {name}: the vjp function takes one cotangent, with the pytree structure "
@@ -421,7 +426,7 @@ def vjp(
             given += [
                 zeros(t) if x is None else x for x, t in zip(last, types[len(cts) :], strict=False)
             ]
-            return tree.unflatten(pull_back(linear.at(residuals), given, split))
+            return tree.unflatten(pull_back(linear.at(residuals), given, split, wanted))
 
     backwards.__name__ = f"vjp of {name}"
     names = range(len(primals))

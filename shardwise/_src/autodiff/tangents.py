@@ -16,6 +16,7 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.autodiff.eager_backward import backward
 from shardwise._src.base.config import enable_x64
+from shardwise._src.base.marks import picked
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
@@ -44,14 +45,19 @@ def one(t: ArrayType) -> Any:
 
 
 def pull_back(
-    linear: LinearFunction, cotangents: Sequence[Any], places: Sequence[Any] = ()
+    linear: LinearFunction,
+    cotangents: Sequence[Any],
+    places: Sequence[Any] = (),
+    wanted: Sequence[bool] | None = None,
 ) -> list[Any]:
     """Cotangents of all inputs; zeros if the result does not depend on one.
 
     places: of the inputs. Cotangents that use no input, such as zeros, are sharded like these.
+    wanted: which cotangents to compute, by default all; the others are zeros.
     """
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
-    found = iter(backward(linear, given))
+    active_wanted = None if wanted is None else picked(wanted, linear.active_in)
+    found = iter(backward(linear, given, active_wanted))
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None

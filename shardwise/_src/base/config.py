@@ -71,6 +71,13 @@ numpy_dtype_promotion = Flag(
     choices=("standard", "strict"),
     trace=True,
 )
+check_static_indices = Flag(
+    "check_static_indices",
+    False,
+    "Raise an IndexError if an integer in `x[...]` is out of bounds. Reads with another mode than "
+    "the default and `promise_in_bounds`, and writes, are not checked.",
+    trace=True,
+)
 kernels_cpu_form = Flag(
     "kernels_cpu_form",
     "loop",
@@ -402,6 +409,8 @@ HISTORIC: dict[str, tuple[Any, str]] = {
     "custom_vjp3": (False, "there is only one implementation of custom_vjp"),
     "use_rgv3": (False, "programs list the devices of each group"),
     "use_direct_linearize": (True, "there is only one implementation of linearize"),
+    "use_simplified_jaxpr_constants": (False, "constants are inputs of programs"),
+    "custom_jvp3": (False, "there is only one implementation of custom_jvp"),
     "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
 }

@@ -61,10 +61,8 @@ class ShapeError(Documented, TypeError, ValueError):
     """A shape, sizes or axes are invalid, or do not match an array."""
 
 
-class DtypeError(TypeError, ValueError):
+class DtypeError(Documented, TypeError, ValueError):
     """A function does not accept arrays of this dtype."""
-
-    __module__ = "shardwise.errors"
 
 
 class BroadcastError(Documented, TypeError, ValueError):

@@ -365,6 +365,8 @@ def steps_per_turn(who: str, unroll: Any) -> int:
     try:
         count = operator.index(unroll) or 1
     except TypeError:
+        if hasattr(unroll, "needed_for_shape"):  # traced
+            raise unroll.needed_for_shape(f"{who}: unroll") from None
         count = 0
     if count < 1:
         raise ValueError(f"{who}: unroll must be a bool or a non-negative int; got {unroll!r}.")

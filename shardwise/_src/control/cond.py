@@ -421,8 +421,26 @@ def _batch(
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
     reject_exact(branches, "cond", "a batched predicate runs every branch")
-    cases = [b(*operands) for b in new]
-    return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
+    outs, out_dims = [], []
+    cases = zip(*[b(*operands) for b in new], strict=True)
+    for row, passed in zip(cases, _passed_on(branches), strict=True):
+        if passed is not None and dims[1 + passed] is None:
+            outs.append(args[1 + passed])
+            out_dims.append(None)
+        else:
+            outs.append(chosen(args[0], row))
+            out_dims.append(0)
+    return outs, out_dims
+
+
+def _passed_on(branches: Branches) -> list[int | None]:
+    """For each result, the operand that all branches return."""
+    places = [{v: i for i, v in enumerate(b.invars)} for b in branches]
+    found = []
+    for row in zip(*[b.outvars for b in branches], strict=True):
+        of_row = {at.get(v) for at, v in zip(places, row, strict=True)}
+        found.append(of_row.pop() if len(of_row) == 1 else None)
+    return found
 
 
 def chosen(which: Any, cases: Sequence[Any]) -> Any:

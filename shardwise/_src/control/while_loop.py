@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base.marks import given, partition, spread
+from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
@@ -250,6 +250,9 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
         reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
         )
+        fixed = _unchanged(body, num_body, own.parts(dims)[2])
+        if any(fixed) and not all(fixed):
+            return _batch_changing(op, mapped, args, dims, own, fixed)
         every = (True,) * count
         new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
         new_test, _ = batch_program(test, axis, (*test_marks, *every))
@@ -263,6 +266,41 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
         return _by_row(moved, wide), [0] * count
     outs = while_loop(*moved, **wide._asdict())
     return outs, [0 if m else None for m in carry]
+
+
+def _unchanged(body: Program, num_body: int, dims: Sequence[Any]) -> Marks:
+    """Which carries every turn returns unchanged, and are not batched."""
+    rows = zip(body.outvars, body.invars[num_body:], dims, strict=True)
+    return tuple([after is before and d is None for after, before, d in rows])
+
+
+def _batch_changing(
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, own: WhileParams, fixed: Marks
+) -> tuple[list, list]:
+    """The batched loop with unchanged carries as constants, which stay without a batch dimension:
+    a carry whose rows end at different turns has one."""
+    test = _constant(own.test, own.num_test, fixed, False)
+    body = _constant(own.body, own.num_body, fixed, True)
+    count = sum(fixed)
+    new = WhileParams(test, body, own.num_test + count, own.num_body + count)
+
+    def moved(values: Any) -> tuple[list, list]:
+        of_test, of_body, carry = own.parts(values)
+        changing, constant = partition(carry, fixed)
+        return [*of_test, *constant, *of_body, *constant, *changing], constant
+
+    (wide, kept), (wide_dims, kept_dims) = moved(args), moved(dims)
+    outs, marks = _batch(op, mapped, wide, wide_dims, **new._asdict())
+    return merge(fixed, kept, outs), merge(fixed, kept_dims, marks)
+
+
+@derived
+def _constant(program: Program, count: int, fixed: Marks, drops: bool) -> Program:
+    """The program with the marked carries after its `count` constants. drops: their results."""
+    changing, constant = partition(program.invars[count:], fixed)
+    inputs = [*program.constvars, *program.invars[:count], *constant, *changing]
+    results = partition(program.outvars, fixed)[0] if drops else program.outvars
+    return Program(inputs, results, program.eqns, program.consts, program.name)
 
 
 def _by_row(args: list, own: WhileParams) -> list:

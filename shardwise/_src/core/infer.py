@@ -36,6 +36,11 @@ def type_of(x: Any) -> ArrayType:
         return found
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
+        if host.__class__ is not np.ndarray and hasattr(host, "mask"):
+            raise ValueError(
+                "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
+                "x.filled(...), or x.data and x.mask."
+            )
         return array_type(host.shape, canonicalize(host.dtype))
     converted = as_arraylike(x)
     if converted is not x:
@@ -81,6 +86,12 @@ def as_arraylike(x: Any) -> Any:
     if exported:  # copied: its owner may change it before an operand is read
         return eval_trace().from_dlpack(x, None, True)
     return x
+
+
+def array_or_host(x: Any) -> Any:
+    """An array, or what an object converts itself to, unchanged; anything else in NumPy's form."""
+    x = as_arraylike(x)
+    return x if is_array(x) else np.asarray(x)
 
 
 def is_array(x: Any) -> TypeGuard[Array]:

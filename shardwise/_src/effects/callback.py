@@ -234,7 +234,7 @@ def calls_of(program: Program) -> tuple[HostFunction, ...]:
     return (*host_functions(program), *program.derived.get(EMITTED, ()))
 
 
-EMITTED = "functions that lowering rules call"  # in `Program.derived`
+EMITTED = ("functions that lowering rules call",)  # in `Program.derived`
 
 
 # -- rules --

@@ -63,7 +63,7 @@ class SymbolicScope:
             if difference:
                 raise ValueError(f"constraints: {text!r} cannot hold for any sizes.")
             return
-        if not isinstance(one, Dim) or len(one.terms) > 1:
+        if not isinstance(one, Dim) or len(one.terms) != 1:
             raise ValueError(
                 f"constraints: the left side of {text!r} must be one term, such as a variable, a "
                 "floordiv, mod, max or min, or a multiple of one, which the right side replaces."

@@ -158,7 +158,10 @@ def unmapped_aval(
 
 def valid_jaxtype(x: Any) -> bool:
     """Whether functions accept this as an array."""
-    return is_operand(x)
+    try:
+        return is_operand(x) and type_of(x) is not None
+    except TypeError:  # of a dtype that arrays do not have
+        return False
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:

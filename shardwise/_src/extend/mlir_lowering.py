@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import Callback, HostFunction
 from shardwise._src.extend.jaxpr import AbstractToken
-from shardwise._src.extend.primitive_effects import TokenSet
 from shardwise._src.lowering.emitter import MAX_DENSE
 from shardwise._src.lowering.text import attribute_text, element_text, tensor_text
 from shardwise._src.messages.formatting import join
@@ -55,6 +55,49 @@ class ModuleContext:
     def add_keepalive(self, keepalive: Any) -> None:
         """Has no effect that is needed: programs retain the functions that they call."""
         self.keepalives.append(keepalive)
+
+
+@public("shardwise.interpreters.mlir")
+class TokenSet:
+    """A token for each of some effects, immutable."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self, tokens: Mapping[Any, Any] | None = None):
+        self._tokens = dict(tokens or {})
+
+    @classmethod
+    def create(cls, effects: Sequence[Any]) -> TokenSet:
+        """A new token for each effect, in a rule that builds operations."""
+        return cls({e: mlir_bindings.create_token() for e in effects})
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"TokenSet({self._tokens})"
+
+    def get(self, effect: Any) -> Any:
+        """The token of an effect. Raises KeyError if it has none."""
+        return self._tokens[effect]
+
+    def items(self) -> tuple[tuple[Any, Any], ...]:
+        """Pairs of effects and tokens, in order."""
+        return tuple(self._tokens.items())
+
+    def effects(self) -> set[Any]:
+        """The effects."""
+        return {*self._tokens}
+
+    def subset(self, effects: Sequence[Any]) -> TokenSet:
+        """The tokens of some of the effects."""
+        return TokenSet({e: self._tokens[e] for e in effects})
+
+    def update_tokens(self, tokens: TokenSet) -> TokenSet:
+        """The set with other tokens for some of its effects, in the same order."""
+        if not len(tokens):
+            return self
+        return TokenSet({e: tokens._tokens.get(e, token) for e, token in self.items()})
 
 
 @dataclasses.dataclass
@@ -320,5 +363,5 @@ def _leaves(xs: Any) -> Iterator[Any]:
 
 
 def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
-    """The text of a module. enable_debug_info: whether to print source locations."""
-    return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))
+    """The text of a module. enable_debug_info: whether to print source locations; yes if None."""
+    return module.operation.get_asm(enable_debug_info=enable_debug_info is not False)

@@ -13,7 +13,7 @@ An equation with effects is retained even if its results are unused, and its pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from shardwise._src.base.lazy import public
@@ -47,41 +47,3 @@ class EffectTypeSet:
 
 
 lowerable_effects = EffectTypeSet()  # of programs that may be compiled
-
-
-@public("shardwise.interpreters.mlir")
-class TokenSet:
-    """A token for each of some effects, immutable."""
-
-    __slots__ = ("_tokens",)
-
-    def __init__(self, tokens: Mapping[Any, Any] | None = None):
-        self._tokens = dict(tokens or {})
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def __repr__(self) -> str:
-        return f"TokenSet({self._tokens})"
-
-    def get(self, effect: Any) -> Any:
-        """The token of an effect. Raises KeyError if it has none."""
-        return self._tokens[effect]
-
-    def items(self) -> tuple[tuple[Any, Any], ...]:
-        """Pairs of effects and tokens, in order."""
-        return tuple(self._tokens.items())
-
-    def effects(self) -> set[Any]:
-        """The effects."""
-        return {*self._tokens}
-
-    def subset(self, effects: Sequence[Any]) -> TokenSet:
-        """The tokens of some of the effects."""
-        return TokenSet({e: self._tokens[e] for e in effects})
-
-    def update_tokens(self, tokens: TokenSet) -> TokenSet:
-        """The set with other tokens for some of its effects, in the same order."""
-        if not len(tokens):
-            return self
-        return TokenSet({e: tokens._tokens.get(e, token) for e, token in self.items()})

@@ -34,7 +34,7 @@ from shardwise._src.jit.described_devices import (
 from shardwise._src.jit.options import compiler_overrides
 from shardwise._src.lowering.layouts_and_memory import bare, place_in
 from shardwise._src.messages.formatting import join
-from shardwise._src.messages.tree_paths import tree_difference, tree_text
+from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watched, watching
@@ -301,13 +301,14 @@ class Lowered(_OfTraced):
 
         Args:
           dialect: "stablehlo", which is compiled, or "hlo", its translation.
-          debug_info: whether it contains the user's source lines.
+          debug_info: whether it contains the user's source lines, and names of arguments and
+            results.
         """
         if dialect not in (None, "stablehlo", "hlo"):
             raise ValueError(
                 f"as_text: unknown dialect {dialect!r}; expected 'stablehlo' or 'hlo'."
             )
-        text = self.plan.located() if debug_info else self.plan.text
+        text = self._located() if debug_info else self.plan.text
         if dialect != "hlo":
             return text
         found = hlo_computation(text)
@@ -315,8 +316,13 @@ class Lowered(_OfTraced):
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
-        text = self.as_text(None if dialect == "hlo" else dialect)
+        text = self.as_text(None if dialect == "hlo" else dialect, debug_info=dialect != "hlo")
         return hlo_computation(text) if dialect == "hlo" else parsed(text)
+
+    def _located(self) -> str:
+        traced = self.traced
+        names = [traced.names[i] for i in traced.kept]
+        return self.plan.located(names, paths_in("result", traced.out_tree))
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the entire program, before it is partitioned and optimized."""

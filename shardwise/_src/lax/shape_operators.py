@@ -59,6 +59,9 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that arrays of these shapes broadcast to by NumPy's rule."""
+    for given in shapes:
+        if any(n.__class__ is int and n < 0 for n in given):
+            raise TypeError(f"broadcast_shapes: sizes must not be negative; got {given}.")
     return symbolic.broadcast_shapes(*shapes)
 
 

@@ -53,7 +53,7 @@ MAX_DENSE = 64  # maximum elements of a constant written as text
 class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
     """Collects the lines of one module: the body of the current function, and other functions."""
 
-    def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
+    def __init__(self, meshes: Any = None, devices: int = 1, located: Any = False):
         self.meshes = meshes  # the module's `lowering.module.Meshes`; None on one device
         # Whether lines have source locations of the user's program; a list collects the equations,
         # and the location of a line is then the equation's index in it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,16 @@ from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
 from shardwise._src.types.tiling import Tiling
+
+
+class Labels(NamedTuple):
+    """The names of arguments and results in a text with source locations."""
+
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+Located: TypeAlias = bool | Labels | list[Any]
 
 
 class Meshes:
@@ -229,7 +239,7 @@ def module_and_results(
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
     storage: Storage = PLAIN,
-    located: bool | list[Any] = False,
+    located: Located = False,
     mesh: Any = None,
     platform: Platform | None = None,
 ) -> tuple[str, list[Any]]:
@@ -238,8 +248,9 @@ def module_and_results(
     An unspecified result that may be sharded unevenly gets the propagated sharding; its buffer has
     to be padded accordingly. The others stay unspecified (None).
 
-    located: whether the text has source locations of the user's code; a list collects the
-             equations, and lines are then named by the equation's index in it.
+    located: whether the text has source locations of the user's code; with labels, it also names
+             arguments and results; a list collects the equations, and lines are then named by the
+             equation's index in it.
     mesh:    over the devices; see `Meshes`.
     platform: that it is for; by default that of the devices.
     """
@@ -288,7 +299,7 @@ def _module(
     out_shardings: Sequence[Any],
     donated: Sequence[bool],
     storage: Storage,
-    located: bool | list[Any] = False,
+    located: Located = False,
     mesh: Any = None,
     platform: Platform | None = None,
 ) -> tuple[str, Meshes]:
@@ -312,7 +323,7 @@ def _emitted(
     out_shardings: Sequence[Any],
     donated: Sequence[bool],
     storage: Storage,
-    located: bool | list[Any],
+    located: Located,
 ) -> str:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
@@ -325,7 +336,8 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    if located is True or (source.names_used and has_names(program)):
+    scoped = located is True or isinstance(located, Labels)
+    if scoped or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -343,12 +355,18 @@ def _emitted(
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
     donors = [False] * count + (list(donated) or [False] * len(program.invars))
-    pairs = zip(rows, donors, kept, strict=True)
-    ins = ", ".join(_argument_text(meshes, *row, donor, slot) for row, donor, slot in pairs)
+    labels = located if isinstance(located, Labels) else Labels([], [])
+    places = [f" loc({quoted(name)})" for name in labels.arguments] or [""] * len(program.invars)
+    places = [""] * count + places
+    ins = ", ".join(
+        _argument_text(meshes, *row, donor, slot, place)
+        for row, donor, slot, place in zip(rows, donors, kept, places, strict=True)
+    )
     held = [padded_type(t, s) for _, t, s in out_rows]
+    infos = [f"jax.result_info = {quoted(name)}" for name in labels.results] or [""] * len(held)
     outs = ", ".join(
-        tensor_text(p) + _attributes(meshes, p, s, False, slot)
-        for p, s, slot in zip(held, out_shardings, given, strict=True)
+        tensor_text(p) + _attributes(meshes, p, s, False, slot, info)
+        for p, s, slot, info in zip(held, out_shardings, given, infos, strict=True)
     )
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     head = (
@@ -394,17 +412,22 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
 
 
 def _argument_text(
-    meshes: Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
+    meshes: Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot, place: str
 ) -> str:
     held = padded_type(t, sharding)
-    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
+    attributes = _attributes(meshes, held, sharding, donated, slot)
+    return f"{name}: {tensor_text(held)}{attributes}{place}"
 
 
-def _attributes(meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot) -> str:
-    """The attributes of an argument or result, whose buffer has type `held`."""
-    if sharding is None and slot is USUAL and not donated:
+def _attributes(
+    meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot, info: str = ""
+) -> str:
+    """The attributes of an argument or result, whose buffer has type `held`; `info` is another."""
+    if sharding is None and slot is USUAL and not donated and not info:
         return ""
     parts = slot.attributes()
+    if info:
+        parts.append(info)
     if sharding is not None:
         parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")
     if donated:

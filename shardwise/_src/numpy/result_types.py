@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
+from shardwise._src.numpy.shapes import axes_of
 from shardwise._src.types import dtypes as _dtypes
 from shardwise._src.types.annotations import ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import finfo as finfo
@@ -161,7 +163,9 @@ def ndim(a: ArrayLike) -> int:
     return len(shape(a))
 
 
-def size(a: ArrayLike, axis: int | None = None) -> int:
-    """The number of elements of an array, or its size along an axis."""
+def size(a: ArrayLike, axis: int | Sequence[int] | None = None) -> int:
+    """The number of elements of an array, or of a slice along one or several axes."""
     sizes = shape(a)
-    return math.prod(sizes) if axis is None else sizes[axis]
+    if axis is None:
+        return math.prod(sizes)
+    return math.prod([sizes[i] for i in axes_of(axis, len(sizes))])

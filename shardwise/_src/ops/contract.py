@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.base.config import numpy_dtype_promotion
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.messages.formatting import join
+from shardwise._src.messages.formatting import joined
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
@@ -92,7 +93,8 @@ def type_of_product(
 def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
     if lhs.dtype == rhs.dtype:
         return lhs.dtype
-    return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
+    with numpy_dtype_promotion("standard"):  # the flag is for functions that convert operands
+        return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
 
 
 def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
@@ -194,11 +196,10 @@ def _by_algorithm(
 ) -> str:
     """The product of operands in the dtypes of the algorithm; the result has its sum dtype."""
     if e.platform.is_xla_cpu and algorithm not in ON_CPU:
+        presets = [str(a) for a in ON_CPU if isinstance(a, DotAlgorithmPreset)]
         raise ValueError(
             f"dot_general: the CPU does not support the algorithm {algorithm}, and would compute "
-            "something else; it supports "
-            f"{join([a for a in ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one of these, "
-            "or a Precision."
+            f"something else; it supports {joined(presets)}. Use one of these, or a Precision."
         )
     *kinds, total = algorithm.dtypes(ins, None if e.platform.is_xla_cpu else out.dtype)
     x, y = [e.cast(v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]

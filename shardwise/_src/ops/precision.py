@@ -35,10 +35,11 @@ class Precision(enum.Enum):
     HIGH = 1
     HIGHEST = 2
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
 
-    __str__ = __repr__
+    def __repr__(self) -> str:
+        return f"Precision.{self.name}"
 
 
 @public("shardwise.lax")
@@ -64,10 +65,11 @@ class DotAlgorithmPreset(enum.Enum):
     F32_F32_F32 = ("f32", "f32", 1)
     F64_F64_F64 = ("f64", "f64", 1)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
 
-    __str__ = __repr__
+    def __repr__(self) -> str:
+        return f"DotAlgorithmPreset.{self.name}"
 
     def _fields(self) -> tuple[str, str | None, int, bool]:
         """The fields; `DEFAULT` sets nothing."""

@@ -404,6 +404,8 @@ def canonical_axis(axis: Any, ndim: int) -> int:
 def squeeze(x: Any, axes: Sequence[int]) -> Any:
     """`x` without the dimensions `axes`, which have size 1."""
     t = type_of(x)
+    if len(set(axes)) < len(axes):
+        raise ValueError(by_name(f"axes must be distinct; got {tuple(axes)}."))
     bad = [a for a in axes if t.shape[a] != 1]
     if bad:
         raise ValueError(

@@ -22,7 +22,7 @@ from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import calls_of
 from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
-from shardwise._src.lowering.module import hoisted_constants, module_and_results
+from shardwise._src.lowering.module import Labels, Located, hoisted_constants, module_and_results
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
@@ -176,9 +176,10 @@ class ModulePlan(NamedTuple):
                     "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )
 
-    def located(self) -> str:
-        """The text with source locations of the user's program."""
-        return self._written(True)
+    def located(self, arguments: Sequence[str], results: Sequence[str]) -> str:
+        """The text with source locations of the user's program, and names of its arguments and
+        results."""
+        return self._written(Labels(arguments, results))
 
     def numbered(self) -> tuple[str, list[Any]]:
         """The text with lines labeled by equation, and the equations: see
@@ -186,7 +187,7 @@ class ModulePlan(NamedTuple):
         equations: list[Any] = []
         return self._written(equations), equations
 
-    def _written(self, located: bool | list[Any]) -> str:
+    def _written(self, located: Located) -> str:
         places, constants = self.places, self.constants
         requests = _requests(places, constants, self._reuses())
         return module_and_results(

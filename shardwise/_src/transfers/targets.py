@@ -54,7 +54,7 @@ def as_format(x: Any, what: str, missing: type[Exception] = ValueError) -> Any:
     if x.__class__ is Format:
         return x
     if isinstance(x, Layout | AutoLayout):
-        raise TypeError(
+        raise ValueError(
             f"{what} does not accept a bare layout; got {x}. Combine it with a sharding: "
             f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
@@ -26,11 +27,17 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
 
-def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def transpose(
+    program: Program,
+    known: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: Sequence[bool] | None = None,
+) -> list[Any]:
     """Cotangents of the linear arguments of a program, which follow the known ones.
 
     known:      values of the first arguments, in which the program need not be linear.
     cotangents: one per result; None for zero. Zero is also returned as None.
+    wanted:     which cotangents to compute; the others are None. By default all.
     """
     inputs = program.invars
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.consts, *known), strict=False))
@@ -38,8 +45,21 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     for atom, ct in zip(program.outvars, cotangents, strict=True):
         if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
-    _run_backwards(_run_known(program, env), env, grown)
+    linear = _run_known(program, env)
+    if wanted is not None:
+        linear = _dependent(linear, picked(inputs[len(known) :], wanted))
+    _run_backwards(linear, env, grown)
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
+
+
+def _dependent(equations: Sequence[Equation], inputs: Sequence[Var]) -> list[Equation]:
+    """The equations whose results depend on these inputs."""
+    moved, found = {*inputs}, []
+    for eqn in equations:
+        if not moved.isdisjoint(eqn.invars):
+            moved.update(eqn.outvars)
+            found.append(eqn)
+    return found
 
 
 @replays

@@ -244,6 +244,7 @@ def write(
             windows=eager and on_one_device(x),
             clip=chosen == "clip",
             wrap=wrap_negative_indices,
+            trusted=False,
         )
         if index.outside:
             return x

@@ -171,7 +171,7 @@ def as_integer(x: Any, what: str) -> int:
     try:
         return symbolic.as_integer(x)
     except TypeError as error:
-        reject_traced(x, what, error)
+        reject_traced(x, what, error, is_count=True)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None
 
 
@@ -191,8 +191,11 @@ def reject_out(name: str, out: Any) -> None:
         )
 
 
-def reject_traced(x: Any, what: str, error: Exception) -> None:
-    """If `error` came from a traced value, raises an error that `what` must be concrete."""
+def reject_traced(x: Any, what: str, error: Exception, is_count: bool = False) -> None:
+    """If `error` came from a traced value, raises an error that `what` must be concrete.
+
+    is_count: whether it is a count or a position, not a shape; JAX raises another class for these.
+    """
     if isinstance(error, UnexpectedTracerError):
         raise error
     if not hasattr(x, "needed_for_shape"):
@@ -200,8 +203,8 @@ def reject_traced(x: Any, what: str, error: Exception) -> None:
     if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
         if x.concrete() is not None:  # the error says why its value may not be used
             raise error
-        whole_number = isinstance(error, TracerIntegerConversionError)
-        kinds = (TracerIntegerConversionError,) if whole_number else ()
+        is_shape = isinstance(error, TracerIntegerConversionError) and not is_count
+        kinds = (TracerIntegerConversionError,) if is_shape else ()
         raise x.needed_for_shape(what, *kinds) from None
 
 

@@ -354,7 +354,7 @@ def _observations(x: Any, rowvar: bool, dtype: Any, name: str) -> Any:
     x = cast(x, dtype)
     if t.ndim < 2:
         return reshape(x, shape=(1, t.size))
-    return x if rowvar or t.shape[0] == 1 else transpose(x, perm=(1, 0))
+    return x if rowvar else transpose(x, perm=(1, 0))
 
 
 def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) -> Any:

@@ -135,6 +135,11 @@ def constant(value: ir.Attribute) -> ir.Value:
     return stablehlo.ConstantOp(value).result
 
 
+def create_token() -> ir.Value:
+    """A new token."""
+    return stablehlo.CreateTokenOp().result
+
+
 def concatenated(values: Sequence[ir.Value], dimension: int) -> ir.Value:
     """Concatenates values along a dimension."""
     return stablehlo.concatenate(values, dimension)
