@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise._src.autodiff.ref_gradients import check_like
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.refs.ref_functions import addupdate
 from shardwise._src.refs.refs import is_ref, put, value_of
 from shardwise._src.runtime.pytree import flatten, register_node
@@ -23,16 +24,24 @@ Refs = tuple[tuple[int, str, ArrayType], ...]  # number, path and type of leaves
 
 @dataclass(slots=True, eq=False)
 class Closure:
-    """`run(values, *args)` as a function of `args`."""
+    """`func(values, *args)` as a function of `args`, with the attributes of a `Partial`."""
 
-    run: Callable[..., Any]
+    func: Callable[..., Any]
     values: Sequence[Any]
 
+    @property
+    def args(self) -> tuple[Sequence[Any]]:
+        return (self.values,)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {}
+
     def __call__(self, *args: Any) -> Any:
-        return self.run(self.values, *args)
+        return self.func(self.values, *args)
 
     def __repr__(self) -> str:
-        return f"<{self.run.__name__} with {len(self.values)} arrays>"
+        return f"<{name_of(self.func)} with {len(self.values)} arrays>"
 
 
 class _Marker:
@@ -196,7 +205,9 @@ def vjp_of(
     return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), refs)
 
 
-register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
+register_node(
+    Closure, lambda c: (c.values, c.func), lambda func, values: Closure(func, tuple(values))
+)
 for marker in (NotNeeded, GradRef, DidntWant):
     register_node(marker, lambda _: ((), None), lambda _, children, made=marker: made())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 from shardwise._src.arguments.signatures import as_argnums, called, check_argnums, check_function
@@ -30,6 +31,7 @@ from shardwise._src.autodiff.tangents import (
 from shardwise._src.base.context import current
 from shardwise._src.base.positions import put
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
 from shardwise._src.messages.argument_names import leaf_name, name_of, names_at
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tracebacks import hides_frames
@@ -440,7 +442,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """`fun(*primals)` and its derivative there, as a function of tangents.
 
     The derivative is staged: repeated calls cost no new trace. It is a container of its residual
-    arrays, like that of `vjp`.
+    arrays, like that of `vjp`; `derivative.func.args[0]` is its program, for printing.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     what = f"linearize of {name_of(fun)}"
@@ -451,7 +453,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     linear = found.at(())
     types = linear.out_types[: count + len(at)]
 
-    def derivative(residuals: Sequence[Any], *tangents: Any) -> Any:
+    def derivative(program: Program, residuals: Sequence[Any], *tangents: Any) -> Any:
         given, given_tree = flatten(tuple(tangents))
         if given_tree != tree:
             where = tree_difference("the primals", tree, "the tangents", given_tree, "args")
@@ -464,10 +466,10 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         with held(given, what, lambda i: f"the tangent of {path(i)}") as held_now, in_mesh(mesh):
             pairs = enumerate(zip(linear.in_types, held_now, strict=True))
             values = [checked_tangent(what, t, x, lambda i=i: path(i)) for i, (t, x) in pairs]
-            outs = linear.at(residuals)(values)[: len(types)]
+            outs = replace(linear, program=program, captured=residuals)(values)[: len(types)]
             outs = [as_tangent(o, t) for o, t in zip(outs, types, strict=True)]
         write_moved([given[i] for i in at], outs[count:])
         return out_tree.unflatten(outs[:count])
 
-    along = Closure(derivative, found.captured)
+    along = Closure(functools.partial(derivative, linear.program), found.captured)
     return (result, along, aux) if has_aux else (result, along)

@@ -28,7 +28,7 @@ from shardwise._src.base.marks import merge, partition
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
-from shardwise._src.core.program_tools import Rewriting, derived, inlined
+from shardwise._src.core.program_tools import Rewriting, derived, inlined, without_dead_code
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.memory_kinds import Space, to_memory
 from shardwise._src.transforms.linearize import Split, split_program
@@ -174,12 +174,13 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     unknown_vars = split.rest.invars[len(split.forwarded) :]
     new = Rewriting(parts.again)
     outputs = new.add(split.rest, [*sources, *unknown_vars])
-    used = {a for e in new.eqns for a in e.invars} | set(outputs)
+    equations = without_dead_code(outputs, new.eqns)  # also inside loops and branches
+    used = {a for e in equations for a in e.invars} | set(outputs)
     places = [i for i, v in enumerate(known.invars) if v in used]
     constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
     inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
-    rest = known.replace(inputs=inputs, outvars=outputs, eqns=new.eqns, consts=constants.values())
+    rest = known.replace(inputs=inputs, outvars=outputs, eqns=equations, consts=constants.values())
     first = known.replace(outvars=[*known.outvars[:count], *parts.saved], eqns=parts.first)
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)

@@ -382,6 +382,9 @@ HISTORIC: dict[str, tuple[Any, str]] = {
         "`shardwise.random.key` returns typed keys, `shardwise.random.PRNGKey` raw ones",
     ),
     "use_direct_linearize": (True, "there is only one implementation of linearize"),
+    "custom_jvp3": (True, "there is only one implementation of custom_jvp"),
+    "custom_vjp3": (True, "there is only one implementation of custom_vjp"),
+    "remat3": (True, "there is only one implementation of checkpoint"),
     "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
 }

@@ -17,12 +17,12 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.base.marks import given, merge, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_scan, eval_scan
-from shardwise._src.control.programs import Extension, ScanParams, fit, parts
+from shardwise._src.control.programs import Extension, ScanParams, fit, parts, read_inputs
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.core.remedies import gathered
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -316,6 +316,41 @@ def _divide(
     )
 
 
+# -- dead code --
+
+
+def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The scan with the needed results only, the carries that they need, and their operands."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    own = ScanParams(**eqn.params)
+    body, ins, outs = _needed_body(own.body, own.num_consts, own.num_carry, tuple(needed))
+    consts, carry, _ = own.parts(ins)
+    new = own._replace(body=body, num_consts=sum(consts), num_carry=sum(carry))
+    return eqn.replace(
+        invars=picked(eqn.invars, ins), outvars=picked(eqn.outvars, outs), params=new._asdict()
+    )
+
+
+@derived
+def _needed_body(
+    body: Program, num_consts: int, num_carry: int, needed: Marks
+) -> tuple[Program, Marks, Marks]:
+    """The body with these results and all carries that they need; which arguments it takes, and
+    which results it returns."""
+    carry, ys = needed[:num_carry], needed[num_carry:]
+    while True:
+        new = pruned(body, picked(body.outvars, (*carry, *ys)))
+        consts, read, xs = parts(read_inputs(new), num_consts, num_carry)
+        if either(carry, read) == carry:
+            break
+        carry = either(carry, read)
+    ins = (*consts, *carry, *xs)
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, ins)]), ins, (*carry, *ys)
+
+
 def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""
     own = ScanParams(**params)
@@ -338,6 +373,7 @@ scan = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_scan,
+    prune=_prune,
     multiple=True,
     contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_divide),
     aliases={"jaxpr": "body"},
