@@ -150,3 +150,19 @@ def test_named_tuples_are_sequences():
     found = sw.jit(lambda x: sw.numpy.array([Pair(1, x), Pair(3, 4)]))(5)
     np.testing.assert_array_equal(found, [[1, 5], [3, 4]])
     np.testing.assert_array_equal(sw.numpy.zeros(2).at[:].set(Pair(3, 4)), [3, 4])
+
+
+def test_float0_has_numpys_arrays():
+    zero = np.zeros(2, sw.float0)
+    for found in (
+        snp.zeros(2, sw.float0),
+        snp.ones(2, sw.float0),
+        snp.empty((2,), sw.float0),
+        snp.full(2, 0, sw.float0),
+        snp.zeros_like(zero),
+        snp.full_like(snp.ones(2), 0, sw.float0),
+        sw.lax.full((2,), 0, sw.float0),
+        sw.lax.full_like(snp.ones(2), 0, sw.float0),
+    ):
+        assert isinstance(found, np.ndarray)
+        assert (found.dtype, found.shape) == (sw.float0, (2,))

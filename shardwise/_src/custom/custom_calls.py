@@ -187,6 +187,13 @@ class CustomFunction(Generic[P, T]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """The method that sets a rule of the function inside, if that is a custom function."""
+        inner = self.__dict__.get("fun")
+        if name in _SETTERS and isinstance(inner, CustomFunction):
+            return getattr(inner, name)
+        raise AttributeError(f"{self.kind} functions have no attribute {name!r}.")
+
     def __repr__(self) -> str:
         return f"<{self.kind} function {self.name}>"
 
@@ -217,8 +224,13 @@ class CustomFunction(Generic[P, T]):
         return list(leaves)
 
 
+_SETTERS = ("defjvp", "defjvps", "defvjp", "def_vmap")
+
+
 def _takes_positions_only(fun: Callable) -> bool:
     """Whether a call without keyword arguments does not need the signature."""
+    if isinstance(fun, functools.partial):  # its own keyword arguments are none of the call's
+        return True
     code = getattr(fun, "__code__", None)
     if code is None:
         return False
@@ -341,8 +353,12 @@ def checked_tangent(tangent: Any, aval: ArrayType, wrong: Callable[[str], Except
 
     wrong: makes the error from a description of the value received.
     """
-    if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
+    if tangent is None or not is_inexact(aval.dtype):
         return None
+    if isinstance(tangent, SymbolicZero):
+        if (tangent.shape, tangent.dtype) == (aval.shape, aval.dtype):
+            return None
+        raise wrong(f"{tangent!r}, where None would do,")
     if getattr(tangent, "dtype", None) == float0:
         if tangent.shape == aval.shape:
             return None

@@ -85,7 +85,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     Args:
       f: takes one slice of `xs`, returns a pytree of arrays.
       xs: a pytree of arrays with equal sizes along dimension 0.
-      batch_size: how many elements to process at a time, with `vmap`.
+      batch_size: how many elements to process at a time, with `vmap`; 0 means all at once.
 
     Returns:
       The results, stacked along a new dimension 0.
@@ -100,8 +100,10 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     if batch_size is None:
         return scan(_step(f), (), xs)[1]
     size = operator.index(batch_size)
-    if size < 1:
-        raise ValueError(f"map: batch_size must be positive; got {batch_size}.")
+    if size < 0:
+        raise ValueError(f"map: batch_size must not be negative; got {batch_size}.")
+    if not size:
+        return vmap(f)(tree.unflatten(leaves))
     turns = total // size
     mapped, parts = vmap(f), []
     if turns:
