@@ -32,6 +32,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import copy
+from shardwise._src.refs.refs import reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import (
     MappedAxis,
@@ -159,7 +160,9 @@ class CustomFunction(Generic[P, T]):
             else:
                 result = fun(*args)
             if not is_array(result):
-                result = as_arrays(result)
+                leaves, tree = flatten(result)
+                reject_returned(f"{self.kind} function {self.name}", leaves)
+                result = tree.unflatten(list(map(as_array, leaves)))
             return result  # pyright: ignore[reportReturnType] (the result of `fun`)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
@@ -283,6 +286,7 @@ class CallRule(Rule):
     def fun(self, *values: Any) -> list[Any]:
         given = self.arguments(list(map(as_array, values)))
         outs, self.tree = flatten(self.function.fun(*given))
+        reject_returned(f"{self.kind} function {self.name}", outs)
         return outs
 
 

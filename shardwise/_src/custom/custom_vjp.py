@@ -44,11 +44,11 @@ from shardwise._src.custom.custom_calls import (
 )
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
-from shardwise._src.messages.tree_paths import path_in, tree_difference
+from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.refs.custom_rule_refs import without_refs
-from shardwise._src.refs.refs import is_ref
+from shardwise._src.refs.refs import is_ref, reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
@@ -347,7 +347,7 @@ class custom_vjp(CustomFunction[P, T]):
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         self._check_fixed(fixed)
         if any(map(is_ref, leaves)):
-            return without_refs(self, fixed, leaves, tree)
+            return without_refs(self, fixed, leaves, tree, lambda: paths_in("args", tree))
         return super().called(fixed, leaves, tree)
 
     def _check_fixed(self, fixed: tuple) -> None:
@@ -373,6 +373,7 @@ def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list
     residuals, residual_tree = flatten(residual)
     for i, x in enumerate(residuals):
         if not is_operand(x):
+            reject_returned(rule.removesuffix(","), [x])
             raise TypeError(
                 f"{rule} must return residuals that are arrays; "
                 f"{path_in('residuals', residual_tree, i)} is {x!r} of type "

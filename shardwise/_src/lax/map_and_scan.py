@@ -28,6 +28,7 @@ from shardwise._src.ops.barrier import optimization_barrier as _barrier
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
 from shardwise._src.ops.sink import dce_sink as _sink
+from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T, X, Y
 from shardwise._src.types.array_type import ArrayType
@@ -95,6 +96,8 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """
     check_function("map", "f", f)
     leaves, tree = flatten(xs)
+    if batch_size is None and any([is_ref(x) for x in leaves]):
+        return scan(_step(f), (), xs)[1]
     leaves = [leaf(x, "map", "xs", tree, i) for i, x in enumerate(leaves)]
     total = _common_size("map", leaves, tree, 0)
     if batch_size is None:
