@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-loaded sweep sweep-changed sweep-report mutations test-matrix \
-        test-targets ecosystem docs browser clusters lint bench bench-drift release-check size clean
+        test-targets ecosystem conformance docs browser clusters lint bench bench-drift release-check size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-targets: dev  ## tests with the compilers for GPUs and TPUs, on every pair;
 
 ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their newest releases
 	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)
+
+conformance: dev   ## JAX's own tests on this library; CONFORMANCE=folder of their runners
+	CONFORMANCE=$(CONFORMANCE) $(BIN)/python tools/conformance.py $(ARGS)
 
 docs: dev          ## the documentation as a site, in build/docs; ARGS=--check tests it
 	$(BIN)/python -m tools.docs_site $(ARGS)

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,18 @@ def cases() -> dict[str, Any]:
 
 def text_of_ours(name: str, machine: str) -> str:
     import shardwise as sw
+    from shardwise import numpy as jnp
+
+    _, grid, dtype, specs = cases()[name]
+    place = sw.sharding.SingleDeviceSharding(sw.targets.devices(machine)[0])
+    shapes = [shape for shape, *_ in specs[:-1]]
+    args = [sw.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=place) for shape in shapes]
+    return sw.jit(launch_of_ours(name, specs, grid)).lower(*args).as_text()
+
+
+def launch_of_ours(name: str, specs: Sequence[Any], grid: tuple[int, ...]) -> Callable[..., Any]:
+    """The launch of a case over these arrays."""
+    import shardwise as sw
     from shardwise import kernels, lax
     from shardwise import numpy as jnp
 
@@ -106,12 +118,11 @@ def text_of_ours(name: str, machine: str) -> str:
         read = staticmethod(lambda ref, index: ref[index])
         dot = staticmethod(lambda x, y: jnp.dot(x, y, preferred_element_type=np.float32))
 
-    body, grid, dtype, specs = cases()[name]
+    body, _, dtype, _ = cases()[name]
     blocks = [kernels.Block(block, index) for _, block, index in specs]
-    like = [sw.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, *_ in specs]
-    f = kernels.call(
+    return kernels.call(
         lambda *refs: body(Names, jnp, *refs),
-        like[-1],
+        sw.ShapeDtypeStruct(specs[-1][0], jnp.dtype(dtype)),
         grid=grid,
         in_specs=blocks[:-1],
         out_specs=blocks[-1],
@@ -119,12 +130,20 @@ def text_of_ours(name: str, machine: str) -> str:
         parallel=(0, 1) if len(grid) == 3 else range(len(grid)),
         name="kernel",
     )
-    place = sw.sharding.SingleDeviceSharding(sw.targets.devices(machine)[0])
-    args = [sw.ShapeDtypeStruct(x.shape, x.dtype, sharding=place) for x in like[:-1]]
-    return sw.jit(f).lower(*args).as_text()
 
 
 def text_of_jax(name: str, machine: str) -> str:
+    import jax
+    import jax.numpy as jnp
+
+    _, grid, dtype, specs = cases()[name]
+    args = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, *_ in specs[:-1]]
+    traced = jax.jit(launch_of_jax(name, specs, grid)).trace(*args)
+    return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def launch_of_jax(name: str, specs: Sequence[Any], grid: tuple[int, ...]) -> Callable[..., Any]:
+    """The same by Pallas, with the options that launches have here by default."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas
@@ -133,22 +152,19 @@ def text_of_jax(name: str, machine: str) -> str:
     class Names:
         ds, loop = pallas.ds, jax.lax.fori_loop
         read = staticmethod(lambda ref, index: ref[index])
-        dot = staticmethod(lambda x, y: pallas.dot(x, y).astype(np.float32))
+        dot = staticmethod(lambda x, y: jnp.dot(x, y, preferred_element_type=np.float32))
 
-    body, grid, dtype, specs = cases()[name]
+    body, _, dtype, _ = cases()[name]
     blocks = [pallas.BlockSpec(block, index) for _, block, index in specs]
-    like = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, *_ in specs]
-    f = pallas.pallas_call(
+    return pallas.pallas_call(
         lambda *refs: body(Names, jnp, *refs),
-        like[-1],
+        jax.ShapeDtypeStruct(specs[-1][0], jnp.dtype(dtype)),
         grid=grid[::-1],
         in_specs=[_reversed(b) for b in blocks[:-1]],
         out_specs=_reversed(blocks[-1]),
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
         name="kernel",
     )
-    traced = jax.jit(f).trace(*like[:-1])
-    return traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
 def _reversed(spec: Any) -> Any:
@@ -165,7 +181,7 @@ def compile_one(who: str, name: str, machine: str) -> None:
     from shardwise._src.runtime.compiler import modules
 
     text = MAKERS[who](name, machine)
-    devices = tuple(sw.targets.devices(machine)[:1])
+    devices: Any = tuple(sw.targets.devices(machine)[:1])
     from jaxlib import _jax
 
     from shardwise._src.runtime.compiler.shardy import in_context, parsed

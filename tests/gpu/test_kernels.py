@@ -20,12 +20,16 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+def exact_product(x: Any, y: Any) -> Any:
+    return library.matmul(x, y, precision="highest")
+
+
 def attention(q: Any, k: Any, v: Any) -> Any:
     return library.flash_attention(q, k, v, is_causal=True)
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "matmul": (library.matmul, (normal(100, 300), normal(300, 70))),
+    "matmul": (exact_product, (normal(100, 300), normal(300, 70))),
     "softmax": (library.softmax, (normal(100, 1000),)),
     "log_softmax": (library.log_softmax, (normal(100, 1000),)),
     "layer_norm": (library.layer_norm, (normal(100, 256), normal(256), normal(256))),
@@ -56,3 +60,12 @@ def test_derivatives_equal_those_of_the_cpu(name: str):
     )
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("product", [library.matmul, sw.numpy.matmul])
+def test_a_product_of_usual_precision_rounds_operands_to_ten_bits(product: Callable[..., Any]):
+    """TF32: each operand has a relative error of at most 2**-10, and sums are in float32."""
+    x, y = normal(100, 300), normal(300, 70)
+    gpu = sw.devices("cuda")[0]
+    found = np.asarray(sw.jit(product)(sw.device_put(x, gpu), sw.device_put(y, gpu)))
+    assert (abs(found - x.astype(np.float64) @ y) <= 2.1 * 2**-10 * (abs(x) @ abs(y))).all()

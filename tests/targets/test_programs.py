@@ -19,6 +19,7 @@ from benchmarks.targets.reading import read
 from shardwise import lax, nn
 from tests.helpers.targets import mesh_on, needs_cuda, needs_tpu, on
 
+HOST = sw.memory.Space.Host
 SMALL = gpt.Config(layers=1, width=64, heads=4, vocabulary=256, length=64, batch=16)
 # The collectives of a training step of the GPT, on each machine that has another number of them.
 STEPS = [
@@ -199,3 +200,26 @@ def test_operands_change_sides_in_derivatives():
     pairs = re.findall(r"dot_general (%\w+), (%\w+),", text)
     for name in ("%arg0", "%arg1"):
         assert {pair.index(name) for pair in pairs if name in pair} == {0, 1}
+
+
+def in_jit(x):
+    return sw.jit(lambda x: sw.device_put(jnp.sin(x), HOST))(x)
+
+
+def in_scan(x):
+    return lax.scan(lambda c, row: (c, sw.device_put(jnp.sin(row), HOST)), 0.0, x)[1]
+
+
+def in_branches(x):
+    def of(f):
+        return lambda x: sw.device_put(f(x), HOST)
+
+    return lax.cond(x[0, 0] > 0, of(jnp.sin), of(jnp.cos), x)
+
+
+@needs_cuda
+@pytest.mark.parametrize("f", [in_jit, in_scan, in_branches])
+def test_results_that_nested_programs_leave_in_host_memory(f):
+    place = sw.sharding.SingleDeviceSharding(sw.targets.devices("h100")[0])
+    made = sw.jit(f).lower(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=place)).compile()
+    assert made.output_shardings.memory_kind == "pinned_host"

@@ -129,9 +129,16 @@ def stated_kind(sharding: Any) -> str | None:
 
 
 def result_kinds(program: Program) -> list[str | None]:
-    """The memory kind in which the program itself leaves each of its results."""
+    """The memory kind in which the program itself leaves each of its results.
+
+    Results of nested programs are results of their equations.
+    """
     kinds: dict[Any, str | None] = {}
     for eqn in program.eqns:
+        for held in eqn.programs() if eqn.op.programs else ():
+            if len(held.outvars) == len(eqn.outvars):
+                rows = zip(eqn.outvars, result_kinds(held), strict=True)
+                kinds.update({out: kind for out, kind in rows if kind is not None})
         if eqn.op is to_memory:
             kinds[eqn.outvars[0]] = eqn.params["space"].wanted
         for name in eqn.op.shardings if not eqn.op.multiple else ():

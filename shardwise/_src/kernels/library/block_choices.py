@@ -47,8 +47,17 @@ def options_of(
     return Options(sizes, check, params)
 
 
-def row_block(m: int, n: int, columns: int = 4096) -> tuple[int, int]:
-    """The block of m rows of n elements: whole rows, if they have at most `columns` elements."""
-    width = min(power_above(n, 128), columns)
+def row_block(m: int, n: int, is_whole: bool = False) -> tuple[int, int]:
+    """The block of m rows of n elements: whole rows, if `is_whole` or they are at most 4,096 long.
+
+    Parts of longer rows have 2,048 elements, since kernels for GPUs keep a block in registers.
+    """
+    width = power_above(n, 128)
+    width = width if is_whole or width <= 4096 else 2048
     rows = m if m in (1, 2, 4) else min(max(ELEMENTS // width, 8), power_above(m, 8))
     return rows, width
+
+
+def row_params(params: kernels.CompilerParams | None, width: int) -> kernels.CompilerParams:
+    """Those of a kernel whose blocks have rows of `width`: long ones have more warps of a GPU."""
+    return params or kernels.CompilerParams(num_warps=8 if width >= 2048 else 4)

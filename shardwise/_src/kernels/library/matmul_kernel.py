@@ -92,9 +92,13 @@ def matmul(
         name: _as_matrix(name, snp.asarray(v), m, n) for name, v in given.items() if v is not None
     }
     dtypes = _dtypes(x, y, extras, activation, out_dtype)
-    is_large = dtypes[0].itemsize >= 4  # so that two stages of a pipeline fit the memory of GPUs
-    usual = min(64 if is_large else 128, power_above(m, 32)), 128, 128
-    params = kernels.CompilerParams(num_stages=2) if params is None and is_large else params
+    size = dtypes[0].itemsize  # GPUs have room for few stages of a pipeline of large elements
+    usual = min({4: 256, 8: 64}.get(size, 128), power_above(m, 32)), 128, 128
+    if params is None and size >= 4:
+        is_tall = usual[0] > 64
+        params = kernels.CompilerParams(
+            num_warps=8 if is_tall else 4, num_stages=1 if is_tall else 2
+        )
     options = options_of("matmul", "rows, columns, inner", usual, blocks, check, params)
     how = Product(*dtypes, activation, precision, options)
     if not m * n * k:
@@ -216,7 +220,7 @@ def _cotangents(how: Product, args, ct):
         return _product(Product(*dtypes, None, how.precision, options), a, b, {})
 
     of_x = product(x, ct, y.T, rows, inner, columns)
-    return of_x, product(y, x.T, ct, inner, columns, max(rows, 128)), of_extras
+    return of_x, product(y, x.T, ct, inner, columns, 128), of_extras
 
 
 _product = with_cotangents(_launched, _cotangents)

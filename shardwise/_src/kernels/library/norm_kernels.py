@@ -22,7 +22,7 @@ import shardwise as sw
 from shardwise import kernels, lax
 from shardwise import numpy as snp
 from shardwise._src.kernels.library.argument_checks import as_rows, is_float, require
-from shardwise._src.kernels.library.block_choices import Options, options_of, row_block
+from shardwise._src.kernels.library.block_choices import Options, options_of, row_block, row_params
 from shardwise._src.kernels.library.block_values import inside, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.kernels.size_arithmetic import power_above
@@ -89,8 +89,10 @@ def _norm(who: str, x, weight, bias, eps: float, *options):
     for name, v in affine.items():
         text = "{} is {}; expected the shape {}, since x is {}."
         require(v.shape == (n,), who, text, name, v, [n], x)
-    usual = row_block(m, n, power_above(n, 128))[:1]
-    how = Norm(who == "layer_norm", float(eps), options_of(who, "rows", usual, *options))
+    rows_of_block, width = row_block(m, n, is_whole=True)
+    found = options_of(who, "rows", (rows_of_block,), *options)
+    found = found._replace(params=row_params(found.params, width))
+    how = Norm(who == "layer_norm", float(eps), found)
     if not rows.size:
         return x
     return restored(_forward(how, rows, {name: v.reshape(1, n) for name, v in affine.items()}))

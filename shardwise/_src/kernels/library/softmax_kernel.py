@@ -20,7 +20,7 @@ import shardwise as sw
 from shardwise import kernels
 from shardwise import numpy as snp
 from shardwise._src.kernels.library.argument_checks import as_rows
-from shardwise._src.kernels.library.block_choices import Options, options_of, row_block
+from shardwise._src.kernels.library.block_choices import Options, options_of, row_block, row_params
 from shardwise._src.kernels.library.block_values import add_exponentials, inside, wide
 from shardwise._src.kernels.library.kernel_derivatives import with_cotangents
 from shardwise._src.values.convert import inexact
@@ -39,8 +39,8 @@ def softmax(
 
     Args:
       x: floats of any shape but []; integers are converted.
-      blocks: the (rows, columns) of a block. By default about 16,384 elements: whole rows, or 4,096
-        elements of longer rows.
+      blocks: the (rows, columns) of a block. By default about 16,384 elements: whole rows of up to
+        4,096 elements, or 2,048 elements of longer rows.
       check, params: as those of `kernels.call`.
 
     Returns:
@@ -67,7 +67,9 @@ def log_softmax(
 def _softmax(who: str, x, axis: int, *options):
     rows, restored = as_rows(who, snp.asarray(inexact(x)), axis)
     m, n = rows.shape
-    how = who == "log_softmax", options_of(who, "rows, columns", row_block(m, n), *options)
+    found = options_of(who, "rows, columns", row_block(m, n), *options)
+    params = row_params(found.params, found.blocks[1])
+    how = who == "log_softmax", found._replace(params=params)
     return restored(_rows(how, rows) if rows.size else rows)
 
 
