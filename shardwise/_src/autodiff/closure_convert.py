@@ -16,6 +16,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.refs.ref_functions import addupdate
 from shardwise._src.refs.refs import is_ref, put, value_of
 from shardwise._src.runtime.pytree import flatten, register_node
+from shardwise._src.transforms.transpose import COLLECTS, collecting_logs
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
 
@@ -88,6 +89,7 @@ class VJP:
     # Of each residual: whether it is a primal's leaf, and which one.
     _places: tuple[tuple[bool, int], ...]
     _refs: Refs  # the leaves of the primals that are refs
+    want_logs: bool = False
     _args: list[Any] | None = field(default=None, init=False)
 
     @property
@@ -116,7 +118,24 @@ class VJP:
                 "`shardwise.ad.GradValue()` to get the cotangent as a value, or "
                 "`shardwise.ad.DontWant()`, and call the function that it returns."
             )
-        return self.fun(self._residuals(), *cts)
+        return self._logged(lambda: self.fun(self._residuals(), *cts))
+
+    @property
+    def with_logs(self) -> VJP:
+        """The same function, but it returns a pair with a dict of what backward rules log.
+
+        These are rules of `custom_vjp.defvjp_with_logs`. Inside of a `scan`, the logs of all steps
+        are stacked. Of equal names, the entry of the first call in the function is returned.
+        """
+        meta, parts = _parts(self)[1], _parts(self)[0]
+        return _whole((*meta[:-1], True), parts)
+
+    def _logged(self, run: Callable[[], Any]) -> Any:
+        if not self.want_logs:
+            return run()
+        with COLLECTS(True), collecting_logs() as logs:
+            found = run()
+        return found, logs
 
     def with_refs(self, *ct_refs: Any) -> Callable[[Any], tuple[Any, ...]]:
         """The function that adds cotangents to refs.
@@ -139,14 +158,17 @@ class VJP:
 
         def accumulate(ct: Any) -> tuple[Any, ...]:
             last = [None if r is None else value_of(r) for r in own.values()]
-            found = flatten(self.fun(self._residuals(), ct, last=last))[0]
+            cts = self._logged(lambda: self.fun(self._residuals(), ct, last=last))
+            cts, *logs = cts if self.want_logs else (cts,)
+            found = flatten(cts)[0]
             for i, ref in own.items():
                 if ref is not None:
                     put(ref, found[i])
             rows = enumerate(zip(wanted, found, strict=True))
-            return tree.unflatten(
+            found = tree.unflatten(
                 [GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows]
             )
+            return (found, *logs) if logs else found
 
         return accumulate
 
@@ -213,7 +235,7 @@ for marker in (NotNeeded, GradRef, DidntWant):
 
 
 def _parts(v: VJP) -> tuple[Any, Any]:
-    meta = v.fun, v.in_tree, v.out_tree, v._places, v._refs  # pyright: ignore[reportPrivateUsage] (here)
+    meta = v.fun, v.in_tree, v.out_tree, v._places, v._refs, v.want_logs  # pyright: ignore[reportPrivateUsage] (here)
     return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
 
 

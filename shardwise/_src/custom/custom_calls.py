@@ -227,7 +227,7 @@ class CustomFunction(Generic[P, T]):
         return list(leaves)
 
 
-_SETTERS = ("defjvp", "defjvps", "defvjp", "def_vmap")
+_SETTERS = ("defjvp", "defjvps", "defvjp", "defvjp_with_logs", "def_vmap")
 
 
 def _takes_positions_only(fun: Callable) -> bool:

@@ -36,6 +36,7 @@ from shardwise._src.custom.custom_calls import (
     Rule,
     SymbolicZero,
     as_array,
+    as_arrays,
     check_own_tree,
     checked_tangent,
     filled,
@@ -44,6 +45,7 @@ from shardwise._src.custom.custom_calls import (
 )
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
@@ -52,6 +54,7 @@ from shardwise._src.refs.refs import is_ref, reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.transforms.transpose import collecting_logs, log
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
@@ -142,6 +145,8 @@ class CallBackward(Backward):
             who = f"the bwd rule of custom_vjp function {function.name}"
             reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
             raise
+        if function.with_logs:
+            result = _logged(function, result)
         return _checked_bwd(function, result, tree, self.types[0])
 
 
@@ -187,17 +192,23 @@ class BatchedBackward(Backward):
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         marks: list[bool] = []
+        trees: list[Any] = []  # of logs
         nonzero, count = [ct is not None for ct in cts], len(residuals)
 
         def flat(*values: Any) -> list[Any]:
-            found = self.inner.run(values[:count], spread(values[count:], nonzero))
+            with collecting_logs() as logs:
+                found = self.inner.run(values[:count], spread(values[count:], nonzero))
             marks[:] = [ct is not None for ct in found]
-            return given(found)
+            leaves, tree = flatten(logs)
+            trees[:] = [tree]
+            return [*given(found), *leaves]
 
         in_dims = [*self.residual_dims, *[0] * sum(nonzero)]
         args, size = [*residuals, *given(cts)], self.mapped.size
         found = run_batched(self.mapped.over_current(), flat, args, in_dims)
         pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
+        logs = [to_dim(x, d, 0, size) for x, d in [*zip(*found, strict=True)][sum(marks) :]]
+        log(trees[0].unflatten(logs))
         return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
 
 
@@ -323,6 +334,7 @@ class custom_vjp(CustomFunction[P, T]):
     fwd: Any = None  # functions, after `defvjp`
     bwd: Any = None
     symbolic_zeros = False
+    with_logs = False
 
     def defvjp(
         self,
@@ -343,6 +355,22 @@ class custom_vjp(CustomFunction[P, T]):
         self.fwd, self.bwd = fwd, bwd
         self.ready = fwd is not None and bwd is not None
         self.symbolic_zeros = symbolic_zeros
+        self.with_logs = False
+
+    def defvjp_with_logs(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Sets the rule like `defvjp`, but `bwd` returns `(cotangents, logs)`.
+
+        logs: a dict of pytrees of arrays by name, or None. `vjp(f, x)[1].with_logs(ct)` returns
+          them; a plain call ignores them.
+        """
+        self.defvjp(fwd, bwd, symbolic_zeros, optimize_remat)
+        self.with_logs = True
 
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         self._check_fixed(fixed)
@@ -380,6 +408,19 @@ def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list
                 f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
             )
     return outs, residuals, tree, residual_tree
+
+
+def _logged(function: custom_vjp, result: Any) -> Any:
+    """The cotangents that a rule with logs returned."""
+    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    cts, logs = pair_of(rule, result, "(cotangents, logs)")
+    if logs is not None and type(logs) is not dict:
+        raise TypeError(
+            f"{rule} must return logs as a dict, or None, after its cotangents; it returned "
+            f"{short_repr(logs)}."
+        )
+    log(as_arrays(logs or {}))
+    return cts
 
 
 def _checked_bwd(

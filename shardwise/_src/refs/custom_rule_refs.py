@@ -66,10 +66,14 @@ def without_refs(
     def bwd(kept: Any, cts: Any) -> Any:
         row_tree, rows = residual
         found = fun.bwd(*fixed, row_tree.unflatten(merged(rows, kept)), cts[0])
-        return _of_leaves(found, len(leaves), tree)
+        if not fun.with_logs:
+            return _of_leaves(found, len(leaves), tree)
+        is_pair = isinstance(found, tuple | list) and len(found) == 2
+        return (_of_leaves(found[0], len(leaves), tree), found[1]) if is_pair else found
 
     inner = type(fun)(primal)
     inner.defvjp(fwd, bwd, fun.symbolic_zeros)
+    inner.with_logs = fun.with_logs
     with lent(refs, who, lambda: [names()[i] for i in at]) as values:
         result, last = inner(*put_at(leaves, at, values))
     for ref, value, changed in zip(refs, last, written, strict=True):
