@@ -10,6 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as np_
 from shardwise import lax
+from shardwise.experimental.serialize_executable import serialize
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.comparing import close
 from tests.helpers.errors import message as refused
@@ -114,6 +115,9 @@ def test_stages_take_refs():
     np.testing.assert_array_equal(outer[1], X[1] + 2)
     found = refused(TypeError, g.lower(ref, X[0], 3).compile(), X, X[0])
     assert found == "jit of f: the program takes 1 ref."
+    for save in (lambda f: serialize(f.lower().compile()), lambda f: sw.export.export(f)()):
+        text = refused(ValueError, save, sw.jit(lambda: add_one(outer)))
+        assert "uses refs" in text and text.endswith("pass and return their values.")
 
 
 @pytest.mark.parametrize("jitted", [False, True])
