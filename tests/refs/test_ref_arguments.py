@@ -152,6 +152,31 @@ def test_rules_that_write_to_refs(jitted):
     assert calls[...].tolist() == [1, 3]
 
 
+@pytest.mark.parametrize("wrap", [sw.jit, sw.checkpoint, lambda f: sw.jit(sw.jit(f))])
+def test_staged_rules_that_watch_cotangents(wrap):
+    seen = sw.new_ref(np_.zeros(2))
+
+    @sw.custom_vjp
+    def watch(x, ref):
+        return x * 2
+
+    def bwd(ref, ct):
+        ref[...] += ct
+        return ct * 2, None
+
+    watch.defvjp(lambda x, ref: (x * 2, ref), bwd)
+
+    def loss(x):
+        return np_.sum(np_.sin(watch(x, seen)))
+
+    x = np_.array([0.5, 1.0])
+    for step in range(3):
+        close(sw.grad(wrap(loss))(x), 2 * np.cos(2 * np.float32([0.5, 1.0])))
+        close(seen[...], (step + 1) * np.cos(2 * np.float32([0.5, 1.0])))
+    sw.jit(lambda x: sw.grad(wrap(loss))(x))(x)
+    close(seen[...], 4 * np.cos(2 * np.float32([0.5, 1.0])))
+
+
 def test_refs_do_not_leave_rules():
     ref = sw.new_ref(X)
     f = sw.custom_vjp(lambda ref: ref)

@@ -17,7 +17,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.structure import structure_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
-from shardwise._src.transforms.transpose import COLLECTS, transpose, transpose_program
+from shardwise._src.transforms.transpose import transpose, transpose_program, transposes_inline
 
 SHORT = 32  # equations
 KEPT = 1024
@@ -27,7 +27,7 @@ _transposed: Table[tuple[Program, tuple[bool, ...]]] = Table(__name__, "transpos
 def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of the active inputs, from cotangents of the active results; None is zero."""
     program, here = linear.program, current()
-    if COLLECTS.value:
+    if transposes_inline(program):
         return transpose(program, linear.captured, cotangents)
     nonzero = tuple([ct is not None for ct in cotangents])
     own = (backward, here.key, nonzero)

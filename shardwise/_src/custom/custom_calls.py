@@ -249,6 +249,7 @@ class Rule:
     """
 
     kind = ""
+    uses_refs = False  # whether residuals contain refs
     __slots__ = ("name", "key", "tree")
 
     def __init__(self, name: str, key: tuple):
@@ -298,6 +299,10 @@ class BatchedRule(Rule):
     def __init__(self, inner: Any, mapped: MappedAxis, dims: tuple):
         super().__init__(inner.name, (inner, mapped, dims))
         self.inner, self.mapped, self.dims = inner, mapped, dims
+
+    @property
+    def uses_refs(self) -> bool:
+        return self.inner.uses_refs
 
     def fun(self, *values: Any) -> list[Any]:
         return map_flat(self.mapped, self.inner.fun, values, self.dims)

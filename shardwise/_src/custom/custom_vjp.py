@@ -20,6 +20,7 @@ forward-mode differentiation was requested, for which there is no rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -54,7 +55,7 @@ from shardwise._src.refs.refs import is_ref, reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.transforms.transpose import collecting_logs, log
+from shardwise._src.transforms.transpose import REFS, collecting_logs, log
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
@@ -82,6 +83,10 @@ class CallVjp(CallRule):
 
     kind = "custom_vjp"
     __slots__ = ()
+
+    @property
+    def uses_refs(self) -> bool:
+        return self.function.uses_refs
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, values = self.function, list(map(as_array, primals))
@@ -229,7 +234,8 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = custom_vjp_linear(
+    linear = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    moved = linear(
         *residuals,
         *given(tangents),
         backward=backward,
@@ -288,7 +294,7 @@ def _linear_batch(
     in_dims = tuple([0 if m else None for m in p["moving"]])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
-    outs = custom_vjp_linear(
+    outs = op(
         *args[:num_residuals],
         *wide,
         backward=new,
@@ -310,6 +316,9 @@ custom_vjp_linear = Op(
     batch=_linear_batch,
     eager=lambda op, args, params: _reject(op, **params),
     multiple=True,
+)
+custom_vjp_linear_with_refs = replace(
+    custom_vjp_linear, name="custom_vjp_linear_with_refs", effects=frozenset({REFS})
 )
 
 
@@ -335,6 +344,7 @@ class custom_vjp(CustomFunction[P, T]):
     bwd: Any = None
     symbolic_zeros = False
     with_logs = False
+    uses_refs = False  # whether residuals contain refs: see `refs/custom_rule_refs.py`
 
     def defvjp(
         self,

@@ -60,6 +60,7 @@ def without_refs(
         inside = [x for x in rows if is_ref(x) and x not in refs]
         reject_returned(f"the fwd rule of {who}", [*flatten(result[0])[0], *inside])
         residual[:] = [row_tree, rows]
+        inner.uses_refs = any(map(is_ref, rows))
         return (result[0], last), [x for x in rows if not is_ref(x)]
 
     @functools.wraps(fun.bwd)

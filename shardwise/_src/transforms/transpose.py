@@ -1,7 +1,8 @@
 """Transposition: runs a linear program backwards, equation by equation.
 
 Backward rules may log values. A caller that collects them sets `COLLECTS`, which keys of programs
-contain; only then do the transposes of loops return what was logged inside.
+contain; only then do the transposes of loops return what was logged inside. Rules that access refs
+(`REFS`) run where these can be reached: calls of programs with such a rule are inlined.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
+REFS = "backward rules with refs"  # the effect of their equations
 COLLECTS: UserContext[bool] = UserContext(False)
 _logs: ContextVar[dict[str, Any] | None] = ContextVar("logs of backward rules", default=None)
 
@@ -41,6 +43,11 @@ def collecting_logs() -> Generator[dict[str, Any]]:
         yield logs
     finally:
         _logs.reset(token)
+
+
+def transposes_inline(program: Program) -> bool:
+    """Whether a program must be transposed in the surroundings, not as a program of its own."""
+    return COLLECTS.value or REFS in program.effects
 
 
 def log(entries: dict[str, Any]) -> None:
