@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from shardwise import interpreters as interpreters
     from shardwise import kernels as kernels
     from shardwise import lax as lax
+    from shardwise import lib as lib
     from shardwise import memory as memory
     from shardwise import monitoring as monitoring
     from shardwise import named as named
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import ops as ops
+    from shardwise import prng as prng
     from shardwise import profiler as profiler
     from shardwise import random as random
     from shardwise import ref as ref
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
     from shardwise import typing as typing
+    from shardwise import util as util
     from shardwise import version as version
     from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct as ShapeDtypeStruct
     from shardwise._src.arrays.array import Array as Array
@@ -104,6 +107,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import thread_guard as thread_guard
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
     from shardwise._src.base.flags import make_user_context as make_user_context
+    from shardwise._src.compat.functions_of_2024 import xla_computation as xla_computation
     from shardwise._src.custom.custom_jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.custom_vjp import custom_vjp as custom_vjp
     from shardwise._src.debug.clear_caches import clear_caches as clear_caches
@@ -119,6 +123,7 @@ if TYPE_CHECKING:
     from shardwise._src.jit.eval_shape import make_jaxpr as make_jaxpr
     from shardwise._src.jit.jit import disable_jit as disable_jit
     from shardwise._src.jit.jit import jit as jit
+    from shardwise._src.jit.options import Inline as Inline
     from shardwise._src.maps.pmap import pmap as pmap
     from shardwise._src.maps.shard_map import shard_map as shard_map
     from shardwise._src.maps.smap import smap as smap
@@ -186,6 +191,13 @@ if TYPE_CHECKING:
     from shardwise._src.runtime.guards import (
         transfer_guard_host_to_device as transfer_guard_host_to_device,
     )
+    from shardwise._src.tree.registration import tree_flatten as tree_flatten
+    from shardwise._src.tree.registration import tree_leaves as tree_leaves
+    from shardwise._src.tree.registration import tree_map as tree_map
+    from shardwise._src.tree.registration import tree_structure as tree_structure
+    from shardwise._src.tree.registration import tree_transpose as tree_transpose
+    from shardwise._src.tree.registration import tree_unflatten as tree_unflatten
+    from shardwise._src.tree.registration import treedef_is_leaf as treedef_is_leaf
     from shardwise._src.types.dtypes import float0 as float0
     from shardwise._src.types.partition_spec import P as P
     from shardwise._src.types.sharding import NamedSharding as NamedSharding

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.errors import BroadcastError as BroadcastError
     from shardwise._src.base.errors import CheckpointError as CheckpointError
     from shardwise._src.base.errors import ConcretizationTypeError as ConcretizationTypeError
+    from shardwise._src.base.errors import DtypeError as DtypeError
     from shardwise._src.base.errors import (
         InconclusiveDimensionOperation as InconclusiveDimensionOperation,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.compat.key_arrays import KeyArray as KeyArray
     from shardwise._src.ops.random.random_gamma import random_gamma as random_gamma_p
     from shardwise._src.random.continuous import cauchy as cauchy
     from shardwise._src.random.continuous import double_sided_maxwell as double_sided_maxwell

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardwise._src.types.sharding import GSPMDSharding as GSPMDSharding
     from shardwise._src.types.sharding import NamedSharding as NamedSharding
     from shardwise._src.types.sharding import Sharding as Sharding
+    from shardwise._src.types.sharding import Sharding as XLACompatibleSharding
     from shardwise._src.types.sharding import SingleDeviceSharding as SingleDeviceSharding
     from shardwise._src.types.sharding import (
         make_single_device_sharding as make_single_device_sharding,

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.arguments.partial_container import Partial as Partial
     from shardwise._src.tree.registration import DictKey as DictKey
     from shardwise._src.tree.registration import FlattenedIndexKey as FlattenedIndexKey
     from shardwise._src.tree.registration import GetAttrKey as GetAttrKey
     from shardwise._src.tree.registration import KeyEntry as KeyEntry
     from shardwise._src.tree.registration import KeyPath as KeyPath
-    from shardwise._src.tree.registration import Partial as Partial
     from shardwise._src.tree.registration import PyTreeDef as PyTreeDef
     from shardwise._src.tree.registration import SequenceKey as SequenceKey
     from shardwise._src.tree.registration import all_leaves as all_leaves

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.compat.functions_of_2024 import disable_x64 as disable_x64
+    from shardwise._src.compat.functions_of_2024 import enable_x64 as enable_x64
     from shardwise._src.debug.host_callbacks import io_callback as io_callback
     from shardwise.experimental import array_serialization as array_serialization
     from shardwise.experimental import buffer_callback as buffer_callback

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.maps.axis_resources import EMPTY_ENV as EMPTY_ENV
     from shardwise._src.maps.axis_resources import Loop as Loop
     from shardwise._src.maps.axis_resources import ResourceEnv as ResourceEnv
     from shardwise._src.maps.axis_resources import SerialLoop as AnonymousSerialLoop

@@ -7,6 +7,7 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise.extend import backend as backend
     from shardwise.extend import core as core
+    from shardwise.extend import ffi as ffi
     from shardwise.extend import linear_util as linear_util
     from shardwise.extend import lowering as lowering
     from shardwise.extend import random as random

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         fancy_primitive_batchers as fancy_primitive_batchers,
     )
     from shardwise._src.extend.rule_tables import primitive_batchers as primitive_batchers
-    from shardwise._src.extend.rule_tables import register_vmappable as register_vmappable
-    from shardwise._src.extend.rule_tables import unregister_vmappable as unregister_vmappable
+    from shardwise._src.maps.vmappables import register_vmappable as register_vmappable
+    from shardwise._src.maps.vmappables import unregister_vmappable as unregister_vmappable
 
 lazy_names(__name__)

@@ -7,6 +7,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, ShapeDtypeStruct
+from shardwise.experimental.layout import Format, Layout
 from tests.helpers.errors import message
 
 
@@ -129,3 +130,34 @@ def test_checkpoints_are_restored_in_types_that_are_on(tmp_path):
 )
 def test_shapes_are_integers(shape, kind, text):
     assert message(kind, ShapeDtypeStruct, shape, "float32") == f"ShapeDtypeStruct: {text}"
+
+
+@pytest.mark.parametrize("dtype", [np.bytes_, np.object_, np.dtype("U3"), np.dtype("M8[s]")])
+def test_dtypes_that_arrays_do_not_have(dtype):
+    """They describe data that is not on devices."""
+    struct = ShapeDtypeStruct((2, 3), dtype)
+    assert struct.dtype == np.dtype(dtype) and (struct.ndim, struct.size) == (2, 6)
+    assert struct == struct.update(shape=(2, 3)) != struct.update(shape=(2,))
+    assert "is not supported" in message(TypeError, lambda: struct.aval)
+    assert "is not supported" in message(TypeError, sw.eval_shape, lambda x: x, struct)
+
+
+def test_shardings_fit():
+    mesh = sw.make_mesh((2,), ("x",))
+    place = NamedSharding(mesh, P(None, "x", None))
+    assert message(ValueError, lambda: ShapeDtypeStruct((2, 2), "f4", sharding=place)) == (
+        "ShapeDtypeStruct of shape (2, 2): P(None, 'x', None) has 3 entries, but the array has "
+        "only 2 dimensions. Remove entries from the end of the spec."
+    )
+    there = NamedSharding(mesh, P("x"))
+    turned = ShapeDtypeStruct((2, 2), "f4", sharding=Format(Layout((1, 0)), there))
+    assert message(ValueError, lambda: turned.update(sharding=there)).startswith("update: Shape")
+    assert turned.update(sharding=turned.format, dtype="i4").layout == turned.layout
+
+
+def test_arrays_like_a_description():
+    mesh = sw.make_mesh((2,), ("x",))
+    like = ShapeDtypeStruct((4,), "f4", sharding=NamedSharding(mesh.abstract_mesh, P("x")))
+    with sw.set_mesh(mesh):
+        assert jnp.zeros_like(like).sharding == NamedSharding(mesh, P("x"))
+        assert sw.jit(lambda: jnp.ones_like(like))().sharding == NamedSharding(mesh, P("x"))

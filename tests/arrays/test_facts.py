@@ -162,8 +162,6 @@ def test_addresses():
 
 
 GONE = [
-    ("device_buffer", ". Use `x.addressable_data(0)`."),
-    ("device_buffers", ". Use `[shard.data for shard in x.addressable_shards]`."),
     ("flat", ". Use `x.ravel()`."),
     ("fill", ". Use `x = shardwise.numpy.full_like(x, value)`."),
 ]

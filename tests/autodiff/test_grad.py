@@ -459,3 +459,16 @@ sw.jacrev(loss, holomorphic=True)(V)
 """,
     globals(),
 )
+
+
+def test_a_part_in_64_bits():
+    """Derivatives of a function with 32-bit arguments that computes in 64 bits."""
+
+    def f(x):
+        with sw.enable_x64(True):
+            return jnp.sin(jnp.asarray(x, jnp.float64))
+
+    assert f(5.0).dtype == np.float64
+    np.testing.assert_allclose(sw.grad(f)(5.0), np.cos(np.float32(5)), rtol=1e-6)
+    np.testing.assert_allclose(sw.grad(sw.grad(f))(5.0), -np.sin(np.float32(5)), rtol=1e-6)
+    assert sw.grad(f)(5.0).dtype == np.float32

@@ -207,3 +207,11 @@ def test_mistakes():
     f.defvjp(lambda x: (x, None), lambda _, ct: (ct,))
     with pytest.raises(TypeError, match="reached f, a custom_vjp function"):
         jet(f, (1.0,), ((1.0, 0.0),))
+
+
+def test_booleans_do_not_move():
+    b, x = np.array([True, False]), np.array([1.0, 2.0], np.float32)
+    series = ((np.ones(2), np.ones(2)), (x, x * 2), (x * 3, x * 4))
+    found = jet(jnp.where, (b, x, 2 * x), series)
+    wanted = theirs(jax.numpy.where, (b, x, 2 * x), [list(s) for s in series])
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)

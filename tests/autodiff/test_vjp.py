@@ -39,6 +39,16 @@ def test_arguments_may_be_given_again():
         back.args_res[0] = None
         back.args_res[0] = (p["a"] * 2, p["b"])
         np.testing.assert_array_equal(back(ct)[0]["b"], 2 * X + 1)
+        back.args_res = [(p["a"] * 3, p["b"])]
+        np.testing.assert_array_equal(back(ct)[0]["b"], 3 * X + 1)
+
+
+@pytest.mark.parametrize("ref", [np.zeros(4, np.float32), np.zeros(3, np.int32)])
+def test_refs_for_cotangents_have_the_types_of_the_primals(ref):
+    back = sw.vjp(lambda x, y: x * y, X, X)[1]
+    found = message(ValueError, back.with_refs, sw.ad.GradValue(), sw.new_ref(jnp.asarray(ref)))
+    assert found.startswith("vjp of <lambda>: with_refs: refs[1] is Ref{")
+    assert sw.ad.DidntWant() == sw.ad.DidntWant() != sw.ad.GradValue()
 
 
 def test_what_is_not_needed():
@@ -174,6 +184,15 @@ def test_refs_of_integers_have_no_tangents():
     assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
 
 
+def test_cotangents_of_integers_have_no_effect():
+    """They may be of any dtype, as in jax, but have the shape of the result."""
+    _, pull = sw.vjp(lambda x: (x * 2, jnp.argmax(x)), jnp.asarray(X))
+    for ct in (1, np.float32(3), np.zeros((), sw.float0)):
+        np.testing.assert_array_equal(pull((jnp.ones(3), ct))[0], np.full(3, 2))
+    with pytest.raises(ValueError, match="must have its result's shape and dtype"):
+        pull((jnp.ones(3), np.ones(2, np.int32)))
+
+
 def test_results_beside_refs():
     def f(r):
         r[...] += 1
@@ -275,3 +294,15 @@ def test_refs_are_asked_for():
         "vjp of <lambda>: the result: Ref{f32[3]} is a ref, not an array: read its value with "
         "`ref[...]`."
     )
+
+
+def test_cotangents_that_are_not_wanted_are_not_computed():
+    x = jnp.asarray(X)
+    back = sw.vjp(lambda x, y: jnp.sin(x) * y, x, x)[1]
+    back = back.with_refs(sw.ad.DontWant(), sw.ad.GradValue())
+    ct = jnp.ones(3)
+    run = sw.jit(lambda: back(ct))
+    assert len(run.trace().jaxpr.eqns) == 1
+    for nothing, found in (run(), back(ct)):
+        assert nothing == sw.ad.DidntWant()
+        np.testing.assert_allclose(found, np.sin(X), rtol=1e-6)

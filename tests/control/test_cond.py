@@ -14,6 +14,7 @@ from shardwise import NamedSharding, P, explain, lax, random
 from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise._src.control import bodies
 from shardwise._src.core.checker import check_program
+from shardwise.experimental import io_callback
 from shardwise.sharding import AxisType, reshard
 from shardwise.testing import check_grads
 from tests.helpers.comparing import close
@@ -368,17 +369,25 @@ def test_effects_happen_once():
     assert count(sw.vmap(f), np.array([True, False]), swnp.arange(2.0)) == 2  # as in jax
 
 
-def test_ordered_effects_are_refused_where_every_branch_runs():
-    def f(p, x):
-        def one(x):
+@pytest.mark.parametrize("which", ["ordered effects", "effects of `io_callback`"])
+def test_exact_effects_are_refused_where_every_branch_runs(which):
+    def one(x):
+        if which == "ordered effects":
             noted([], x, ordered=True)
             return x
+        return io_callback(np.sin, x, x)
 
+    def f(p, x):
         return lax.cond(p, one, lambda x: x, x)
 
+    def g(p, x):
+        return lax.while_loop(lambda x: x > p, one, x)
+
+    assert message(NotImplementedError, sw.vmap(g), np.zeros(1), swnp.ones(1)).startswith(
+        f"[while_loop] under vmap: a batched condition runs until the last row is done, so {which} "
+    )
     assert message(NotImplementedError, sw.vmap(f), np.array([True]), swnp.ones(1)) == (
-        "[cond] under vmap: a batched predicate runs every branch, so ordered "
-        "effects would also happen for rows that did not request them. Select the inputs "
+        f"[cond] under vmap: a batched predicate runs every branch, so {which} would also happen for rows that did not request them. Select the inputs "
         "of the effect, with `shardwise.lax.select` or `shardwise.numpy.where`, and move "
         "it outside."
     )
@@ -501,3 +510,14 @@ def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
         found = sw.vmap(sw.grad(lambda y: sw.grad(f)(y)), axis_name="a")(x)
         sums = [[first(x + s * e).sum() for e in step * np.eye(4)] for s in (1, -1)]
         np.testing.assert_allclose(found, np.subtract(*sums) / 2 / step, atol=1e-5)
+
+
+def test_operands_that_all_branches_return_are_not_batched():
+    def f(x, y):
+        return lax.cond(x < 2, lambda x, y: (2 * x, y, x), lambda x, y: (3 * x, y, y), x, y)
+
+    y = swnp.float32(7)
+    doubled, same, mixed = sw.vmap(f, (0, None), (0, None, 0))(np.arange(3.0), y)
+    assert same is y
+    np.testing.assert_array_equal(doubled, [0, 2, 6])
+    np.testing.assert_array_equal(mixed, [0, 1, 7])

@@ -106,7 +106,7 @@ def test_messages():
     cases = [
         (
             lambda: lax.reduce(x, (ZERO,), lax.add, (0,)),
-            TypeError,
+            ValueError,
             "reduce: operands and init_values must have the same pytree structure; got PyTreeDef(*) "
             "and PyTreeDef((*,)).",
         ),

@@ -545,3 +545,30 @@ def test_no_unrolling(unroll):
     wanted = jax.lax.scan(add, C, XS, unroll=unroll)
     close(scan(add, array(C), array(XS), unroll=unroll), wanted)
     close(fori_loop(0, 3, lambda i, c: c + i, array(C), unroll=unroll), C + 3)
+
+
+def test_results_that_are_not_needed_are_gone():
+    """With the carries and the arguments that only they depend on; other carries stay."""
+
+    def step(c, x):
+        a, b, total = c
+        return (b, a + x[0], total + x[1]), (a * x[0], total)
+
+    def results(xs, c):
+        (_, _, total), (products, _) = scan(step, (c, c, c), xs)
+        return {"products": products, "total": total}
+
+    for kept, counts in [("products", (2, 1, 1)), ("total", (1, 0, 1))]:
+        f = jit(lambda xs, c, kept=kept: results(xs, c)[kept])
+        program = f.trace((array(XS), array(XS)), array(C)).jaxpr
+        (eqn,) = [e for e in program.eqns if e.op.name == "scan"]
+        carry = eqn.params["num_carry"]
+        assert (carry, len(eqn.outvars) - carry, len(eqn.invars) - carry) == counts
+        carries, ys = jax.lax.scan(step, (C, C, C), (XS, XS))
+        wanted = ys[0] if kept == "products" else carries[2]
+        close(f((array(XS), array(XS)), array(C)), wanted)
+
+
+def test_a_traced_unroll():
+    with pytest.raises(ConcretizationTypeError, match="scan: unroll"):
+        jit(lambda n: scan(lambda c, x: (c, x), n, None, 3, unroll=n))(2)

@@ -339,3 +339,19 @@ def test_no_state_at_all():
         assert run(lambda: lax.while_loop(lambda _: False, lambda s: s, ()))() == ()
     assert sw.jit(lambda: lax.while_loop(lambda _: seen[...] < 3, turn, ()))() == ()
     assert int(seen[...]) == 3
+
+
+def test_carries_that_no_turn_changes_are_not_batched():
+    def powers(w, x, most):
+        def turn(carry):
+            n, x, w = carry
+            return n + 1, x @ w, w
+
+        _, x, w = lax.while_loop(lambda carry: carry[0] < most, turn, (0, x, w))
+        return w, x
+
+    w, x = np.diag([2.0, 3.0]).astype(np.float32), np.ones((3, 2), np.float32)
+    mapped = sw.vmap(powers, (None, 0, 0), (None, 0))
+    same, found = mapped(w, x, np.arange(3))
+    np.testing.assert_array_equal(same, w)
+    np.testing.assert_array_equal(found, [[1, 1], [2, 3], [4, 9]])

@@ -468,3 +468,25 @@ def test_derivatives_of_checked_functions_are_those_of_their_rules(kind, errors,
     assert float(slope) == 100 and error.get() is None
     slope, error = run(np.float32(3))
     assert float(slope) == 100 and "too large: 3.0" in error.get()
+
+
+@pytest.mark.parametrize("library", ["ours", "jax"])
+def test_arguments_that_are_not_arrays(library):
+    root, checks = (sw, checkify) if library == "ours" else (jax, jax_checkify)
+
+    def f(x, name, n):
+        if name == "log" and n:
+            checks.check(x > 0, "x must be positive")
+        return x
+
+    checked = checks.checkify(f)
+    assert checked(-1.0, "log", True)[0].get().startswith("x must be positive")
+    assert checked(-1.0, "exp", True)[0].get() is None
+    assert root.jit(checked, static_argnums=(1, 2))(-1.0, "log", 3)[0].get() is not None
+
+
+def test_a_division_by_zero_is_not_a_nan():
+    x = np.zeros(2, np.float32)
+    for library in (OURS, THEIRS):
+        error, _ = library.checked(lambda L, x: x / x, x)
+        assert error.get() == "division by zero"

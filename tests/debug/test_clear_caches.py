@@ -422,3 +422,11 @@ def test_a_context_of_the_users_own(explained, caplog):
         "the value of a user context must be hashable, because it is part of cache keys; got "
         "['rows'] of type list. Use a tuple or a frozen dataclass."
     )
+    mode.set_global("blocks")
+    try:
+        f(1.0)
+        assert mode.get_global() == mode.value == seen[-1] == "blocks" and len(seen) == 3
+        with mode("rows"):
+            assert mode.get_global() == "blocks" != mode.value
+    finally:
+        mode.set_global("rows")

@@ -11,9 +11,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import lax
+from shardwise.experimental import xla_metadata
 from shardwise.experimental.compute_on import compute_on, compute_on2
 from shardwise.experimental.scheduling_groups import scheduling_group, xla_metadata_call
-from shardwise.experimental.xla_metadata import set_xla_metadata
+from shardwise.experimental.xla_metadata import fuse_limit, set_xla_metadata
 from shardwise.memory import Space
 from tests.helpers.meshes import mesh_of
 
@@ -85,7 +86,7 @@ def test_a_decorated_jitted_function_has_a_program_of_its_own():
     marked = set_xla_metadata(k="v")(f)
     assert marked.__name__ == "f"
     found = attributes(marked, X)
-    assert found["sine"] == found["add"][-1:] == ['k = "v"'] and 'k = "v"' in found["multiply"]
+    assert found["sine"] == found["add"][:1] == ['k = "v"'] and 'k = "v"' in found["multiply"]
     assert found["call"] == ['k = "v"']
     assert "frontend" not in f.lower(X).as_text()
     np.testing.assert_array_equal(marked(X), f(X))
@@ -138,6 +139,33 @@ def test_calls_with_attributes():
     ref = sw.new_ref(X)
     xla_metadata_call(lambda: ref.addupdate(1.0), a="b")()
     np.testing.assert_array_equal(ref[...], X + 1)
+
+
+def test_attributes_of_derivatives():
+    def found(ad_metadata: Any) -> list[str]:
+        call = xla_metadata.xla_metadata_call2({"a": 1}, ad_metadata=ad_metadata)
+        g = sw.grad(lambda x: call(lambda y: snp.sin(y) * y)(x).sum())
+        np.testing.assert_allclose(sw.jit(g)(X), np.sin(X) + X * np.cos(X), rtol=1e-5)
+        return attributes(g, X)["call"]
+
+    assert found("same") == ['a = "1"', 'a = "1"']
+    assert found({"b": True}) == ['a = "1"', 'b = "true"']
+    assert found("drop") == ['a = "1"', ""]
+    with pytest.raises(TypeError, match="must be a string, a bool or a number; got"):
+        xla_metadata.xla_metadata_call(snp.sin, a=None)
+    with pytest.raises(TypeError, match="ad_metadata must be a dict of attributes; got 3"):
+        xla_metadata.xla_metadata_call2(snp.sin, {}, ad_metadata=3)
+
+
+def test_what_xla_fuses():
+    fused = xla_metadata.must_fuse_call("1")(lambda x: snp.sin(x) * x)
+    assert attributes(fused, X)["call"] == ['MUST_FUSE = "1"']
+
+    def bounded(x: Any) -> Any:
+        with xla_metadata.fuse_limit():
+            return snp.sin(x)
+
+    assert attributes(bounded, X)["sine"] == ['FUSE_LIMIT = "true"']
 
 
 def test_compute_on_a_block_and_a_function():
@@ -221,3 +249,13 @@ def test_mistakes():
         match=re.escape("set_xla_metadata: the decorated object must be a function; got 3."),
     ):
         set_xla_metadata(a=1)(3)
+
+
+def test_equations_have_the_attributes_of_their_block() -> None:
+    def f(x: Any) -> Any:
+        with set_xla_metadata(a=1), fuse_limit():
+            y = x + 1
+        return y * 2
+
+    eqns = sw.make_jaxpr(f)(1.0).eqns
+    assert [e.ctx.xla_metadata for e in eqns] == [{"a": "1", "FUSE_LIMIT": "true"}, None]

@@ -154,7 +154,8 @@ def test_after_a_failure_no_more_calls_are_made(devices: int) -> None:
         (1j, "the function returned c128[]; result_shape_dtypes specifies f32[]."),
         (
             (1.0, 2.0),
-            "the function returned the pytree (*, *); result_shape_dtypes is *. They must match.",
+            "the function returned the pytree (*, *); result_shape_dtypes is *. They must have "
+            "equally many leaves.",
         ),
     ],
 )

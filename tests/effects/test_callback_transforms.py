@@ -77,10 +77,11 @@ def test_a_derivative_given_by_custom_jvp() -> None:
     assert float(sw.jit(sw.grad(sine))(0.5)) == pytest.approx(np.cos(0.5))
 
 
-def test_what_has_no_derivative_says_what_to_do() -> None:
+@pytest.mark.parametrize("derive", [sw.grad, lambda f: lambda x: sw.linear_transpose(f, x)(x)])
+def test_what_has_no_derivative_says_what_to_do(derive: Any) -> None:
     for call, kind in ((sw.pure_callback, "pure_callback"), (io_callback, "io_callback")):
         with pytest.raises(ValueError) as e:
-            sw.grad(lambda x, call=call: call(scale, SCALAR, x))(1.0)
+            derive(lambda x, call=call: call(scale, SCALAR, x))(1.0)
         assert re.fullmatch(
             message(__file__, kind, "scale", "<lambda>")
             + re.escape(

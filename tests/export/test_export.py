@@ -119,6 +119,13 @@ def test_keys_constants_and_dtypes():
         np.testing.assert_array_equal(again(e).call(np.ones(2)), np.ones(2) / 3)
 
 
+class Sized:
+    """Only for arrays: it checks its leaf."""
+
+    def __init__(self, held):
+        self.held, self.count = held, len(held)
+
+
 class Pair(NamedTuple):
     left: object
     right: object
@@ -159,6 +166,15 @@ def test_trees():
     )  # fmt: skip
 
 
+def test_classes_that_check_their_leaves():
+    sw.tree_util.register_pytree_node(Sized, lambda s: ((s.held,), None), lambda _, c: Sized(*c))
+    assert exported(lambda s: s, Sized(X)).call(Sized(X)).count == 4
+
+
+def test_compiled_functions_of_the_library():
+    same(export.export(jnp.sin)(X).call(X), jnp.sin(X))
+
+
 def test_shardings():
     split = NamedSharding(MESH, P("x"))
     x = sw.device_put(np.arange(16, dtype=np.float32).reshape(8, 2), split)
@@ -196,6 +212,9 @@ def test_shardings_that_are_asked_for():
     ins, outs = NamedSharding(mesh, P(None, "x")), NamedSharding(mesh, P("x", "y"))
     e = again(export.export(sw.jit(lambda x: x * 2, in_shardings=ins))(np.ones((4, 4))))
     assert e.in_shardings_jax(mesh) == (ins,)
+    assert [t.str_short(True) for t in e.in_avals] == ["f32[4,4@x]"]
+    over = mesh.abstract_mesh
+    assert e.in_shardings_jax(over) == (NamedSharding(over, ins.spec, memory_kind="device"),)
     e = again(export.export(sw.jit(jnp.sin, out_shardings=outs))(np.ones((4, 4))))
     assert e.out_shardings_jax(mesh) == (outs,)
     got = e.call(sw.device_put(np.ones((4, 4), np.float32), NamedSharding(mesh, P())))

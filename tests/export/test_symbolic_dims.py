@@ -15,6 +15,7 @@ from shardwise._src.base.errors import InconclusiveDimensionOperation
 from shardwise._src.export.symbolic_dims import Dim, max_dim, min_dim
 from tests.helpers.errors import fails, message
 
+X = np.ones((2, 3))
 A, B, C = export.symbolic_shape("a, b, c")
 VARIABLES = {"a": A, "b": B, "c": C}
 OPERATIONS = {
@@ -60,11 +61,12 @@ def test_arithmetic_and_comparisons_are_those_of_numbers(one, other, sizes):
 
 @pytest.mark.parametrize("text", [
     "a", "2*b", "a + b", "a*b + 3", "a - 2*b", "a*a*b", "floordiv(a + 1, 2)", "mod(a, b) + 4",
-    "max(a, b)", "a*a - a*b", "a^2", "8*a - 8*a + 5",
+    "max(a, b)", "a*a - a*b", "a^2", "8*a - 8*a + 5", "mod(a, 4) + floordiv(b, 2)*b - a - b*a^2",
 ])  # fmt: skip
 def test_texts_are_read_as_in_jax(text):
     (ours,) = export.symbolic_shape(text)
     (theirs,) = jax.export.symbolic_shape(text)
+    assert str(ours) == str(theirs)
     (read,) = jax.export.symbolic_shape(str(ours), scope=getattr(theirs, "scope", None))
     assert read == theirs and export.is_symbolic_dim(ours) == jax.export.is_symbolic_dim(theirs)
 
@@ -82,6 +84,29 @@ def test_constraints_decide():
         "whether n > 3 depends on the sizes of symbolic dimensions. Add a constraint, as "
         "in symbolic_shape(..., constraints=['n > 3'])."
     )
+
+
+def test_quotients_of_polynomials():
+    assert ((A + 2) * (B + 10) * 3) // (A + 2) == 3 * B + 30
+    assert divmod(A * A - B * B, A + B) == (A - B, 0)
+    assert divmod(3, A) == (3 // A, 3 % A)
+    assert str((A * B + 1) // (A + B)) == "floordiv(a*b + 1, b + a)"
+
+
+def test_equalities_replace_multiples():
+    (a,) = export.symbolic_shape("a", constraints=["mod(a + mod(a, 2), -2) == 0"])
+    quotient, rest = divmod(a + a % 2, -2)
+    assert rest == 0 and -2 * quotient == a + a % 2
+    a, b, c = export.symbolic_shape("a, b, c", constraints=["2*a*b == c"])
+    assert 6 * a * b + b == 3 * c + b and str(3 * a * b) == "3*a*b"
+
+
+@pytest.mark.parametrize("constraints", [
+    ["a >= a + 1"], ["a + 1 == a"], ["a >= c + 1", "c >= 4", "a <= d + 2", "d <= 2"],
+])  # fmt: skip
+def test_constraints_that_cannot_hold(constraints):
+    with pytest.raises(ValueError, match="cannot hold for any sizes"):
+        export.symbolic_shape("a, c, d", constraints=constraints)
 
 
 def test_messages():
@@ -107,6 +132,7 @@ def test_messages():
     (spec,) = export.symbolic_args_specs((np.ones((2, 3)),), "a, _")
     assert str(spec) == "ShapeDtypeStruct(shape=(a, 3), dtype=float32)"
     assert export.symbolic_shape("a, _, ...", like=(2, 3, 4))[1:] == (3, 4)
+    assert export.symbolic_args_specs((1.0, X), [None, "a, ..."])[1].shape[1:] == (3,)
     same = export.symbolic_args_specs({"x": np.ones((2, 3)), "y": 1.0}, None)
     assert (same["x"].shape, same["y"].shape) == ((2, 3), ())
     assert sw.tree.structure(same) == sw.tree.structure({"x": 0, "y": 0})

@@ -212,6 +212,44 @@ def test_wrong_calls():
     )
 
 
+def exported(fun, *shapes, dtype=np.float32, **options):
+    specs = [sw.ShapeDtypeStruct(export.symbolic_shape(s, **options), dtype) for s in shapes]
+    return export.export(sw.jit(fun))(*specs)
+
+
+@pytest.mark.parametrize("inner, outer", [
+    ("3, a, b", "3, 4, c"), ("3, 4, 3*a", "3, 4, 6*c"), ("3, a, a + 8", "3, c + 2, c + 10"),
+    ("3, a, b", "3, c, c"), ("3, 4, 12", "3, 4, 12"), ("3, a, a + b", "3, 4, 12"),
+])  # fmt: skip
+def test_calls_with_symbolic_sizes(inner, outer):
+    def rows(x):
+        return x.reshape(-1, x.shape[1])
+
+    called = exported(rows, inner)
+    twice = exported(lambda x: exported(called.call, outer).call(x) + rows(x), outer)
+    x = np.arange(144, dtype=np.float32).reshape(3, 4, 12)
+    x = x[:, :, :4] if outer == "3, c, c" else x
+    close(export.deserialize(twice.serialize()).call(x), 2 * rows(x))
+    close(sw.jit(twice.call)(x), 2 * rows(x))
+
+
+@pytest.mark.parametrize("inner, outer", [
+    ("3, a, a", "3, 4, c"), ("3, 4, 5*a", "3, 4, c"), ("3, a, a + b", "3, c, c"),
+    ("3, a, a + b", "3, 4, c"), ("3, 4, 12 + a", "3, 4, 12"), ("3, a, a + b", "c, 4, 12"),
+])  # fmt: skip
+def test_calls_with_symbolic_sizes_that_may_not_fit(inner, outer):
+    with pytest.raises(ValueError, match=r"call of the exported sin: .*args\[0\]"):
+        exported(exported(jnp.sin, inner).call, outer)
+
+
+@pytest.mark.parametrize("constraints", [["max(a, b) == b"], ["max(a, b) == 4", "a == b"]])
+def test_equalities_are_checked(constraints):
+    made = exported(lambda x: x, "a, b", constraints=constraints)
+    made.call(np.ones((4, 4), np.float32))
+    with pytest.raises(ValueError, match=r"the constraint max\(a, b\) == [4b] of the export"):
+        made.call(np.ones((3, 2 if "a == b" not in constraints else 3), np.float32))
+
+
 def test_what_depends():
     a, b = export.symbolic_shape("a, b")
     assert message(
@@ -251,7 +289,7 @@ def test_what_needs_numbers():
         )
     assert str(failure.value) == (
         "shardwise.export.export: conv_general_dilated of types f32[1,3,a,a], f32[4,3,3,3], "
-        "f32[1,4,-floordiv(-a, 2),-floordiv(-a, 2)] requires concrete sizes when it is "
+        "f32[1,4,- floordiv(- a, 2),- floordiv(- a, 2)] requires concrete sizes when it is "
         "compiled, so it cannot be exported with symbolic dimensions there. Export it for concrete "
         "sizes."
     )
@@ -265,6 +303,15 @@ def test_what_needs_numbers():
         "an integer is required, but the symbolic dimension a has no value before an "
         "exported function is called. Inside an exported function, use it as the size of a "
         "dimension, or in arithmetic with arrays."
+    )
+
+
+def test_scopes_are_not_mixed():
+    (a,), (b,) = export.symbolic_shape("a"), export.symbolic_shape("b")
+    assert message(ValueError, lambda: export.export(sw.jit(lambda x, y: x))(spec(a), spec(b))) == (
+        "shardwise.export.export: the symbolic dimensions a of args[0] and b of args[1] have "
+        "different scopes. Create them with one call of `symbolic_shape` or "
+        "`symbolic_args_specs`, or pass `scope`."
     )
 
 

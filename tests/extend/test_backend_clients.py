@@ -88,7 +88,7 @@ def test_where_equations_come_from():
     assert str(info.name_stack) == "a/b"
     assert source_info_util.summarize(info).startswith(f"{__file__}:")
     assert str(eqns["cos"].source_info.name_stack) == ""
-    assert str(eqns["exp"].source_info.name_stack) == "jvp(a/b)"
+    assert str(eqns["exp"].source_info.name_stack) == "a/b/jvp()"
     assert str(info.replace(name_stack=source_info_util.new_name_stack("c")).name_stack) == "c"
     assert source_info_util.summarize(source_info_util.new_source_info()) == "<unknown>:0"
 

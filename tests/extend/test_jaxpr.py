@@ -97,6 +97,7 @@ def test_types():
     assert str(failure.value) == "mapped_aval: dimension 0 of f32[4,3] must be of size 3."
     assert core.primal_dtype_to_tangent_dtype(np.dtype("int32")) is sw.float0
     assert core.valid_jaxtype(1.0) and not core.valid_jaxtype("a")
+    assert not core.valid_jaxtype(np.zeros(3, [("i", "i4"), ("f", "f4")]))
 
 
 def test_where_a_program_is():

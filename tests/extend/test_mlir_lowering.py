@@ -140,8 +140,54 @@ def test_a_call_of_a_kernel_of_xla():
         pytest.skip("LAPACK's kernel is there on CPU")
     prim = primitive("factor", lambda x: x, rule)
     a = np.array([[4, 2], [2, 5]], np.float32)
-    jnp.linalg.cholesky(a)  # registers the kernel with XLA
     np.testing.assert_allclose(np.tril(sw.jit(prim.bind)(a)), np.linalg.cholesky(a), rtol=1e-6)
+
+
+def calling_the_host(fun, **options):
+    def rule(ctx, *xs):
+        how = {"has_side_effect": False, **options}
+        outs, token, function = mlir.emit_python_callback(
+            ctx, fun, None, list(xs), ctx.avals_in, ctx.avals_out, **how
+        )
+        ctx.module_context.add_keepalive(function)
+        ctx.set_tokens_out(ctx.tokens_in)
+        assert mlir.TokenSet.create(["a"]).get("a").type == mlir.token_type()
+        assert token is None and len(ctx.tokens_in) == 0
+        return outs
+
+    return primitive("host", lambda x, y: [x], rule, multiple=True)
+
+
+def test_calls_of_the_host():
+    prim = calling_the_host(lambda x, y: [np.sin(x) + y])
+    x = np.arange(8, dtype=np.float32)
+
+    def f(x):
+        y = sw.lax.fori_loop(0, 2, lambda i, x: prim.bind(x, x)[0], x)
+        return y + sw.pure_callback(np.cos, x, x)
+
+    y = np.sin(x) + x
+    wanted = np.sin(y) + y + np.cos(x)
+    run = sw.jit(f)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5)
+    place = NamedSharding(sw.make_mesh((4,), ("i",)), P("i"))
+    np.testing.assert_allclose(run(sw.device_put(x, place)), wanted, rtol=1e-5)
+    one = sw.shard_map(
+        lambda x: prim.bind(x, x)[0], mesh=place.mesh, in_specs=P("i"), out_specs=P("i")
+    )
+    np.testing.assert_allclose(sw.jit(one)(x), y, rtol=1e-5)
+
+
+def test_calls_of_the_host_that_do_not_fit():
+    x = np.ones(2, np.float32)
+    wrong = calling_the_host(lambda x, y: [x, y])
+    with pytest.raises(sw.errors.CallbackError, match="must have equally many leaves"):
+        np.asarray(sw.jit(wrong.bind)(x, x)[0])
+    with pytest.raises(ValueError, match="with partitioned=True must have no results; got"):
+        sw.jit(calling_the_host(print, partitioned=True).bind)(x, x)
+    with pytest.raises(NotImplementedError, match="neither tokens nor shardings"):
+        sw.jit(calling_the_host(print, sharding="x").bind)(x, x)
 
 
 @pytest.mark.parametrize("dtype", [

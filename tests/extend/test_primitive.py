@@ -213,3 +213,72 @@ def test_a_lowering_of_its_own_for_a_platform():
     both = sw.export.export(sw.jit(prim.bind), platforms=("cpu", "cuda"))(x)
     text = both.mlir_module()
     assert "stablehlo.add" in text and "stablehlo.subtract" in text
+
+
+class Log:
+    """An effect."""
+
+
+class Other(Log):
+    """An effect that may be compiled."""
+
+
+mlir.lowerable_effects.add_type(Other)
+
+
+def effectful_primitive(effect):
+    log = Primitive("log")
+    log.multiple_results = True
+    log.def_effectful_abstract_eval(lambda *types: (types, {effect} if types else ()))
+    log.def_impl(lambda *xs: [*xs])
+    mlir.register_lowering(log, mlir.lower_fun(lambda *xs: [*xs]))
+    ad.primitive_jvps[log] = lambda primals, tangents: (log.bind(*primals), tangents)
+    return log
+
+
+def test_effects_of_primitives():
+    for effect, lowered in ((Log(), False), ("log", False), (Other(), True)):
+        log = effectful_primitive(effect)
+
+        def f(x, log=log):
+            log.bind(x * 2)  # retained, as it has an effect
+            return x + 1
+
+        assert sw.make_jaxpr(sw.jit(f))(X).effects == {effect}
+        assert sw.make_jaxpr(sw.jit(log.bind))().effects == set()
+        if lowered:
+            np.testing.assert_array_equal(sw.jit(f)(X), X + 1)
+        else:
+            assert error_of(ValueError, sw.jit(f), X).startswith("log: a program with the effects")
+
+
+def with_own_derivative(f):
+    g = sw.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), None), lambda _, ct: (ct,))
+    return g
+
+
+@pytest.mark.parametrize("around", [
+    lambda f: lambda x: sw.lax.cond(x > 0, f, lambda x: x, x),
+    lambda f: lambda x: sw.lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
+    lambda f: lambda x: sw.lax.while_loop(lambda c: f(c) < 2, lambda c: c + 1, x),
+    lambda f: lambda x: sw.lax.while_loop(lambda c: c < 2, f, x),
+    with_own_derivative,
+    lambda f: sw.grad(sw.checkpoint(f)),
+])  # fmt: skip
+def test_effects_of_primitives_have_no_place_inside(around):
+    log = effectful_primitive(Other())
+    with pytest.raises(NotImplementedError, match="does not support the effects of log"):
+        sw.jit(around(lambda x: log.bind(x)[0]))(1.0)
+
+
+def test_token_sets():
+    one, two = Log(), Other()
+    both = mlir.TokenSet({one: "a", two: "b"})
+    assert both.get(two) == "b" and len(both) == 2 and both.effects() == {one, two}
+    assert both.update_tokens(mlir.TokenSet()) is both and both.subset([two]).items() == (
+        (two, "b"),
+    )
+    assert both.update_tokens(mlir.TokenSet({one: "c"})).items() == ((one, "c"), (two, "b"))
+    with pytest.raises(KeyError):
+        mlir.TokenSet().get(one)

@@ -217,7 +217,12 @@ def test_custom_vjp():
 
 
 @pytest.mark.parametrize(
-    "derive", [lambda f: sw.grad(f), lambda f: lambda x: sw.jvp(f, (x,), (x,))]
+    "derive",
+    [
+        lambda f: sw.grad(f),
+        lambda f: lambda x: sw.jvp(f, (x,), (x,)),
+        lambda f: lambda x: sw.linear_transpose(f, x)(np.float32(1)),
+    ],
 )
 def test_no_derivative_by_itself(derive):
     assert message(ValueError, derive(lambda x: rms(x)[0].sum()), X) == (
@@ -379,10 +384,30 @@ def test_names_that_nobody_registered(version):
     assert message(sw.errors.JaxRuntimeError, sw.jit(call).lower(X[0]).compile) == wanted
 
 
-def test_results_and_operands_that_are_none():
-    assert message(TypeError, ffi_call, "rms", [(3,)]) == (
-        "ffi_call of 'rms': result_shape_dtypes must be a pytree of objects with a shape and a "
-        "dtype; got 3 of type int. Use `ShapeDtypeStruct`."
+def test_kernels_of_jaxlib_need_no_registration():
+    if sw.default_backend() != "cpu":
+        pytest.skip("LAPACK's kernels are there on CPU")
+    call = ffi_call(
+        "lapack_sgetrf_ffi",
+        (f32(3, 3), sw.ShapeDtypeStruct((3,), np.int32), sw.ShapeDtypeStruct((), np.int32)),
+    )
+    a = np.diag([2, 3, 4]).astype(np.float32)
+    np.testing.assert_array_equal(call(a)[0], a)
+
+
+def test_dtypes_of_64_bits_and_of_no_bits():
+    call = ffi_call("none", sw.ShapeDtypeStruct((2,), np.int64))
+    text = sw.jit(lambda: call(zero=np.zeros(2, sw.dtypes.float0))).lower().as_text()
+    assert (
+        "() -> (tensor<2xi64>)" in text and '"zero" = dense<[false, false]> : tensor<2xi1>' in text
+    )
+
+
+@pytest.mark.parametrize("wrong", [(3,), (), None])
+def test_results_and_operands_that_are_none(wrong):
+    assert message(ValueError, ffi_call, "rms", [f32(), wrong]) == (
+        "ffi_call of 'rms': result_shape_dtypes must be objects with a shape and a dtype, such as "
+        f"`ShapeDtypeStruct`; got {wrong!r} at position 1."
     )
     assert message(TypeError, ffi_call("rms", f32(2)), [1.0, 2.0]) == (
         "ffi_call of 'rms': each operand must be an array; got a pytree."

@@ -204,8 +204,8 @@ def test_a_primitive_is_lowered_to_a_foreign_function(kernels):
     mapped = sw.vmap(lambda x: add.bind(x, x, scale=np.float32(3)))
     np.testing.assert_array_equal(sw.jit(mapped)(X), wanted)
     text = sw.jit(lambda x: add.bind(x, x, scale=np.float32(3))).lower(X).as_text()
-    assert "custom_call @add(%arg0, %arg0) {api_version = 4 : i32" in text
-    assert 'backend_config = {"scale" = 3.0 : f32}' in text
+    assert "custom_call @add(%arg0, %arg0) {api_version = 1 : i32, backend_config = " in text
+    assert 'mhlo.backend_config = {"scale" = 3.0 : f32}' in text
 
 
 def test_in_rules_that_build(kernels):

@@ -74,7 +74,7 @@ def test_an_array_that_is_donated_and_used_otherwise():
         return a + b, a - b
 
     x = jnp.ones(4)
-    assert message(ValueError, sw.jit(both, donate_argnums=1), x, x) == (
+    assert message(RuntimeError, sw.jit(both, donate_argnums=1), x, x) == (
         "both: a and b are the same array, but b is donated: its memory will be reused. Pass a "
         "copy as one of them, or do not donate it."
     )

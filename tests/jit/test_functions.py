@@ -245,3 +245,23 @@ def test_traced_values_stay_traced_at_compile_time():
 
     for mine, jaxs in zip(both(sw, jnp), both(jax, jax.numpy), strict=True):
         np.testing.assert_allclose(mine, jaxs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("inline", [*sw.Inline])
+def test_when_calls_are_inlined(inline):
+    inner = sw.jit(lambda a: jnp.sin(a) * 2, inline=inline)
+    outer = sw.jit(lambda a: inner(a) + 1)
+    is_early = inline is sw.Inline.JAX_EARLY
+    assert ("jit[" in str(outer.trace(V).jaxpr)) is not is_early
+    text = outer.lower(V).as_text()
+    assert ("call @" in text) is (inline not in (sw.Inline.JAX_EARLY, sw.Inline.JAX_LATE))
+    by_xla = inline in (sw.Inline.XLA_EARLY, sw.Inline.XLA_LATE)
+    assert (f'inlineable = "{inline.value}"' in text) is by_xla
+    value, grads = sw.jit(sw.value_and_grad(lambda a: sw.vmap(outer)(a).sum()))(V)
+    np.testing.assert_allclose([value, *grads], [(np.sin(V) * 2 + 1).sum(), *np.cos(V) * 2], 1e-6)
+
+
+def test_static_methods_are_not_functions():
+    for transform in (sw.jit, sw.grad, sw.vmap):
+        found = message(TypeError, transform, staticmethod(lambda x: x))
+        assert "takes a function; got a static method" in found

@@ -140,7 +140,7 @@ jitted(in_shardings=sharding(None, None, "x"))
     4, 'y': 2) has 3 entries, but the array has only 2 dimensions. Remove entries from the end of
     the spec.
 jitted(in_shardings=P("x"))
-    ValueError: jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use
+    RuntimeError: jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use
     NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.
 jitted(out_shardings="x")
     TypeError: jit of f: out_shardings takes shardings, devices, PartitionSpecs or None; got 'x' of
@@ -156,3 +156,13 @@ jitted(in_shardings=ONE, out_shardings=sharding("x"))
 """,
     globals() | {"ONE": ONE},
 )
+
+
+def test_results_have_the_sharding_of_the_first_argument_if_it_is_equivalent():
+    one = Mesh(np.array(sw.devices()[:1]), ("x",))
+    rows = Mesh(np.array(sw.devices()[:8]).reshape(1, 8, 1), ("x", "y", "z"))
+    for mesh, spec, x in (one, P("x"), np.ones(8)), (rows, P("x", "y", "z"), np.ones((1, 16, 1))):
+        place = NamedSharding(mesh, spec)
+        y = sw.device_put(x, place)
+        assert y.sharding is (y + 1).sharding is sw.jit(lambda a: (a, a * 2))(y)[1].sharding
+        assert sw.jit(lambda a: a.reshape(4, -1))(y).sharding is not place

@@ -9,9 +9,10 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise import stages
+from shardwise import ShapeDtypeStruct, stages
 from shardwise._src.runtime.compiler.shardy import parsed
-from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.interpreters.mlir import module_to_string
+from shardwise.sharding import NamedSharding, SingleDeviceSharding, use_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding, theirs
 from tests.helpers.errors import message
@@ -48,9 +49,9 @@ def test_texts_of_stages():
     assert lowered.as_text("stablehlo") == text and "loc(" not in text
     assert lowered.as_text("hlo").startswith("HloModule jit_f")
     assert "metadata=" not in lowered.as_text("hlo")
-    assert 'op_name="f"' in lowered.as_text("hlo", debug_info=True)
+    assert 'op_name="jit(f)/reduce_sum"' in lowered.as_text("hlo", debug_info=True)
     located = lowered.as_text(debug_info=True)
-    assert f'loc("f"("{__file__}":' in located and "stablehlo.sort" in located
+    assert f'loc("jit(f)/reduce_sum"("{__file__}":' in located and "stablehlo.sort" in located
     parsed(located)  # it is StableHLO
     assert (
         message(ValueError, lowered.as_text, "mhlo")
@@ -59,6 +60,23 @@ def test_texts_of_stages():
     assert str(lowered.compiler_ir().operation.name) == "builtin.module"
     assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
     assert "HloModule" in lowered.compile().as_text()
+
+
+def test_located_texts_name_arguments_and_results():
+    def f(unused, x, y):
+        return {"sum": x["a"] + W[0, 0], "both": [y]}
+
+    rows = ours(X, "x")
+    for g, args in ((sw.jit(f), (1.0, {"a": rows}, 2.0)), (sw.pmap(f), (X, {"a": X}, X))):
+        lowered = g.lower(*args)
+        located = lowered.as_text(debug_info=True)
+        module = module_to_string(lowered.compiler_ir())
+        for text in (located, module):
+            assert "loc(\"x['a']\")" in text and 'loc("y")' in text
+            assert "jax.result_info = \"result['both'][0]\"" in text
+            assert "jax.result_info = \"result['sum']\"" in text
+        assert "result_info" not in lowered.as_text()
+    assert "loc(" not in module_to_string(lowered.compiler_ir(), enable_debug_info=False)
 
 
 def test_analyses():
@@ -249,3 +267,37 @@ def test_compile_refuses_other_devices():
 def test_compiler_options():
     f = sw.jit(lambda a: a * 2, compiler_options={"xla_cpu_enable_fast_math": False})
     np.testing.assert_array_equal(np.asarray(f(X)), X * 2)
+    levels = {"optimization_level": "O1", "memory_fitting_level": "O0"}
+    np.testing.assert_array_equal(sw.jit(lambda a: a * 3, compiler_options=levels)(X), X * 3)
+    wrong = sw.jit(lambda a: a * 4, compiler_options={"optimization_level": "O9"})
+    assert message(ValueError, wrong, X) == (
+        "optimization_level must be one of UNKNOWN, O0, O1, O2, O3; got 'O9'."
+    )
+
+
+def test_lowered_for_an_abstract_mesh_and_compiled_for_devices():
+    mesh = sw.make_mesh((2,), ("x",))
+    place, f = NamedSharding(mesh.abstract_mesh, P("x")), sw.jit(lambda x, y: x * y)
+    abstract = ShapeDtypeStruct((8, 2), "f4", sharding=place)
+    traced = f.trace(abstract, 2.0)
+    lowered = traced.lower(lowering_platforms=("cpu",))
+    assert "mhlo.num_partitions = 2" in lowered.as_text()
+    assert "num_partitions = 2" in traced.lower(lowering_platforms=("tpu",)).as_text()
+    compiled = lowered.compile(device_assignment=tuple(mesh.flat_devices))
+    x = sw.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
+    y = compiled(x, np.float32(2))
+    assert y.sharding == NamedSharding(mesh, P("x", None)) and y.sum() == 32
+    for call, error in (
+        (traced.lower, ValueError),
+        (lowered.compile, RuntimeError),
+        (lambda: lowered.compile(device_assignment=sw.devices()[:1]), ValueError),
+        (lambda: f.trace(abstract, sw.device_put(1.0, sw.devices()[0])), ValueError),
+    ):
+        with pytest.raises(error, match="device"):
+            call()
+    with use_abstract_mesh(mesh.abstract_mesh):
+        lowered = sw.jit(lambda: jnp.arange(8)).trace().lower(lowering_platforms=("tpu",))
+    assert "num_partitions = 2" in lowered.as_text()
+    concrete = ShapeDtypeStruct((8, 2), "f4", sharding=NamedSharding(mesh, P()))
+    both = f.trace(abstract, concrete).lower().compile()
+    assert [s.mesh for s in both.input_shardings[0]] == [mesh, mesh]

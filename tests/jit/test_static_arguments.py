@@ -2,6 +2,8 @@
 
 import math
 
+import jax
+import jax.core
 import numpy as np
 import pytest
 
@@ -266,3 +268,27 @@ def test_static_arguments_beside_trees_and_scalars():
         for s in (1.0, 2.0):
             np.testing.assert_array_equal(g({"a": x}, n, s), np.float32([1, 2]) * n + s)
             np.testing.assert_array_equal(g({"a": x}, n, x), np.float32([1, 2]) * n + [1, 2])
+
+
+def test_numbers_and_names_may_differ():
+    """If both are given, each applies to its own kind of argument, as in jax."""
+
+    def traced(x, y):
+        return [isinstance(z, lib.core.Tracer) for z in (x, y)]
+
+    cases = [
+        ({"static_argnums": 1, "static_argnames": ()}, (2, "y"), {}),
+        ({"static_argnums": 1, "static_argnames": ()}, (1,), {"y": 2}),
+        ({"static_argnums": (), "static_argnames": "y"}, (2, 3), {}),
+        ({"static_argnums": (), "static_argnames": "y"}, (1,), {"y": "s"}),
+        ({"static_argnums": (1,), "static_argnames": "x"}, (2, "s"), {}),
+        ({"static_argnums": (1,), "static_argnames": "x"}, (), {"x": "s", "y": 3}),
+        ({"static_argnums": 1}, (2,), {"y": "s"}),
+        ({"static_argnames": "y"}, (2, "s"), {}),
+    ]
+    for options, args, kwargs in cases:
+        found = []
+        for lib in (sw, jax):
+            outs = lib.jit(traced, **options)(*args, **kwargs)
+            found.append([bool(x) for x in outs])
+        assert found[0] == found[1], options

@@ -580,3 +580,38 @@ def test_indices_of_elements_count_from_the_padding(low):
     at = np.arange(3)[:, None] * 4 + np.arange(6) - low
     inside = (at >= 0) & (at < 12)
     np.testing.assert_array_equal(np.asarray(found)[inside], wanted[inside])
+
+
+# -- functions of arrays --
+
+
+@pytest.mark.parametrize("equation, sizes", [
+    ("ab->ba", {}), ("a(bc)->abc", {"b": 4}), ("(ab)(cd)->(ca)(db)", {"a": 2, "d": 4}),
+    ("ab->(ab)", {}), ("(ab)c->b(ca)", {"a": 1, "b": 16}),
+])  # fmt: skip
+def test_einshape(equation, sizes):
+    from jax.experimental.pallas import tpu as theirs
+
+    wanted = theirs.einshape(equation, X, **sizes)
+    np.testing.assert_array_equal(pltpu.einshape(equation, X, **sizes), wanted)
+
+
+@pytest.mark.parametrize("equation, text", [
+    ("ab", "two sides"), ("a(b->ab", "two sides"), ("aa->a", "once on each side"),
+    ("abc->cba", "the array has 2 dimensions"), ("a(bc)->abc", "cannot be split with the sizes"),
+])  # fmt: skip
+def test_equations_that_do_not_fit(equation, text):
+    assert text in message(ValueError, pltpu.einshape, equation, X)
+
+
+@pytest.mark.parametrize("block, tile, index", [
+    ((4, 8), (2, 4), (1, 1)), ((8,), (4,), (2,)), ((2, 2, 4), (1, 2, 2), (0, 1, 0)),
+])  # fmt: skip
+def test_samples_do_not_depend_on_blocks(block, tile, index):
+    from jax.experimental.pallas import tpu as theirs
+
+    total = [3 * n + 1 for n in block]
+    sizes = block, tile, total, index
+    found = pltpu.sample_block(sw.random.uniform, sw.random.key(3), *sizes, minval=-1)
+    wanted = theirs.sample_block(jax.random.uniform, jax.random.key(3), *sizes, minval=-1)
+    np.testing.assert_array_equal(found, wanted)

@@ -30,8 +30,8 @@ lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3])
     TypeError: shardwise.lax.psum: axis_index_groups must be lists of indices, such as [[0, 1], [2,
     3]]; got [0, 1, 2, 3].
 lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]])
-    ValueError: shardwise.lax.pmax: axis_index_groups partition a single named axis; got axis 'i'
-    and dimensions (0,). Call it once for each axis.
+    ValueError: shardwise.lax.pmax: axis_index_groups partition the indices along named axes; got
+    axis 'i' and dimensions (0,). Call it once for each.
 lax.pmean(x, "i", axis_index_groups=[[0, 1]])
     ValueError: shardwise.lax.pmean: axis_index_groups must contain each of the 4 indices of axis
     'i' once; got [[0, 1]].
@@ -83,8 +83,8 @@ lax.ppermute(x, "i", [(0, 1), (4, 2)])
     ValueError: shardwise.lax.ppermute: each source in perm must be one of the 4 indices of axis
     'i', and occur once; got [0, 4].
 lax.ppermute(x, "i", [1, 0, 3, 2])
-    TypeError: shardwise.lax.ppermute: perm must be pairs of indices (source, destination), such as
-    [(0, 1), (1, 0)]; got [1, 0, 3, 2].
+    TypeError: shardwise.lax.ppermute: perm must be a list of pairs of indices (source,
+    destination), such as [(0, 1), (1, 0)]; got [1, 0, 3, 2].
 lax.pshuffle(x, "i", [0, 1])
     ValueError: shardwise.lax.pshuffle: perm must be a permutation of the 4 indices of axis 'i';
     got [0, 1].
@@ -94,9 +94,11 @@ lax.pbroadcast(x, "i", 4)
     ValueError: shardwise.lax.pbroadcast: source must be one of the 4 indices of axis 'i'; got 4.
 lax.pbroadcast(x, "i", 0.5)
     TypeError: shardwise.lax.pbroadcast: source must be an integer; got 0.5 of type float.
-lax.pcast(x, "i", to="reduced")
-    ValueError: shardwise.lax.pcast: values can be cast only to 'varying'; got 'reduced'. To make a
-    varying value invarying, use a collective, such as `shardwise.lax.psum`.
+lax.pcast(x, "i", to="invarying")
+    ValueError: shardwise.lax.pcast: to must be 'varying', 'reduced' or 'unreduced'; got
+    'invarying'. To make a value invarying, use a collective, such as `shardwise.lax.psum`.
+lax.all_gather(x, "i", to="unreduced")
+    ValueError: all_gather: to must be 'varying', 'invarying' or 'reduced'; got 'unreduced'.
 lax.axis_index(("i", "i"))
     ValueError: shardwise.lax.axis_index: axis 'i' is given twice, in ('i', 'i'). Name each once.
 """

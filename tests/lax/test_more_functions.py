@@ -260,3 +260,39 @@ def test_conversions_to_narrow_floats(name, source):
         got = lax.convert_element_type(x, dtype)
         assert got.dtype == dtype
         np.testing.assert_array_equal(np.asarray(got).astype(np.float32), wanted)
+
+
+def test_sizes_of_broadcast_shapes():
+    assert lax.broadcast_shapes((2, 1), (3,)) == (2, 3)
+    for shapes in (((-1,),), ((2,), "ab")):
+        with pytest.raises(TypeError):
+            lax.broadcast_shapes(*shapes)
+
+
+def test_a_barrier_passes_no_zeros_back():
+    def f(x):
+        y = jnp.log(x)
+        y, x = lax.optimization_barrier((y, x))
+        return x
+
+    assert float(sw.grad(f)(0.0)) == 1.0
+
+
+def test_start_indices_and_windows_that_are_rejected():
+    x = np.ones((3, 4), np.float32)
+    assert lax.dynamic_slice(x, (np.uint8(1), 2), (1, 1)).shape == (1, 1)
+    for starts in ((np.int32(1), np.int16(2)), (1.0, 2), (True, 0)):
+        with pytest.raises(TypeError, match="integers of one dtype"):
+            lax.dynamic_slice(x, starts, (1, 1))
+        with pytest.raises(TypeError, match="integers of one dtype"):
+            lax.dynamic_update_slice(x, x[:1, :1], starts)
+    text = str(sw.make_jaxpr(lambda i: lax.dynamic_slice(x, (i, i), (1, 1)))(np.uint32(1)))
+    assert "select_n" not in text  # unsigned indices are not wrapped
+    with pytest.raises(ValueError, match="distinct"):
+        lax.squeeze(np.ones((1, 2)), (0, 0))
+    with pytest.raises(ValueError, match="int32"):
+        sw.eval_shape(lambda x: lax.top_k(x, 1), sw.ShapeDtypeStruct((2**31 + 1,), "bfloat16"))
+    with sw.numpy_dtype_promotion("strict"):
+        assert lax.dot(x.T, x.astype(np.int8)).dtype == np.float32
+        with pytest.raises(sw.errors.TypePromotionError):
+            jnp.dot(x.T, x.astype(np.int8))

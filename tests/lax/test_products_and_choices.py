@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -128,6 +129,69 @@ def test_algorithms_that_the_cpu_has_not(algorithm):
     )
 
 
+@pytest.mark.parametrize(
+    "shape, k, recall, parts",
+    [
+        ((2, 1000), 10, 0.95, -1),
+        ((2, 1000), 10, 0.95, 100_000),
+        ((2, 100), 5, 0.9, -1),
+        ((2, 1000), 200, 0.95, -1),
+        ((2, 1000), 10, 1.0, -1),
+        ((2, 1000), 1, 1.0, -1),
+        ((4000,), 10, 0.95, -1),
+    ],
+)
+def test_candidates_for_the_largest_of_several_parts(shape, k, recall, parts):
+    x = RNG.permutation(np.prod(shape)).reshape(shape).astype(np.float32)  # without ties
+
+    def found(lib, kind):
+        f = getattr(lib.lax, f"approx_{kind}_k")
+        return f(
+            x, k, recall_target=recall, reduction_input_size_override=parts, aggregate_to_topk=False
+        )
+
+    for kind in ("max", "min"):
+        for got, wanted in zip(found(sw, kind), found(jax, kind), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("name", list(PRESETS.__members__))
+def test_facts_about_algorithms(name):
+    own, theirs = PRESETS[name], jax.lax.DotAlgorithmPreset[name]
+    for fact in ("supported_lhs_types", "supported_rhs_types", "accumulation_type"):
+        assert getattr(own, fact) == getattr(theirs, fact)
+    for pair in [("float16", "float16"), ("bfloat16", "bfloat16"), ("float16", "float32")]:
+        kinds = [np.dtype(snp.dtype(kind)) for kind in pair]
+        assert own.supported_output_types(*kinds) == theirs.supported_output_types(*kinds)
+
+
+def lowered_for_cuda(dtype, algorithm, preferred=None):
+    t = sw.ShapeDtypeStruct((2, 2), dtype)
+    f = sw.jit(lambda x, y: lax.dot(x, y, algorithm, preferred))
+    return f.trace(t, t).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_algorithms_for_8_bit_floats():
+    assert list(PRESETS.__members__) == list(jax.lax.DotAlgorithmPreset.__members__)
+    text = lowered_for_cuda("float8_e4m3fn", "ANY_F8_ANY_F8_F32_FAST_ACCUM", np.float32)
+    assert "accumulation_type = f32" in text
+    assert "allow_imprecise_accumulation = true" in text and "convert" not in text
+    text = lowered_for_cuda("float8_e4m3fn", "ANY_F8_ANY_F8_ANY", np.float16)
+    assert "allow_imprecise_accumulation = false" in text and "xf16>" in text
+    assert "convert" not in text
+    with pytest.raises(ValueError, match=r"ANY_F8_ANY_F8_ANY is for operands of 8-bit floats"):
+        lowered_for_cuda("float32", "ANY_F8_ANY_F8_ANY")
+
+
+def test_algorithms_that_return_the_dtype_of_the_operands():
+    assert "convert" not in lowered_for_cuda("float16", "F16_F16_F32")
+    assert "convert" in lowered_for_cuda("float32", "F16_F16_F32")
+    with sw.default_matmul_precision("F32_F32_F32"):
+        assert "algorithm = <lhs_precision_type = f32" in lowered_for_cuda("float32", None)
+        x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
+        np.testing.assert_array_equal(lax.conv(x, w, (1,), "VALID"), np.full((1, 1, 3), 2))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
 def test_upper_halves_of_products(dtype):
     info = np.iinfo(dtype)
@@ -222,9 +286,8 @@ lax.ragged_dot_general(LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), 
 lax.scaled_dot(X, X.T, lhs_scale=X[:, :2])
     TypeError: scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions
     optionally divided by integers; got (4, 2).
-lax.approx_max_k(X, 2, aggregate_to_topk=False)
-    NotImplementedError: approx_max_k: aggregate_to_topk=False requests the candidates of the TPU
-    algorithm, which other platforms do not have. Leave it out for the k best.
+lax.approx_max_k(X, 2, reduction_input_size_override=8, aggregate_to_topk=False)
+    ValueError: approx_max_k: reduction_input_size_override must be at least the size 9; got 8.
 lax.approx_min_k(X, 2, recall_target=0)
     ValueError: approx_min_k: recall_target must be above 0 and at most 1; got 0.
 lax.platform_dependent(X, tpu=lax.sin)

@@ -198,7 +198,7 @@ lax.reduce_window(X, 0.0, lax.add, (2,), None, ((0, 0),))
     dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),),
     base_dilation=(1,), window_dilation=(1,)).
 lax.reduce_window(X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0)))
-    ValueError: reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0),
+    TypeError: reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0),
     strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1)).
 lax.reduce_window(X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0)))
     ValueError: reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in
@@ -206,10 +206,10 @@ lax.reduce_window(X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0)))
 lax.reduce_window(X, np.int32(0), lax.add, (2, 2))
     TypeError: reduce_window: an init value must have the operand's dtype float32; got i32[].
 lax.reduce_window(X, 0.0, lambda a, b: (a, b), (2, 2))
-    TypeError: reduce_window: the function must return the pytree structure of its arguments,
+    ValueError: reduce_window: the function must return the pytree structure of its arguments,
     PyTreeDef(*); got PyTreeDef((*, *)).
 lax.reduce_window(X, (0.0,), lax.add, (2, 2))
-    TypeError: reduce_window: operand and init_value must have the same pytree structure; got
+    ValueError: reduce_window: operand and init_value must have the same pytree structure; got
     PyTreeDef(*) and PyTreeDef((*,)).
 lax.reduce_window(X, 0.0, lax.add, (2, 2), None, "FULL")
     ValueError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.

@@ -10,11 +10,15 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
+from shardwise.extend.core import Token
 from tests.helpers.meshes import mesh_of
 
 
 def test_tokens_are_empty_values_that_programs_pass_on():
     token = lax.after_all(lax.create_token(), lax.create_token(np.ones(3)))
+    returned = sw.jit(lambda t: (t, lax.create_token()))(token)
+    assert all(isinstance(t, Token) for t in (token, *returned))
+    assert not isinstance(np.ones(3), Token) and not isinstance(sw.numpy.ones(3), Token)
     assert (token.shape, token.dtype) == ((0,), np.dtype(bool))
     assert lax.after_all().shape == (0,)
 

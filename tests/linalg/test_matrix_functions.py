@@ -178,8 +178,8 @@ linalg.convolution_matrix(V, 0)
     ValueError: convolution_matrix: n and the size of a must be positive; got 0 and 4.
 linalg.convolution_matrix(V, 3, "none")
     ValueError: convolution_matrix: mode must be 'full', 'same' or 'valid'; got 'none'.
-linalg.fiedler_companion(A)
-    ValueError: fiedler_companion takes a vector; got f32[4,4].
+linalg.fiedler_companion(A[:, :0])
+    ValueError: fiedler_companion takes nonempty vectors; got f32[4,0].
 linalg.expm_frechet(A, A, method="slow")
     ValueError: expm_frechet: method must be 'SPS', 'blockEnlarge' or None; got 'slow'.
 qdwh(C.T.astype(np.float32))
@@ -188,3 +188,12 @@ qdwh(C.T.astype(np.float32))
 """,
     globals(),
 )
+
+
+def test_companions_of_many_vectors():
+    rows = np.random.default_rng(2).normal(size=(2, 3, 5)).astype(np.float32)
+    found = linalg.fiedler_companion(rows)
+    for i, j in np.ndindex(2, 3):
+        wanted = scipy.linalg.fiedler_companion(rows[i, j])
+        np.testing.assert_allclose(found[i, j], wanted, rtol=1e-5)
+    assert linalg.fiedler_companion(rows[..., :1]).shape == (2, 3, 0, 0)

@@ -257,6 +257,8 @@ def test_a_function_has_its_lowered_program():
     run = sw.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)
     assert "sdy.manual_computation" in run.lower(X, 3).as_text()
     assert run.lower(sw.device_put(X, sw.devices()[3]), 3).compile() is not None
+    described = sw.core.ShapedArray(X.shape, X.dtype)
+    np.testing.assert_allclose(run.lower(described, 3).compile()(X), 3 * X)
 
 
 def test_static_arguments_decide_on_the_program():

@@ -249,3 +249,16 @@ def test_errors():
         """,
         globals() | locals(),
     )
+
+
+def test_equal_functions_and_what_cannot_be_changed():
+    def scaled(x, y):
+        return 2 * x + y
+
+    f, g = (snp.frompyfunc(scaled, 2, 1, identity=0) for _ in range(2))
+    assert f == g and hash(f) == hash(g) and f != snp.frompyfunc(scaled, 2, 1) and f != snp.add
+    for name in ("nin", "nout", "nargs", "identity"):
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            setattr(snp.add, name, 3)
+    with sw.numpy_rank_promotion("raise"):
+        assert snp.add.outer(np.ones((2, 3)), np.ones(4)).shape == (2, 3, 4)

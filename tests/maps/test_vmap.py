@@ -5,6 +5,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.interpreters import batching
 from tests.helpers.beside_jax import ours, same, sharding
 from tests.helpers.errors import message, messages
 
@@ -109,7 +110,14 @@ sw.vmap(f, in_axes=(0, 2))(A, A)
     ValueError: vmap of f: y is of type f32[3,4], which has no axis 2 to map over. Pass arguments
     that all examples share by position, with None in in_axes.
 sw.vmap(f, in_axes=("x",))(A)
-    TypeError: vmap of f: axes must be ints or None; got 'x' for x.
+    TypeError: vmap of f: in_axes must be an int, None, or a pytree of them; it contains 'x' of type
+    str.
+sw.vmap(f, in_axes={"x": 0})
+    TypeError: vmap of f: in_axes must be an int, None, or a tuple with an entry for each positional
+    argument; got {'x': 0} of type dict.
+sw.vmap(f, out_axes=(1.5,))
+    TypeError: vmap of f: out_axes must be an int, None, or a pytree of them; it contains 1.5 of
+    type float.
 sw.vmap(f, out_axes=2)(A)
     ValueError: vmap of f: out_axes is 2 for result, which has 2 dimensions including the mapped
     one.
@@ -119,6 +127,49 @@ sw.vmap(f, out_axes=None)(A)
 """,
     globals(),
 )
+
+
+class Named:
+    """An array with names of its dimensions."""
+
+    def __init__(self, names, data):
+        self.names, self.data = names, data
+
+
+class At:
+    """How a `Named` is mapped: the name of the dimension, and its position in results."""
+
+    def __init__(self, name, position=0):
+        self.name, self.position = name, position
+
+
+def test_classes_with_rules():
+    def to_elt(cont, index, x, spec):
+        at = x.names.index(spec.name)
+        assert index().shape == ()
+        return Named([n for n in x.names if n != spec.name], cont(x.data + 1, at))
+
+    def from_elt(cont, size, x, spec):
+        names = x.names[:]
+        names.insert(spec.position, spec.name)
+        return Named(names, cont(size, x.data * 2, spec.position))
+
+    named = Named(["i", "j"], jnp.asarray(A))
+    batching.register_vmappable(Named, At, int, to_elt, from_elt, None)
+    try:
+        f = sw.vmap(
+            lambda x, y: (Named(x.names, x.data - y), y), (At("i"), 0), (At("i", 1), 0), axis_size=3
+        )
+        for run in (f, lambda *args: (sw.jit(lambda y: f(named, y)[0].data)(args[1]), args[1])):
+            out, same = run(named, jnp.arange(3.0))
+            data = out.data if isinstance(out, Named) else out
+            np.testing.assert_allclose(data, 2 * (A + 1 - np.arange(3.0)[:, None]).T, rtol=1e-6)
+            np.testing.assert_array_equal(same, np.arange(3.0))
+        out, _ = f(named, jnp.arange(3.0))
+        assert out.names == ["j", "i"]
+    finally:
+        batching.unregister_vmappable(Named)
+    assert "must be an int, None, or a tuple" in message(TypeError, sw.vmap, f, At("i"))
 
 
 def test_what_is_not_mapped_stays_what_it_is():

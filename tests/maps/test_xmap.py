@@ -340,6 +340,16 @@ def test_results_are_divided_as_their_axes_run(mesh):
     assert f(X).sharding.spec == PartitionSpec(None, ("x", "y"))
 
 
+def test_lowered_for_types(mesh):
+    f = xmap(lambda x: x + 4, ["i", ...], ["i", ...], axis_resources={"i": "x"})
+    x = np.arange(24, dtype=np.float32).reshape(8, 3)
+    lowered = f.lower(sw.ShapeDtypeStruct(x.shape, x.dtype))
+    np.testing.assert_array_equal(lowered.compile()(x), x + 4)
+    assert "sdy.manual_computation" in lowered.as_text()
+    with pytest.raises(TypeError, match="pytree structure"):
+        lowered.compile()([x])
+
+
 def test_one_trace_for_repeated_calls(mesh):
     count = 0
 

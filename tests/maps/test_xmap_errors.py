@@ -28,11 +28,11 @@ xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"k": "x"})
     ValueError: xmap of <lambda>: axis_resources has the axis 'k', which neither in_axes nor
     axis_sizes has; they have 'i'.
 xmap(lambda x: {"a": x}, ["i", ...], [...])(X)
-    ValueError: xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not
+    TypeError: xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not
     have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda r, x: r.set(x), ([...], ["i", ...]), [])(sw.new_ref(X[0]), X)
-    ValueError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
+    TypeError: xmap of <lambda>: the value written to r varies along 'i', which its in_axes,
     [...], do not have. Put the axis there, or combine the values with a collective, such as
     `shardwise.lax.psum(x, 'i')`.
 xmap(lambda x: x, ["i"], ["i"])(X)
@@ -51,7 +51,7 @@ xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", maps.Serial
 xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": 4})(X)
     TypeError: xmap of <lambda>: axis_resources maps 'i' to the number 4. For a loop of 4 steps
     pass `SerialLoop(4)`; for devices, pass the name of a mesh axis.
-xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", "x")})(X)
+xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", "x")})
     ValueError: xmap of <lambda>: axis_resources has 'x' twice for 'i'.
 xmap(lambda x: sw.lax.psum(x, "i"), ["i", ...], [...], axis_resources={"i": "l"})(X)
     NotImplementedError: shardwise.lax.psum: the axis 'i' runs in a serial loop, one index after
@@ -63,6 +63,9 @@ xmap(lambda x, y: x, ["i", ...], ["i", ...])(X, X.T)
 xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": 3})(X)
     ValueError: xmap of <lambda>: the axis 'i' must have one size; it has 8 in dimension 0 of x, of
     type f32[8,6], and 3 in axis_sizes.
+xmap(lambda x: x, ["i", ...], ["i", ...])({})
+    ValueError: xmap of <lambda>: the size of the axis 'i' is unknown, as no array of the arguments
+    has it. Give it in axis_sizes.
 xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": "x"})
     ValueError: xmap of <lambda>: axis_sizes must be non-negative ints; got 'x' of type str for
     'i'.
@@ -78,7 +81,7 @@ xmap(lambda x: x, 0, ["i"])
     TypeError: xmap of <lambda>: in_axes must have dicts (dimension → name), lists of names, or
     pytrees of them; got 0 of type int.
 xmap(lambda x: x, ["i", "j"], ["i", "j"], axis_resources={"i": "y", "j": "y"})(X)
-    TypeError: xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and x has both of them.
+    JAXTypeError: xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and x has both of them.
     Give them different resources.
 xmap(sw.vmap(lambda x: sw.lax.psum(x, "i"), axis_name="x"), ["i", ...], ["i", ...],
         axis_resources={"i": "x"})(X)
@@ -86,7 +89,7 @@ xmap(sw.vmap(lambda x: sw.lax.psum(x, "i"), axis_name="x"), ["i", ...], ["i", ..
     enclosing map runs over. Rename one of them.
 xmap(lambda x: xmap(lambda y: y, ["j"], ["j"], axis_resources={"j": "y"})(x), ["i", ...], ["i",
         ...], axis_resources={"i": "y"})(X)
-    ValueError: xmap of <lambda>: axis_resources maps 'j' to the mesh axis 'y', over which an
+    JAXTypeError: xmap of <lambda>: axis_resources maps 'j' to the mesh axis 'y', over which an
     enclosing map already runs. Choose another, or none.
 xmap(lambda x: sw.lax.psum(x, "x"), ["i", ...], ["i", ...], axis_resources={"i": "x"})(X)
     NameError: shardwise.lax.psum: unbound axis name: x. The axes in scope are: 'i'. 'x' is an axis

@@ -62,7 +62,7 @@ over("x", "x")
 test_a_spec_without_a_mesh = messages(
     """
 sw.jit(identity, in_shardings=P("x"))(V)
-    ValueError: jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use
+    RuntimeError: jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use
     NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.
 sw.device_put(V, P("x"))
     ValueError: device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')),

@@ -326,3 +326,12 @@ def test_at_is_split_as_asked():
         y = x.at[:, 1].set(1.0, out_sharding=P(None, "y"))
         assert sw.typeof(y).sharding.spec == P(None, "y") and y.sum() == 8
     assert MESH.shape == {"x": 4, "y": 2}
+
+
+def test_histograms_of_integers_under_strict_promotion():
+    x, edges = np.arange(6, dtype=np.int32), np.linspace(0, 6, 4, dtype=np.float32)
+    with sw.numpy_dtype_promotion("strict"):
+        found = snp.histogram(x, edges)[0]
+        pair = snp.histogramdd(np.stack([x, x], 1), [edges, edges])[0]
+    np.testing.assert_array_equal(found, np.histogram(x, edges)[0])
+    np.testing.assert_array_equal(pair, np.diag(np.full(3, 2)))

@@ -166,3 +166,12 @@ def test_float0_has_numpys_arrays():
     ):
         assert isinstance(found, np.ndarray)
         assert (found.dtype, found.shape) == (sw.float0, (2,))
+
+
+def test_fillers_beyond_the_default_integers() -> None:
+    high = np.uint32(0x85A308D3)
+    np.testing.assert_array_equal(snp.full(2, 0x85A308D3, "uint32"), [high, high])
+    np.testing.assert_array_equal(snp.full_like(np.zeros(1, "u4"), 0x85A308D3), [high])
+    np.testing.assert_array_equal(snp.full(1, 1 << 40, float), [1 << 40])
+    with pytest.raises(OverflowError):
+        snp.full(2, 1 << 40)

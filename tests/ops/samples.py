@@ -42,15 +42,17 @@ UNSAMPLED: dict[str, str] = {
         name: "knows what is shared along a named axis; tests/autodiff/test_grad_by_name.py"
         for name in ("share", "shared_sum")
     },
-    "pcast": "changes types inside of a shard_map; tests/maps/test_shard_map.py",
+    "pcast": "changes types inside of a shard_map; tests/maps/test_shard_map_states.py",
     **{
         name: "is between the values of a mapped axis; tests/lax/test_parallel.py"
         for name in (
             "psum",
+            "unreduced_psum",
             "pmax",
             "pmin",
             "all_gather",
             "reduce_scatter",
+            "unreduced_reduce_scatter",
             "all_to_all",
             "ppermute",
             "pbroadcast",

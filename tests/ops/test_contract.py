@@ -10,13 +10,8 @@ from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.ops.basis import broadcast_in_dim
-from shardwise._src.ops.contract import (
-    DotAlgorithmPreset,
-    Precision,
-    canonical_precision,
-    dot,
-    dot_general,
-)
+from shardwise._src.ops.contract import dot, dot_general
+from shardwise._src.ops.precision import DotAlgorithmPreset, Precision, canonical_precision
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
 from shardwise._src.transforms.stage import stage

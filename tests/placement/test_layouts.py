@@ -99,10 +99,10 @@ sw.device_put({"a": X, "b": X[0]}, Format(COLUMNS, ONE))
     ValueError: device_put: x['b']: Layout(major_to_minor=(1, 0)) is for 2 dimensions, but the
     array has 1.
 sw.device_put(X, COLUMNS)
-    TypeError: device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine
+    ValueError: device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine
     it with a sharding: Format(Layout(major_to_minor=(1, 0)), sharding).
 sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X)
-    TypeError: jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a
+    ValueError: jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a
     sharding: Format(Layout.AUTO, sharding).
 sw.device_put(X, Format(Layout.AUTO, ONE))
     ValueError: device_put: Layout.AUTO lets the compiler choose the layout for a program, and

@@ -1,5 +1,7 @@
 """Grids of devices, and `pjit` under its older names. jax is the reference for hybrid grids."""
 
+import itertools
+import math
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
@@ -40,6 +42,63 @@ def test_device_meshes_are_in_order():
     assert Mesh(grid, "x").shape == {"x": 2}
     gpus = cluster(1, 1, 4)
     assert create_device_mesh((4,), gpus[::-1]).tolist() == gpus  # by id, in network order
+
+
+@dataclass(frozen=True)
+class Tpu(Fake):
+    """A TPU at a place of the network."""
+
+    coords: tuple[int, int, int] = (0, 0, 0)
+    core_on_chip: int = 0
+
+
+def machine(kind, sizes, cores=1, slices=1):
+    """The devices of a machine, by core, x, y and z."""
+    places = itertools.product(range(slices), *[range(n) for n in sizes[::-1]], range(cores))
+    return [
+        Tpu(i, i // 4, s, "tpu", kind, (x, y, z), core)
+        for i, (s, z, y, x, core) in enumerate(places)
+    ]
+
+
+MACHINES = [
+    ("TPU v3", (4, 4, 1), 2), ("TPU v2", (2, 2, 1), 2), ("TPU v4", (4, 4, 4), 1),
+    ("TPU v4", (2, 2, 4), 1), ("TPU v4 lite", (2, 2, 1), 1), ("TPU v5 lite", (4, 4, 1), 1),
+    ("TPU v5 lite", (2, 4, 1), 1), ("TPU v5 lite", (8, 4, 1), 1), ("TPU v5 lite", (2, 2, 2), 1),
+    ("TPU v6 lite", (2, 2, 1), 1), ("TPU v5p", (2, 2, 2), 1), ("TPU v5p", (2, 2, 4), 2),
+    ("TPU7x", (2, 2, 2), 2), ("TPU7x", (4, 2, 2), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, sizes, cores", MACHINES)
+def test_meshes_of_tpus_are_those_of_jax(kind, sizes, cores):
+    devices = machine(kind, sizes, cores)
+    total = len(devices)
+    factors = [n for n in range(1, total + 1) if total % n == 0]
+    shapes = [(n, total // n) for n in factors] + [(n, 1, total // n) for n in factors]
+    shapes += [(2, n // 2, total // n) for n in factors[1::2]] + [(total,)]
+    for shape, split, contiguous in itertools.product(shapes, (False, True), (False, True)):
+        if math.prod(shape) != total:
+            continue
+        options = {"allow_split_physical_axes": split, "contiguous_submeshes": contiguous}
+        try:
+            wanted = theirs.create_device_mesh(shape, devices, **options)
+        except (NotImplementedError, ValueError) as error:
+            with pytest.raises(type(error)):
+                create_device_mesh(shape, devices, **options)
+        else:
+            np.testing.assert_array_equal(create_device_mesh(shape, devices, **options), wanted)
+
+
+def test_tpus_in_no_box_stay_in_order():
+    devices = machine("TPU v4", (4, 1, 1))[:3] + machine("TPU v4", (1, 2, 1))[1:]
+    assert create_device_mesh((2, 2), devices).ravel().tolist() == devices
+
+
+def test_hybrid_meshes_of_tpus_are_those_of_jax():
+    devices = machine("TPU v4", (4, 2, 2), slices=2)
+    wanted = theirs.create_hybrid_device_mesh((4, 4), (1, 2), devices)
+    np.testing.assert_array_equal(create_hybrid_device_mesh((4, 4), (1, 2), devices), wanted)
 
 
 @settings(max_examples=100)

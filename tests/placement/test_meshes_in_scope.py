@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental.maps import xmap
-from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from shardwise.experimental.pjit import pjit
+from shardwise.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    use_abstract_mesh,
+)
 from tests.helpers.everyday import everyday
 
 DEVICES = np.array(sw.devices())
@@ -67,3 +76,57 @@ def test_a_constraint_over_a_mesh_that_is_entered_inside_of_a_trace():
                 return lax.with_sharding_constraint(x, PartitionSpec("x")) / 28
 
         is_right(run(X), mesh)
+
+
+def test_programs_of_uncommitted_arguments_run_on_the_mesh():
+    x, here = jnp.arange(4.0), NamedSharding(FIRST, PartitionSpec())
+    double = sw.jit(lambda x: x * 2)
+    with sw.set_mesh(FIRST):
+        for made in double(x), x + 1, sw.jit(lambda: 1)(), sw.grad(lambda x: (x * x).sum())(x):
+            assert (made.sharding, made.committed) == (here, True)
+        there = sw.device_put(X, NamedSharding(LAST, PartitionSpec("x")))
+        assert (there + 1).sharding.mesh is LAST
+    with FIRST:
+        assert double(x).sharding == x.sharding
+        assert pjit(lambda x: x * 2)(x).sharding == here
+        assert pjit(lambda x: x * 2).lower(x).compile()(x).sharding == here
+        rows = sw.device_put(X, NamedSharding(FIRST, PartitionSpec("x")))
+        places = {"out_shardings": (None, PartitionSpec("x"))}
+        for f, spec in (pjit, PartitionSpec()), (sw.jit, PartitionSpec("x")):  # JAX's meaning
+            whole, parts = f(lambda x: (x, x + 1), **places)(rows)
+            assert (whole.sharding.spec, parts.sharding.spec) == (spec, PartitionSpec("x"))
+    assert double(x).sharding == x.sharding
+    explicit = FIRST.update(axis_types=(AxisType.Explicit,))
+    with sw.set_mesh(explicit):
+        assert (x + 1).sharding == NamedSharding(explicit, PartitionSpec(None))
+
+
+def test_another_arrangement_of_the_devices_in_scope():
+    grid = AbstractMesh((2, 2), ("a", "b"), axis_types=AxisType.Auto)
+
+    def f(x):
+        with use_abstract_mesh(grid):
+            return lax.with_sharding_constraint(x + 1, PartitionSpec(("a", "b"))) * 2
+
+    with sw.set_mesh(FIRST):
+        y = sw.jit(f)(jnp.asarray(X))
+        with use_abstract_mesh(grid):
+            assert (jnp.asarray(X) + 1).sharding.mesh.shape == {"a": 2, "b": 2}
+    assert y.addressable_shards[1].data.tolist() == [6, 8] and y.devices() == {*FIRST.flat_devices}
+
+
+def test_types_in_traced_functions_have_the_mesh_in_scope():
+    seen = []
+    f = sw.jit(lambda x: seen.append(sw.typeof(x).sharding) or x * 2)
+    with sw.set_mesh(FIRST):
+        f(jnp.ones((2, 3)))
+    assert seen == [NamedSharding(FIRST.abstract_mesh, PartitionSpec(None, None))]
+    assert sw.typeof(jnp.ones(2)).sharding.mesh.empty
+
+
+def test_constraints_keep_explicit_axes():
+    mesh = Mesh(DEVICES.reshape(4, 2), ("x", "y"), (AxisType.Explicit, AxisType.Auto))
+    f = sw.jit(lambda x: lax.with_sharding_constraint(x, PartitionSpec("y")))
+    with sw.set_mesh(mesh):
+        y = f(sw.device_put(X, PartitionSpec("x")))
+    assert y.sharding.spec == PartitionSpec(("x", "y"))

@@ -58,6 +58,9 @@ UNREDUCED = {
     "gather": lambda u, v: u[np.array([0, 2, 1])],
     "matmul": lambda u, v: u @ v.T,
     "broadcast": lambda u, v: jnp.broadcast_to(u, (2, 8, 6)),
+    "repeat": lambda u, v: jnp.broadcast_to(u[:, :1], (2, 8, 6)),
+    "ones": lambda u, v: u.reshape(8, 1, 6).reshape(8, 6, 1),
+    "scatter": lambda u, v: u.at[np.array([1, 3, 1])].add(u[:3]),
 }
 
 
@@ -84,6 +87,9 @@ REDUCED = {
     "norm": lambda w: w / jnp.sqrt((w * w).sum(0)),
     "mean": lambda w: w - w.mean(0),
     "transpose": lambda w: (w.T * 2).T,
+    "part": lambda w: jnp.split(w, 2, 1)[0] @ np.ones((3, 6), np.float32),
+    "gather": lambda w: w[np.array([0, 3, 1, 0])],
+    "window": lambda w: jnp.pad(lax.dynamic_slice(w, (1, 2), (3, 4)), ((0, 1), (2, 0))),
     "parts": lambda w: jnp.concatenate([w[:, :3], w[:, 3:] * 2], 1),
     "product": lambda w: w @ np.ones((6, 6), np.float32),
     "jit": lambda w: sw.jit(jnp.sin)(w),
@@ -129,3 +135,63 @@ def test_cotangents_of_reduced_values_are_unreduced(mesh: Mesh):
     np.testing.assert_allclose(g, np.repeat(A.sum(0)[:, None], 6, 1), rtol=1e-5)
     np.testing.assert_allclose(sw.jit(inner)(put(W)), A.sum(0)[:, None] * np.cos(W), rtol=1e-5)
     assert seen == ["float32[4,6]{U:y}"]
+
+
+def test_resharding_to_and_from_partial_sums(mesh: Mesh):
+    """The first device along an axis has the value, the others have zeros."""
+    for x in np.float32(3), A:
+        there = reshard(put(x), P(unreduced={"x"}))
+        assert sorted(float(np.sum(s.data)) for s in there.addressable_shards)[:4] == [0] * 4
+        np.testing.assert_allclose(reshard(there, P()), x)
+        np.testing.assert_allclose(sw.jit(lambda y: reshard(y, P()))(there), x)
+    out = sw.jit(lambda x: x, out_shardings=P(unreduced={"x"}))(put(A))
+    assert shown(out) == "float32[8,4]{U:x}"
+    np.testing.assert_allclose(reshard(out, P()), A)
+    with sw.set_mesh(mesh):
+        parts = sw.device_put(put(A, "x"), P(unreduced={"x"}))
+        assert [float(s.data.sum()) for s in parts.addressable_shards][::2] == [
+            float(A[i : i + 2].sum()) for i in (0, 2, 4, 6)
+        ]
+        moved = sw.device_put(out, P(None, None, unreduced={"x"}))
+    pairs = zip(out.addressable_shards, moved.addressable_shards, strict=True)
+    assert all(np.array_equal(a.data, b.data) for a, b in pairs)  # nothing was summed
+
+
+def test_out_sharding_of_partial_sums(mesh: Mesh):
+    a, w = put(A, None, "x"), put(W, "x", None)
+    u = jnp.matmul(a, w, out_sharding=P("y", unreduced={"x"}))
+    for spec in P(unreduced={"x"}), P(unreduced={"y"}), P(unreduced={"x", "y"}), P():
+        found = sw.jit(lambda u, spec=spec: lax.reduce_sum(u, (0, 1), out_sharding=spec))(u)
+        assert found.sharding.spec == spec
+        np.testing.assert_allclose(reshard(found, P()), (A @ W).sum(), rtol=1e-5)
+    one = sw.jit(lambda u: lax.broadcast_like(u[:, :1], u))(u)
+    assert shown(one) == "float32[8@y,6]{U:x}"
+    np.testing.assert_allclose(reshard(one, P())[:, 2], (A @ W)[:, 0], rtol=1e-5)
+    other = put(np.ones(6, np.float32), "y")
+    message = error_of(ShardingTypeError, lambda: lax.broadcast_like(other, u))
+    assert message.startswith("broadcast_like: f32[6@y] is sharded differently from")
+
+
+def test_zero_cotangents_have_the_types_of_cotangents(mesh: Mesh):
+    x = reshard(put(W), P(reduced={"x"}))
+    _, pull = sw.vjp(lambda x, y: y, x, x)
+    assert [shown(ct) for ct in pull(reshard(put(W), P(unreduced={"x"})))] == [
+        "float32[4,6]{U:x}"
+    ] * 2
+
+
+def test_partial_sums_of_computed_values(mesh: Mesh):
+    """XLA would take a value computed in the program as the partial sum of each device."""
+    for f in (jnp.ravel, lambda x: jnp.arange(3.0) * 2, lambda x: jnp.asarray(np.full(3, 2.0))):
+        for x in put(A), A:
+            with sw.set_mesh(mesh):
+                out = sw.jit(lambda x, f=f: reshard(f(x), P(unreduced={"x"})))(x)
+                np.testing.assert_allclose(reshard(out, P()), f(x))
+
+
+@pytest.mark.parametrize("run", [sw.jit, lambda f: f], ids=["jit", "eager"])
+def test_gradients_of_sums_of_reduced_values(run: Any, mesh: Mesh):
+    """The first cotangent, 1, is the partial sum of one device."""
+    found = run(sw.grad(lambda w: jnp.sin(w).sum()))(reshard(put(W), P(reduced={"x"})))
+    assert shown(found) == "float32[4,6]{U:x}"
+    np.testing.assert_allclose(reshard(found, P()), np.cos(W), rtol=1e-5)

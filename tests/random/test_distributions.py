@@ -16,7 +16,7 @@ from jax import random as oracle
 
 from shardwise import random
 from shardwise._src.autodiff.grad import grad
-from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.base.config import enable_x64, legacy_prng_key, threefry_partitionable
 from shardwise._src.jit.jit import jit
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.placement.device_put import device_put
@@ -488,4 +488,41 @@ def test_messages_about_choices():
     )
     assert message(ValueError, lambda: random.dirichlet(key, 1.0)) == (
         "dirichlet: alpha must have at least one dimension; got ~f32[]."
+    )
+
+
+def test_bounds_of_integers():
+    key = random.key(1)
+    found = random.randint(key, (5, 2), np.array([0, 1]), np.array([3, 7]))
+    wanted = oracle.randint(oracle.key(1), (5, 2), np.array([0, 1]), np.array([3, 7]))
+    np.testing.assert_array_equal(found, wanted)
+    for dtype, low, high in (
+        ("int8", 0, 1 << 40),
+        ("int32", -(1 << 40), 5),
+        ("uint32", 0, 1 << 32),
+    ):
+        with pytest.raises(OverflowError, match="fits neither the dtype of the result nor"):
+            random.randint(key, (2,), low, high, dtype)
+    high = np.asarray(random.randint(key, (99,), 0, (1 << 32) - 1, "uint32"))
+    assert high.max() > 1 << 31
+
+
+def test_f_has_shapes_dtypes_and_jax_values():
+    found = random.f(random.key(2), 2.0, 3.0, (4,), "float16")
+    assert found.dtype == np.float16
+    wanted = oracle.f(oracle.key(2), 2.0, 3.0, (4,))
+    np.testing.assert_allclose(random.f(random.key(2), 2.0, 3.0, (4,)), wanted, 1e-5)
+
+
+def test_invalid_keys_are_type_errors_whatever_legacy_keys_are():
+    for mode in ("warn", "error"):
+        with legacy_prng_key(mode), pytest.raises(TypeError, match="takes a key as its first"):
+            random.uniform(np.zeros(1, np.float32))
+    with legacy_prng_key("error"), pytest.raises(ValueError, match="got a raw key"):
+        random.uniform(np.zeros(2, np.uint32))
+
+
+def test_choice_takes_a_sequence_as_shape():
+    assert message(TypeError, lambda: random.choice(random.key(0), 5, 2)) == (
+        "choice: shape must be a sequence of integers; got 2."
     )

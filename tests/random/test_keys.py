@@ -3,9 +3,11 @@
 import copy
 import pickle
 
+import jax
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import random
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import infer
@@ -307,3 +309,23 @@ def test_wrong_data():
     assert message(TypeError, lambda: random.split(key, 1.5)) == (
         "split: shape must be integers; got 1.5."
     )
+
+
+FILLED = {
+    "zeros": lambda m, key, keys: m.zeros(3, key.dtype),
+    "ones": lambda m, key, keys: m.ones((2, 3), key.dtype),
+    "full": lambda m, key, keys: m.full(3, 100, key.dtype),
+    "of a key": lambda m, key, keys: m.full((2, 3), key),
+    "of keys": lambda m, key, keys: m.full((2, 2), keys, key.dtype),
+    "zeros_like": lambda m, key, keys: m.zeros_like(keys),
+    "full_like": lambda m, key, keys: m.full_like(keys, key),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_arrays_filled_with_keys(name):
+    fill = FILLED[name]
+    key, theirs = sw.random.key(3), jax.random.key(3)
+    found = sw.random.key_data(fill(sw.numpy, key, sw.random.split(key)))
+    wanted = jax.random.key_data(fill(jax.numpy, theirs, jax.random.split(theirs)))
+    np.testing.assert_array_equal(found, wanted)

@@ -123,6 +123,16 @@ def test_used_twice(name):
         TWICE[name]()
 
 
+def test_a_key_of_the_program_itself():
+    def draw(seed):
+        k = random.key(seed)
+        return both(k, k)
+
+    for f in (sw.jit(draw), sw.jit(lambda n: sw.jit(draw)(n) * 2)):
+        with pytest.raises(KeyReuseError, match="already used"):
+            f(0)
+
+
 def test_message():
     k = key()
     random.normal(k)

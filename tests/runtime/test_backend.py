@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -181,6 +183,22 @@ def test_the_window_counts_programs_over_different_devices_together():
         assert 0 < len(window._pending) <= LIMIT  # with small results
     assert not any(p.waited for p in launches[-LIMIT // 2 :])
     assert compiled(SUM, 8, free_outputs=(False,)).window is CPU_WINDOW
+
+
+def test_launches_of_other_threads_wait_while_one_waits():
+    window, go = Window(), threading.Event()
+
+    class Running(_Pending):
+        def block_until_ready(self):
+            go.wait(30)
+
+    for _ in range(LIMIT):
+        window.record(Running())
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(window.admit) for _ in range(4)]
+        found = wait(calls, timeout=0.05)
+        go.set()
+    assert not found.done and len(window._pending) == LIMIT // 2
 
 
 class _Pending:

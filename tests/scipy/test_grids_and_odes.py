@@ -118,6 +118,18 @@ def test_derivatives(case):
             close(ys[1], odeint(swing, 2 * y0, times, 2.0, 0.5), 1e-7)
 
 
+def test_orders_of_derivatives():
+    """Of 1 / (1 / y + k): -1 / (…)² and 2 / (…)³, by nested transforms in any mode."""
+
+    def end(k):
+        return odeint(lambda y, t, k: -k * y * y, 1.0, np.float32([0, 1]), k)[-1]
+
+    with sw.numpy_dtype_promotion("strict"):
+        for first, second in ((sw.grad, sw.grad), (sw.jacfwd, sw.grad), (sw.jacfwd, sw.jacfwd)):
+            np.testing.assert_allclose(second(end)(0.5), -1 / 1.5**2, 1e-4)
+            np.testing.assert_allclose(first(second(end))(0.5), 2 / 1.5**3, 1e-3)
+
+
 test_messages = messages(
     """
 RegularGridInterpolator(GRID, VALUES, "cubic")
@@ -136,10 +148,6 @@ odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0)
 odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0))
     TypeError: odeint: func must return an array or pytree of arrays like y0, f32[2]; it returned
     f32[3].
-sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,))
-    TypeError: forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp
-    function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with
-    custom_jvp instead, which supports both.
 """,
     globals(),
 )

@@ -165,7 +165,8 @@ minimize(rosenbrock, B, method="CG")
     ValueError: minimize: method must be one of ['bfgs',
     'l-bfgs-experimental-do-not-rely-on-this']; got 'CG'.
 minimize(rosenbrock, A, method="BFGS")
-    ValueError: minimize: x0 must be a vector of real values; got shape (9, 9) of float32.
+    ValueError: minimize: x0 must be a vector, and for BFGS of real values; got shape (9, 9) of
+    float32.
 minimize(rosenbrock, {"a": B}, method="BFGS")
     TypeError: minimize: x0 must be a vector of real values; got a dict.
     `shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back.
@@ -182,3 +183,22 @@ def test_signatures_are_those_of_jax():
         theirs = getattr(jax.scipy.sparse.linalg, name)
         assert signature(getattr(linalg, name)) == signature(theirs)
     assert signature(minimize) == signature(jax.scipy.optimize.minimize)
+
+
+@pytest.mark.parametrize("fun", [linalg.cg, linalg.bicgstab, linalg.gmres])
+def test_solutions_are_as_weakly_typed_as_the_right_hand_side(fun):
+    assert fun(lambda x: 2 * x, 1.0)[0].weak_type
+    assert not fun(lambda x: 2 * x, np.float32(1))[0].weak_type
+
+
+def test_curvature_far_from_the_initial_one():
+    found = minimize(lambda x: 1e8 * (x * x).mean(), np.ones(2, np.float32), method="BFGS")
+    np.testing.assert_allclose(found.x, 0, atol=1e-6)
+
+
+def test_complex_variables():
+    goal = np.array([1, 2 - 3j], np.complex64)
+    with sw.numpy_dtype_promotion("strict"):
+        found = minimize(lambda z: (snp.abs(z - goal) ** 2).sum(), goal * 0 + 1j, method=LIMITED)
+    np.testing.assert_allclose(found.x, goal, 1e-5)
+    assert found.jac.dtype == np.complex64 and found.success

@@ -437,7 +437,7 @@ def test_mistakes():
         m.update_layout(n_dense=1, on_inefficient="warn")
     with pytest.raises(sw.errors.ConcretizationTypeError, match="nse, the number of stored"):
         sw.jit(lambda x: BCOO.fromdense(x).data)(X)
-    for f in (lambda: m.T, lambda: m.reshape(3, 2, 4), lambda: m.transpose((1, 0, 2))):
+    for f in (lambda: m.T, lambda: m.transpose((1, 0, 2))):
         with pytest.raises(NotImplementedError, match="batch, sparse and dense dimensions"):
             f()
     with pytest.raises(TypeError, match="differ in paired dimensions"):
@@ -463,3 +463,8 @@ def test_arguments_have_the_names_of_jaxs(name):
     ours = inspect.signature(getattr(sparse, name)).parameters
     wanted = inspect.signature(getattr(theirs, name)).parameters
     assert [(p.name, p.kind) for p in ours.values()] == [(p.name, p.kind) for p in wanted.values()]
+
+
+def test_a_reshape_may_not_mix_batch_and_sparse_dimensions():
+    with pytest.raises(ValueError, match="mixes batch, sparse and dense dimensions"):
+        BCOO.fromdense(np.ones((2, 2, 3)), n_batch=1).reshape(3, 2, 2)

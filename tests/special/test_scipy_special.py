@@ -359,6 +359,16 @@ def test_softmax_and_its_kin():
     assert special.logsumexp is sw.nn.logsumexp
 
 
+def test_complex_poles_and_strict_promotion():
+    poles = np.array([0, -1, -5], np.complex64)
+    with sw.numpy_dtype_promotion("strict"):
+        for found in (special.gamma(poles), special.loggamma(poles)):
+            assert np.isnan(found.real).all() and np.isnan(found.imag).all()
+        z = np.complex64(0.3 - 0.2j)
+        for f, g in ((special.wofz, scipy.special.wofz), (special.erfcx, scipy.special.erfcx)):
+            np.testing.assert_allclose(f(z), g(z), 1e-6)
+
+
 def test_complex_numbers():
     z = np.array([1 + 2j, -3.2 + 1e-3j, -0.5 - 4j, 20j, 300 + 1j])
     with sw.enable_x64(True):
@@ -378,9 +388,9 @@ def test_complex_numbers():
 test_messages = messages(
     """
 special.ndtr(np.complex64(1j))
-    TypeError: ndtr takes real numbers; got c64[].
+    DtypeError: ndtr takes real numbers; got c64[].
 special.bessel_jn(np.complex64(1j), v=1)
-    TypeError: bessel_jn takes real numbers; got c64[].
+    DtypeError: bessel_jn takes real numbers; got c64[].
 special.polygamma(np.float32(1), 2.0)
     ValueError: polygamma: n must be of an integer dtype; got f32[].
 special.factorial(3, exact=True)

@@ -139,3 +139,20 @@ def test_one_mode_by_its_name():
     check_grads(sin, (X,), order=1, modes="rev")
     with pytest.raises(ValueError, match=r"modes must be among 'fwd' and 'rev'; got \['back'\]"):
         check_grads(sin, (X,), order=1, modes="back")
+
+
+def test_derivatives_may_be_nan_where_differences_are():
+    check_grads(sw.numpy.sqrt, (-1.0,), order=1)
+
+
+def test_tolerances_per_dtype():
+    x = np.float32([1, 2])
+
+    @sw.custom_jvp
+    def square(x):
+        return x * x
+
+    square.defjvp(lambda primals, tangents: (square(*primals), 2.01 * primals[0] * tangents[0]))
+    check_grads(square, (x,), 1, "fwd", atol={np.float32: 0.1, np.float16: 0.0}, rtol={})
+    with pytest.raises(AssertionError):
+        check_grads(square, (x,), 1, "fwd", atol={np.float32: 1e-4}, rtol={"float32": 1e-4})

@@ -13,7 +13,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from tests.helpers.errors import failing_calls, raised
+from tests.helpers.errors import failing_calls, message, raised
 
 Point = collections.namedtuple("Point", "x y")
 TREES = [
@@ -234,6 +234,26 @@ def test_static_classes():
         "static": True,
         "unit": "m",
     }
+    assert sw.tree.static(metadata={"static": False}).metadata == {"static": False}
+
+
+class Flattened:
+    """A container whose entries are the leaves of its contents."""
+
+    def __init__(self, tree):
+        self.leaves, self.treedef = sw.tree.flatten(tree)
+
+
+def test_transposition_of_containers_of_leaves():
+    def rebuilt(treedef, leaves):
+        return Flattened(sw.tree.unflatten(treedef, leaves))
+
+    sw.tree_util.register_pytree_node(Flattened, lambda x: (x.leaves, x.treedef), rebuilt)
+    outer, inner = map(sw.tree.structure, (Flattened({"a": 1, "b": 2}), (1, 2)))
+    first, second = sw.tree.transpose(outer, inner, Flattened({"a": (3, 4), "b": (5, 6)}))
+    assert (first.leaves, second.leaves) == ([3, 5], [4, 6])
+    with pytest.raises(TypeError):
+        sw.tree.transpose(outer, inner, Flattened({"a": (3, 4), "b": 5}))
 
 
 def test_fields_that_are_dropped_or_not_of_init_are_left_alone():
@@ -243,7 +263,10 @@ def test_fields_that_are_dropped_or_not_of_init_are_left_alone():
         cached: int = 5
         derived: int = dataclasses.field(init=False, default=6)
 
-    sw.tree_util.register_dataclass(Data, drop_fields=["cached"])
+    for lib in [jax, sw]:
+        found = message(ValueError, lib.tree_util.register_dataclass, Data, drop_fields=["cached"])
+        assert "derived" in found
+    sw.tree_util.register_dataclass(Data, drop_fields=["cached", "derived"])
     got = sw.tree.map(lambda x: x + 1, Data(1, cached=9))
     assert got == Data(2, cached=5)
 
@@ -270,12 +293,23 @@ def test_partial_is_a_container_of_its_arguments():
         assert nested(0) == ((1, {"k": 2}, 4, 0), {"y": 3})
         assert whole(0) == ((5, 0), {"z": 6})
         same = functools.partial(f, 5)
+        held = u.Partial(same).func
+        assert held == same == u.Partial(same, 2).func and hash(held) == hash(same)
+        assert (held.func, held.args, held.keywords) == (f, (5,), {})
         assert u.tree_structure(u.Partial(same)) == u.tree_structure(u.Partial(same))
         assert u.tree_map(lambda x: 10 * x, p)(0) == ((10, {"k": 20}, 0), {"y": 30})
         trees = [u.tree_leaves_with_path(t) for t in (p, nested, whole)]
         seen.append([[(u.keystr(path), x) for path, x in found] for found in trees])
     assert seen[0] == seen[1]
     assert repr(sw.tree_util.Partial(f, 1)).startswith("Partial(<function ")
+
+
+def test_the_derivative_of_linearize_is_a_partial():
+    for lib in [sw, jax]:
+        derivative = lib.linearize(lib.numpy.sin, 0.0)[1]
+        assert isinstance(derivative, lib.tree_util.Partial)
+        assert " mul " in str(derivative.func.args[0])
+        assert float(lib.jit(lambda d: d(2.0))(derivative)) == 2.0
 
 
 def test_partial_as_an_argument_of_jit_and_grad():
@@ -369,7 +403,8 @@ u.register_dataclass(Fields, ["x"], [])
     ValueError: tree_util.register_dataclass: fields of Fields are neither in data_fields nor in
     meta_fields: y. List those to be rebuilt from their defaults in drop_fields.
 u.register_dataclass(Fields, ["x", "y", "z"], [])
-    ValueError: tree_util.register_dataclass: __init__ of Fields does not accept the fields: z.
+    ValueError: tree_util.register_dataclass: __init__ of Fields does not accept the fields: z. Fields
+    that it does not take belong in drop_fields.
 u.register_dataclass(Fields, ["x", "y"], ["y"])
     ValueError: tree_util.register_dataclass: fields of Fields are both in data_fields and in
     meta_fields: y.

@@ -293,6 +293,18 @@ def test_make_mesh_takes_the_first_devices_in_order():
     np.testing.assert_array_equal(create_device_mesh((2, 2), fakes(4)), grid(2, 2))
 
 
+def test_trays_of_old_tpus_are_rings():
+    devices = [SimpleNamespace(id=i, platform="tpu", device_kind="TPU v3") for i in range(16)]
+    ring = [0, 1, 2, 3, 6, 7, 4, 5]
+
+    def ids(shape, devices):
+        return np.vectorize(lambda d: d.id)(create_device_mesh(shape, devices)).tolist()
+
+    assert ids((2, 4), devices[:8]) == [ring[:4], ring[4:]]
+    assert ids((2, 8), devices) == [ring, [8 + i for i in ring]]
+    assert ids((4, 4), devices) == np.arange(16).reshape(4, 4).tolist()
+
+
 test_errors = messages(
     """
 Mesh(grid(4, 2), ("x",))

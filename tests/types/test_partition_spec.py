@@ -151,3 +151,8 @@ def test_kinds_of_unreduced_values():
         "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
         "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
     )
+
+
+def test_no_subclasses():
+    with pytest.raises(TypeError, match="cannot be subclassed"):
+        type("Mine", (P,), {})

@@ -15,6 +15,7 @@ from shardwise.compat import (
     ShardingSpec,
     Unstacked,
 )
+from shardwise.interpreters import pxla
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding import PmapSharding as Public
 from tests.helpers.errors import message as error_of
@@ -103,3 +104,17 @@ def test_identity_and_repr():
 )  # fmt: skip
 def test_errors(make, kind, message):
     assert error_of(kind, make) == message
+
+
+def test_indices_of_the_shards():
+    s = slice
+    spec = ShardingSpec(
+        [Chunked([2]), Chunked([2])], [Replicated(2), ShardedAxis(1), ShardedAxis(0)]
+    )
+    by_columns = [(s(0, 2), s(0, 4)), (s(2, 4), s(0, 4)), (s(0, 2), s(4, 8)), (s(2, 4), s(4, 8))]
+    assert pxla.spec_to_indices((4, 8), spec) == (*by_columns, *by_columns)
+    spec = ShardingSpec([Unstacked(2), NoSharding()], [ShardedAxis(0), Replicated(2)])
+    rows = [(0, s(None)), (0, s(None)), (1, s(None)), (1, s(None))]
+    assert pxla.spec_to_indices((2, 8), spec) == tuple(rows)
+    assert pxla.spec_to_indices((), ShardingSpec([], [Replicated(3)])) == ((), (), ())
+    assert pxla.spec_to_indices((4,), ShardingSpec([NoSharding()], [])) == ((s(None),),)

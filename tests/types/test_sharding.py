@@ -556,3 +556,11 @@ def test_shapes_are_given_back_where_nothing_is_padded():
     assert rows.padded_shape([7, 3]) == (8, 3)
     assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
     assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
+
+
+def test_compatible_shapes():
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    NamedSharding(mesh, P("x")).check_compatible_aval((3, 2))
+    for spec, shape in ((P("x"), ()), (P(None, None, "x"), (4, 2))):
+        with pytest.raises(ValueError, match="but the array has only"):
+            NamedSharding(mesh, spec).check_compatible_aval(shape)

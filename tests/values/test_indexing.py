@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import shardwise
 import shardwise.numpy as snp
+from shardwise._src.base.config import check_static_indices
 from shardwise._src.base.errors import NonConcreteBooleanIndexError
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transfers.transfer import move
@@ -548,3 +549,21 @@ def test_values_fit_by_the_flags_of_now_and_not_of_the_first_time():
                 continue
             with pytest.raises(TypeError, match="float32 and int8 do not mix"):
                 x.at[0].set(v)
+
+
+def test_integers_out_of_bounds_can_be_errors():
+    x = snp.arange(6).reshape(2, 3)
+    assert int(x[5, -7]) == 3  # clamped
+    with check_static_indices(True):
+        for read in (
+            lambda x: x[2],
+            lambda x: x[..., -4],
+            lambda x: x[:5, 3],
+            lambda x: x[[0, 1], 3, None],
+            lambda x: x.at[2].get(),
+        ):
+            for f in (read, shardwise.jit(read)):
+                with pytest.raises(IndexError, match="out of bounds for dimension"):
+                    f(x)
+        assert x[-2].shape == (3,) and x.at[7].set(0).sum() == 15
+        assert x.at[7].get(mode="clip").tolist() == [3, 4, 5]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arguments.float0_partition import unflattened
 from shardwise._src.arrays.array import Array
@@ -19,7 +22,7 @@ from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.sharding import NamedSharding, Sharding
 from shardwise._src.types.symbolic import Symbolic
 
 
@@ -35,26 +38,42 @@ def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
     return sizes
 
 
+def _dtype(dtype: Any) -> Any:
+    if dtype is None or isinstance(dtype, ExtendedDType):
+        return canonicalize(dtype)
+    try:
+        return exact_dtype(dtype)
+    except TypeError:
+        if isinstance(dtype, np.dtype) or (
+            isinstance(dtype, type) and issubclass(dtype, np.generic)
+        ):
+            return np.dtype(dtype)
+        raise
+
+
 class ShapeDtypeStruct:
     """The type of an array, and its requested sharding, without data.
 
     shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
     None. 64-bit dtypes are preserved; values traced from it have 32 bits unless `enable_x64` is on;
-    `aval` is their type.
+    `aval` is their type. Other dtypes of NumPy, such as strings, describe data that no array holds.
     """
 
-    __slots__ = ("_type", "dtype", "sharding", "layout")
+    __slots__ = ("shape", "dtype", "weak_type", "sharding", "layout")
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False
     ):
-        self._type: ArrayType = array_type(_sizes(shape), canonicalize(dtype), weak_type)
-        extended = dtype is None or isinstance(dtype, ExtendedDType)
-        self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
+        self.shape = _sizes(shape)
+        self.dtype: Any = _dtype(dtype)
+        self.weak_type = weak_type
         given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
-        self.layout: Any = order_of(format, self._type)  # None: the default one
+        if isinstance(self.sharding, NamedSharding):
+            self._check_rank(self.sharding)
+        # None: the default one
+        self.layout: Any = None if format is None else order_of(format, self.aval)
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -75,23 +94,38 @@ class ShapeDtypeStruct:
             place = NamedSharding(t.mesh, t.spec)
         return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
-    shape = property(lambda self: self._type.shape)
-    ndim = property(lambda self: self._type.ndim)
-    size = property(lambda self: self._type.size)
-    weak_type = property(lambda self: self._type.weak_type)
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
 
     @property
     def aval(self) -> ArrayType:
-        """The type of values traced from it, under the current flags."""
-        dtype = canonicalize(self.dtype)
-        return self._type if self._type.dtype == dtype else self._type.update(dtype=dtype)
+        """The type of values traced from it, under the current flags.
+
+        Raises TypeError for a dtype that arrays do not have.
+        """
+        return array_type(self.shape, canonicalize(self.dtype), self.weak_type)
 
     @property
     def format(self) -> Format:
         return Format(self.layout, self.sharding)
 
+    def _check_rank(self, sharding: NamedSharding) -> None:
+        try:
+            sharding.spec.dims(self.ndim)
+        except ValueError as error:
+            raise ValueError(f"ShapeDtypeStruct of shape {self.shape}: {error}") from None
+
     def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced.
+
+        Raises:
+          ValueError: if it has a layout, and is to get a sharding without one.
+        """
+        if self.layout is not None and isinstance(fields.get("sharding"), Sharding):
+            raise ValueError(
+                f"update: {self} has a layout, and the new sharding {fields['sharding']} has none. "
+                "Pass Format(layout, sharding), or make a new ShapeDtypeStruct."
+            )
         mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
         mine["sharding"] = self.sharding if self.layout is None else self.format
         return ShapeDtypeStruct(**(mine | fields))

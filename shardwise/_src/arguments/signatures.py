@@ -23,10 +23,11 @@ def as_tuple(x: Any) -> tuple:
 
 
 def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], tuple]:
-    """Numbers and names of the same arguments, each completed from the other.
+    """Numbers and names of arguments. If only one is given, they are of the same arguments.
 
     kind: `static` or `donate`, for messages.
     """
+    is_alone = nums is None or names is None
     nums, names = as_tuple(nums), as_tuple(names)
     if not nums and not names:
         return (), ()
@@ -38,10 +39,11 @@ def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ..
         _check_range(fun, found, nums, len(parameters), kind)
         _check_names(fun, found, names, kind)
         nums = tuple(n + len(parameters) if n < 0 else n for n in nums)
-        extra = [parameters.index(n) for n in names if n in parameters]
-        named = [parameters[n] for n in nums if n < len(parameters)]
-        nums = tuple(dict.fromkeys([*nums, *extra]))
-        names = tuple(dict.fromkeys([*names, *named]))
+        if is_alone:
+            extra = [parameters.index(n) for n in names if n in parameters]
+            named = [parameters[n] for n in nums if n < len(parameters)]
+            nums = tuple(dict.fromkeys([*nums, *extra]))
+            names = tuple(dict.fromkeys([*names, *named]))
     if any(n < 0 for n in nums):
         raise ValueError(
             f"jit: {kind}_argnums={nums} counts from the end, which needs a function with a known "
@@ -118,6 +120,11 @@ def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()
 
 def check_function(transform: str, fun: Any) -> None:
     """Raises if the object to be transformed is not callable."""
+    if isinstance(fun, staticmethod):
+        raise TypeError(
+            f"{transform} takes a function; got a static method. Apply `staticmethod` last: "
+            f"`staticmethod({transform}(f))`."
+        )
     if not callable(fun):
         raise TypeError(f"{transform} takes a function; got {fun!r} of type {type(fun).__name__}.")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays.former_names import FormerNames
 from shardwise._src.arrays.interchange import SUBBYTE, Interchange, is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, signature
@@ -91,7 +92,7 @@ class Shard:
 SMALL = 1 << 16  # bytes; below this, setup takes longer than copying
 
 
-class Array(Interchange, metaclass=_ArrayMeta):
+class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
     """A NumPy-like array over one or several devices. Created by functions, not by the constructor.
 
     `shape` and `dtype` are logical and global; `sharding` says which device holds which shard.
@@ -122,6 +123,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
     @property
     def committed(self) -> bool:
         return self._sig.committed
+
+    _committed = committed  # the name that other libraries use
 
     @property
     def device(self) -> Any:
@@ -163,21 +166,9 @@ class Array(Interchange, metaclass=_ArrayMeta):
         ]
 
     def addressable_data(self, index: int) -> Array:
+        if not self.sharding.has_addressable_devices:
+            raise RuntimeError(f"this process has no shards of the array of type {self.aval}.")
         return self.addressable_shards[index].data
-
-    local_shards = addressable_shards  # the names in GlobalDeviceArray
-    local_data = addressable_data
-
-    @property
-    def mesh_axes(self) -> Any:
-        """The `PartitionSpec`, under its GlobalDeviceArray name."""
-        spec = getattr(self._sig.sharding, "spec", None)
-        if spec is None:
-            raise AttributeError(
-                f"array of type {self.aval.str_short(True)} has no mesh_axes: its sharding, "
-                f"{self._sig.sharding}, has no mesh."
-            )
-        return spec
 
     # -- lifetime --
 

@@ -13,9 +13,11 @@ from typing import Any
 
 from shardwise._src.autodiff.ref_gradients import check_like
 from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.ref_functions import addupdate
 from shardwise._src.refs.refs import is_ref, put, value_of
 from shardwise._src.runtime.pytree import flatten, register_node
+from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.transforms.transpose import COLLECTS, collecting_logs
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
@@ -46,6 +48,12 @@ class Closure:
 
 
 class _Marker:
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
@@ -88,6 +96,7 @@ class VJP:
     opaque_residuals: list[Any]
     # Of each residual: whether it is a primal's leaf, and which one.
     _places: tuple[tuple[bool, int], ...]
+    _types: Sequence[ArrayType]  # of the primals
     _refs: Refs  # the leaves of the primals that are refs
     want_logs: bool = False
     _args: list[Any] | None = field(default=None, init=False)
@@ -98,6 +107,10 @@ class VJP:
             found = self.in_tree.walk(lambda children, _: tuple(children), lambda x: x, self._kept)
             self._args, self._kept = list(found), []
         return self._args
+
+    @args_res.setter
+    def args_res(self, values: Sequence[Any]) -> None:
+        self._args, self._kept = list(values), []
 
     def _leaves(self) -> list[Any]:
         if self._args is None:
@@ -146,7 +159,8 @@ class VJP:
             last value, and afterwards the cotangent of its initial value.
 
         The returned cotangents have `GradRef()` where there is a ref. Raises ValueError for another
-        pytree, TypeError for a primal that is a ref without a matching ref in `ct_refs`.
+        pytree, or a ref that does not have the type of its primal; TypeError for a primal that is a
+        ref without a matching ref in `ct_refs`.
         """
         wanted, tree = flatten(ct_refs)
         if tree != self.in_tree:
@@ -155,10 +169,15 @@ class VJP:
                 f"primals, {self.in_tree}; got {tree}."
             )
         own = self._own_refs(wanted)
+        for i, (x, t) in enumerate(zip(wanted, self._types, strict=True)):
+            if i not in own and is_ref(x) and is_inexact(t.dtype):
+                _check_ref(self.fun.__name__, path_in("refs", tree, i), x, t)
 
         def accumulate(ct: Any) -> tuple[Any, ...]:
             last = [None if r is None else value_of(r) for r in own.values()]
-            cts = self._logged(lambda: self.fun(self._residuals(), ct, last=last))
+            asked = [not isinstance(x, DontWant) for x in wanted]
+            marks = None if all(asked) else asked
+            cts = self._logged(lambda: self.fun(self._residuals(), ct, last=last, wanted=marks))
             cts, *logs = cts if self.want_logs else (cts,)
             found = flatten(cts)[0]
             for i, ref in own.items():
@@ -191,6 +210,15 @@ class VJP:
         return f"<{self.fun.__name__} with {len(self._places)} arrays>"
 
 
+def _check_ref(what: str, path: str, ref: Any, t: ArrayType) -> None:
+    found = ref.type
+    if (found.shape, found.dtype) != (t.shape, t.dtype):
+        raise ValueError(
+            f"{what}: with_refs: {path} is {ref.short}; the cotangent has the type of the primal, "
+            f"{t.strong().str_short(True)}."
+        )
+
+
 def _added(ref: Any, ct: Any) -> Any:
     if isinstance(ref, DontWant):
         return DidntWant()
@@ -209,14 +237,14 @@ def vjp_of(
     in_tree: Any,
     out_tree: Any,
     primals: Sequence[Any],
-    residuals: Sequence[Any],
+    linear: LinearFunction,
     refs: Refs,
 ) -> VJP:
-    """The `VJP` of these residuals, some of which are leaves of the primals."""
+    """The `VJP` of a linear part, some of whose residuals are leaves of the primals."""
     own = {id(x): i for i, x in enumerate(primals)}
     kept: list[Any] = [_NOT_NEEDED] * len(primals)
     opaque, places = [], []
-    for r in residuals:
+    for r in linear.captured:
         i = own.get(id(r))
         if i is None:
             places.append((False, len(opaque)))
@@ -224,7 +252,7 @@ def vjp_of(
         else:
             places.append((True, i))
             kept[i] = r
-    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), refs)
+    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), tuple(linear.in_types), refs)
 
 
 register_node(
@@ -235,7 +263,7 @@ for marker in (NotNeeded, GradRef, DidntWant):
 
 
 def _parts(v: VJP) -> tuple[Any, Any]:
-    meta = v.fun, v.in_tree, v.out_tree, v._places, v._refs, v.want_logs  # pyright: ignore[reportPrivateUsage] (here)
+    meta = v.fun, v.in_tree, v.out_tree, v._places, v._types, v._refs, v.want_logs  # pyright: ignore[reportPrivateUsage] (here)
     return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
 
 

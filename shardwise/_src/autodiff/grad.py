@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, overload
 
+from shardwise._src.arguments.partial_container import Partial
 from shardwise._src.arguments.signatures import as_argnums, called, check_argnums, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
-from shardwise._src.autodiff.closure_convert import VJP, Closure, vjp_of
+from shardwise._src.autodiff.closure_convert import VJP, vjp_of
 from shardwise._src.autodiff.reduce_axes import sharing, sharing_axes
 from shardwise._src.autodiff.ref_gradients import (
     as_moving,
@@ -24,6 +25,7 @@ from shardwise._src.autodiff.tangents import (
     as_tangent,
     checked_cotangent,
     checked_tangent,
+    one,
     places_of,
     pull_back,
     zeros,
@@ -34,6 +36,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.messages.argument_names import leaf_name, name_of, names_at
 from shardwise._src.messages.formatting import pluralize
+from shardwise._src.messages.source import transforming
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, tree_difference, tree_text
 from shardwise._src.refs.refs import is_ref, value_of, write_back
@@ -164,9 +167,8 @@ def value_and_grad(
         out_tree, aux_tree = trees
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
-        one = type_of(outs[0]).dtype.type(1)
         with in_mesh(explicit_mesh(values, outs, linear.captured)):
-            grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
+            grads = tree.unflatten(pull_back(linear, [one(type_of(outs[0]))], places_of(values)))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if isinstance(argnums, Iterable) else grads[0]
         if has_aux:
@@ -299,7 +301,8 @@ def jvp(
         tangents = [
             checked_tangent(what, type_of(x), t, lambda i=i: path(i)) for i, (x, t) in pairs
         ]
-        outs, moved = push_forward(flat, values, tangents, current().interpreter, "jvp", name)
+        with transforming("jvp"):
+            outs, moved = push_forward(flat, values, tangents, current().interpreter, "jvp", name)
     count = trees[0].num_leaves
     last = count + len(at)
     pairs = zip(outs[:last], moved[:last], strict=True)
@@ -393,7 +396,12 @@ def vjp(
     mesh = explicit_mesh(values, flatten(result)[0], found.captured)
     linear = found.at(())
 
-    def backwards(residuals: Sequence[Any], *given_cts: Any, last: Sequence[Any] = ()) -> tuple:
+    def backwards(
+        residuals: Sequence[Any],
+        *given_cts: Any,
+        last: Sequence[Any] = (),
+        wanted: Sequence[bool] | None = None,
+    ) -> tuple:
         if len(given_cts) != 1:
             raise TypeError(
                 f"vjp of {name}: the vjp function takes one cotangent, with the pytree structure "
@@ -418,14 +426,14 @@ def vjp(
             given += [
                 zeros(t) if x is None else x for x, t in zip(last, types[len(cts) :], strict=False)
             ]
-            return tree.unflatten(pull_back(linear.at(residuals), given, split))
+            return tree.unflatten(pull_back(linear.at(residuals), given, split, wanted))
 
     backwards.__name__ = f"vjp of {name}"
     names = range(len(primals))
     refs = tuple(
         [(i, argument_path(fun, names, tree, i), linear.in_types[i]) for i in places(leaves)]
     )
-    back = vjp_of(backwards, tree, out_tree, leaves, found.captured, refs)
+    back = vjp_of(backwards, tree, out_tree, leaves, found, refs)
     return (result, back, aux) if has_aux else (result, back)
 
 
@@ -442,7 +450,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """`fun(*primals)` and its derivative there, as a function of tangents.
 
     The derivative is staged: repeated calls cost no new trace. It is a container of its residual
-    arrays, like that of `vjp`; `derivative.func.args[0]` is its program, for printing.
+    arrays, a `tree_util.Partial`.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     what = f"linearize of {name_of(fun)}"
@@ -471,5 +479,5 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         write_moved([given[i] for i in at], outs[count:])
         return out_tree.unflatten(outs[:count])
 
-    along = Closure(functools.partial(derivative, linear.program), found.captured)
+    along = Partial(functools.partial(derivative, linear.program), tuple(found.captured))
     return (result, along, aux) if has_aux else (result, along)

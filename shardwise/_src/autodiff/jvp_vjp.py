@@ -43,7 +43,7 @@ def linear_transpose(
 
     Args:
       fun: a linear function of pytrees of arrays. Captured values are constants.
-      primals: arguments of `fun`, or `ShapeDtypeStruct`s instead; only their types matter.
+      primals: arguments of `fun`, or `ShapeDtypeStruct`s or types instead; only types matter.
       reduce_axes: must be empty; JAX has removed its purpose.
 
     Returns:
@@ -62,7 +62,10 @@ def linear_transpose(
         )
     name = name_of(fun)
     leaves, tree = flatten(primals)
-    types = [x.aval if is_array(x) else type_of(as_value(x)) for x in leaves]
+    types = [
+        x if isinstance(x, ArrayType) else x.aval if is_array(x) else type_of(as_value(x))
+        for x in leaves
+    ]
     body = staged(lambda *xs: fun(*tree.unflatten(xs)), types, "linear_transpose", name)
     _check_kinds(name, [*types, *body.out_types])
     known, out_tree = len(body.outside), body.tree

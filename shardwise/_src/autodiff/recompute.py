@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from shardwise._src.base.lazy import public
 from shardwise._src.base.marks import merge, partition
+from shardwise._src.control.bodies import reject_own_effects
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -165,6 +166,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
 
     The residuals are the known arguments that are needed, and the values saved by the policy.
     """
+    reject_own_effects("checkpoint", program)
     split = split_program(program, unknown)
     known = without_calls(split.known)
     count = split.unknown_out.count(False)
@@ -174,7 +176,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     unknown_vars = split.rest.invars[len(split.forwarded) :]
     new = Rewriting(parts.again)
     outputs = new.add(split.rest, [*sources, *unknown_vars])
-    equations = without_dead_code(outputs, new.eqns)  # also inside loops and branches
+    equations = without_dead_code(outputs, new.eqns)
     used = {a for e in equations for a in e.invars} | set(outputs)
     places = [i for i, v in enumerate(known.invars) if v in used]
     constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
@@ -229,7 +231,8 @@ def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence
     which = e.let(f"stablehlo.convert {number} : (tensor<ui32>) -> tensor<i32>")
 
     def taken() -> None:
-        e.lines.append(f"stablehlo.return {', '.join(e.inline(program, *xs))} : {types}")
+        results = e.inline(program, *xs, scope="checkpoint/rematted_computation")
+        e.lines.append(f"stablehlo.return {', '.join(results)} : {types}")
 
     def other() -> None:
         zeros = [e.constant(0, t) for t in outs]

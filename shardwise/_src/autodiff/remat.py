@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.values import as_value
 from shardwise._src.autodiff.recompute import checkpoint as checkpoint_op
 from shardwise._src.autodiff.recompute import named
@@ -35,7 +34,7 @@ WHO = "checkpoint"
 def checkpoint(
     fun: Callable[P, T],
     *,
-    prevent_cse: bool | Sequence[Any] = True,
+    prevent_cse: Any = True,
     policy: Callable[..., Any] | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (),
@@ -50,9 +49,8 @@ def checkpoint(
     Args:
       fun: a function of pytrees of arrays.
       prevent_cse: prevents the compiler from reusing values of the forward pass. In the body
-        of a `scan` it is not needed, and False is faster. It may be a sequence, a pytree prefix of
-        the arguments, of `(args, kwargs)` if some are passed by keyword: it then holds for all
-        values if any of them is True.
+        of a `scan` it is not needed, and False is faster. A tuple with a value for each argument,
+        or for parts of its pytree, is True if any of them is.
       policy: `policy(op, *types, **params)` decides for each equation whether to save its results.
       static_argnums, static_argnames: arguments that are not traced: they may have any type, and
         `fun` can branch on them.
@@ -70,20 +68,16 @@ def checkpoint(
             f"{WHO}: concrete=True is not supported, as in JAX. Name the arguments that the "
             "function branches on in static_argnums or static_argnames."
         )
-    by_argument = tuple(prevent_cse) if isinstance(prevent_cse, tuple | list) else None
-    marks = [prevent_cse] if by_argument is None else flatten(by_argument)[0]
-    _check_options(prevent_cse, marks, policy)
+    _check_options(prevent_cse, policy)
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    params = {"prevent_cse": any(marks), "policy": policy, "differentiated": False}
+    barrier = any(flatten(prevent_cse)[0])
+    params = {"prevent_cse": barrier, "policy": policy, "differentiated": False}
 
     @functools.wraps(fun)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = _Fixed(fun, nums, names, args, kwargs)
-        if by_argument is not None:
-            shown = (fixed.args, fixed.kwargs) if fixed.kwargs else fixed.args
-            broadcast_prefix(by_argument, shown, f"{WHO}: prevent_cse", root="args")
         leaves, tree = flatten((fixed.args, fixed.kwargs))
         if CURRENT.get().interpreter.eager:
             return _run(fixed, leaves, tree)
@@ -100,11 +94,11 @@ def checkpoint(
 remat = checkpoint
 
 
-def _check_options(prevent_cse: Any, marks: Sequence[Any], policy: Any) -> None:
-    if not all(isinstance(x, bool) for x in marks):
+def _check_options(prevent_cse: Any, policy: Any) -> None:
+    if not all(isinstance(x, bool) for x in flatten(prevent_cse)[0]):
         raise TypeError(
-            "checkpoint: prevent_cse must be True or False, or a pytree of these with an entry for "
-            f"each argument; got {prevent_cse!r}."
+            "checkpoint: prevent_cse must be True or False, or a tuple with pytrees of them; got "
+            f"{prevent_cse!r}."
         )
     if policy is None:
         return

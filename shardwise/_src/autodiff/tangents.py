@@ -15,36 +15,54 @@ from shardwise._src.arguments.values import as_input
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.autodiff.eager_backward import backward
+from shardwise._src.base.config import enable_x64
+from shardwise._src.base.marks import picked
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, cotangent_type, zero_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.sharding import NamedSharding
 
 
 def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    return reshard_like(full(0, t.shape, t.dtype, t.weak_type), t)
+    return zero_like(full(0, t.shape, t.dtype, t.weak_type), t)
+
+
+def one(t: ArrayType) -> Any:
+    """1 as a cotangent of a scalar, which may be the result of a block under `enable_x64`."""
+    found = t.dtype.type(1)
+    if t.dtype.itemsize > 4 and type_of(found).dtype != t.dtype:
+        with enable_x64(True):
+            return full(1, (), t.dtype)
+    return found
 
 
 def pull_back(
-    linear: LinearFunction, cotangents: Sequence[Any], places: Sequence[Any] = ()
+    linear: LinearFunction,
+    cotangents: Sequence[Any],
+    places: Sequence[Any] = (),
+    wanted: Sequence[bool] | None = None,
 ) -> list[Any]:
     """Cotangents of all inputs; zeros if the result does not depend on one.
 
     places: of the inputs. Cotangents that use no input, such as zeros, are sharded like these.
+    wanted: which cotangents to compute, by default all; the others are zeros.
     """
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
-    found = iter(backward(linear, given))
+    active_wanted = None if wanted is None else picked(wanted, linear.active_in)
+    found = iter(backward(linear, given, active_wanted))
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        grads.append(as_tangent(ct, t))
+        own = cotangent_type(t).update(weak_type=t.weak_type) if ct is None else t
+        grads.append(as_tangent(ct, own))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 
@@ -56,6 +74,8 @@ def places_of(values: Sequence[Any]) -> list[Any]:
 
 def _split_as(ct: Any, place: Any) -> Any:
     """A cotangent that is uncommitted or replicated, resharded like its primal."""
+    if isinstance(place, NamedSharding):
+        place = place.with_spec(cotangent_spec(place.spec))
     if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
         return ct
     if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:
@@ -124,12 +144,8 @@ def checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str])
         return None
     ct = as_input(ct, f"vjp of {name}", path)
     given = type_of(ct)
-    if not is_inexact(t.dtype):
-        raise TypeError(
-            f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
-            f"float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
-            "shardwise.float0)."
-        )
+    if not is_inexact(t.dtype) and given.shape == t.shape:
+        return None  # of any dtype, as in JAX; it has no effect
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise ValueError(
             f"vjp of {name}: a cotangent must have its result's shape and dtype, "

@@ -40,6 +40,7 @@ def jet(
         and functions with a `custom_jvp` rule.
       primals: the point: an array for each argument.
       series: for each argument n arrays of its shape (or scalars): the derivatives of the curve.
+        Those of booleans, which do not move, are ignored.
       factorial_scaled: False for coefficients of power series, in `series` and in the result:
         derivatives divided by k!.
 
@@ -66,6 +67,9 @@ def jet(
     terms = []
     for i, (x, given) in enumerate(zip(values, series, strict=True)):
         t = type_of(x)
+        if t.dtype == bool:
+            terms.append([])
+            continue
         if not is_inexact(t.dtype):
             raise TypeError(
                 f"{what}: primals[{i}] must be floating or complex; got {t.str_short(True)}."

@@ -33,11 +33,28 @@ _log = logging.getLogger("shardwise.config")
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.", trace=True
 )
+explicit_x64_dtypes = Flag(
+    "explicit_x64_dtypes",
+    "warn",
+    "What to do when a 64-bit dtype is requested while enable_x64 is off: warn, and narrow it to "
+    "32 bits; error; allow, which keeps it for the values that request it.",
+    choices=("warn", "error", "allow"),
+    trace=True,
+)
 default_matmul_precision = Flag(
     "default_matmul_precision",
     None,
-    "Precision of matrix products on devices that have several: default, high or highest.",
-    choices=(None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    "Precision of matrix products on devices that have several: default, high or highest; or the "
+    "name of a `lax.DotAlgorithmPreset`.",
+    choices=(
+        None,
+        *"""
+        default high highest bfloat16 tensorfloat32 float32 ANY_F8_ANY_F8_F32
+        ANY_F8_ANY_F8_F32_FAST_ACCUM ANY_F8_ANY_F8_ANY ANY_F8_ANY_F8_ANY_FAST_ACCUM F16_F16_F16
+        F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
+        BF16_BF16_F32_X9 TF32_TF32_F32 TF32_TF32_F32_X3 F32_F32_F32 F64_F64_F64
+    """.split(),
+    ),
     trace=True,
 )
 numpy_rank_promotion = Flag(
@@ -52,6 +69,13 @@ numpy_dtype_promotion = Flag(
     "standard",
     "standard, or strict: mixing dtypes is an error.",
     choices=("standard", "strict"),
+    trace=True,
+)
+check_static_indices = Flag(
+    "check_static_indices",
+    False,
+    "Raise an IndexError if an integer in `x[...]` is out of bounds. Reads with another mode than "
+    "the default and `promise_in_bounds`, and writes, are not checked.",
     trace=True,
 )
 kernels_cpu_form = Flag(
@@ -381,10 +405,12 @@ HISTORIC: dict[str, tuple[Any, str]] = {
         True,
         "`shardwise.random.key` returns typed keys, `shardwise.random.PRNGKey` raw ones",
     ),
+    "remat3": (False, "there is only one implementation of checkpoint"),
+    "custom_vjp3": (False, "there is only one implementation of custom_vjp"),
+    "use_rgv3": (False, "programs list the devices of each group"),
     "use_direct_linearize": (True, "there is only one implementation of linearize"),
-    "custom_jvp3": (True, "there is only one implementation of custom_jvp"),
-    "custom_vjp3": (True, "there is only one implementation of custom_vjp"),
-    "remat3": (True, "there is only one implementation of checkpoint"),
+    "use_simplified_jaxpr_constants": (False, "constants are inputs of programs"),
+    "custom_jvp3": (False, "there is only one implementation of custom_jvp"),
     "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
 }

@@ -71,12 +71,17 @@ class Context:
     interpreter: receives every op that is bound; has `process`, `call` and `eager`.
     mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
     exact:       whether the mesh was entered inside of a trace, which is then for its devices.
+    on_mesh:     whether programs of uncommitted arguments run on the devices of the mesh in scope
+                 (`set_mesh`).
     axes:        the named axes in scope, as a tuple of `NamedAxis`.
     flags:       flag name → value, for every flag that differs from its default.
     kernel:      the kernel that is being traced, or None. Its `facts` are part of the key.
     """
 
-    __slots__ = ("interpreter", "mesh", "axes", "flags", "exact", "kernel", "key", "trace_key")
+    __slots__ = (
+        *("interpreter", "mesh", "axes", "flags", "exact", "kernel", "on_mesh"),
+        *("key", "trace_key"),
+    )
 
     def __init__(
         self,
@@ -86,6 +91,7 @@ class Context:
         flags: dict[str, Any],
         exact: bool = False,
         kernel: Any = None,
+        on_mesh: bool = False,
     ):
         self.interpreter = interpreter
         self.mesh = mesh
@@ -93,10 +99,11 @@ class Context:
         self.flags = flags
         self.exact = exact
         self.kernel = kernel
-        self.key, self.trace_key = _keys(mesh, axes, flags, exact, kernel)
+        self.on_mesh = on_mesh
+        self.key, self.trace_key = _keys(mesh, axes, flags, exact, kernel, on_mesh)
 
     def replace(self, **fields: Any) -> Context:
-        names = ("interpreter", "mesh", "axes", "flags", "exact", "kernel")
+        names = ("interpreter", "mesh", "axes", "flags", "exact", "kernel", "on_mesh")
         return Context(**{name: getattr(self, name) for name in names} | fields)
 
     def under(self, interpreter: Any) -> Context:
@@ -108,6 +115,7 @@ class Context:
         new.flags = self.flags
         new.exact = self.exact
         new.kernel = self.kernel
+        new.on_mesh = self.on_mesh
         new.key = self.key
         new.trace_key = self.trace_key
         return new
@@ -174,12 +182,12 @@ TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as fla
 
 
 def _keys(
-    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool, kernel: Any = None
+    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool, kernel: Any, on_mesh: bool
 ) -> tuple[TraceKey, TraceKey]:
     """The key of a context, and the key of programs staged in it."""
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
     rest = (axes, relevant) if kernel is None else (axes, relevant, kernel.facts)
-    key = TraceKey((mesh, *rest))
+    key = TraceKey(((mesh,) if on_mesh else mesh, *rest))
     if mesh is None or exact:
         return key, key
     return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), *rest))
@@ -205,4 +213,4 @@ def update_root(**fields: Any) -> None:
     """Changes the root context in place (global flags, the eager interpreter)."""
     for name, value in fields.items():
         setattr(ROOT, name, value)
-    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags, ROOT.exact)
+    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags, ROOT.exact, None, False)

@@ -41,7 +41,7 @@ class JaxprTypeError(TypeError):
     __module__ = "shardwise.errors"
 
 
-class ShardingTypeError(Documented, TypeError):
+class ShardingTypeError(Documented, TypeError, ValueError):
     """Operands have incompatible shardings over explicit mesh axes."""
 
     def __init__(self, *args: object):
@@ -59,6 +59,10 @@ class TypePromotionError(Documented, TypeError, ValueError):
 
 class ShapeError(Documented, TypeError, ValueError):
     """A shape, sizes or axes are invalid, or do not match an array."""
+
+
+class DtypeError(Documented, TypeError, ValueError):
+    """A function does not accept arrays of this dtype."""
 
 
 class BroadcastError(Documented, TypeError, ValueError):

@@ -48,6 +48,13 @@ class _Ambient(Generic[T]):
         rest = {name: held for name, held in flags.items() if name != self.name}
         return rest if value == self.default else rest | {self.name: value}
 
+    def _set(self, value: Any) -> None:
+        """Sets the value for the whole process, and for the current context."""
+        _context.update_root(flags=self._in(_context.ROOT.flags, value))
+        here = _context.current()
+        if here is not _context.ROOT:
+            _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
+
     def _scoped(self, value: Any) -> AbstractContextManager[Any]:
         here = _context.current()
         return here.replace(flags=self._in(here.flags, value)).entered()
@@ -142,10 +149,7 @@ class Flag(_Ambient[T]):
         value = self._checked(value)
         if self.guard is not None:
             self.guard(value)
-        _context.update_root(flags=self._in(_context.ROOT.flags, value))
-        here = _context.current()
-        if here is not _context.ROOT:
-            _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
+        self._set(value)
 
     @contextmanager
     def __call__(self, new_val: Any = True) -> Generator[None]:
@@ -245,6 +249,20 @@ class UserContext(_Ambient[T]):
     @contextmanager
     def __call__(self, value: T) -> Generator[None]:
         """Sets the value, which must be hashable, inside a `with` block, for this thread."""
+        self._check(value)
+        with self._scoped(value):
+            yield
+
+    def get_global(self) -> T:
+        """The value in threads that have not set it."""
+        return _context.ROOT.flags.get(self.name, self.default)
+
+    def set_global(self, new_value: T) -> None:
+        """Sets the value, which must be hashable, for the whole process."""
+        self._check(new_value)
+        self._set(new_value)
+
+    def _check(self, value: T) -> None:
         try:
             hash(value)
         except TypeError:
@@ -252,8 +270,6 @@ class UserContext(_Ambient[T]):
                 "the value of a user context must be hashable, because it is part of cache keys; "
                 f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
             ) from None
-        with self._scoped(value):
-            yield
 
 
 def make_user_context(default_value: Any = None) -> UserContext[Any]:

@@ -1,44 +1,113 @@
-"""`pjit`, the former name of `jit`, with the former names of its sharding arguments."""
+"""`pjit`, the former name of `jit`, with the former names of its sharding arguments.
+
+In `with mesh:`, functions of `pjit` run on the devices of the mesh if their arguments are
+uncommitted, as those of `jit` do in `set_mesh`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, overload
 
+from shardwise._src.base.context import Context, current
+from shardwise._src.base.lazy import public
 from shardwise._src.jit.jit import Jitted, P, R, jit
+from shardwise._src.jit.stages import Lowered, Traced
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.partition_spec import PartitionSpec
+
+UNSPECIFIED = object()
+
+
+@public("shardwise.experimental.pjit")
+class FromGda:
+    """The type of `FROM_GDA`."""
+
+    def __repr__(self) -> str:
+        return "FROM_GDA"
+
+
+FROM_GDA = FromGda()  # of an argument: its own sharding
+
+
+class OnMesh(Jitted[P, R]):
+    """A function of `pjit`. in_mesh: the function that it is if a mesh is in scope."""
+
+    __slots__ = ("in_mesh",)
+    in_mesh: Jitted[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if current().mesh is None:
+            return super().__call__(*args, **kwargs)
+        with _on_mesh():
+            return self.in_mesh(*args, **kwargs)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
+        if current().mesh is None:
+            return super().trace(*args, **kwargs)
+        with _on_mesh():
+            return self.in_mesh.trace(*args, **kwargs)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
+        with _on_mesh():
+            return self.trace(*args, **kwargs).lower()
+
+
+def _on_mesh() -> AbstractContextManager[Context]:
+    return current().replace(on_mesh=True).entered()
 
 
 @overload
-def pjit(fun: Callable[P, R], /, **options: Any) -> Jitted[P, R]: ...
+def pjit(
+    fun: Callable[P, R], in_shardings: Any = None, out_shardings: Any = None, **options: Any
+) -> Jitted[P, R]: ...
 @overload
 def pjit(**options: Any) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def pjit(
     fun: Callable[..., Any] | None = None,
-    /,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
     *,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
     in_axis_resources: Any = None,
     out_axis_resources: Any = None,
     **options: Any,
 ) -> Any:
     """`jit`; `in_axis_resources` and `out_axis_resources` are former names of its shardings.
 
-    A bare spec needs a mesh in scope. None leaves arguments unchanged, and lets the partitioner
-    choose the shardings of results.
+    A bare spec needs a mesh in scope. If a mesh is in scope at a call, None means replicated. Left
+    out, and as `FROM_GDA`, arguments are unchanged; the partitioner chooses unspecified results.
 
     Raises:
       ValueError: a sharding is given under both names.
     """
-    options["in_shardings"] = _one("in", in_shardings, in_axis_resources)
-    options["out_shardings"] = _one("out", out_shardings, out_axis_resources)
-    return jit(**options) if fun is None else jit(fun, **options)
+    given = (
+        _one("in", in_shardings, in_axis_resources),
+        _one("out", out_shardings, out_axis_resources),
+    )
+    if fun is None:
+        return lambda fun: pjit(fun, *given, **options)
+
+    def made(kind: Any, shardings: Any) -> Any:
+        ins, outs = shardings
+        return kind(fun, jit(fun, in_shardings=ins, out_shardings=outs, **options)._options)
+
+    new = made(OnMesh, [_meant(s, None) for s in given])
+    new.in_mesh = made(Jitted, [_meant(s, PartitionSpec()) for s in given])
+    return new
+
+
+def _meant(shardings: Any, none: Any) -> Any:
+    """The pytree as `jit` takes it. none: what None means."""
+    free = (UNSPECIFIED, FROM_GDA)
+    leaves, tree = flatten(shardings, lambda x: x is None)
+    return tree.unflatten([none if s is None else None if s in free else s for s in leaves])
 
 
 def _one(which: str, sharding: Any, resources: Any) -> Any:
-    if sharding is not None and resources is not None:
+    if sharding is not UNSPECIFIED and resources is not None:
         raise ValueError(
             f"pjit got both {which}_shardings and {which}_axis_resources, which mean the same; "
             f"pass only {which}_shardings."
         )
-    return resources if sharding is None else sharding
+    return sharding if resources is None else resources

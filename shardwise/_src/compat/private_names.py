@@ -67,9 +67,7 @@ PLACES: dict[str, dict[str, str]] = {
     "jax.experimental.colocated_python.func": {},
     "jax.experimental.colocated_python.serialization": {_FALLBACK: _UNSUPPORTED},
     "jax.experimental.hijax": {_FALLBACK: _UNSUPPORTED},
-    "jax.interpreters.pxla": {"thread_resources": _VALUES},
     "jax.extend.ifrt_programs": {_FALLBACK: _UNSUPPORTED},
-    "jax.lib": {},
 }
 
 

@@ -18,6 +18,7 @@ from shardwise._src.base.caches import make_room, register
 from shardwise._src.base.progress import progress
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
+from shardwise._src.runtime.compiler import lapack
 from shardwise._src.runtime.compiler.callback_targets import PATIENCE
 from shardwise._src.runtime.compiler.fingerprint import dumps, fingerprint
 from shardwise._src.runtime.compiler.modules import (
@@ -70,6 +71,8 @@ def loaded_for(
             _modules.move_to_end(key)
         _report("found %s in memory in %.1f ms", text, begin)
         return found
+    if lapack.PREFIX in text and "lapack" in platform_of(devices[0]).linalg:
+        lapack.register()
     if callbacks and len(devices) > 1 and platform_of(devices[0]).is_xla_cpu:
         overrides = (_PATIENT, *overrides)
     options = compile_options(

@@ -25,10 +25,11 @@ from shardwise._src.core.fingerprints import fingerprint_of, note
 from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args
+from shardwise._src.core.program_tools import consts_to_args, walk
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
 from shardwise._src.messages.formatting import short_repr, to_register
+from shardwise._src.messages.source import describe
 from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, reject_returned, values_of, write_back
@@ -192,6 +193,17 @@ def staged(
     return Body(program, [*constants, *captured], trees[0], captures, refs or ())
 
 
+def reject_own_effects(who: str, *programs: Program) -> None:
+    """Raises if user-defined primitives have effects: only those of the library are supported."""
+    for eqn in (eqn for p in programs if p.effects for eqn in walk(p)):
+        if eqn.op.foreign is not None and eqn.op.effects:
+            raise NotImplementedError(
+                f"{who} does not support the effects of {eqn.op.name}, at {describe(eqn.site)}: "
+                f"{', '.join(map(str, eqn.op.effects))}. Call the host with "
+                "`shardwise.experimental.io_callback` instead."
+            )
+
+
 def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:
     """Raises if a loop iteration makes a ref vary along axes along which its value does not."""
     count = len(refs)
@@ -254,7 +266,7 @@ def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
     A value without a mesh is replicated; a value that does not vary may have a type that does.
     """
     if not t.varying >= other.varying:
-        t = t.update(varying=t.varying | other.varying)
+        t = t.vary(other.varying)
     if t.mesh is not None or other.mesh is None:
         return t
     return t.update(mesh=other.mesh, spec=PartitionSpec())
@@ -338,7 +350,7 @@ def differing(*types: ArrayType) -> list[str]:
         "shape": [t.shape for t in types],
         "dtype": [t.dtype for t in types],
         "sharding": [(t.mesh, t.spec) for t in types],
-        "varying names": [t.varying for t in types],
+        "varying names": [(t.varying, t.unreduced, t.reduced) for t in types],
     }
     return [what for what, column in columns.items() if any(c != column[0] for c in column)]
 
@@ -354,6 +366,8 @@ def steps_per_turn(who: str, unroll: Any) -> int:
     try:
         count = operator.index(unroll) or 1
     except TypeError:
+        if hasattr(unroll, "needed_for_shape"):  # traced
+            raise unroll.needed_for_shape(f"{who}: unroll") from None
         count = 0
     if count < 1:
         raise ValueError(f"{who}: unroll must be a bool or a non-negative int; got {unroll!r}.")

@@ -43,11 +43,18 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any) -> 
 
 
 def partial_eval_call(
-    op: Op, interpreter: Any, args: Any, params: dict, known: Op | None = None, **facts: Any
+    op: Op,
+    interpreter: Any,
+    args: Any,
+    params: dict,
+    known: Op | None = None,
+    rest_params: dict[str, Any] | None = None,
+    **facts: Any,
 ) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is staged with residuals.
 
     known, facts: the op for the known part, if it is another one, and its further parameters.
+    rest_params: parameters that differ in the rest.
     """
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
@@ -55,7 +62,7 @@ def partial_eval_call(
     outs = interpreter.known(known or op, known_args, params | facts | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
-    left = params | {"program": parts.rest}
+    left = params | (rest_params or {}) | {"program": parts.rest}
     rest = interpreter.record(op, (*residuals, *rest_args), left)
     return merge(parts.unknown_out, rest, outs[:count])
 
@@ -117,12 +124,31 @@ def calling(
 
 
 def _lower_marked(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, attributes: Any
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, attributes: Any, **p: Any
 ) -> list[str]:
+    if not attributes:
+        return e.call(program, *xs)
     return e.under_marks(marked(dict(attributes)), program, *xs)
 
 
-call = calling("jit", lower_call, partial_eval_call, is_call=True)
+def _split_marked(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+    attributes = params["ad_attributes"]
+    changed = {} if attributes is None else {"attributes": attributes, "ad_attributes": None}
+    return partial_eval_call(op, interpreter, args, params, rest_params=changed)
+
+
+def _lower_jit(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, inline: str | None = None
+) -> list[str]:
+    """inline: when the program replaces the call; by default, XLA chooses."""
+    if inline is None:
+        return e.call(program, *xs)
+    if inline == "jax_late":
+        return e.inline(program, *xs)
+    return e.under_marks(marked({"inlineable": inline}), program, *xs)
+
+
+call = calling("jit", _lower_jit, partial_eval_call, is_call=True)
 
 
 def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,6 +211,7 @@ def enter_unless_lowered(
     return _enter_beside(op, inside, state, args, program=program, **p)
 
 
-# Calls by an instruction with attributes, pairs of strings.
-xla_metadata_call = calling("xla_metadata_call", _lower_marked, partial_eval_call)
+# Calls by an instruction with attributes, pairs of strings; `ad_attributes`: those of derivatives,
+# if they differ.
+xla_metadata_call = calling("xla_metadata_call", _lower_marked, _split_marked)
 compute_on_op = calling("compute_on", _lower_marked, partial_eval_call)

@@ -24,7 +24,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned
-from shardwise._src.effects.ordering import ORDERED
+from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
@@ -63,7 +63,16 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
                 f"returns {in_parens(outs)}."
             )
     names = which.varying
-    return tuple([t.update(varying=t.varying | names) for t in outs]) if names else outs
+    if not names:
+        return outs
+    if bad := next((t for t in types if names & (t.unreduced | t.reduced)), None):
+        raise NotImplementedError(
+            f"[cond] devices take different branches, as the predicate is {which.str_short(True)}, "
+            f"so an operand cannot be {bad.str_short(True)}: a partial sum would be of values of "
+            "different functions. Make it varying first, `shardwise.lax.pcast(x, axis_name, "
+            "to='varying')`, or take the sum, `shardwise.lax.psum`."
+        )
+    return tuple([t.vary(names) for t in outs])
 
 
 def _lower(
@@ -77,15 +86,19 @@ def _lower(
     else:  # an index that is too large already selects the last branch
         which = e.let(f"stablehlo.maximum {which}, {e.scalar(0, INDEX)} : {index}")
 
-    def write(branch: Program) -> None:
-        results = e.inline(branch, *xs)
+    def write(number: int, branch: Program) -> None:
+        results = e.inline(branch, *xs, scope=_scope(number))
         e.lines.append(
             f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
         )
 
-    regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
+    regions = [f"{{\n{e.region(lambda row=row: write(*row))}\n}}" for row in enumerate(branches)]
     text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
     return e.lets(text, len(outs))
+
+
+def _scope(number: int) -> str:
+    return f"cond/branch_{number}_fun"
 
 
 def _lower_together(
@@ -97,7 +110,7 @@ def _lower_together(
     branches: Branches,
 ) -> list[str]:
     """Runs all branches, as devices choose different ones, but all take part in collectives."""
-    found, *others = [e.inline(branch, *xs) for branch in branches]
+    found, *others = [e.inline(b, *xs, scope=_scope(i)) for i, b in enumerate(branches)]
     flag = e.ty(t.update(dtype=BOOL))
     for number, results in enumerate(others, 1):
         here = which
@@ -401,9 +414,27 @@ def _batch(
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    reject_ordered(branches, "cond", "a batched predicate runs every branch")
-    cases = [b(*operands) for b in new]
-    return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
+    reject_exact(branches, "cond", "a batched predicate runs every branch")
+    outs, out_dims = [], []
+    cases = zip(*[b(*operands) for b in new], strict=True)
+    for row, passed in zip(cases, _passed_on(branches), strict=True):
+        if passed is not None and dims[1 + passed] is None:
+            outs.append(args[1 + passed])
+            out_dims.append(None)
+        else:
+            outs.append(chosen(args[0], row))
+            out_dims.append(0)
+    return outs, out_dims
+
+
+def _passed_on(branches: Branches) -> list[int | None]:
+    """For each result, the operand that all branches return."""
+    places = [{v: i for i, v in enumerate(b.invars)} for b in branches]
+    found = []
+    for row in zip(*[b.outvars for b in branches], strict=True):
+        of_row = {at.get(v) for at, v in zip(places, row, strict=True)}
+        found.append(of_row.pop() if len(of_row) == 1 else None)
+    return found
 
 
 def chosen(which: Any, cases: Sequence[Any]) -> Any:
@@ -414,11 +445,13 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     return select_n(reshard_like(which, t), *cases)
 
 
-def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
-    """Other effects happen for all rows, as they do in jax."""
-    if any(ORDERED in p.effects for p in programs):
+def reject_exact(programs: Sequence[Program], name: str, why: str) -> None:
+    """Other effects, such as prints, happen for all rows, as they do in jax."""
+    found = frozenset().union(*[p.effects for p in programs])
+    if IO in found or ORDERED in found:
+        which = "effects of `io_callback`" if IO in found else "ordered effects"
         raise NotImplementedError(
-            f"[{name}] under vmap: {why}, so ordered effects would also happen for rows "
+            f"[{name}] under vmap: {why}, so {which} would also happen for rows "
             "that did not request them. Select the inputs of the effect, with "
             "`shardwise.lax.select` or `shardwise.numpy.where`, and move it outside."
         )

@@ -23,6 +23,7 @@ from shardwise._src.control.bodies import (
     differing,
     leaf,
     on_mesh_of,
+    reject_own_effects,
     remedy,
     staged,
     threading,
@@ -38,6 +39,7 @@ from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.logical import ne
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
@@ -241,6 +243,8 @@ class _Call:
         if disable_jit.value and not isinstance(which, Tracer):
             which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
             return self.funs[which](*self.tree.unflatten(self.leaves))
+        if names := type_of(which).varying:  # of different branches, no partial sums are added
+            self.leaves = [pvary(x, type_of(x).reduced & names) for x in self.leaves]
         types = [type_of(x) for x in self.leaves]
         key = (self.who, CURRENT.get().key, self.tree, *types)
         return cached_body(self.funs, key, lambda: self.staged(types))(which, self.leaves)
@@ -249,6 +253,7 @@ class _Call:
         """The staged branches, and whether they may be cached."""
         names = paths_in("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
+        reject_own_effects(self.who, *[body.program for body in bodies])
         self._check_trees(bodies)
         out_types = self._out_types(bodies)
         refs = list(dict.fromkeys(r for body in bodies for r in body.refs))
@@ -286,7 +291,7 @@ class _Call:
         kinds: list[str] = []
         for i, column in enumerate(zip(*[b.out_types for b in bodies], strict=True)):
             most = next((t for t in column if t.mesh is not None), column[0])
-            most = most.update(varying=most.varying.union(*[t.varying for t in column]))
+            most = most.vary(name for t in column for name in t.varying)
             placed = [on_mesh_of(t, most) for t in column]
             if any(t.strong() is not placed[0].strong() for t in placed):
                 each = " and ".join(

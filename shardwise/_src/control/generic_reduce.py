@@ -217,7 +217,8 @@ def reduce(
       out_sharding: the sharding of the result, which must be one array, over explicit mesh axes.
 
     Raises:
-      TypeError: if pytrees, shapes or dtypes do not fit.
+      TypeError: if shapes or dtypes do not fit.
+      ValueError: if pytrees do not.
     """
     xs, inits, tree = alike("reduce: operands and init_values", operands, init_values)
     if out_sharding is not None:
@@ -245,7 +246,7 @@ def alike(what: str, operands: Any, init_values: Any) -> tuple[list[Any], list[A
     xs, tree = flatten(operands)
     inits, init_tree = flatten(init_values)
     if tree != init_tree:
-        raise TypeError(f"{what} must have the same pytree structure; got {tree} and {init_tree}.")
+        raise ValueError(f"{what} must have the same pytree structure; got {tree} and {init_tree}.")
     return xs, inits, tree
 
 
@@ -259,7 +260,7 @@ def staged_fold(
         result = computation(tree.unflatten(values[:half]), tree.unflatten(values[half:]))
         leaves, found = flatten(result)
         if found != tree:
-            raise TypeError(
+            raise ValueError(
                 f"{name}: the function must return the pytree structure of its arguments, {tree}; "
                 f"got {found}."
             )

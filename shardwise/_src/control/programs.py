@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shardwise._src.core.program import Atom, Literal, Program
 from shardwise._src.core.program_tools import Rewriting, derived, used
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharded.sharding_ops import reshard, reshard_like
-from shardwise._src.ops.sharded.varying import pcast
+from shardwise._src.ops.sharded.varying import casts, pcast
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import constant_of
 from shardwise._src.values.convert import cast
 
 
@@ -21,19 +20,21 @@ class Extension(Rewriting):
     """A program's equations with additional ones after them, which fit values to types."""
 
     def zeros(self, aval: ArrayType) -> Atom:
-        zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
+        zero: Atom = Literal(constant_of(0, aval.dtype), array_type((), aval.dtype))
         if aval.shape:
             zero = self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
+        if aval.unreduced:
+            zero = self.fit(zero, zero.aval.update(varying=aval.unreduced))
         return self.fit(zero, aval)
 
     def fit(self, atom: Atom, aval: ArrayType) -> Atom:
         """The atom as exactly `aval`, which may only differ in dtype, weak type, sharding, and
-        additional varying names.
+        states along manual axes to which a value can be cast.
         """
         if (atom.aval.dtype, atom.aval.weak_type) != (aval.dtype, aval.weak_type):
             atom = self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
-        if names := aval.varying - atom.aval.varying:
-            atom = self.bind(pcast, atom, names=tuple(sorted(names, key=str)))
+        for names, to in casts(atom.aval, aval):
+            atom = self.bind(pcast, atom, names=names, to=to)
         if atom.aval.mesh is aval.mesh and atom.aval.spec is aval.spec:
             return atom
         return self.bind(reshard, atom, sharding=aval.explicit_sharding)

@@ -17,12 +17,12 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.base.marks import given, merge, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_scan, eval_scan
-from shardwise._src.control.programs import Extension, ScanParams, fit, parts, read_inputs
+from shardwise._src.control.programs import Extension, ScanParams, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.core.program_tools import derived, pruned, used
 from shardwise._src.core.remedies import gathered
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -328,29 +328,32 @@ def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
     if all(needed) or eqn.effects:
         return eqn
     own = ScanParams(**eqn.params)
-    body, ins, outs = _needed_body(own.body, own.num_consts, own.num_carry, tuple(needed))
-    consts, carry, _ = own.parts(ins)
-    new = own._replace(body=body, num_consts=sum(consts), num_carry=sum(carry))
+    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, tuple(needed))
+    consts, carry, _ = own.parts(read)
+    counts = {"num_consts": sum(consts), "num_carry": sum(carry)}
     return eqn.replace(
-        invars=picked(eqn.invars, ins), outvars=picked(eqn.outvars, outs), params=new._asdict()
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, kept)),
+        params={**eqn.params, "body": body, **counts},
     )
 
 
 @derived
-def _needed_body(
+def live_body(
     body: Program, num_consts: int, num_carry: int, needed: Marks
 ) -> tuple[Program, Marks, Marks]:
-    """The body with these results and all carries that they need; which arguments it takes, and
-    which results it returns."""
-    carry, ys = needed[:num_carry], needed[num_carry:]
+    """The body without dead code; which of its arguments it reads, and which results it has."""
+    end, kept = num_consts + num_carry, needed
     while True:
-        new = pruned(body, picked(body.outvars, (*carry, *ys)))
-        consts, read, xs = parts(read_inputs(new), num_consts, num_carry)
-        if either(carry, read) == carry:
+        new = pruned(body, picked(body.outvars, kept))
+        live = used(new)
+        read = tuple([v in live for v in body.invars])
+        grown = (*either(kept[:num_carry], read[num_consts:end]), *kept[num_carry:])
+        if grown == kept:
             break
-        carry = either(carry, read)
-    ins = (*consts, *carry, *xs)
-    return new.replace(inputs=[*new.constvars, *picked(new.invars, ins)]), ins, (*carry, *ys)
+        kept = grown
+    read = (*read[:num_consts], *kept[:num_carry], *read[end:])
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read, kept
 
 
 def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from shardwise._src.control.bodies import (
     check_carry_tree,
     check_function,
     leaf,
+    reject_own_effects,
     staged,
     steps_per_turn,
     widest,
@@ -216,6 +217,7 @@ class _Call:
         count = len(self.init)
         carry, slices = list(types[:count]), self._slices(types[count:])
         body, wider = widest(carry, lambda types: self._staged_once([*types, *slices]))
+        reject_own_effects("scan", body.program)
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
         program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
         counts = len(body.outside), count + len(body.refs)

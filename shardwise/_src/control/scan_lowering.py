@@ -55,8 +55,11 @@ class _Writer:
 
     def step(self, carry: Sequence[str], slices: Sequence[str]) -> tuple[list[str], list[str]]:
         """The carry and the ys after one application of the body."""
-        write = self.e.inline if self.unroll == 1 else self.e.call
-        outs = write(self.body, *self.consts, *carry, *slices)
+        args = *self.consts, *carry, *slices
+        if self.unroll == 1:
+            outs = self.e.inline(self.body, *args, scope="while/body")
+        else:
+            outs = self.e.call(self.body, *args)
         return outs[: self.num_carry], outs[self.num_carry :]
 
     # -- one slice --

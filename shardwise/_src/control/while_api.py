@@ -27,6 +27,7 @@ from shardwise._src.control.bodies import (
     check_carry_tree,
     check_function,
     leaf,
+    reject_own_effects,
     staged,
     steps_per_turn,
     threading,
@@ -107,7 +108,7 @@ def _in_python(cond_fun: Callable, body_fun: Callable, state: Any) -> Any:
 
 def _varying(types: list[ArrayType], names: frozenset[Any]) -> list[ArrayType]:
     """Types of a state after an iteration count that differs along named axes."""
-    return [t.update(varying=t.varying | names) for t in types] if names else types
+    return [t.vary(names) for t in types] if names else types
 
 
 class _Carried:
@@ -126,6 +127,7 @@ class _Carried:
         """
         count = len(first)
         body, wider = widest(types, lambda types: self._staged_once([*first, *types]), count)
+        reject_own_effects(self.who, body.program)
         check_carry(self.who, self.name, self.tree, wider, body.out_types[count:])
         body.program = with_types(body.program, [*first, *wider])
         self.count = len(first) + len(wider)
@@ -188,6 +190,7 @@ class _While(_Carried):
             return self.cond_fun(self.tree.unflatten(leaves))
 
         test = staged(fun, carry, self.who, name, names, with_refs=True)
+        reject_own_effects(self.who, test.program)
         found = test.out_types
         if test.tree != flatten(0)[1]:
             came = f"a pytree {test.tree}"

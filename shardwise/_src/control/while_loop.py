@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base.marks import given, partition, spread
+from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.call import call
-from shardwise._src.control.cond import chosen, reject_ordered
+from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import WhileParams, fit, parts
 from shardwise._src.control.scan import batched_body, jvp_body
@@ -71,7 +71,7 @@ def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
 def as_often(carry: Sequence[ArrayType], flag: ArrayType) -> tuple[ArrayType, ...]:
     """The types of values that also vary along the axes along which the iteration count does."""
     names = flag.varying
-    return tuple([t.update(varying=t.varying | names) for t in carry] if names else carry)
+    return tuple([t.vary(names) for t in carry] if names else carry)
 
 
 def _flag_like(t: ArrayType) -> ArrayType:
@@ -85,7 +85,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list
         manual = tuple([(name, size) for name, size in axes.items() if name in e.manual.manual])
         some, turn = _together(own.body, own.test, own.num_test, own.num_body, manual)
         count = own.num_test + own.num_body
-        first = e.inline(own.test, *xs[: own.num_test], *xs[count:])
+        first = e.inline(own.test, *xs[: own.num_test], *xs[count:], scope="while/cond")
         types = [*own.test.out_types, *ins[count:]]
         flagged = WhileParams(some, turn, 0, count)
         return _lower_alike(e, types, [*xs[:count], *first, *xs[count:]], flagged)[1:]
@@ -97,9 +97,9 @@ def _lower_alike(e: Any, outs: Any, xs: Sequence[str], own: WhileParams) -> list
     names = [e.fresh() for _ in carry]
     types = ", ".join(map(e.ty, outs))
 
-    def region(program: Program, consts: Sequence[str], result: str) -> str:
+    def region(program: Program, consts: Sequence[str], result: str, part: str) -> str:
         def write() -> None:
-            found = e.inline(program, *consts, *names)
+            found = e.inline(program, *consts, *names, scope=f"while/{part}")
             e.lines.append(
                 f"stablehlo.return {', '.join(found)} : {result}" if found else "stablehlo.return"
             )
@@ -107,8 +107,8 @@ def _lower_alike(e: Any, outs: Any, xs: Sequence[str], own: WhileParams) -> list
         return e.region(write)
 
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
-    condition = region(own.test, test_consts, e.ty(FLAG))
-    turn = region(own.body, body_consts, types)
+    condition = region(own.test, test_consts, e.ty(FLAG), "cond")
+    turn = region(own.body, body_consts, types, "body")
     if not names:  # the short form cannot be parsed then
         text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
         return e.lets(text, 0)
@@ -247,9 +247,12 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
-        reject_ordered(
+        reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
         )
+        fixed = _unchanged(body, num_body, own.parts(dims)[2])
+        if any(fixed) and not all(fixed):
+            return _batch_changing(op, mapped, args, dims, own, fixed)
         every = (True,) * count
         new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
         new_test, _ = batch_program(test, axis, (*test_marks, *every))
@@ -263,6 +266,41 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
         return _by_row(moved, wide), [0] * count
     outs = while_loop(*moved, **wide._asdict())
     return outs, [0 if m else None for m in carry]
+
+
+def _unchanged(body: Program, num_body: int, dims: Sequence[Any]) -> Marks:
+    """Which carries every turn returns unchanged, and are not batched."""
+    rows = zip(body.outvars, body.invars[num_body:], dims, strict=True)
+    return tuple([after is before and d is None for after, before, d in rows])
+
+
+def _batch_changing(
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, own: WhileParams, fixed: Marks
+) -> tuple[list, list]:
+    """The batched loop with unchanged carries as constants, which stay without a batch dimension:
+    a carry whose rows end at different turns has one."""
+    test = _constant(own.test, own.num_test, fixed, False)
+    body = _constant(own.body, own.num_body, fixed, True)
+    count = sum(fixed)
+    new = WhileParams(test, body, own.num_test + count, own.num_body + count)
+
+    def moved(values: Any) -> tuple[list, list]:
+        of_test, of_body, carry = own.parts(values)
+        changing, constant = partition(carry, fixed)
+        return [*of_test, *constant, *of_body, *constant, *changing], constant
+
+    (wide, kept), (wide_dims, kept_dims) = moved(args), moved(dims)
+    outs, marks = _batch(op, mapped, wide, wide_dims, **new._asdict())
+    return merge(fixed, kept, outs), merge(fixed, kept_dims, marks)
+
+
+@derived
+def _constant(program: Program, count: int, fixed: Marks, drops: bool) -> Program:
+    """The program with the marked carries after its `count` constants. drops: their results."""
+    changing, constant = partition(program.invars[count:], fixed)
+    inputs = [*program.constvars, *program.invars[:count], *constant, *changing]
+    results = partition(program.outvars, fixed)[0] if drops else program.outvars
+    return Program(inputs, results, program.eqns, program.consts, program.name)
 
 
 def _by_row(args: list, own: WhileParams) -> list:

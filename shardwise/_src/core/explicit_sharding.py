@@ -196,8 +196,10 @@ def _sums(
     if not kinds or op.contraction:
         return unreduced, NO_AXES
     own = kinds.pop()
-    rows = zip(types, marks, strict=True)  # scalars are compatible with everything
-    if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
+    linear = {i for group in dims.linear for i in group}  # others, like indices, have no cotangents
+    rows = [(types[i], *marks[i]) for i in linear or range(len(types))]
+    # Scalars are compatible with everything.
+    if any(t.mesh and t.ndim and sums | reduced != own for t, sums, reduced in rows):
         raise ShardingTypeError(
             f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, "
             "so their cotangents would be summed differently."

@@ -1,7 +1,7 @@
 """Infers result types from operand types: one generic rule around each op's `type_rule`.
 
 The op's own rule determines shape and dtype. This module adds the rest, the same for every op: the
-varying names (union over the operands) and, over explicit mesh axes, the sharding
+manual axes (`core.manual_axes`) and, over explicit mesh axes, the sharding
 (`core.explicit_sharding`). Results are cached per op, operand types and parameters.
 """
 
@@ -15,10 +15,11 @@ from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.explicit_sharding import with_specs
+from shardwise._src.core.manual_axes import has_manual_axes, of_results
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op, Types
 from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
-from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type, inside_of_maps
+from shardwise._src.types.array_type import ArrayType, array_type, inside_of_maps
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak
@@ -35,6 +36,11 @@ def type_of(x: Any) -> ArrayType:
         return found
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
+        if host.__class__ is not np.ndarray and hasattr(host, "mask"):
+            raise ValueError(
+                "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
+                "x.filled(...), or x.data and x.mask."
+            )
         return array_type(host.shape, canonicalize(host.dtype))
     converted = as_arraylike(x)
     if converted is not x:
@@ -82,6 +88,12 @@ def as_arraylike(x: Any) -> Any:
     return x
 
 
+def array_or_host(x: Any) -> Any:
+    """An array, or what an object converts itself to, unchanged; anything else in NumPy's form."""
+    x = as_arraylike(x)
+    return x if is_array(x) else np.asarray(x)
+
+
 def is_array(x: Any) -> TypeGuard[Array]:
     """Whether `x` is an array or a tracer of this library."""
     return getattr(x, "aval", None).__class__ is ArrayType
@@ -124,15 +136,16 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     result = op.type_rule(op, *types, **params)
     if any(isinstance(t.dtype, ExtendedDType) for t in types):
         _check_opaque(op, types, result)
-    if all(t.mesh is None and not t.varying for t in types):
+    manual = op.manual_axes is not None or any(has_manual_axes(t) for t in types)
+    if not manual and all(t.mesh is None for t in types):
         return result
     if op.shardings or (op.dims is None and (op.programs or op.user_code)):
         return result  # its types carry names and shardings already
     outs = [*cast(Types, result)] if op.multiple else [cast(ArrayType, result)]
-    varying = NO_NAMES.union(*[t.varying for t in types])
-    if op.varies is not None and varying:
-        varying = op.varies(op, varying, **params)
-    outs = [t.update(varying=varying | t.varying) for t in outs]
+    if manual:
+        own = of_results(op, types, params)
+        names = {"varying": own.varying, "unreduced": own.unreduced, "reduced": own.reduced}
+        outs = [t.update(**names) for t in outs]
     if any(t.mesh is not None for t in types):
         outs = with_specs(op, types, outs, params)
     return tuple(outs) if op.multiple else outs[0]

@@ -122,14 +122,12 @@ class _Entered:
 
     def __enter__(self) -> Interpreter:
         self.token = CURRENT.set(current().under(self.interpreter))
-        if source.names_used:
-            self.scope = replay.scope
-            if self.interpreter.is_apart:
-                replay.scope = source.marks.value
+        self.scope = replay.scope
+        if self.interpreter.is_apart:
+            replay.scope = source.marks.value if source.names_used else ""
         return self.interpreter
 
     def __exit__(self, *_: object) -> None:
         CURRENT.reset(self.token)
-        if source.names_used:
-            replay.scope = getattr(self, "scope", "")
+        replay.scope = self.scope
         self.interpreter.end()

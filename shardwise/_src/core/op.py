@@ -10,8 +10,8 @@ their rules. They are called as follows (`**p` are the op's parameters):
 
     type_rule(op, *types, **p)            → ArrayType, or a tuple of them when `multiple`
     dims(op, *types, **p)                 → Dims: how dimensions correspond (types/dims.py)
-    varies(op, names, **p)                → the named axes along which results vary, from those of
-                                            the operands; only if they differ.
+    manual_axes(op, axes, **p)            → the `ManualAxisType` of results, from the one that
+                                            follows from the operands; for ops that change it.
     lower(op, e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins`, `outs` the types.
     jvp(op, primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
     transpose(op, ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
@@ -65,6 +65,7 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.runtime.platforms import Platform
+from shardwise._src.types.abstract import ManualAxisType
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 
@@ -76,7 +77,7 @@ Entered = tuple[list[Any], list[Any]]  # results, and the state
 # The rules. Operands and parameters that follow (`...`) differ by op.
 TypeRule = Callable[Concatenate["Op", ...], ArrayType | Types]
 DimsRule = Callable[Concatenate["Op", ...], Dims]
-VariesRule = Callable[Concatenate["Op", frozenset[Any], ...], frozenset[Any]]
+ManualAxesRule = Callable[Concatenate["Op", ManualAxisType, ...], ManualAxisType]
 LowerRule = Callable[Concatenate["Op", Any, Types, Types, ...], str | Sequence[str]]
 JvpRule = Callable[Concatenate["Op", Values, Values, ...], tuple[Any, Any]]
 TransposeRule = Callable[Concatenate["Op", Any, ...], Values]
@@ -174,7 +175,7 @@ class Op:
     _: KW_ONLY
     type_rule: TypeRule
     dims: DimsRule | None = None
-    varies: VariesRule | None = None
+    manual_axes: ManualAxesRule | None = None
     lower: LowerRule | None = None
     jvp: JvpRule | None = None
     transpose: TransposeRule | None = None

@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 
 from shardwise._src.base.warn import warn
 from shardwise._src.core.op import Op, Params, own_names
-from shardwise._src.messages.source import Site, SourceInfo, describe, replay, replays
+from shardwise._src.messages.source import (
+    Site,
+    SourceInfo,
+    attributes_of,
+    describe,
+    replay,
+    replays,
+    scope_of,
+)
 from shardwise._src.types.array_type import ArrayType
 
 
@@ -67,7 +75,9 @@ Atom = Var | Literal
 class EquationContext(NamedTuple):
     """The context of an equation when JAX's interpreters bind it again, by `eqn.ctx.manager`.
 
-    It is empty: everything an equation depends on is in its parameters and its site.
+    An equation depends on its parameters and its site only, so `manager` does nothing.
+
+    xla_metadata: the attributes of `set_xla_metadata`, if there are any.
     """
 
     compute_type: str | None = None
@@ -115,7 +125,7 @@ class Equation:
 
     primitive = property(lambda self: self.op if self.op.foreign is None else self.op.foreign)
     source_info = property(lambda self: SourceInfo(self.site))
-    ctx = property(lambda self: EquationContext())
+    ctx = property(lambda self: EquationContext(None, attributes_of(scope_of(self.site)) or None))
     inputs = _renamed("Equation", "inputs", "invars")
     outputs = _renamed("Equation", "outputs", "outvars")
 

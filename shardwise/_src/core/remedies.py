@@ -56,12 +56,14 @@ def _others(types: Types, i: int, wanted: Sequence[Any]) -> Iterator[PartitionSp
     if t.spec is None:
         return
     own = t.spec.dims(t.ndim)
-    if wanted:
+    partial = t.spec.unreduced | t.spec.reduced
+    if wanted and partial.isdisjoint([axis for axes in wanted[i] for axis in axes]):
         yield t.spec.update(partitions=wanted[i])
     if t.spec.unreduced:
         yield t.spec.update(unreduced=NO_AXES)
     for reduced in {u.spec.reduced for u in types if u.spec is not None} - {t.spec.reduced}:
-        yield t.spec.update(reduced=reduced)
+        if not reduced & {*t.spec.axes, *t.spec.unreduced}:
+            yield t.spec.update(reduced=reduced)
     for d, axes in enumerate(own):
         if axes:
             yield t.spec.update(partitions=[*own[:d], (), *own[d + 1 :]])

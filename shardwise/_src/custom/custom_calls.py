@@ -18,6 +18,7 @@ import numpy as np
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
+from shardwise._src.control.bodies import reject_own_effects
 from shardwise._src.control.call import call, opaque_call
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
@@ -420,6 +421,7 @@ def _stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> 
         name=rule.name,
         parent=interpreter,
     )
+    reject_own_effects(op.name.removesuffix("_call"), program)
     program, constants = consts_to_args(program)
     outside = (*constants, *captured)
     new = {"rule": rule, "program": shared(program), "num_consts": len(outside)}

@@ -296,7 +296,8 @@ def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[An
     checks.fail(failed, Message(INDEX, "", shape), [index, axis], eqn.site)
 
 
-_TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX: _test_index}
+# In order: a division by zero is reported as such, not as the NaN that it returns.
+_TESTS: dict[str, Callable[..., None]] = {DIV: _test_div, NAN: _test_nan, INDEX: _test_index}
 
 
 # -- ops that contain programs --

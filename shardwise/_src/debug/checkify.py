@@ -19,7 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
+from shardwise._src.base.marks import merge, partition
 from shardwise._src.control.call import call
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.debug.checked_programs import (
     DIV,
@@ -125,7 +128,8 @@ def checkify(
     mapped and differentiated, and so may `f`.
 
     Args:
-      f: a function of arrays in pytrees, as for `jit`.
+      f: a function of arrays in pytrees, as for `jit`. Other arguments, and booleans of Python, are
+        passed unchanged.
       errors: what to check: `user_checks` (calls of `check`), `nan_checks`, `div_checks`,
         `index_checks`; `float_checks`, `automatic_checks` and `all_checks` represent several.
     """
@@ -152,6 +156,15 @@ def checkify(
             flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
             free = [x for x in leaves if not is_ref(x)]
             return checkify(with_refs_outside(flat, leaves), errors)(*free)
+        static = [_is_static(x) for x in leaves]
+        if any(static):
+            traced, fixed = partition(leaves, static)
+
+            @functools.wraps(f)
+            def bound(*xs: Any) -> Any:
+                return _called(f, *tree.unflatten(merge(static, fixed, xs)))
+
+            return checkify(bound, errors)(*traced)
         leaves = function.checked(leaves, tree, staged=True)
         types = tuple([type_of(x) for x in leaves])
         staged = function.staged(Call(leaves, tree, None, types=types), refs=True)
@@ -162,6 +175,14 @@ def checkify(
         return error, staged.out_tree.unflatten(staged.results(outs[:end]))
 
     return checked
+
+
+def _is_static(x: Any) -> bool:
+    """Whether an argument is passed unchanged: it is not a number or array; or a boolean or, in a
+    function that is traced, a number, which `static_argnums` of an outer `jit` may leave."""
+    if isinstance(x, bool) or not can_be_operand(x):
+        return True
+    return isinstance(x, int | float | complex) and current().interpreter is not eval_trace()
 
 
 def _called(f: Callable[..., Any], args: tuple, kwargs: dict) -> Any:

@@ -325,8 +325,11 @@ def _plain(x: Any) -> Any:
     return random_unwrap(x) if isinstance(type_of(x).dtype, ExtendedDType) else x
 
 
-def result_types(title: str, wanted: Any) -> tuple[list[ArrayType], Any]:
-    """The required types of a host function's results, and their pytree."""
+def result_types(title: str, wanted: Any, wide: bool = False) -> tuple[list[ArrayType], Any]:
+    """The required types of a host function's results, and their pytree.
+
+    wide: whether 64-bit types are allowed if they are disabled.
+    """
     leaves, tree = flatten(wanted)
     types = []
     for x in leaves:
@@ -341,7 +344,7 @@ def result_types(title: str, wanted: Any) -> tuple[list[ArrayType], Any]:
                 "the integers of keys, and convert them to keys with "
                 "`shardwise.random.wrap_key_data`."
             )
-        dtype = canonicalize(x.dtype)
+        dtype = x.dtype if wide else canonicalize(x.dtype)
         if dtype != x.dtype:
             raise ValueError(
                 f"{title}: result_shape_dtypes requests {x.dtype}, but 64-bit "

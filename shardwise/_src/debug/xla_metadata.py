@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -89,6 +89,19 @@ def _texts(metadata: dict[str, Any]) -> dict[str, str | None]:
     return {key: None if metadata[key] is None else text for key, text in texts.items()}
 
 
+def _pairs(what: str, metadata: Any) -> tuple[tuple[str, str], ...]:
+    """The attributes of a call."""
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"{what} must be a dict of attributes; got {metadata!r}.")
+    for key, value in metadata.items():
+        if not isinstance(value, str | bool | int | float):
+            raise TypeError(
+                f"{what}: {key} must be a string, a bool or a number; got {value!r} of type "
+                f"{type(value).__name__}."
+            )
+    return tuple(sorted(_texts(dict(metadata)).items()))  # pyright: ignore[reportReturnType]
+
+
 def set_xla_metadata(x: Any = None, **metadata: Any) -> Any:
     """Attributes for XLA instructions.
 
@@ -119,9 +132,9 @@ def _called(
     op: Op,
     who: str,
     fun: Callable[..., Any],
-    attributes: dict[str, str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    **params: Any,
 ) -> Any:
     """The result of a function, called by an op with attributes. who: the caller, for messages."""
     leaves, tree = flatten((args, kwargs))
@@ -133,15 +146,15 @@ def _called(
 
     body = staged(flat, [type_of(x) for x in values], who, name_of(fun), with_refs=True)
     if op is compute_on_op:
-        _check_nesting(body.program, attributes)
+        _check_nesting(body.program, dict(params["attributes"]))
     values = [*body.outside, *values, *values_of(body.refs)]
-    outs = op(*values, program=body.program, attributes=tuple(sorted(attributes.items())))
+    outs = op(*values, program=body.program, **params)
     count = len(outs) - len(body.refs)
     write_back(body.refs, outs[count:])
     return body.tree.unflatten(outs[:count])
 
 
-def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
+def xla_metadata_call(f: Callable[..., Any] | None = None, /, **meta: Any) -> Any:
     """A function whose calls are instructions with attributes, in XLA programs.
 
     XLA transfers the attributes of a call to the generated code: if it inlines the function, to the
@@ -149,19 +162,58 @@ def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
 
     Args:
       f: a function of pytrees of arrays; None returns a decorator.
-      meta: the attributes, name → string.
+      meta: the attributes: strings, bools and numbers by name.
     """
+    return xla_metadata_call2(f, meta)
+
+
+def xla_metadata_call2(f: Any = None, metadata: Any = None, *, ad_metadata: Any = "same") -> Any:
+    """`xla_metadata_call` with attributes as a dict, and those of the function's derivatives.
+
+    Args:
+      f: a function of pytrees of arrays; None, or the attributes in its place, returns a decorator.
+      metadata: the attributes: strings, bools and numbers by name.
+      ad_metadata: the attributes of its linear part, and of the backward pass: "same", "drop" for
+        none, or a dict. `jvp` computes results and tangents in one call, with `metadata`.
+
+    Raises:
+      TypeError: for other attributes.
+    """
+    if isinstance(f, Mapping) and metadata is None:
+        return xla_metadata_call2(None, f, ad_metadata=ad_metadata)
+    return _with_attributes(f, metadata, ad_metadata)
+
+
+def _with_attributes(f: Any, metadata: Any, ad_metadata: Any) -> Any:
+    pairs = _pairs("xla_metadata_call: metadata", metadata or {})
+    own = None
+    if ad_metadata != "same":
+        given = {} if ad_metadata == "drop" else ad_metadata
+        own = _pairs("xla_metadata_call: ad_metadata", given)
     if f is None:
-        return functools.partial(xla_metadata_call, **meta)
+        return functools.partial(_with_attributes, metadata=metadata, ad_metadata=ad_metadata)
     check_function("xla_metadata_call", "f", f)
-    texts = {key: value for key, value in _texts(meta).items() if value is not None}
 
     @functools.wraps(f)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return _called(call_op, "xla_metadata_call", f, texts, args, kwargs)
+        params = {"attributes": pairs, "ad_attributes": own}
+        return _called(call_op, "xla_metadata_call", f, args, kwargs, **params)
 
     return wrapped
+
+
+def fuse_limit() -> AbstractContextManager[None]:
+    """A block across whose border XLA fuses no instructions: they have the attribute FUSE_LIMIT."""
+    return _in_scope({"FUSE_LIMIT": "true"})
+
+
+def must_fuse_call(identifier: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: XLA fuses all instructions in a call of the function.
+
+    identifier: a number of the group, as a string; the value of the attribute MUST_FUSE.
+    """
+    return xla_metadata_call(MUST_FUSE=identifier)
 
 
 def scheduling_group(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -282,7 +334,8 @@ def _computed(
     @functools.wraps(f)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        result = _called(compute_on_op, "compute_on", inside, own, args, kwargs)
+        pairs = tuple(sorted(own.items()))
+        result = _called(compute_on_op, "compute_on", inside, args, kwargs, attributes=pairs)
         outs, tree = flatten(result)
         where = broadcast_prefix(spaces, result, "compute_on out_memory_spaces", root="result")
         for space in where:

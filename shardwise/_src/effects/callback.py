@@ -28,7 +28,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Entered, Op
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import walk
-from shardwise._src.effects.ordering import ORDERED, TOKEN
+from shardwise._src.effects.ordering import IO, ORDERED, TOKEN
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.ops.basis import move_axis
@@ -107,10 +107,11 @@ class Callback:
 
     def _checked(self, found: Any, results: Types) -> list[np.ndarray]:
         leaves, tree = flatten(found)
-        if tree != self.out_tree:
+        if len(leaves) != len(results):
             raise TypeError(
                 f"{self.title}: the function returned the pytree {_tree_text(tree)}; "
-                f"result_shape_dtypes is {_tree_text(self.out_tree)}. They must match."
+                f"result_shape_dtypes is {_tree_text(self.out_tree)}. They must have equally many "
+                "leaves."
             )
         return [
             self._host(x, t, found, i) for i, (x, t) in enumerate(zip(leaves, results, strict=True))
@@ -228,6 +229,14 @@ def host_functions(program: Program) -> dict[HostFunction, int]:
     return found
 
 
+def calls_of(program: Program) -> tuple[HostFunction, ...]:
+    """The functions that the text of a lowered program calls, by number."""
+    return (*host_functions(program), *program.derived.get(EMITTED, ()))
+
+
+EMITTED = ("functions that lowering rules call",)  # in `Program.derived`
+
+
 # -- rules --
 
 
@@ -287,7 +296,7 @@ def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], 
     return op(*primals, **p), []
 
 
-def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
+def _reject_derivative(op: Op, *args: Any, callback: Any, **p: Any) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it has no derivative, as the function is "
         "opaque. Define one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
@@ -379,6 +388,7 @@ def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable)
         dims=_dims,
         lower=_lower,
         jvp=jvp,
+        transpose=_reject_derivative,
         batch=batch,
         eager=_eager,
         enter=_enter,
@@ -388,9 +398,11 @@ def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable)
 
 
 _IN_ORDER = (CALLBACK, ORDERED)
-pure_callback = _record("pure_callback", (), _reject_jvp, _batch_pure)
-io_callback = _record("io_callback", (CALLBACK,), _reject_jvp, _looped)
-ordered_io_callback = _record("ordered_io_callback", _IN_ORDER, _reject_jvp, _reject_batch)
+pure_callback = _record("pure_callback", (), _reject_derivative, _batch_pure)
+io_callback = _record("io_callback", (CALLBACK, IO), _reject_derivative, _looped)
+ordered_io_callback = _record(
+    "ordered_io_callback", (*_IN_ORDER, IO), _reject_derivative, _reject_batch
+)
 debug_callback = _record("debug_callback", (CALLBACK, DebugEffect()), _pass_by, _looped)
 ordered_debug_callback = _record(
     "ordered_debug_callback", (*_IN_ORDER, OrderedDebugEffect()), _pass_by, _looped

@@ -20,6 +20,7 @@ from shardwise._src.transforms.entering import Inside
 from shardwise._src.types.array_type import array_type
 
 ORDERED = "ordered"  # the effect of ops that run in program order
+IO = "io"  # the effect of ops that run exactly as often as requested
 TOKEN = array_type((), np.dtype("int32"))
 
 

@@ -14,30 +14,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
-from shardwise._src.base.caches import cached
 from shardwise._src.base.context import current
+from shardwise._src.jit.described_devices import described as to_described
+from shardwise._src.jit.described_devices import described_mesh
 from shardwise._src.jit.stages import Lowered, Traced
 from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.running.program_placement import constraint_shardings, is_abstract
 from shardwise._src.runtime.target_machines import Target
 from shardwise._src.tree.functions import map as tree_map
-from shardwise._src.types.devices import DescribedDevice, is_described
-from shardwise._src.types.layout import Format
+from shardwise._src.types.devices import is_described
 from shardwise._src.types.mesh import AbstractMesh, Mesh
-from shardwise._src.types.sharding import NamedSharding
-
-
-@cached(16)  # slow for thousands of devices
-def described_mesh(mesh: AbstractMesh) -> Mesh:
-    """A mesh of described devices."""
-    kind = mesh.abstract_device.device_kind if mesh.abstract_device is not None else "cpu"
-    devices = [DescribedDevice(i, "cpu", kind) for i in range(mesh.size)]
-    grid = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
-    return Mesh(grid, mesh.axis_names, mesh.axis_types)
 
 
 def described(tree: Any) -> Any:
@@ -46,7 +34,7 @@ def described(tree: Any) -> Any:
     def one(x: Any) -> Any:
         if not isinstance(x, ShapeDtypeStruct) or not is_abstract(x.sharding):
             return x
-        return x.update(sharding=_there(x.format if x.layout is not None else x.sharding))
+        return x.update(sharding=to_described(x.format if x.layout is not None else x.sharding))
 
     return tree_map(one, tree)
 
@@ -65,14 +53,14 @@ def lowered_there(traced: Traced, target: Target | None = None) -> Lowered:
     if isinstance(scope, AbstractMesh) and any([is_described(s.devices) for s in traced.sigs]):
         met.append(scope)
     if not met or isinstance(scope, Mesh) or any(_real(traced, [*asked, *within])):
-        return traced.lower() if target is None else traced.lowered_for(target)
+        return traced.lowered_for(target)
     ins, outs = [
-        None if some is None else [_there(s) for s in some]
+        None if some is None else [to_described(s) for s in some]
         for some in (traced.in_shardings, traced.out_shardings)
     ]
     with current().replace(mesh=described_mesh(met[0])).entered():
         there = replace(traced, in_shardings=ins, out_shardings=outs)
-        return there.lower() if target is None else there.lowered_for(target)
+        return there.lowered_for(target)
 
 
 def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
@@ -86,12 +74,3 @@ def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
             and not is_abstract(sharding)
             and (not is_described(sharding.devices))
         )
-
-
-def _there(place: Any) -> Any:
-    """A requested sharding or format, moved to a described mesh if it is abstract."""
-    sharding = bare(place)
-    if not is_abstract(sharding):
-        return place
-    there = NamedSharding(described_mesh(sharding.mesh), sharding.spec, sharding.memory_kind)
-    return Format(place.layout, there) if isinstance(place, Format) else there

@@ -29,7 +29,6 @@ from shardwise._src.lowering.text import symbol_text, tensor_text
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime.compiler.lapack import register
 from shardwise._src.runtime.compiler.portable import Part, Unreadable, parts_of, refined_text
 from shardwise._src.runtime.cuda import register_host_functions
 from shardwise._src.runtime.platforms import Platform
@@ -190,10 +189,8 @@ def _lower(
     held = [stored_type(t) for t in ins]
     results = [stored_type(t) for t in outs]
     if exported.uses_global_constants:
-        key = number, *map(tensor_text, held)
-        text = exported._cached(key, _refined, exported, number, held, results)
-    if "lapack_" in text and "lapack" in e.platform.linalg:
-        register()
+        key = number, *map(tensor_text, held), *map(tensor_text, results)
+        text = exported._cached(key, _for_types, exported, number, held, results)
     if "cuhybrid_" in text and "cusolver" in e.platform.linalg:
         register_host_functions()
     key = exported, number, params["shapes"]
@@ -289,13 +286,14 @@ def _parts(exported: ExportedData, text: str) -> list[Part]:
     return exported._cached((parts_of, text), parts_of, text)
 
 
-def _refined(
+def _for_types(
     exported: ExportedData, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> str:
-    """The module refined for a platform and for these static types."""
+    """The module for a platform and these types: refined, or with a conversion if symbolic."""
     parts = _parts(exported, exported.mlir_module())
     main = next(p for p in parts if p.symbol == "main")
     wanted = list(main.ins)
+    called = "inner_main" + "_" * len(parts)  # which no part has: parts may be such modules
     lines, args = [], [f"%arg{i}" for i in range(len(ins))]
     if len(exported.platforms) > 1:
         lines.append(f"%platform = stablehlo.constant dense<{number}> : {wanted.pop(0)}")
@@ -303,7 +301,7 @@ def _refined(
     lines += [f"{a}_ = stablehlo.convert {a} : ({t}) -> {w}" for a, t, w in rows]
     given = ["%platform"] * (len(exported.platforms) > 1) + [f"{a}_" for a in args]
     lines.append(
-        f"%out:{len(main.outs)} = func.call @inner_main({', '.join(given)}) : "
+        f"%out:{len(main.outs)} = func.call @{called}({', '.join(given)}) : "
         f"({', '.join(main.ins)}) -> ({', '.join(main.outs)})"
     )
     moving = [i for i, t in enumerate(exported.out_avals) if t.dtype != float0]
@@ -316,9 +314,11 @@ def _refined(
     lines.append(f"func.return {named} : {', '.join(types)}" if types else "func.return")
     head = ", ".join(f"{a}: {t}" for a, t, _ in rows)
     body = "\n".join(lines)
-    inner = [_private(p.text, {"main": "inner_main"}) for p in parts]
+    inner = [_private(p.text, {"main": called}) for p in parts]
     entry = f"func.func public @main({head}) -> ({', '.join(types)}) {{\n{body}\n}}"
     text = "\n".join(["module @jit_" + symbol_text(exported.fun_name) + " {", entry, *inner, "}"])
+    if any(isinstance(n, Dim) for t in ins for n in t.shape):
+        return text  # refined as a part of the module that calls it
     try:
         return refined_text(text)
     except Unreadable as error:

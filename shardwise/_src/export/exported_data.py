@@ -122,4 +122,9 @@ def _over(shardings: Shardings, mesh: Mesh | AbstractMesh | None) -> Shardings:
                 f"the function was exported for {sharding.mesh}; got {mesh}. Pass a mesh with the "
                 "same axes, of the same sizes and types."
             )
-    return tuple([None if s is None else s.update(mesh=mesh) for s in shardings])
+    return tuple(
+        [
+            None if s is None else NamedSharding(mesh, s.spec, s._memory_kind or "device")
+            for s in shardings
+        ]
+    )

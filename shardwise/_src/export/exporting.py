@@ -15,13 +15,14 @@ from shardwise._src.effects.ordering import ORDERED
 from shardwise._src.export.calling import Exported
 from shardwise._src.export.export_module import exported_text
 from shardwise._src.export.exported_data import Shardings
+from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.symbolic_lowering import is_symbolic
 from shardwise._src.export.versions import (
     WHERE,
     DisabledSafetyCheck,
     maximum_supported_calling_convention_version,
 )
-from shardwise._src.jit.jit import Jitted
+from shardwise._src.jit.jit import Jitted, jit
 from shardwise._src.jit.stages import Traced, used_arguments, without_others
 from shardwise._src.lax.platform_dependent import EXPORTED
 from shardwise._src.lowering.layouts_and_memory import bare
@@ -33,7 +34,7 @@ from shardwise._src.running.program_placement import check_committed, places_for
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler.portable import portable_artifact
 from shardwise._src.runtime.platforms import known, named, platform_of
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import flatten, flatten_with_path
 from shardwise._src.runtime.target_machines import is_compile_only
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -56,7 +57,7 @@ def export(
     """Exports a jitted function for given arguments: `export(jit(f))(*args, **kwargs)`.
 
     Args:
-      fun_jit: a function returned by `jit`.
+      fun_jit: a function returned by `jit`, or one that the library compiles, such as `numpy.sin`.
       platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default the platform of the
         machine that arguments are for (`shardwise.targets.devices`), or of the default devices.
         Other platforms do not need to be present.
@@ -74,6 +75,10 @@ def export(
       NotImplementedError: for programs that call host functions, and for symbolic sizes where a
         program needs concrete numbers, or over several devices.
     """
+    if not isinstance(fun_jit, Jitted) and hasattr(
+        fun_jit, "fused"
+    ):  # a function of the library, such as `numpy.sin`
+        fun_jit = jit(fun_jit)
     if not isinstance(fun_jit, Jitted):
         raise ValueError(
             f"{WHERE}.export takes a function returned by `shardwise.jit`; got {fun_jit!r}."
@@ -90,6 +95,7 @@ def export(
     def exporting(*args: Any, **kwargs: Any) -> Exported:
         """Exports the function for these arguments."""
         there = chosen or (_platform_for(args, kwargs),)
+        _check_scopes(args, kwargs)
         with EXPORTED(there):
             traced = fun_jit.trace(*args, **kwargs)
         if traced.layers:
@@ -110,6 +116,23 @@ def _platform_for(args: Any, kwargs: Any) -> str:
         if sharding is not None and is_compile_only(sharding.devices):
             return platform_of(sharding.devices[0]).name
     return default_export_platform()
+
+
+def _check_scopes(args: Any, kwargs: Any) -> None:
+    """Raises if symbolic sizes of arguments have different scopes."""
+    first: tuple[str, Dim] | None = None
+    for path, leaf in flatten_with_path((args, kwargs))[0]:
+        for n in getattr(leaf, "shape", ()):
+            if not isinstance(n, Dim):
+                continue
+            name = ("args", "kwargs")[path[0].idx] + "".join(map(str, path[1:]))
+            first = first or (name, n)
+            if n.scope is not first[1].scope:
+                raise ValueError(
+                    f"{WHERE}.export: the symbolic dimensions {first[1]} of {first[0]} and {n} of "
+                    f"{name} have different scopes. Create them with one call of `symbolic_shape` "
+                    "or `symbolic_args_specs`, or pass `scope`."
+                )
 
 
 def _checked(platforms: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -196,10 +219,9 @@ def exported(
     ins, outs = shardings
     text = exported_text(used, devices, [ins[i] for i in numbers], outs, platforms, types[1])
     _check_kernels(program, text, checks)
-    free = [[t.update(spec=None, mesh=None) if t.mesh else t for t in row] for row in types]
     return Exported(
-        fun_name=program.name, in_tree=trees[0], in_avals=tuple(free[0]), out_tree=trees[1],
-        out_avals=tuple(free[1]), _in_named_shardings=ins, _out_named_shardings=outs,
+        fun_name=program.name, in_tree=trees[0], in_avals=tuple(types[0]), out_tree=trees[1],
+        out_avals=tuple(types[1]), _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=len(devices), platforms=platforms, disabled_safety_checks=checks,
         mlir_module_serialized=portable_artifact(text),
         calling_convention_version=maximum_supported_calling_convention_version,

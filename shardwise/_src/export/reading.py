@@ -44,7 +44,7 @@ from shardwise._src.runtime.compiler.portable import (
     foreign_text,
     parts_of,
 )
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dtypes import canonicalize, float0
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -103,6 +103,10 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     for places, types in ((ins, in_types), (outs, out_types)):
         if len(places) != len(types):
             raise Damaged(f"it has {len(places)} shardings for {len(types)} types")
+    in_types, out_types = (
+        tuple(map(with_sharding, types, places))
+        for types, places in ((in_types, ins), (out_types, outs))
+    )
     convention, kept = fields["convention"] or 0, fields["kept"] or []
     low = minimum_supported_calling_convention_version
     high = maximum_supported_calling_convention_version

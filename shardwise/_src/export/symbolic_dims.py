@@ -20,7 +20,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from shardwise._src.base.errors import InconclusiveDimensionOperation
-from shardwise._src.export.terms import order, sum_text, times
+from shardwise._src.export.terms import (
+    factors_of,
+    leading,
+    over,
+    sum_key,
+    sum_text,
+    term_key,
+    times,
+)
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import dim_value
 from shardwise._src.types.dtypes import is_integer, max_value
@@ -57,16 +65,18 @@ _NoNumber.__name__ = _NoNumber.__qualname__ = InconclusiveDimensionOperation.__n
 # factors with their powers; a dimension is a sum of terms with coefficients.
 
 _MAX_EXTREMES = 4  # limit on splitting into cases
+_MAX_STEPS = 32  # limit on the terms of a quotient
 
 
 class Dim(Symbolic):
     """A symbolic dimension. Combines with integers and dimensions of the same scope."""
 
-    __slots__ = ("terms", "scope", "_text")
+    __slots__ = ("terms", "scope", "key", "_text")
     __array_priority__ = 1000
 
     def __init__(self, terms: Mapping[tuple, int], scope: Any):
-        self.terms = tuple(sorted(terms.items(), key=order))
+        self.terms = tuple(sorted(terms.items(), key=lambda t: term_key(t[0]), reverse=True))
+        self.key = sum_key(self.terms)
         self.scope = scope
         self._text = sum_text(self.terms)
 
@@ -227,6 +237,9 @@ class Dim(Symbolic):
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def _apart(self, other: Any, name: str) -> Any:
         """Quotient or remainder; terms that a number divides exactly are split off."""
         other = self._other(other)
@@ -296,6 +309,12 @@ def _made(scope: Any, terms: Iterable[tuple[tuple, int]]) -> Any:
     total: dict[tuple, int] = {}
     for factors, count in terms:
         total[factors] = total.get(factors, 0) + count
+    for factors, (count, value) in scope.multiples.items():
+        turns, rest = divmod(total.get(factors, 0), count)
+        if turns and not rest:
+            del total[factors]
+            for own, n in _terms_of(value):
+                total[own] = total.get(own, 0) + n * turns
     total = {t: n for t, n in total.items() if n}
     if not any(total):
         return total.get((), 0)
@@ -316,20 +335,20 @@ def _operation(name: str, left: Any, right: Any, scope: Any) -> Any:
 
 
 def _quotient(x: Dim, by: Dim) -> Any:
-    """x / by if `by` is a single term that divides every term of x exactly; else None."""
-    if x == by:
-        return 1
-    if len(by.terms) != 1:
-        return None
-    ((factors, count),) = by.terms
-    inverse = tuple([(factor, -power) for factor, power in factors])
-    found = []
-    for own, n in x.terms:
-        rest = tuple([(f, p) for f, p in times(own, inverse) if p])
-        if n % count or any(power < 0 for _, power in rest):
+    """x / by if the quotient is a polynomial, by long division; else None."""
+    order = factors_of(by.terms, x.terms)
+    factors, count = leading(by.terms, order)
+    found, rest = 0, x
+    for _ in range(_MAX_STEPS):
+        own, n = leading(_terms_of(rest), order)
+        term = over(own, factors)
+        if term is None or n % count:
             return None
-        found.append((rest, n // count))
-    return _made(x.scope, found)
+        part = _made(x.scope, [(term, n // count)])
+        found, rest = found + part, rest - by * part
+        if not isinstance(rest, Dim) and rest == 0:
+            return found
+    return None
 
 
 def max_dim(d1: Any, d2: Any) -> Any:

@@ -76,6 +76,9 @@ class SymbolicEmitter(Emitter):
             if c.variables() <= {*self.sizes}:
                 zero = self.scalar(0, SIZE.dtype)
                 self._assert("GE", self.size(c), zero, f"the constraint {c} >= 0 must hold")
+        for a, b in scope.equations:
+            if a.variables() | getattr(b, "variables", set)() <= {*self.sizes}:
+                self._assert("EQ", self.size(a), self.size(b), f"{a} == {b} must hold")
 
     def _bind_one(
         self, rows: Sequence[tuple[Dim, int, int]], types: Sequence[ArrayType], names: Sequence[str]

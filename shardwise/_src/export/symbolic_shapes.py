@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.errors import InconclusiveDimensionOperation
-from shardwise._src.export.symbolic_dims import OPERATIONS, Dim, of_factor
+from shardwise._src.export.symbolic_dims import OPERATIONS, Dim, bounds, of_factor
 from shardwise._src.tree.functions import broadcast, map
 
 
@@ -25,8 +25,13 @@ class SymbolicScope:
         self._texts = texts
         self.positive: list[Dim] = []  # each at least 0
         self.equal: dict[Any, Any] = {}  # factor of a dimension → its replacement
+        self.multiples: dict[tuple, tuple[int, Any]] = {}  # term → multiple, and its replacement
+        self.equations: list[tuple[Dim, Any]] = []  # both sides of equalities
         for text in texts:
             self._add(text)
+        for c in self.positive:
+            if bounds(c)[1] < 0:
+                raise ValueError(f"constraints: {', '.join(texts)} cannot hold for any sizes.")
 
     def __repr__(self) -> str:
         return f"SymbolicScope({', '.join(self._texts)})"
@@ -43,19 +48,36 @@ class SymbolicScope:
             )
         one, two = (_parsed(side, self, f"the constraint {text!r}") for side in (left, right))
         if sign == "==":
-            alone = getattr(one, "alone", None)
-            if alone is None:
-                raise ValueError(
-                    f"constraints: the left side of {text!r} must be a variable, or one "
-                    "floordiv, mod, max or min, which the right side replaces."
-                )
-            self.equal[alone] = two
+            self._equate(text, one, two)
             return
         difference = one - two if sign == ">=" else two - one
         if isinstance(difference, Dim):
             self.positive.append(difference)
         elif difference < 0:
             raise ValueError(f"constraints: {text!r} cannot hold for any sizes.")
+
+    def _equate(self, text: str, one: Any, two: Any) -> None:
+        """The right side replaces the left one in all dimensions."""
+        difference = one - two
+        if not isinstance(difference, Dim):
+            if difference:
+                raise ValueError(f"constraints: {text!r} cannot hold for any sizes.")
+            return
+        if not isinstance(one, Dim) or len(one.terms) != 1:
+            raise ValueError(
+                f"constraints: the left side of {text!r} must be one term, such as a variable, a "
+                "floordiv, mod, max or min, or a multiple of one, which the right side replaces."
+            )
+        self.equations.append((one, two))
+        factor: Any = one.alone
+        if factor is None:
+            ((factors, count),) = one.terms
+            self.multiples[factors] = count, two
+            return
+        self.equal[factor] = two
+        if factor[0] == "mod" and isinstance(factor[2], int) and two == 0:  # an even division
+            _, left, right = factor
+            self.multiples[(("floordiv", left, right), 1),] = right, left
 
 
 def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
@@ -184,7 +206,7 @@ def symbolic_args_specs(
     Args:
       args: arrays, or `ShapeDtypeStruct`s, which provide dtypes, and sizes for `_` and `...`.
       shapes_specs: a string as for `symbolic_shape`: one for all, or a pytree of them that is a
-        prefix of `args`; None for the shapes of `args`.
+        prefix of `args` (also a list for a tuple); None for the shapes of `args`.
       constraints, scope: see `symbolic_shape`.
 
     Returns:
@@ -197,5 +219,7 @@ def symbolic_args_specs(
         shape = symbolic_shape("..." if text is None else text, scope=one, like=like.shape)
         return ShapeDtypeStruct(shape, like.dtype, weak_type=like.weak_type)
 
+    if isinstance(args, tuple) and isinstance(shapes_specs, list):
+        shapes_specs = tuple(shapes_specs)
     none = lambda x: x is None  # noqa: E731
     return map(spec, broadcast(shapes_specs, args, none), args, is_leaf=none)

@@ -20,6 +20,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var, eval_program
 from shardwise._src.extend.linear_util import WrappedFun, wrap_init
 from shardwise._src.extend.primitive import Primitive
+from shardwise._src.lax.tokens import is_token
 from shardwise._src.transforms.batch import Batch, with_dim, without_dim
 from shardwise._src.transforms.stage import Stage, stage
 from shardwise._src.transforms.tracer import Tracer
@@ -78,8 +79,13 @@ class DropVar(Var):
     __slots__ = ()
 
 
-class Token:
-    """Represents the order of effects as a value; it has no contents."""
+class _TokenClass(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Value) and is_token(x)
+
+
+class Token(metaclass=_TokenClass):
+    """The order of effects as a value: the class of tokens, which are arrays without content."""
 
 
 class AbstractToken:
@@ -152,7 +158,10 @@ def unmapped_aval(
 
 def valid_jaxtype(x: Any) -> bool:
     """Whether functions accept this as an array."""
-    return is_operand(x)
+    try:
+        return is_operand(x) and type_of(x) is not None
+    except TypeError:  # of a dtype that arrays do not have
+        return False
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
@@ -284,3 +293,7 @@ class CallPrimitive(Primitive):
         """The keyword arguments of `bind`: the function of an equation's program, and the rest."""
         rest = {k: v for k, v in params.items() if k != "program"}
         return {**rest, "subfuns": (wrap_init(jaxpr_as_fun(params["program"])),)}
+
+
+call_p = CallPrimitive("call")
+closed_call_p = CallPrimitive("closed_call")

@@ -15,19 +15,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
+from shardwise._src.effects.callback import Callback, HostFunction
 from shardwise._src.extend.jaxpr import AbstractToken
 from shardwise._src.lowering.emitter import MAX_DENSE
 from shardwise._src.lowering.text import attribute_text, element_text, tensor_text
+from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.compiler import mlir_bindings
 from shardwise._src.runtime.compiler.mlir_bindings import ir
+from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType, array_type
 
 LoweringRule = Callable[..., Any]
@@ -48,6 +52,53 @@ class ModuleContext:
     keepalives: list[Any] = dataclasses.field(default_factory=list)
     cached_primitive_lowerings: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
+    def add_keepalive(self, keepalive: Any) -> None:
+        """Has no effect that is needed: programs retain the functions that they call."""
+        self.keepalives.append(keepalive)
+
+
+@public("shardwise.interpreters.mlir")
+class TokenSet:
+    """A token for each of some effects, immutable."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self, tokens: Mapping[Any, Any] | None = None):
+        self._tokens = dict(tokens or {})
+
+    @classmethod
+    def create(cls, effects: Sequence[Any]) -> TokenSet:
+        """A new token for each effect, in a rule that builds operations."""
+        return cls({e: mlir_bindings.create_token() for e in effects})
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"TokenSet({self._tokens})"
+
+    def get(self, effect: Any) -> Any:
+        """The token of an effect. Raises KeyError if it has none."""
+        return self._tokens[effect]
+
+    def items(self) -> tuple[tuple[Any, Any], ...]:
+        """Pairs of effects and tokens, in order."""
+        return tuple(self._tokens.items())
+
+    def effects(self) -> set[Any]:
+        """The effects."""
+        return {*self._tokens}
+
+    def subset(self, effects: Sequence[Any]) -> TokenSet:
+        """The tokens of some of the effects."""
+        return TokenSet({e: self._tokens[e] for e in effects})
+
+    def update_tokens(self, tokens: TokenSet) -> TokenSet:
+        """The set with other tokens for some of its effects, in the same order."""
+        if not len(tokens):
+            return self
+        return TokenSet({e: tokens._tokens.get(e, token) for e, token in self.items()})
+
 
 @dataclasses.dataclass
 class LoweringRuleContext:
@@ -64,8 +115,12 @@ class LoweringRuleContext:
     emitter: Any
     platforms: Sequence[str]
     name_stack: Any = None
-    tokens_in: Any = None
-    tokens_out: Any = None
+    tokens_in: TokenSet = dataclasses.field(default_factory=TokenSet)
+    tokens_out: TokenSet | None = None
+
+    def set_tokens_out(self, tokens_out: TokenSet) -> None:
+        """States the tokens after the operations. There are none: effects are not ordered."""
+        self.tokens_out = tokens_out
 
     def replace(self, **changes: Any) -> LoweringRuleContext:
         """A copy of the context with some fields changed."""
@@ -122,6 +177,17 @@ class _Apart:
 
         return self.later(write, operands, ins, outs)
 
+    def host_call(self, function: HostFunction, operands: Sequence[Any], *how: Any) -> list[Any]:
+        """`Emitter.host_call` of a function that the program does not name."""
+        ins, outs, pure = how
+        numbers = self._emitter.host_numbers
+        numbers.setdefault(function, len(numbers))
+
+        def write(names: Sequence[str]) -> Any:
+            return self._emitter.host_call(function, ins, outs, names, pure)
+
+        return self.later(write, operands, ins, outs)
+
 
 def lowered(
     op: Op,
@@ -165,6 +231,51 @@ def lowered(
 
 
 # ---------------------------------------------------------------- helpers for writing rules
+
+
+def emit_python_callback(
+    ctx: LoweringRuleContext,
+    callback: Callable[..., Any],
+    token: Any,
+    operands: Sequence[ir.Value],
+    operand_avals: Sequence[ArrayType],
+    result_avals: Sequence[ArrayType],
+    *,
+    has_side_effect: bool,
+    returns_token: bool = True,
+    partitioned: bool = False,
+    sharding: Any = None,
+) -> tuple[Sequence[ir.Value], None, Any]:
+    """Calls a host function.
+
+    Args:
+      ctx: the context of the rule.
+      callback: takes arrays, and returns a sequence of arrays.
+      operands, operand_avals, result_avals: the operands, and the types of operands and results.
+      has_side_effect: whether it is called even if its results are unused by the program.
+      partitioned: whether each device makes a call with its shards; without results.
+      token, sharding: must be None: calls are not ordered, and the first device makes them.
+      returns_token: has no effect, as there are no tokens.
+
+    Returns:
+      The results; None in place of a token; the function, which programs retain themselves.
+    """
+    if token is not None or sharding is not None:
+        raise NotImplementedError(
+            f"the lowering rule of {ctx.primitive}: emit_python_callback has neither tokens nor "
+            "shardings; pass None. Ordered calls, and calls by another device, are those of "
+            "`shardwise.experimental.io_callback`, which a rule of `lower_fun` may use."
+        )
+    if partitioned and result_avals:
+        raise ValueError(
+            f"the lowering rule of {ctx.primitive}: emit_python_callback with partitioned=True "
+            f"must have no results; got {join(map(str, result_avals))}."
+        )
+    trees = flatten((tuple(operands), {}))[1], flatten(tuple(result_avals))[1]
+    held = Callback(callback, "emit_python_callback", trees[0], {}, trees[1], local=partitioned)
+    function = HostFunction(held, tuple(result_avals), False)
+    how = operand_avals, result_avals, not has_side_effect
+    return ctx.emitter.host_call(function, operands, *how), None, function
 
 
 def dtype_to_ir_type(dtype: Any) -> ir.Type:
@@ -252,5 +363,5 @@ def _leaves(xs: Any) -> Iterator[Any]:
 
 
 def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
-    """The text of a module. enable_debug_info: whether to print source locations."""
-    return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))
+    """The text of a module. enable_debug_info: whether to print source locations; yes if None."""
+    return module.operation.get_asm(enable_debug_info=enable_debug_info is not False)

@@ -23,8 +23,10 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.extend import rule_tables
+from shardwise._src.extend.primitive_effects import lowerable_effects
 from shardwise._src.extend.rule_tables import AxisData, FromFunction, Zero
 from shardwise._src.ffi.call_description import ForeignRule, LoweringContext
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.sharded.sharding_ops import cotangent_type
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -45,6 +47,7 @@ class Primitive:
         self.impl: Callable[..., Any] | None = None
         self.abstract_eval: Callable[..., Any] | None = None
         self._op: Op | None = None
+        self._effects_of: Callable[..., frozenset[Any]] | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -63,7 +66,11 @@ class Primitive:
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Applies it to values: the current interpreter gets the op."""
-        return self.op(*args, **params)
+        op = self.op
+        if self._effects_of is not None:
+            found = self._effects_of(*map(type_of, args), **params)
+            op = _with_effects(op, found) if found else op
+        return op(*args, **params)
 
     def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: dict[str, Any]) -> Any:
         """Like `bind`, with another current interpreter."""
@@ -81,23 +88,18 @@ class Primitive:
     def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the type rule: `abstract_eval(*types, **params)` returns the type of the result, or
         a sequence of types, as any object with a shape and a dtype."""
-        self.abstract_eval = abstract_eval
+        self.abstract_eval, self._effects_of = abstract_eval, None
         return abstract_eval
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Like `def_abstract_eval`, for a rule that returns types and (possibly no) effects."""
+        """Like `def_abstract_eval`, for a rule that returns types and (possibly no) effects.
 
-        def types_only(*types: ArrayType, **params: Any) -> Any:
-            found, effects = rule(*types, **params)
-            if effects:
-                raise NotImplementedError(
-                    f"{self.name}: a primitive of `shardwise.extend.core.Primitive` must have "
-                    f"no effects; its rule returns {effects}. Call the host with "
-                    "`shardwise.experimental.io_callback` instead."
-                )
-            return found
-
-        self.abstract_eval = types_only
+        A program with effects is compiled if `shardwise.interpreters.mlir.lowerable_effects`
+        contains their classes. They may not occur in loops, branches, and functions with custom
+        derivatives.
+        """
+        self.abstract_eval = lambda *types, **params: rule(*types, **params)[0]
+        self._effects_of = lambda *types, **params: frozenset(rule(*types, **params)[1])
         return rule
 
     def def_bind_with_trace(self, bind: Callable[..., Any]) -> NoReturn:
@@ -124,7 +126,7 @@ def _types(op: Op, *types: ArrayType, **params: Any) -> Any:
         raise _missing(op, "abstract evaluation rule", f"`{op.name}.def_abstract_eval(rule)`")
     found = [_as_type(op, t) for t in _listed(op, rule(*types, **params))]
     varying = frozenset().union(*[t.varying for t in types])
-    found = [t.update(varying=t.varying | varying) for t in found]
+    found = [t.vary(varying) for t in found]
     split = any(t.spec is not None and any(t.spec) for t in types)
     if split and all(t.mesh is None for t in found):
         raise NotImplementedError(
@@ -159,13 +161,22 @@ def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
     rule = rule_tables.dce_rules.get(op.foreign)
     if rule is None:
-        return eqn if any(used) else None
+        return eqn if any(used) or op.effects else None
     return rule(used, eqn)[1]
+
+
+def _check_effects(op: Op) -> None:
+    if unknown := lowerable_effects.filter_not_in(op.effects):
+        raise ValueError(
+            f"{op.name}: a program with the effects {join(sorted(map(str, unknown)))} cannot be "
+            "lowered. Add their classes: `shardwise.interpreters.mlir.lowerable_effects.add_type`."
+        )
 
 
 def _expand(
     op: Op, types: Sequence[ArrayType], params: dict[str, Any], platform: Platform
 ) -> Program | None:
+    _check_effects(op)
     rule = rule_tables.lowering(op.foreign, platform)
     return rule.staged(types, params) if isinstance(rule, FromFunction) else None
 
@@ -173,6 +184,7 @@ def _expand(
 def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *names: str, **params: Any
 ) -> Any:
+    _check_effects(op)
     rule = rule_tables.lowering(op.foreign, e.platform)
     if rule is None:
         how = "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`"
@@ -224,6 +236,11 @@ def apply_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
     """Runs an op or primitive on arrays as a separate program, compiled once."""
     op = primitive if isinstance(primitive, Op) else _without_impl(primitive.op)
     return current().interpreter.process(op, args, params)
+
+
+@cached(1024)
+def _with_effects(op: Op, effects: frozenset[Any]) -> Op:
+    return replace(op, effects=effects)
 
 
 @cached(1024)

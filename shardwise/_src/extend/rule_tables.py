@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -252,30 +252,6 @@ def defreducer(prim: Any) -> None:
         return prim.bind(x, axes=moved, **params), dim - sum(a < dim for a in moved)
 
     fancy_primitive_batchers[prim] = rule
-
-
-def register_vmappable(
-    data_type: type,
-    spec_type: type,
-    axis_size_type: type,
-    to_elt: Rule,
-    from_elt: Rule,
-    make_iota: Rule | None,
-) -> NoReturn:
-    """Not supported: `vmap` maps arrays, and pytrees of arrays, along axes.
-
-    Raises:
-      NotImplementedError: always; the message says what to do instead.
-    """
-    raise NotImplementedError(
-        f"register_vmappable: {data_type.__qualname__} cannot be mapped by its own rules: `vmap` "
-        "maps arrays along dimensions. Register the class as a pytree "
-        "(`shardwise.tree_util.register_pytree_node`), and pass `in_axes` for its parts."
-    )
-
-
-def unregister_vmappable(data_type: type) -> None:
-    """Does nothing: no class has such rules."""
 
 
 # Lowering

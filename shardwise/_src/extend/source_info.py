@@ -1,8 +1,7 @@
 """Source locations of operations, for JAX-style interpreters: `extend.source_info_util`.
 
 The origin of an equation (`eqn.source_info`) is a `SourceInfo`: the line of user code and the names
-in scope there. Names of transforms are not recorded: the equations that a transform derives from a
-program have the names of that program.
+in scope there, with those of transforms around them: `outer/vmap(inner)`.
 """
 
 from __future__ import annotations
@@ -75,8 +74,9 @@ def reset_name_stack() -> Generator[None]:
 
 @contextmanager
 def transform_name_stack(name: str) -> Generator[None]:
-    """Wraps the names in scope like those of a transform's equations: `jvp(outer/inner)`."""
-    with set_name_stack(NameStack((f"{name}({current_name_stack()})",))):
+    """Names in a `with` block are those of a transform's equations: `outer/jvp(inner)`."""
+    source.use_names()
+    with source.transforming(name):
         yield
 
 

@@ -164,7 +164,7 @@ def records(
     title: returns the subject of messages, from the parameters of a call.
     """
 
-    def jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> NoReturn:
+    def derivative(op: Op, *args: Any, **p: Any) -> NoReturn:
         raise ValueError(
             f"{title(**p)}: it has no derivative, because the function is opaque. "
             "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
@@ -185,7 +185,8 @@ def records(
         type_rule=lambda op, *types, result_avals, **p: result_avals,
         dims=_dims,
         lower=lower,
-        jvp=jvp,
+        jvp=derivative,
+        transpose=derivative,
         batch=batch,
         multiple=True,
         is_expensive=True,
@@ -222,7 +223,8 @@ def ffi_call(
     Args:
       target_name: the name under which `register_ffi_target` registered it.
       result_shape_dtypes: an object with the shape and dtype of the result, such as
-        `ShapeDtypeStruct`, or a pytree of these.
+        `ShapeDtypeStruct`, or a pytree of these. 64-bit dtypes are accepted also if they are
+        disabled otherwise.
       has_side_effect: whether it is called even if its results are unused.
       vmap_method: what `vmap` does: "sequential" (or "sequential_unrolled") calls the function for
         each element; with the other methods it gets and returns an additional leading dimension.
@@ -245,7 +247,7 @@ def ffi_call(
       and dictionaries of them.
 
     Raises:
-      ValueError: if a method, layout, alias or version is invalid.
+      ValueError: if a result, method, layout, alias or version is invalid.
       TypeError: if an operand or attribute has an unsupported type.
       JaxRuntimeError: if nothing is registered under the name; also the function's own errors,
         raised by the call or when a result is fetched.
@@ -257,7 +259,8 @@ def ffi_call(
             f"{title}: legacy_backend_config is for custom_call_api_version below 4; got "
             f"{custom_call_api_version}. Pass attributes as keyword arguments of the call."
         )
-    results, tree = result_types(title, result_shape_dtypes)
+    _check_results(title, result_shape_dtypes)
+    results, tree = result_types(title, result_shape_dtypes, wide=True)
     single = tree == flatten(0)[1]
     given = (output_layouts,) if single and output_layouts is not None else output_layouts
     outs = orders_of(title, "result", results, given)
@@ -296,6 +299,16 @@ def ffi_call(
         )
 
     return call
+
+
+def _check_results(title: str, wanted: Any) -> None:
+    for i, x in enumerate(wanted if isinstance(wanted, tuple | list) else [wanted]):
+        leaves = flatten(x)[0]
+        if not leaves or not all(hasattr(t, "shape") and hasattr(t, "dtype") for t in leaves):
+            raise ValueError(
+                f"{title}: result_shape_dtypes must be objects with a shape and a dtype, such as "
+                f"`ShapeDtypeStruct`; got {x!r} at position {i}."
+            )
 
 
 def check_method(title: str, method: str | None) -> None:

@@ -24,8 +24,8 @@ from shardwise._src.numpy.picking import take
 from shardwise._src.numpy.products.contractions import tensordot
 from shardwise._src.numpy.shapes import moveaxis, shape_of
 from shardwise._src.numpy.unary import absolute, sinc
-from shardwise._src.ops.contract import Precision
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.precision import Precision
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 from shardwise._src.values.binary import maximum, minimum

@@ -26,8 +26,9 @@ from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, eval_program
+from shardwise._src.jit.described_devices import with_devices
 from shardwise._src.jit.donations import report
-from shardwise._src.jit.options import NO_OPTIONS, JitOptions, Options, options_for
+from shardwise._src.jit.options import NO_OPTIONS, Inline, JitOptions, Options, options_for
 from shardwise._src.jit.ref_arguments import (
     closing_over_refs,
     has_refs,
@@ -69,6 +70,15 @@ def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
     disable: False enables compilation again inside such a block.
     """
     return _disabled(disable)
+
+
+def _bound(program: Program, inputs: Sequence[Any], inline: Inline) -> Sequence[Any]:
+    """The results of a program that is called in another one."""
+    if inline is Inline.AUTO:
+        return bind_call(*inputs, program=program)
+    if inline is Inline.JAX_EARLY:
+        return eval_program(program, inputs)
+    return bind_call(*inputs, program=program, inline=inline.value)
 
 
 class Jitted(Generic[P, R]):
@@ -241,9 +251,7 @@ class Jitted(Generic[P, R]):
             function.explain_trace(call)
         staged = function.staged(call, refs=True)
         inputs, program = staged.inputs(leaves), staged.program
-        inline = options.inline
-        outs = eval_program(program, inputs) if inline else bind_call(*inputs, program=program)
-        outs = staged.results(outs)
+        outs = staged.results(_bound(program, inputs, options.inline))
         wanted = None
         if options.device is None:
             wanted = options.shardings_out(function.what, staged.out_tree)
@@ -334,7 +342,8 @@ class Jitted(Generic[P, R]):
         """
         if has_refs((args, kwargs)):
             return traced_through_refs(Jitted, self._function, args, kwargs)
-        call = self._typed(self._function.call(args, kwargs))
+        call = self._function.call(args, kwargs)
+        call = self._typed(call._replace(leaves=with_devices(self._function.what, call.leaves)))
         staged = self._function.staged(call, refs=True)
         if staged.refs:
             return traced_closing_over_refs(Jitted, self._function, call, staged)
@@ -410,8 +419,6 @@ def jit(fun: Callable[P, R], /, **options: Unpack[JitOptions]) -> Jitted[P, R]: 
 
 @overload
 def jit(**options: Unpack[JitOptions]) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
-
-
 def jit(
     fun: Callable[P, R] | None = None,
     /,
@@ -425,7 +432,7 @@ def jit(
     keep_unused: bool = False,
     device: Any = None,
     backend: str | None = None,
-    inline: bool = False,
+    inline: bool | Inline = False,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
     """Compiles a function: staged once for each signature of arguments, run as one program.
@@ -441,7 +448,8 @@ def jit(
         By default they stay where they are, are not donated, and do not affect placement.
       device, backend: where to run: a device, or a platform's name for its first one. Arguments
         are transferred there. Prefer `in_shardings`.
-      inline: inline the function's equations at each traced call.
+      inline: when the function's equations replace its calls in other functions, as a
+        `shardwise.Inline`; True is `Inline.JAX_EARLY`, while these are staged, False `Inline.AUTO`.
       compiler_options: XLA options by name.
 
     Returns:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any, NamedTuple, TypedDict
 
 from shardwise._src.arguments.float0_partition import places
 from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.arguments.signatures import both
 from shardwise._src.base.caches import exact
+from shardwise._src.base.lazy import public
 from shardwise._src.core.program import Program
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join
@@ -29,8 +31,25 @@ class JitOptions(TypedDict, total=False):
     keep_unused: bool
     device: Any
     backend: str | None
-    inline: bool
+    inline: bool | Inline
     compiler_options: dict[str, Any] | None
+
+
+@public("shardwise")
+class Inline(Enum):
+    """When the equations of a jitted function replace its calls in other functions.
+
+    JAX_EARLY: while these are staged.
+    JAX_LATE: when their programs are lowered.
+    XLA_EARLY, XLA_LATE: XLA inlines them, in its first passes or its last ones.
+    AUTO: XLA chooses.
+    """
+
+    JAX_EARLY = "jax_early"
+    JAX_LATE = "jax_late"
+    XLA_EARLY = "xla_early"
+    XLA_LATE = "xla_late"
+    AUTO = "auto"
 
 
 class FromProgram:
@@ -59,7 +78,7 @@ class Options(NamedTuple):
     donate_argnames: tuple[str, ...] = ()
     keep_unused: bool = False
     device: Any = None
-    inline: bool = False
+    inline: Inline = Inline.AUTO
     compiler_options: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -68,7 +87,7 @@ class Options(NamedTuple):
 
     def key(self) -> tuple[Any, ...] | None:
         """Represents the options in keys; None for the default. It may be unhashable."""
-        if not any(self[2:]) and self.in_shardings is self.out_shardings is None:
+        if self[2:] == NO_OPTIONS[2:] and self.in_shardings is self.out_shardings is None:
             return None
         shardings = [None if s is None else _flat(s) for s in self[:2]]
         return *shardings, *self[2:], exact(self.compiler_options)
@@ -138,7 +157,7 @@ def options_for(
     keep_unused: bool,
     device: Any,
     backend: str | None,
-    inline: bool,
+    inline: bool | Inline,
     compiler_options: dict[str, Any] | None,
 ) -> Options:
     """The options of a function. Raises if they do not fit it, or each other."""
@@ -164,9 +183,17 @@ def options_for(
         donate_argnames,
         bool(keep_unused),
         device if backend is None else devices(backend)[0],
-        bool(inline),
+        _inlining(what, inline),
         compiler_overrides(name_of(fun), compiler_options),
     )
+
+
+def _inlining(what: str, inline: Any) -> Inline:
+    if isinstance(inline, Inline):
+        return inline
+    if not isinstance(inline, bool):
+        raise ValueError(f"{what}: inline must be a bool or a `shardwise.Inline`; got {inline!r}.")
+    return Inline.JAX_EARLY if inline else Inline.AUTO
 
 
 def _own(shardings: Any) -> Any:

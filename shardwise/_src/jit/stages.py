@@ -25,10 +25,17 @@ from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.program_tools import derived, used
 from shardwise._src.jit.compilations import compilations
 from shardwise._src.jit.costs import with_stated_costs
+from shardwise._src.jit.described_devices import (
+    described,
+    described_mesh,
+    mesh_on,
+    on_real,
+    signature_on,
+)
 from shardwise._src.jit.options import compiler_overrides
 from shardwise._src.lowering.layouts_and_memory import bare, place_in
 from shardwise._src.messages.formatting import join
-from shardwise._src.messages.tree_paths import tree_difference, tree_text
+from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watched, watching
@@ -42,7 +49,9 @@ from shardwise._src.runtime.target_machines import Target
 from shardwise._src.transfers.transfer import default_place
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.devices import is_described
 from shardwise._src.types.layout import Format, Layout
+from shardwise._src.types.mesh import AbstractMesh
 
 
 def used_arguments(program: Program) -> tuple[int, ...]:
@@ -191,20 +200,34 @@ class Traced:
 
         lowering_platforms: another platform, one, to read its program, which cannot be compiled:
           for that, see `shardwise.targets`. By default that of the `AbstractDevice` of
-          `use_abstract_mesh`, if it has one.
+          `use_abstract_mesh`, if it has one. Required if no argument has devices, but some are over
+          an `AbstractMesh`, or one is in scope; `Lowered.compile` then needs them.
 
         Raises:
-          ValueError: if `lowering_platforms` names an unknown platform, or several.
+          ValueError: if `lowering_platforms` is missing, or names an unknown platform, or several.
         """
+        here = current()
         if lowering_platforms is None:
-            meant = getattr(current().mesh, "abstract_device", None)
-            lowering_platforms = () if meant is None else (meant.platform,)
+            meant = getattr(here.mesh, "abstract_device", None)
+            lowering_platforms = None if meant is None else (meant.platform,)
+        if lowering_platforms is None and any([is_described(s.devices) for s in self.sigs]):
+            raise ValueError(
+                f"{self.program.name} is lowered for an AbstractMesh, without devices. Pass "
+                'lowering_platforms, such as ("tpu",), or put arguments on the devices of a mesh.'
+            )
         begin = time.perf_counter()
-        here = platform_of(self._likely_device())
-        elsewhere = any([p not in here.names for p in lowering_platforms or ()])
-        plan = self._planned(self._platform_alone(lowering_platforms, here) if elsewhere else None)
+        if lowering_platforms is not None and isinstance(here.mesh, AbstractMesh):
+            here = here.replace(mesh=described_mesh(here.mesh), on_mesh=True)
+        with here.entered():
+            plan = self._planned(self._target(lowering_platforms or ()))
         took(LOWER, time.perf_counter() - begin, self.program.name)
         return Lowered(self, plan)
+
+    def _target(self, lowering_platforms: Sequence[str]) -> Target | None:
+        """Another platform than that of the devices, if it is asked for."""
+        here = platform_of(self._likely_device())
+        elsewhere = any([p not in here.names for p in lowering_platforms])
+        return self._platform_alone(lowering_platforms, here) if elsewhere else None
 
     def _likely_device(self) -> Any:
         """A device of the platform that the program runs on."""
@@ -229,7 +252,10 @@ class Traced:
         return Lowered(self, self._planned(target))
 
     def _planned(self, target: Target | None = None) -> ModulePlan:
-        kept, ins = self.kept, self.in_shardings
+        kept, ins, outs = self.kept, self.in_shardings, self.out_shardings
+        if any([is_described(s.devices) for s in self.sigs]):
+            ins = ins and [described(s) for s in ins]
+            outs = outs and [described(s) for s in outs]
         program = self.program
         if len(kept) < len(self.sigs):
             program = without_others(program, kept)
@@ -238,7 +264,7 @@ class Traced:
             self.pick(self.sigs),
             names=self.pick(self.names),
             in_shardings=None if ins is None else self.pick(ins),
-            out_shardings=self.out_shardings,
+            out_shardings=outs,
             donated=[kept.index(i) for i in self.donated if i in kept],
             target=target,
         )
@@ -285,13 +311,14 @@ class Lowered(_OfTraced):
 
         Args:
           dialect: "stablehlo", which is compiled, or "hlo", its translation.
-          debug_info: whether it contains the user's source lines.
+          debug_info: whether it contains the user's source lines, and names of arguments and
+            results.
         """
         if dialect not in (None, "stablehlo", "hlo"):
             raise ValueError(
                 f"as_text: unknown dialect {dialect!r}; expected 'stablehlo' or 'hlo'."
             )
-        text = self.plan.located() if debug_info else self.plan.text
+        text = self._located() if debug_info else self.plan.text
         if dialect != "hlo":
             return text
         found = hlo_computation(text)
@@ -299,8 +326,13 @@ class Lowered(_OfTraced):
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
-        text = self.as_text(None if dialect == "hlo" else dialect)
+        text = self.as_text(None if dialect == "hlo" else dialect, debug_info=dialect != "hlo")
         return hlo_computation(text) if dialect == "hlo" else parsed(text)
+
+    def _located(self) -> str:
+        traced = self.traced
+        names = [traced.names[i] for i in traced.kept]
+        return self.plan.located(names, paths_in("result", traced.out_tree))
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the entire program, before it is partitioned and optimized."""
@@ -315,12 +347,16 @@ class Lowered(_OfTraced):
     ) -> Compiled:
         """The program for its devices; `compiler_options` take precedence over those of `jit`.
 
-        device_assignment: the devices that it is lowered for, if given.
+        device_assignment: the devices that it is lowered for, if given. If it is lowered for an
+          `AbstractMesh`, the devices in its place.
 
         Raises:
           ValueError: for other devices, which the module's shardings do not name.
+          RuntimeError: if it is lowered for an `AbstractMesh`, and no devices are given.
         """
         traced, here = self.traced, self.plan.places.devices
+        if is_described(here):
+            return self._on(device_assignment).compile(compiler_options)
         if (target := self.plan.target) is not None and not target.devices:
             raise ValueError(
                 f"compile: {traced.program.name} is lowered for the platform {target.name!r}, "
@@ -340,6 +376,30 @@ class Lowered(_OfTraced):
         executable = self.plan.load(out_tree=None if one_array else tree, overrides=overrides)
         compilations.tell(self)
         return Compiled(traced, executable)
+
+    def _on(self, devices: Sequence[Any] | None) -> Lowered:
+        """The same for real devices in place of described ones."""
+        traced, places = self.traced, self.plan.places
+        if devices is None:
+            raise RuntimeError(
+                f"compile: {traced.program.name} is lowered for an AbstractMesh, without devices. "
+                "Pass device_assignment, the devices in its place."
+            )
+        if len(devices) != len(places.devices):
+            raise ValueError(
+                f"compile: {traced.program.name} is lowered for {len(places.devices)} devices; "
+                f"device_assignment has {len(devices)}."
+            )
+        ins, outs = traced.in_shardings, traced.out_shardings
+        there = dataclasses.replace(
+            traced,
+            sigs=[signature_on(s, devices) for s in traced.sigs],
+            in_shardings=ins and [on_real(described(s), devices) for s in ins],
+            out_shardings=outs and [on_real(described(s), devices) for s in outs],
+        )
+        mesh = mesh_on(places.meshes[0], devices)
+        with current().replace(mesh=mesh, on_mesh=True).entered():
+            return there.lowered_for(None)
 
 
 def _check_tree(what: str, wanted: Any, given: Any) -> None:
@@ -468,6 +528,10 @@ class Compiled(_OfTraced):
     def runtime_executable(self) -> Any:
         """The runtime's own object."""
         return self.executable.module.raw
+
+    def compiler_ir(self) -> list[Any]:
+        """The runtime's optimized modules; `as_text` has them as text."""
+        return self.runtime_executable().hlo_modules()
 
     @property
     def input_shardings(self) -> Any:

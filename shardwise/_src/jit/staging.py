@@ -433,11 +433,12 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         if abstract:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
-    if abstract and _is_like_type(x):
-        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+    if abstract and is_like_type(x):
+        name = "explicit_sharding" if isinstance(x, ArrayType) else "sharding"
+        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, name, None))
     return EAGER.array(x)
 
 
-def _is_like_type(x: Any) -> bool:
+def is_like_type(x: Any) -> bool:
     """Whether an object describes an array like a `ShapeDtypeStruct`, without data."""
     return hasattr(x, "shape") and hasattr(x, "dtype") and as_arraylike(x) is x and not is_array(x)

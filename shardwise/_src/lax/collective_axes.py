@@ -66,16 +66,16 @@ class CollectiveAxes(NamedAxes):
                 f"{self.who}: axis_index_groups must be lists of indices, such as "
                 f"[[0, 1], [2, 3]]; got {brief(groups)}."
             ) from None
-        if len(self.names) != 1 or self.positions:
-            also = f" and dimensions {self.positions}" if self.positions else ""
+        if self.positions:
             raise ValueError(
-                f"{self.who}: axis_index_groups partition a single named axis; got "
-                f"{self.shown}{also}. Call it once for each axis."
+                f"{self.who}: axis_index_groups partition the indices along named axes; got "
+                f"{self.shown} and dimensions {self.positions}. Call it once for each."
             )
-        if sorted(i for group in found for i in group) != list(range(self.sizes[0])):
+        count = span(self.sizes)
+        if sorted(i for group in found for i in group) != list(range(count)):
             raise ValueError(
-                f"{self.who}: axis_index_groups must contain each of the {self.sizes[0]} indices "
-                f"of axis {self.names[0]!r} once; got {list(map(list, found))}."
+                f"{self.who}: axis_index_groups must contain each of the {count} indices "
+                f"of {self.shown} once; got {list(map(list, found))}."
             )
         return found
 

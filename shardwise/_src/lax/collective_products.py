@@ -9,7 +9,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.lax.collective_axes import AxisNames, CollectiveAxes, collective_axes
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.products.einsum import einsum
-from shardwise._src.ops.contract import canonical_precision
+from shardwise._src.ops.precision import canonical_precision
 from shardwise._src.ops.sharded.pdot import sum_of_products
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 from shardwise._src.values.convert import promote

@@ -8,9 +8,9 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.lax.dimension_numbers import sizes
 from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import contract
-from shardwise._src.ops.contract import DotAlgorithm as DotAlgorithm
-from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
-from shardwise._src.ops.contract import Precision as Precision
+from shardwise._src.ops.precision import DotAlgorithm as DotAlgorithm
+from shardwise._src.ops.precision import DotAlgorithmPreset as DotAlgorithmPreset
+from shardwise._src.ops.precision import Precision as Precision
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.annotations import PrecisionLike as PrecisionLike

@@ -14,10 +14,10 @@ from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import convolution as ops
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import ALGORITHMS, canonical_precision
 from shardwise._src.ops.convolution import ConvDimensionNumbers as ConvDimensionNumbers
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.pooling import Window, patches
+from shardwise._src.ops.precision import ALGORITHMS, canonical_precision
 from shardwise._src.ops.shape import dilated, places, rev
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
@@ -237,7 +237,9 @@ def conv_general_dilated(
         pads = tuple(padtype_to_pads(shape, [*window], strides, padding))
     else:
         pads = pairs(padding, "conv_general_dilated")
-    precision = canonical_precision(precision)
+    given, precision = precision, canonical_precision(precision)
+    if given is None and isinstance(precision, ALGORITHMS):  # the flag is for products, too
+        precision = None
     if isinstance(precision, ALGORITHMS):
         raise ValueError(
             f"conv_general_dilated: XLA does not support the algorithm {precision} for "

@@ -29,9 +29,13 @@ from shardwise._src.ops.indexing.gather_rules import (
 from shardwise._src.ops.logical import lt, where
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.array_type import in_row
+from shardwise._src.types.dtypes import is_integer, is_unsigned
 from shardwise._src.types.symbolic import as_integer
 from shardwise._src.values.binary import remainder
 from shardwise._src.values.convert import cast, strip_weak_type
+
+INT32 = np.dtype(np.int32)
 
 # -- windows at dynamic positions: shifted inside if they extend past the edge --
 
@@ -47,10 +51,23 @@ def _starts(operand: Any, starts: Any, negative: bool | Sequence[bool]) -> list[
         )
     if not isinstance(starts, tuple | list):
         starts = [index_in_dim(starts, i, 0, False) for i in range(type_of(starts).shape[0])]
-    placed = [s for s in starts if is_array(s)]
-    dtype = type_of(placed[0]).dtype if placed else np.dtype(np.int32)
+    dtype = _dtype_of_starts(starts)
     rows = zip(starts, shape, wrap, strict=False)
-    return [_from_front(cast(s, dtype), n) if w else cast(s, dtype) for s, n, w in rows]
+    signed = not is_unsigned(dtype)
+    return [_from_front(cast(s, dtype), n) if w and signed else cast(s, dtype) for s, n, w in rows]
+
+
+def _dtype_of_starts(starts: Sequence[Any]) -> Any:
+    """The common dtype: that of the arrays and NumPy's scalars; int32 for Python integers alone."""
+    types = [type_of(s) for s in starts]
+    strong = {t.dtype for t in types if not t.weak_type}
+    if len(strong) > 1 or not all(is_integer(t.dtype) for t in types):
+        raise TypeError(
+            f"start_indices must be integers of one dtype; got {in_row(types)}. Convert them with "
+            "`astype`."
+        )
+    weak = [t.dtype for s, t in zip(starts, types, strict=True) if is_array(s)]
+    return next(iter([*strong, *weak]), INT32)
 
 
 def _from_front(start: Any, size: int) -> Any:

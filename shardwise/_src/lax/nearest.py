@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from shardwise._src.core.fused import fused
@@ -23,10 +24,17 @@ def approx_max_k(
 ) -> tuple[Array, Array]:
     """(the k largest along a dimension in decreasing order, their indices), of floats.
 
-    On each platform but TPU the result is exact, so that `recall_target` is met, and
-    `reduction_input_size_override`, which only affects the recall, has no effect.
+    The result is exact, so that `recall_target` is met.
+
+    Args:
+      aggregate_to_topk: if False, returns as many candidates as the algorithm of TPUs needs for
+        `recall_target`: at least k, here the best ones. Parts of an array that are searched
+        separately are combined this way.
+      reduction_input_size_override: the number of elements of all parts; affects only the number of
+        candidates.
     """
-    return _exact("approx_max_k", operand, k, reduction_dimension, recall_target, aggregate_to_topk)
+    count = None if aggregate_to_topk else reduction_input_size_override
+    return _exact("approx_max_k", operand, k, reduction_dimension, recall_target, count)
 
 
 def approx_min_k(
@@ -38,22 +46,46 @@ def approx_min_k(
     aggregate_to_topk: bool = True,
 ) -> tuple[Array, Array]:
     """`approx_max_k` for the k smallest, in increasing order."""
-    return _exact("approx_min_k", operand, k, reduction_dimension, recall_target, aggregate_to_topk)
+    count = None if aggregate_to_topk else reduction_input_size_override
+    return _exact("approx_min_k", operand, k, reduction_dimension, recall_target, count)
 
 
 def _exact(
-    name: str, operand: Any, k: int, dimension: int, recall: float, aggregate: bool
+    name: str, operand: Any, k: int, dimension: int, recall: float, parts: int | None
 ) -> tuple[Any, Any]:
+    """parts: the number of elements of all parts; None for only the k best."""
     t = type_of(operand)
     check_domain(name, FLOATING, (t,))
     if not 0.0 < recall <= 1.0:
         raise ValueError(f"{name}: recall_target must be above 0 and at most 1; got {recall}.")
-    if not aggregate:
-        raise NotImplementedError(
-            f"{name}: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
-            "other platforms do not have. Leave it out for the k best."
+    axis = axis_of(dimension, t.ndim)
+    if parts is not None:
+        k = _candidates(name, t.shape[axis], t.ndim, k, recall, parts)
+    return _found(operand, k, axis, name == "approx_min_k")
+
+
+def _candidates(name: str, n: int, rank: int, k: int, recall: float, parts: int) -> int:
+    """The number of candidates: the elements are distributed over bins, of which each keeps its
+    best one. There are as many bins, in full tiles, as it takes for the recall.
+    https://arxiv.org/abs/2206.14286
+    """
+    whole = n if parts == -1 else parts
+    if whole < n:
+        raise ValueError(
+            f"{name}: reduction_input_size_override must be at least the size {n}; got {parts}."
         )
-    return _found(operand, k, axis_of(dimension, t.ndim), name == "approx_min_k")
+    tile = 1024 if rank == 1 else 128
+    if n <= tile or (recall == 1.0 and k > 1):
+        return n
+    tiles = math.ceil(n / tile)
+    if k == 1:
+        halvings = (tiles - 1).bit_length()  # one tile is left
+    else:
+        bins = max(int((1 - k) / math.log(recall)), tile)
+        if whole < bins:
+            return n
+        halvings = min((whole // bins).bit_length() - 1, (n // tile - 1).bit_length())
+    return min(math.ceil(tiles / 2**halvings) * tile, n)
 
 
 @fused(arrays=1)

@@ -5,8 +5,8 @@
 Each takes one name, or a tuple of several: then values are numbered in row-major order, with the
 index along the last name changing fastest. Functions of `x` take pytrees.
 
-`axis_index_groups` partitions the indices along one axis, such as `[[0, 1], [2, 3]]`: the
-collective then runs within each group separately.
+`axis_index_groups` partitions the indices along the axes, such as `[[0, 1], [2, 3]]`: the
+collective then runs within each group separately. Indices along several axes are flattened.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import as_arraylike, check_alive, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.collective_axes import AxisNames, CollectiveAxes, Groups, collective_axes
-from shardwise._src.messages.formatting import brief, join
+from shardwise._src.messages.formatting import brief, join, short_repr
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.statistics.named_reductions import across, index_along
 from shardwise._src.ops.basis import reduce_sum
@@ -31,6 +32,8 @@ from shardwise._src.ops.families import add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
 from shardwise._src.ops.sharded import collective as ops
+from shardwise._src.ops.sharded.varying import SOURCES, state_along
+from shardwise._src.ops.sharded.varying import pcast as pcast_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, T
 from shardwise._src.types.dtypes import is_bool
@@ -155,8 +158,9 @@ def all_gather(
     Args:
       axis: position of the new dimension in the result.
       tiled: whether to concatenate the values along their existing dimension `axis` instead.
-      to: the varying type of the result inside `shard_map`: "varying", or "invarying" (the same
-        along the axes, as returned by `all_gather_invariant`; groups are not supported then).
+      to: the state of the result along the axes inside `shard_map`: "varying", "invarying" (as
+        returned by `all_gather_invariant`), or "reduced", whose cotangent is unreduced. The last
+        two do not support groups.
 
     Returns:
       f32[…, n, …] for n values f32[…, …]; the same for all indices.
@@ -165,19 +169,18 @@ def all_gather(
       ValueError: if there is no such dimension, the groups differ in size, or `to` is
         something else.
     """
-    if to not in ("varying", "invarying") or (to == "invarying" and axis_index_groups is not None):
-        raise ValueError(
-            "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got "
-            f"{to!r}. Types do not track that a cotangent is unreduced along an axis ('reduced'): "
-            "`shardwise.grad` sums it where needed."
+    if to not in ("varying", "invarying", "reduced"):
+        raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced'; got {to!r}.")
+    if to != "varying" and axis_index_groups is not None:
+        raise NotImplementedError(
+            f"all_gather: with axis_index_groups, to must be 'varying'; got {to!r}."
         )
-    invariant = to == "invarying"
-    return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups, invariant)
+    return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups, to)
 
 
 def all_gather_invariant(x: T, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False) -> T:
     """Like `all_gather`, but the result's type is invarying along the axes."""
-    return _gathered("all_gather_invariant", x, axis_name, axis, tiled, invariant=True)
+    return _gathered("all_gather_invariant", x, axis_name, axis, tiled, to="invarying")
 
 
 def _gathered(
@@ -187,7 +190,7 @@ def _gathered(
     axis: int,
     tiled: bool,
     groups: Groups = None,
-    invariant: bool = False,
+    to: str = "varying",
 ) -> Any:
     axes = collective_axes(who, axis_name, groups)
     axes.need_even()
@@ -199,7 +202,7 @@ def _gathered(
         if not axes.names:
             return leaf
         return ops.all_gather(
-            axes.varied(leaf), axis=place, groups=axes.groups, invariant=invariant, **axes.params
+            axes.varied(leaf), axis=place, groups=axes.groups, to=to, **axes.params
         )
 
     return _mapped(gathered, x)
@@ -231,8 +234,11 @@ def psum_scatter(
         _check_parts(axes, "scatter_dimension", leaf, place, tiled)
         leaf = _countable(leaf)
         if axes.names:
-            leaf = axes.varied(leaf)
-            leaf = ops.reduce_scatter(leaf, axis=place, groups=axes.groups, **axes.params)
+            how = {"axis": place, "groups": axes.groups, **axes.params}
+            if axes.groups is None and axes.unreduced(leaf):
+                leaf = ops.unreduced_reduce_scatter(leaf, **how)
+            else:
+                leaf = ops.reduce_scatter(axes.varied(leaf), **how)
         return leaf if tiled else squeeze(leaf, (place,))
 
     return _mapped(scattered, x)
@@ -316,14 +322,17 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
         no destination gets zeros.
 
     Raises:
+      TypeError: if `perm` is not a list or a tuple of pairs.
       ValueError: if an index does not exist or occurs twice.
     """
     axes = collective_axes("ppermute", axis_name)
     try:
+        if not isinstance(perm, list | tuple):  # an iterator would be used up by the first leaf
+            raise TypeError
         pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
     except (TypeError, ValueError):
         raise TypeError(
-            f"{axes.who}: perm must be pairs of indices (source, destination), such as "
+            f"{axes.who}: perm must be a list of pairs of indices (source, destination), such as "
             f"[(0, 1), (1, 0)]; got {brief(perm)}."
         ) from None
     for what, indices in zip(("source", "destination"), zip(*pairs, strict=True), strict=False):
@@ -372,22 +381,55 @@ def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
 
 
 def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
-    """The same values, with their varying type changed for named axes.
+    """The same values, with their state along named axes changed, without communication.
 
-    Inside `shard_map`, the type of a value that is the same along an axis becomes varying along
-    it; there is no communication. Types do not track the axes of a `vmap`, along which all values
-    may vary.
+    Inside `shard_map`, types record the state of a value along each axis of the mesh. Types do not
+    track the axes of a `vmap`, along which all values may vary.
+
+    Args:
+      to: "varying", for a value that is the same on all devices (invarying or reduced); "reduced",
+        for an invarying value: its cotangent will be unreduced; or "unreduced", for a varying
+        value: the result represents the sum.
 
     Raises:
-      ValueError: for `to` other than "varying".
+      ValueError: for other values of `to`, if the value is in another state, or outside of a map.
+      TypeError: if `axis_name` is a set.
     """
-    axes = collective_axes("pcast", axis_name)
-    if to != "varying":
-        raise ValueError(
-            f"{axes.who}: values can be cast only to 'varying'; got {to!r}. To make a varying "
-            "value invarying, use a collective, such as `shardwise.lax.psum`."
+    if isinstance(axis_name, set | frozenset):
+        raise TypeError(
+            f"pcast: axis_name must be a name or a tuple of names; got {short_repr(axis_name)}."
         )
-    return _mapped(lambda leaf: check_alive(axes.varied(leaf)), x)
+    try:
+        axes = collective_axes("pcast", axis_name)
+    except NameError as error:
+        if current().interpreter.eager:
+            raise ValueError(f"{error} Call pcast inside it.") from None
+        raise
+    if to not in SOURCES:
+        raise ValueError(
+            f"{axes.who}: to must be {join(SOURCES, 'or')}; got {to!r}. To make a value invarying, "
+            "use a collective, such as `shardwise.lax.psum`."
+        )
+    return _mapped(lambda leaf: check_alive(_cast(axes, leaf, to)), x)
+
+
+def _cast(axes: CollectiveAxes, x: Any, to: str) -> Any:
+    """Axes along which the value is varying already need no cast to that state."""
+    t = type_of(x)
+    states = {state_along(t, name): name for name in axes.tracked}
+    if len(states) > 1 and to != "varying":
+        axes.reject(x, f"is {join(states)} along them", "cast axes of different states separately")
+    if states and not {*states} <= {*SOURCES[to], to if to == "varying" else None}:
+        axes.reject(x, f"is {join(states)} along them", _CASTS[to])
+    names = [name for name in axes.tracked if name not in getattr(t, to)]
+    return pcast_op(x, names=tuple(names), to=to) if names else x
+
+
+_CASTS = {
+    "varying": "take the sum of an unreduced value: `shardwise.lax.psum`",
+    "reduced": "cast only invarying values to 'reduced'",
+    "unreduced": "cast only varying values to 'unreduced'",
+}
 
 
 def pvary(x: T, axis_name: AxisNames) -> T:

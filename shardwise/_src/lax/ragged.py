@@ -84,7 +84,7 @@ def ragged_all_to_all(
         moved = concatenate(*columns[:3], dimension=1)
         moved = ops.all_to_all(moved, split=0, concat=0, **how)
         sent = [_vector(moved, i) for i in range(3)] + [_as_int32(recv_sizes)]
-        every = ops.all_gather(axes.varied(operand), axis=0, invariant=False, **how)
+        every = ops.all_gather(axes.varied(operand), axis=0, to="varying", **how)
     return _written(every, axes.varied(output), *sent, rows=type_of(operand).shape[0])
 
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import eager_jit
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.lax.dimension_numbers import axis_of, sizes
 from shardwise._src.numpy import creation
 from shardwise._src.numpy.creation import asarray, full_at
 from shardwise._src.ops import basis, cast, create, shape
-from shardwise._src.ops.sharded.sharding_ops import own_place, own_sharding, placed
+from shardwise._src.ops.sharded.sharding_ops import own_place, own_sharding, placed, reshard
 from shardwise._src.types import symbolic
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.array_type import says_nothing
-from shardwise._src.types.dtypes import check_user_dtype, float0
+from shardwise._src.types.dtypes import DType, check_user_dtype, float0, names_dtype
 from shardwise._src.types.sharding_base import Sharding
 
 # -- broadcasting --
@@ -58,6 +59,9 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that arrays of these shapes broadcast to by NumPy's rule."""
+    for given in shapes:
+        if any(n.__class__ is int and n < 0 for n in given):
+            raise TypeError(f"broadcast_shapes: sizes must not be negative; got {given}.")
     return symbolic.broadcast_shapes(*shapes)
 
 
@@ -293,18 +297,32 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
 
 
 def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
-    """`arr` in the shape of `like_arr`, by NumPy's rule, with its sharding over explicit axes."""
+    """`arr` in the shape of `like_arr`, by NumPy's rule, with its sharding over explicit axes.
+
+    Raises:
+      ValueError: if the shapes do not fit, or a dimension of `arr` is sharded differently.
+    """
     own, t = type_of(arr), type_of(like_arr)
     shown = own.str_short(True)
     if own.ndim > t.ndim:
         raise ValueError(f"broadcast_like: {shown} has more dimensions than {t.str_short(True)}.")
     dims = tuple(range(t.ndim - own.ndim, t.ndim))
     sharding = own_sharding(like_arr, t.shape)
-    return broadcast_in_dim(arr, t.shape, dims, out_sharding=sharding)
+    if sharding is None or own.spec is None:
+        return broadcast_in_dim(arr, t.shape, dims, out_sharding=sharding)
+    pairs = zip(own.spec.dims(own.ndim), sharding.spec.dims(t.ndim)[-own.ndim :], strict=False)
+    if any(mine and mine != theirs for mine, theirs in pairs):
+        raise ShardingTypeError(
+            f"broadcast_like: {shown} is sharded differently from {t.str_short(True)}. Use "
+            f"`shardwise.sharding.reshard(arr, P())`."
+        )
+    return reshard(broadcast_in_dim(arr, t.shape, dims), sharding=sharding)
 
 
-def dtype(x: Any) -> np.dtype[Any]:
-    """The dtype of a value as an array."""
+def dtype(x: Any) -> DType:
+    """The dtype of a value as an array, or the dtype that arrays have for a requested one."""
+    if x is not None and names_dtype(x):
+        return check_user_dtype(x, "dtype")
     return type_of(x).dtype
 
 

@@ -26,6 +26,11 @@ def create_token(_: Any = None) -> Array:
     return zeros(*_TOKEN)
 
 
+def is_token(x: Any) -> bool:
+    t = type_of(x)
+    return (t.shape, t.dtype) == _TOKEN
+
+
 def after_all(*operands: ArrayLike) -> Array:
     """A token that depends on other tokens.
 
@@ -33,8 +38,7 @@ def after_all(*operands: ArrayLike) -> Array:
       TypeError: for an operand that is not a token.
     """
     for x in operands:
-        t = type_of(x)
-        if (t.shape, t.dtype) != _TOKEN:
+        if not is_token(x):
             raise TypeError(f"after_all takes tokens from `create_token`; got {short_repr(x)}.")
     return optimization_barrier(*operands)[0] if operands else create_token()
 

@@ -34,7 +34,7 @@ from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 from shardwise._src.values.binary import maximum, minimum
-from shardwise._src.values.convert import joined, promote_inexact
+from shardwise._src.values.convert import cast, joined, promote_inexact
 
 HIGHEST = "highest"
 
@@ -66,6 +66,11 @@ def _vdot(x: Any, y: Any) -> Any:
 
 def _square(x: Any) -> Any:
     return _vdot(x, x).real
+
+
+def _as_weak_as(b: Any, x: Any) -> Any:
+    """`x` with the weak types of `b`, which the implicit solution removes."""
+    return _map(lambda v, x: cast(x, x.dtype, v.weak_type), b, x)
 
 
 def _operator(what: str, f: Any) -> Callable[[Any], Any]:
@@ -124,7 +129,8 @@ def _solved(
         least = maximum(tol * tol * _square(b), atol * atol)
         return method(matvec, b, start, least, turns, other)
 
-    return custom_linear_solve(matvec, b, solve, solve, symmetric=symmetric and real)
+    x = custom_linear_solve(matvec, b, solve, solve, symmetric=symmetric and real)
+    return _as_weak_as(b, x)
 
 
 # -- conjugate gradients --
@@ -370,5 +376,5 @@ def gmres(
         )
         return _map(lambda v: where(size >= 0, v, np.nan).astype(v.dtype), x)
 
-    x = custom_linear_solve(matvec, b, solve, solve)
+    x = _as_weak_as(b, custom_linear_solve(matvec, b, solve, solve))
     return x, where(_square(x) >= 0, 0, -1)

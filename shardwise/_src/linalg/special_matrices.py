@@ -177,22 +177,25 @@ def companion(a: ArrayLike) -> Array:
 @fused(arrays=1)
 def _fiedler_companion(a: Any, places: tuple) -> Any:
     (a,) = promote_inexact(a)
-    minus = ew.neg(ew.div(a, broadcast_to(a[:1], type_of(a).shape)))
-    found = concatenate([minus[1:], np.asarray([0, 1], type_of(a).dtype)], axis=0)
-    return found[np.asarray(places, np.int32).reshape(len(places), -1)]
+    t = type_of(a)
+    minus = ew.neg(ew.div(a, broadcast_to(a[..., :1], t.shape)))
+    ends = broadcast_to(np.asarray([0, 1], t.dtype), (*t.shape[:-1], 2))
+    found = concatenate([minus[..., 1:], ends], axis=-1)
+    return found[..., np.asarray(places, np.int32).reshape(len(places), -1)]
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Another matrix with this characteristic polynomial, with five diagonals; a: (n,)."""
+    """Another matrix with this characteristic polynomial, with five diagonals; a: (…, n)."""
     with uninterrupted():
         import scipy.linalg
 
+    a = atleast_1d(a)
     t = type_of(a)
-    if t.ndim != 1:
-        raise ValueError(f"fiedler_companion takes a vector; got {t.str_short(True)}.")
-    n = t.shape[0]
-    if n < 2:
-        return full(0, (0,), type_of(promote_inexact(a)[0]).dtype)
+    n = t.shape[-1]
+    if n == 0:
+        raise ValueError(f"fiedler_companion takes nonempty vectors; got {t.str_short(True)}.")
+    if n == 1:
+        return full(0, (*t.shape[:-1], 0, 0), type_of(promote_inexact(a)[0]).dtype)
     own = scipy.linalg.fiedler_companion(np.arange(1.0, n + 1))  # -a[i] is -(i + 1)
     places = np.select([own < 0, own == 0], [-own - 2, n - 1], n).astype(int)
     return _fiedler_companion(a, tuple(map(tuple, places.tolist())))

@@ -38,7 +38,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
 )
-from shardwise._src.messages.source import joined, line_of, note_line, scope_of
+from shardwise._src.messages.source import joined, line_of, note_line, scope_of, shown
 from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.runtime.platforms import CPU, Platform
 from shardwise._src.transforms.batch import axes_in
@@ -53,7 +53,7 @@ MAX_DENSE = 64  # maximum elements of a constant written as text
 class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
     """Collects the lines of one module: the body of the current function, and other functions."""
 
-    def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
+    def __init__(self, meshes: Any = None, devices: int = 1, located: Any = False):
         self.meshes = meshes  # the module's `lowering.module.Meshes`; None on one device
         # Whether lines have source locations of the user's program; a list collects the equations,
         # and the location of a line is then the equation's index in it.
@@ -138,10 +138,12 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
             eqn = eqn.replace(site=around.site)
         if outer is not None:
             held = eqn.called
-            own = eqn.op.name if held is None else f"jit({held.name})"
-            parts = outer, scope_of(eqn.site), own
-            name = "/".join([part for part in parts if part])
-            self.scope = "/".join([part for part in parts[:2] if part])
+            self.scope = joined(outer, scope_of(eqn.site))
+            if held is None:
+                name = joined(shown(self.scope), eqn.op.name)
+            else:
+                self.scope = joined(self.scope, f"jit({held.name})")
+                name = shown(self.scope)
         number = self._number
         if isinstance(self._located, list):
             self._number = f' loc("{NUMBERED}{len(self._located)}")'
@@ -170,7 +172,7 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         begin, outer = len(self.lines), self.scope
         self.scope = joined(outer or "", marks)
         results = self.call(program, *names)
-        self._note(begin, f" loc({quoted(joined(self.scope, program.name))})")
+        self._note(begin, f" loc({quoted(joined(shown(self.scope), program.name))})")
         self.scope = outer
         return results
 
@@ -221,11 +223,11 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         else:
             (result,) = self.lowered(op, ins, outs, xs, eqn.params)
             if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
-                result = self._placed(result, outs[0])
+                result = self.placed_by_type(result, outs[0])
             env[eqn.outvars[0]] = result
             return
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
-            results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
+            results = [self.placed_by_type(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outvars, results, strict=True))
 
     def _is_plain(self, eqn: Any) -> bool:
@@ -243,10 +245,18 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
             return self.constant(atom.value, atom.aval)
         return env[atom]
 
-    def inline(self, program: Program, *names: str) -> list[str]:
-        """Emits a nested program in place."""
+    def inline(self, program: Program, *names: str, scope: str = "") -> list[str]:
+        """Emits a nested program in place.
+
+        scope: the names of the program in locations: `while/body`.
+        """
         constants = [self._constant(value) for value in program.consts]
-        return self.program(program, [*constants, *names])
+        outer = self.scope
+        if outer is not None and scope:
+            self.scope = joined(shown(outer), scope)
+        results = self.program(program, [*constants, *names])
+        self.scope = outer
+        return results
 
     def _constant(self, value: Any) -> str:
         """A nested program's constant: a hidden module argument, or small enough for text."""
@@ -458,6 +468,11 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         """
         if self.devices == 1 or not dims:
             return name
+        place = t.explicit_sharding
+        if place is not None and place.spec.unreduced:  # stays so, and no dimension is free
+            rows = [() if d in dims else axes for d, axes in enumerate(place.spec.dims(t.ndim))]
+            there = place.with_spec(place.spec.update(partitions=rows))
+            return self.constrained(name, t, there)
         parts = ", ".join("{}" if d in dims else "{?}" for d in range(t.ndim))
         place = f"<@{self.meshes.leading()}, [{parts}]>"
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
@@ -481,22 +496,25 @@ class Emitter(Manual, Instructions, Kernels, NarrowDtypes):
         """Whether any split of a dimension of this size gives equal parts."""
         return size % self.devices == 0
 
-    def _placed(self, name: str, t: ArrayType) -> str:
+    def placed_by_type(self, name: str, t: ArrayType) -> str:
         """A value constrained to the sharding in its type, if any."""
         sharding = t.explicit_sharding
         if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
         return self.constrained(name, stored_type(t), sharding)
 
-    def constrained(self, name: str, t: ArrayType, sharding: Any) -> str:
-        """A value constrained to this sharding."""
+    def constrained(self, name: str, t: ArrayType, sharding: Any, unreduced: bool = False) -> str:
+        """A value constrained to this sharding. unreduced: whether the value is a partial sum."""
+        place = self.sharding(sharding, t.ndim)
+        if not (unreduced or sharding.partial_axes[0]):
+            return self.constraint(name, place, t)
         if sharding.partial_axes[0] and not sharding.is_even(t.shape):
             raise ValueError(
                 f"a value of shape {t.shape} is to be left unreduced under {sharding}, which "
                 "shards a dimension unevenly. XLA does not support that: reduce the value "
                 "(leave out `unreduced`), or do not shard that dimension."
             )
-        return self.constraint(name, self.sharding(sharding, t.ndim), t)
+        return Emitter.constraint(self, name, place, t)  # workarounds would take the sum
 
     def constraint(self, name: str, place: str, t: ArrayType) -> str:
         """A value constrained to a sharding in Shardy's text form."""

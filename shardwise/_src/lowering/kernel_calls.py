@@ -25,7 +25,6 @@ from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.lowering import distributed_functions
 from shardwise._src.lowering.text import quoted, reference_text, tensor_text
 from shardwise._src.runtime import cuda
-from shardwise._src.runtime.compiler import lapack
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
@@ -65,7 +64,6 @@ class Kernels:
         """
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
-        lapack.register()
         if not batch and self.may_partition(name, ins):
             return self.partitioned_call(name, xs, ins, outs, config or {})
         letter = _LETTERS[ins[0].dtype.name]
@@ -150,7 +148,9 @@ class Kernels:
     ) -> list[str]:
         """Calls a function by the name registered with XLA.
 
-        config:  its attributes, as text; a string attribute in versions before 4.
+        config:  its attributes, as text; a string attribute in versions before 4. Attributes are
+                 written in the form that all releases of XLA read: as `mhlo.backend_config` of a
+                 call of version 1.
         orders:  for operands and for results, the dimensions of each, from the one that varies
                  slowest in memory; None for the default order.
         aliases: operands whose memory a result reuses, by number.
@@ -160,6 +160,8 @@ class Kernels:
         extra:   additional attributes, by name.
         """
         notes, sizes = extra or {}, self.result_sizes(outs)
+        if version >= 4:
+            notes, version, config = {"mhlo.backend_config": config, **notes}, 1, '""'
         if batch and not sizes:
             own = {"mhlo.frontend_attributes": f'{{num_batch_dims = "{batch}"}}'}
             notes = {**own, "sdy.sharding_rule": _rule(ins, outs, batch), **notes}

@@ -17,7 +17,7 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import programs_in
-from shardwise._src.lowering.text import return_text
+from shardwise._src.lowering.text import return_text, unreduced_text
 from shardwise._src.lowering.total_order_floats import loses_nan, ordered, unordered
 from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.runtime.platforms import Platform
@@ -94,6 +94,7 @@ class Manual:
     constant: Callable[[Any, ArrayType], str]
     bitcast: Callable[[str, ArrayType, ArrayType], str]
     folding: Callable[[ArrayType, str], str]
+    constrained: Callable[[str, ArrayType, Any], str]
 
     def manually(
         self,
@@ -132,6 +133,11 @@ class Manual:
         inner.lines.append(return_text("sdy.return", results, program.out_types))
         self.count = inner.count
         whole = NamedSharding(mesh, PartitionSpec())
+        # Shardy only accepts unreduced operands after a constraint.
+        xs = [
+            self.constrained(x, t, place) if place.spec.unreduced else x
+            for x, t, place in zip(xs, ins, places[0], strict=True)
+        ]
         given = [*xs, *[self.hoisted[id(c)] for c in held]]
         given_types = [*ins, *map(type_of, held)]
         taken = [*places[0], *[whole] * len(held)]
@@ -246,7 +252,8 @@ class Manual:
             if len(own.manual) < len(own.names):
                 rows = [f"{row}, ?" if row else "?" for row in rows]
             body = ", ".join(f"{{{row}}}" for row in rows)
-            texts.append(f"<@{self.meshes.symbol(place.mesh)}, [{body}]>")
+            more = unreduced_text(place)
+            texts.append(f"<@{self.meshes.symbol(place.mesh)}, [{body}]{more}>")
         return ", ".join(texts)
 
     def all_reduce(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, programs_in, walk
-from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.callback import EMITTED, host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
 from shardwise._src.lowering.layouts_and_memory import PLAIN, USUAL, Slot, Storage
 from shardwise._src.lowering.narrow_dtypes import check_dtypes
@@ -26,6 +26,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
     turned,
+    unreduced_text,
 )
 from shardwise._src.lowering.total_order_floats import Extremes
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
@@ -39,6 +40,16 @@ from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
 from shardwise._src.types.tiling import Tiling
+
+
+class Labels(NamedTuple):
+    """The names of arguments and results in a text with source locations."""
+
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+Located: TypeAlias = bool | Labels | list[Any]
 
 
 class Meshes:
@@ -73,9 +84,7 @@ class Meshes:
             mesh = sharding.mesh
             symbol = self._symbol_of(mesh, *self._axes(sharding, ndim))
             self._counts.update(sharding.tiling(ndim).dims)
-            sums = ", ".join(f'"{a}"' for a in mesh.axis_names if a in sharding.spec.unreduced)
-            more = f", unreduced={{{sums}}}" if sums else ""
-            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
+            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{unreduced_text(sharding)}>"
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
         axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))
@@ -230,7 +239,7 @@ def module_and_results(
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
     storage: Storage = PLAIN,
-    located: bool | list[Any] = False,
+    located: Located = False,
     mesh: Any = None,
     platform: Platform | None = None,
 ) -> tuple[str, list[Any]]:
@@ -239,8 +248,9 @@ def module_and_results(
     An unspecified result that may be sharded unevenly gets the propagated sharding; its buffer has
     to be padded accordingly. The others stay unspecified (None).
 
-    located: whether the text has source locations of the user's code; a list collects the
-             equations, and lines are then named by the equation's index in it.
+    located: whether the text has source locations of the user's code; with labels, it also names
+             arguments and results; a list collects the equations, and lines are then named by the
+             equation's index in it.
     mesh:    over the devices; see `Meshes`.
     platform: that it is for; by default that of the devices.
     """
@@ -289,7 +299,7 @@ def _module(
     out_shardings: Sequence[Any],
     donated: Sequence[bool],
     storage: Storage,
-    located: bool | list[Any] = False,
+    located: Located = False,
     mesh: Any = None,
     platform: Platform | None = None,
 ) -> tuple[str, Meshes]:
@@ -313,7 +323,7 @@ def _emitted(
     out_shardings: Sequence[Any],
     donated: Sequence[bool],
     storage: Storage,
-    located: bool | list[Any],
+    located: Located,
 ) -> str:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
@@ -326,7 +336,8 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    if source.names_used and has_names(program):
+    scoped = located is True or isinstance(located, Labels)
+    if scoped or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -336,17 +347,26 @@ def _emitted(
     names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.consts]
+    named = len(emitter.host_numbers)
     results = emitter.program(program, own + names[count:])
+    if len(emitter.host_numbers) > named:
+        program.derived[EMITTED] = [*emitter.host_numbers][named:]
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
     donors = [False] * count + (list(donated) or [False] * len(program.invars))
-    pairs = zip(rows, donors, kept, strict=True)
-    ins = ", ".join(_argument_text(meshes, *row, donor, slot) for row, donor, slot in pairs)
+    labels = located if isinstance(located, Labels) else Labels([], [])
+    places = [f" loc({quoted(name)})" for name in labels.arguments] or [""] * len(program.invars)
+    places = [""] * count + places
+    ins = ", ".join(
+        _argument_text(meshes, *row, donor, slot, place)
+        for row, donor, slot, place in zip(rows, donors, kept, places, strict=True)
+    )
     held = [padded_type(t, s) for _, t, s in out_rows]
+    infos = [f"jax.result_info = {quoted(name)}" for name in labels.results] or [""] * len(held)
     outs = ", ".join(
-        tensor_text(p) + _attributes(meshes, p, s, False, slot)
-        for p, s, slot in zip(held, out_shardings, given, strict=True)
+        tensor_text(p) + _attributes(meshes, p, s, False, slot, info)
+        for p, s, slot, info in zip(held, out_shardings, given, infos, strict=True)
     )
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     head = (
@@ -364,7 +384,7 @@ def _emitted(
 @derived
 def has_names(program: Program) -> bool:
     """Whether an equation of it, or of a nested program, is in a `named_scope`."""
-    return any(source.scope_of(eqn.site) for eqn in walk(program))
+    return any(source.has_names(source.scope_of(eqn.site)) for eqn in walk(program))
 
 
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
@@ -379,6 +399,12 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
     if sharding is None and isinstance(t.dtype, ExtendedDType):  # keys are not split across devices
         stored = stored_type(t)
         name = emitter.replicate_dims(name, stored, range(t.ndim, stored.ndim))
+    if sharding is not None and sharding.partial_axes[0]:
+        partial = t.spec is not None and bool(t.spec.unreduced)
+        name = emitter.constrained(name, t, sharding, partial)
+    elif t.mesh is not None and sharding is not None and not name.startswith("%arg"):
+        is_placed = emitter.lines[-1].startswith(f"{name} = sdy.sharding_constraint")
+        name = name if is_placed else emitter.placed_by_type(name, t)
     name = pad(emitter, name, t, sharding)
     if slot.kind is None:
         return name
@@ -386,17 +412,22 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
 
 
 def _argument_text(
-    meshes: Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
+    meshes: Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot, place: str
 ) -> str:
     held = padded_type(t, sharding)
-    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
+    attributes = _attributes(meshes, held, sharding, donated, slot)
+    return f"{name}: {tensor_text(held)}{attributes}{place}"
 
 
-def _attributes(meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot) -> str:
-    """The attributes of an argument or result, whose buffer has type `held`."""
-    if sharding is None and slot is USUAL and not donated:
+def _attributes(
+    meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot, info: str = ""
+) -> str:
+    """The attributes of an argument or result, whose buffer has type `held`; `info` is another."""
+    if sharding is None and slot is USUAL and not donated and not info:
         return ""
     parts = slot.attributes()
+    if info:
+        parts.append(info)
     if sharding is not None:
         parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")
     if donated:

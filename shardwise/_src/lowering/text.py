@@ -11,6 +11,7 @@ import numpy as np
 from shardwise._src.base.caches import cached, exact
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, check_countable
+from shardwise._src.types.dtypes import float0
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import UNCONSTRAINED
@@ -112,6 +113,7 @@ def attribute_text(value: Any) -> str:
     if isinstance(value, np.generic) and value.dtype.kind != "c":
         return f"{literal_text(value, value.dtype)} : {element_text(value.dtype)}"
     if isinstance(value, np.ndarray):
+        value = np.zeros(value.shape, bool) if value.dtype == float0 else value
         shape = "".join(f"{n}x" for n in value.shape)
         return f"dense<{_nested(value)}> : tensor<{shape}{element_text(value.dtype)}>"
     if isinstance(value, tuple | list):
@@ -160,6 +162,13 @@ def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
 def axis_text(names: Sequence[Any]) -> str:
     """The name, in the text, of axes that are emitted as one."""
     return ":".join(map(str, names))
+
+
+def unreduced_text(sharding: Any) -> str:
+    """`, unreduced={"x"}`: the end of a sharding; '' if it has no such axes."""
+    spec, names = sharding.spec, sharding.mesh.axis_names
+    row = ", ".join([f'"{a}"' for a in names if a in spec.unreduced])
+    return f", unreduced={{{row}}}" if row else ""
 
 
 def sharding_dims(sharding: Any, ndim: int) -> str:

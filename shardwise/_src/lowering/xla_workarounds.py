@@ -126,8 +126,22 @@ class WithWorkarounds(Emitter):
         kinds = (t.update(shape=shape), t.update(shape=()))
         return self.via(_inside_or, kinds, x, value, inside=inside)[0]
 
+    def broadcast(self, x: str, t: ArrayType, out: ArrayType, dims: Sequence[int]) -> str:
+        """Dimensions of size 1 of unreduced values are removed first: XLA would take the sum
+        between the two instructions that it makes of this."""
+        if t.spec is None or not t.spec.unreduced or not t.ndim:
+            return super().broadcast(x, t, out, dims)
+        kept = [i for i, d in enumerate(dims) if t.shape[i] == out.shape[d]]
+        spec = t.spec.update(partitions=[t.spec.dims(t.ndim)[i] for i in kept])
+        few = t.update(shape=tuple([t.shape[i] for i in kept]), spec=spec)
+        if len(kept) < t.ndim:
+            x = self.placed_by_type(super().reshape(x, t, few), few)
+        return super().broadcast(x, few, out, [dims[i] for i in kept])
+
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """XLA error `reshape-of-ones`: dimensions of size 1 between others that are regrouped."""
+        if t.spec is not None and t.spec.unreduced:  # between two ops, XLA would take the sum
+            return super().reshape(x, t, out)
         if all(map(self.divides, t.shape)) and all(map(self.divides, out.shape)):
             return super().reshape(x, t, out)
         few, fewer = [array_type(tuple([n for n in s.shape if n != 1]), s.dtype) for s in (t, out)]

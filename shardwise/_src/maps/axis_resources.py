@@ -148,6 +148,9 @@ class ResourceEnv(NamedTuple):
         return OrderedDict([*local.shape.items(), *self.loops])
 
 
+EMPTY_ENV = ResourceEnv(NO_MESH, ())
+
+
 class _Here:
     """`thread_resources`: the resources in scope of this thread."""
 

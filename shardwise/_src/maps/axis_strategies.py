@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.errors import JAXTypeError
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.maps.axis_resources import SerialLoop, loops_in_scope
@@ -63,8 +64,6 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
     for name, size in sizes.items():
         asked = resources.get(name, ())
         rows = tuple(asked) if isinstance(asked, tuple | list) else (asked,)
-        if twice := [r for i, r in enumerate(rows) if r in rows[:i]]:
-            raise ValueError(f"{what}: axis_resources has {twice[0]!r} twice for {name!r}.")
         over, serial = [], []
         for i, r in enumerate(rows):
             if r.__class__ is int:
@@ -82,7 +81,7 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
             elif r in loops:
                 serial.append((r, loops[r]))
             elif r in taken:
-                raise ValueError(
+                raise JAXTypeError(
                     f"{what}: axis_resources maps {name!r} to the mesh axis {r!r}, over "
                     "which an enclosing map already runs. Choose another, or none."
                 )

@@ -13,6 +13,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.values import as_input
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
+from shardwise._src.jit.staging import is_like_type
 from shardwise._src.jit.static_arguments import unhashable
 from shardwise._src.maps.mapped_axes import axis_of, size_of
 from shardwise._src.messages.argument_names import argument_names, names_of
@@ -128,7 +129,14 @@ def _value(x: Any, what: str, path: Callable[[], str], described: bool) -> Any:
             f"{what}: {path()}: {x} has no data; types are for `lower`, as in "
             "`pmap(f).lower(ShapeDtypeStruct(shape, dtype))`."
         )
+    if described and is_type(x):
+        return ShapeDtypeStruct(x.shape, x.dtype)
     return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
+
+
+def is_type(x: Any) -> bool:
+    """Whether this only describes an array, such as a `ShapedArray`."""
+    return not isinstance(x, np.ndarray | np.generic) and is_like_type(x)
 
 
 def _check_shapes(call: Call) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Any, overload
 
 import numpy as np
 
-from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.arguments.prefixes import broadcast_to_arguments
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.base.context import current
@@ -19,12 +18,13 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.maps.shard_map_op import ShardMapParams, in_types, inside, shard_type
+from shardwise._src.maps.shard_map_op import ShardMapParams
 from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
+from shardwise._src.maps.shard_specs import check_spec, checked_out_specs, is_leaf, part_type
+from shardwise._src.maps.shard_types import in_types, inside
 from shardwise._src.messages.argument_names import argument_names, name_of, names_of
-from shardwise._src.messages.formatting import join, pluralize, short_repr
+from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.refs.passing import functional, lent
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
@@ -37,13 +37,23 @@ from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
 
+class InferFromArgs:
+    """Represents `in_specs` or `in_axes` inferred from the types of arguments."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = InferFromArgs()
+
+
 @overload
 def shard_map(
     f: Callable[P, T],
     /,
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -54,7 +64,7 @@ def shard_map(
 def shard_map(
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -66,7 +76,7 @@ def shard_map(
     /,
     *,
     out_specs: Any,
-    in_specs: Any = None,
+    in_specs: Any = Infer,
     mesh: Any = None,
     axis_names: Collection[AxisName] = frozenset(),
     check_vma: bool = True,
@@ -79,17 +89,21 @@ def shard_map(
     Args:
       in_specs: how each argument is sharded: a PartitionSpec, or a prefix of the pytree of
         positional arguments. Along an axis that a spec does not name, all devices get the same
-        shard. None: use the types of arguments over Explicit axes. If such a type has a sharding
-        that its spec does not, it is an error: `shardwise.reshard` reshards an argument.
+        shard. With `unreduced` and `reduced` axes the argument's type must have them, too, and all
+        axes of the mesh must be Explicit and manual. None: a static argument, which `f` gets
+        unchanged. By default, the types of arguments over Explicit axes. If all axes are Explicit
+        and manual, an argument whose type differs from its spec is an error: `shardwise.reshard`
+        reshards it.
       out_specs: how the results are assembled, likewise. Along an axis that a spec does not name,
-        the results must be the same.
+        the results must be the same; along its `unreduced` and `reduced` axes they must be in this
+        state (`shardwise.lax.pcast`).
       mesh: a Mesh or an AbstractMesh; by default the one in scope. A `kernels.CoreMesh` runs `f` on
         the cores of each device, over refs.
       axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
         it sees global values, which the partitioner shards.
-      check_vma: whether types in `f` record along which axes a value varies, as in `f32[4]{V:x}`,
-        to prove that results are the same where `out_specs` require it. Without it, the caller
-        must ensure this.
+      check_vma: whether types in `f` record along which axes a value varies, is unreduced or
+        reduced, as in `f32[4]{V:x}`, to prove that results are in the state that `out_specs`
+        require. Without it, the caller must ensure this.
 
     Returns:
       The mapped function.
@@ -97,8 +111,9 @@ def shard_map(
     Raises:
       ValueError: if a dimension is not divisible by the size of the axes that shard it, an
         argument's sharding over Explicit axes differs from its spec, or a result may vary
-        along an axis that its spec does not name.
-      TypeError: if in_specs is None, and types have no shardings.
+        along an axis that its spec does not name, or is not unreduced or reduced as its spec
+        requires.
+      TypeError: if there are no in_specs, and types have no shardings.
     """
     if f is None:
         return functools.partial(
@@ -121,15 +136,19 @@ def shard_map(
         own = mesh_of(what, mesh, "Pass `mesh=`, or enter one")
         axes = _axes(what, own, axis_names)
 
-        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
-            if in_specs is None:
-                return inferred(what, "in_specs", values, own, axes)
-            return broadcast_to_arguments(
-                in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
-            )
+        given: list[Any] | None = None
+        if in_specs is not Infer:
+            where = f"{what}: in_specs"
+            given = broadcast_to_arguments(in_specs, args, where, names_of(f), is_leaf)
 
+        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+            if given is None:
+                return inferred(what, "in_specs", values, own, axes)
+            return [spec for spec in given if spec is not None]
+
+        static = [spec is None for spec in given or ()]
         return on_parts(
-            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma
+            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma, static
         )
 
     return mapped
@@ -152,17 +171,22 @@ def on_parts(
     specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
     out_specs: Callable[[Program, Any], Any],
     tracked: bool,
+    static: Sequence[bool] = (),
 ) -> Any:
     """The results of `f` on the shards of its arguments.
 
     specs_of:  takes values and their names, returns the spec of each.
     out_specs: takes the program and the pytree of the results, returns a prefix of that pytree.
+    static:    marks leaves that `f` gets unchanged; `specs_of` does not get them.
     """
     place = NamedSharding(mesh, PartitionSpec())
     leaves, tree = flatten(args)
+    dynamic = [i for i in range(len(leaves)) if not (static and static[i])]
     names = argument_names(args, {}, names_of(f))
+    names = [names[i] for i in dynamic]
     values = [
-        x if is_ref(x) else as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)
+        leaves[i] if is_ref(leaves[i]) else as_input(leaves[i], what, lambda k=k: names[k])
+        for k, i in enumerate(dynamic)
     ]
     specs = specs_of(values, names)
     for x, name, spec in zip(values, names, specs, strict=True):
@@ -171,13 +195,16 @@ def on_parts(
     out_trees: list[Any] = []
 
     def flat(*parts: Any) -> list[Any]:
-        outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
+        given = list(leaves)
+        for i, part in zip(dynamic, parts, strict=True):
+            given[i] = part
+        outs, out_tree = flatten(called(what, f, tree.unflatten(given), {}))
         out_trees.append(out_tree)
         return checked_results(outs, out_tree, what)
 
     def put_together(program: Program) -> tuple[PartitionSpec, ...]:
         prefix = out_specs(program, out_trees[0])
-        return _out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
+        return checked_out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
 
     results = over_parts(
         what, name_of(f), flat, values, names, specs, put_together, place, axes, tracked
@@ -212,7 +239,7 @@ def over_parts(
         for i, value in zip(at, held, strict=True):
             given[i] = value
         types = [
-            _part(what, names[i], type_of(x), place, spec, axes, tracked)
+            part_type(what, names[i], type_of(x), place, spec, axes, tracked)
             for i, (x, spec) in enumerate(zip(given, specs, strict=True))
         ]
 
@@ -224,8 +251,9 @@ def over_parts(
             return [*outs, *last]
 
         def inner_type(t: ArrayType) -> ArrayType:
-            return _part(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
+            return part_type(what, "a ref from outside", t, place, PartitionSpec(), axes, tracked)
 
+        read = _reader(given, specs, place, axes, tracked)
         with inside(place, axes, tracked):
             program, captured = stage(
                 with_refs,
@@ -235,6 +263,7 @@ def over_parts(
                 names=names,
                 refs=closed,
                 ref_type=inner_type,
+                read=read,
             )
             program, constants = consts_to_args(program)
             count, outputs = counts[0], program.outvars
@@ -257,6 +286,35 @@ def over_parts(
         outs = shard_map_op(*_placed(given, params), **params._asdict())[: len(outputs)]
     write_back([*passed, *closed], outs[count:])
     return outs[:count]
+
+
+def _reader(
+    given: Sequence[Any],
+    specs: Sequence[PartitionSpec],
+    place: NamedSharding,
+    axes: tuple[Any, ...],
+    tracked: bool,
+) -> Callable[[Any], Any] | None:
+    """What reads a value of an eager call that is the same on all devices, such as a condition of
+    Python's `if`: runs the program so far. It has no effects: they would occur again.
+    """
+    outer = current()
+    if not (outer.interpreter.eager and tracked):
+        return None
+
+    def read(tracer: Any) -> Any:
+        if tracer.aval.varying or tracer.aval.unreduced or tracer.interpreter.refs:
+            return None
+        program, captured = tracer.interpreter.finish([tracer])
+        if program.effects:
+            return None
+        in_specs = (*[PartitionSpec()] * len(captured), *specs)
+        params = ShardMapParams(program, place, in_specs, (PartitionSpec(),), axes, tracked)
+        with outer.entered():
+            (found,) = shard_map_op(*_placed([*captured, *given], params), **params._asdict())
+        return found
+
+    return read
 
 
 def _outside(ref: Ref) -> str:
@@ -302,7 +360,7 @@ def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
     if t.spec is None or t.mesh is None:
         return PartitionSpec()
     rows = [tuple([a for a in names if a in axes]) for names in t.spec.dims(t.ndim)]
-    return PartitionSpec(*rows)
+    return t.spec.update(partitions=rows)
 
 
 def _check_explicit(
@@ -310,11 +368,13 @@ def _check_explicit(
 ) -> None:
     """Raises if an argument's type has a different sharding over Explicit axes."""
     mesh = place.mesh.abstract_mesh
-    _check_spec(what, "in_specs", name, t, place, spec, axes)
-    if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
+    check_spec(what, "in_specs", name, t, place, spec, axes)
+    if {*axes} != {*mesh.explicit_axes} or {*axes} != {*mesh.axis_names}:
         return
-    held = _spec_of(t, axes)
-    if held.dims(t.ndim) != spec.dims(t.ndim):
+    held, sums = _spec_of(t, axes), (spec.unreduced, spec.reduced)
+    if t.mesh is None and not any(sums):
+        return
+    if held.dims(t.ndim) != spec.dims(t.ndim) or (held.unreduced, held.reduced) != sums:
         raise ValueError(
             f"{what}: {name} is of type {t.str_short(True)}, which is not sharded as its spec "
             f"{spec} requires. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its "
@@ -329,10 +389,6 @@ def _with_result(program: Program) -> Program:
         return [*program(*args), np.int32(0)]
 
     return program_of(fun, program.in_types, program.name, "shard_map")
-
-
-def _is_spec(x: Any) -> bool:
-    return isinstance(x, PartitionSpec)
 
 
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
@@ -361,109 +417,6 @@ def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
             "map. Name other axes of the mesh in axis_names."
         )
     return found
-
-
-def _part(
-    what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
-) -> ArrayType:
-    """The type of an argument's shard."""
-    _check_spec(what, "in_specs", name, t, place, spec, axes)
-    sizes = place.mesh.shape
-    for d, names in enumerate(spec.dims(t.ndim)):
-        count = math.prod([sizes[a] for a in names if a in axes])
-        if t.shape[d] % count:
-            raise ValueError(
-                f"{what}: dimension {d} of {name}, of type {t.str_short(True)}, cannot be divided "
-                f"by {spec} over {place.mesh} into {count} equal shards. Inside shard_map all "
-                "devices have shards of the same size: pad the dimension, or use `shardwise.jit`, "
-                "whose partitioner supports any size."
-            )
-    return shard_type(t, place, spec, axes, tracked)
-
-
-def _check_spec(
-    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
-) -> None:
-    if not _is_spec(spec):
-        raise TypeError(
-            f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
-        )
-    try:
-        place.with_spec(spec).tiling(t.ndim)  # raises if names or rank do not fit
-    except ValueError as error:
-        message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
-        raise ValueError(message) from None
-    others = sorted({*spec.axes} - {*axes}, key=str)
-    if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
-        why = (
-            f"{' and '.join(map(repr, others))} is not manual here"
-            if others
-            else "it must name the axes over which each dimension is sharded"
-        )
-        raise ValueError(
-            f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
-            f"{', '.join(map(repr, axes))}; other axes are left to the partitioner."
-        )
-
-
-def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) -> None:
-    """Raises if a spec names axes in entries beyond a result's rank; simply removing
-    them would only lead to the next error.
-    """
-    if not _is_spec(spec) or PartitionSpec.UNCONSTRAINED in tuple(spec):
-        return
-    names = [a for entry in spec.dims(max(len(spec), t.ndim))[t.ndim :] for a in entry]
-    if not names:
-        return
-    left = PartitionSpec(*[*spec][: t.ndim])
-    parts = f"`x[{'..., ' if t.ndim else ''}None]`"
-    if tracked and t.varying.isdisjoint(names):
-        advice = (
-            f"It is the same on all devices along {join(names)}: use {left} as its spec, or add "
-            f"a dimension to concatenate the copies, {parts}."
-        )
-    else:
-        advice = (
-            f"Add a dimension to concatenate the values of the devices, {parts}; or return a value "
-            f"that is the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and "
-            f"use {left} as its spec."
-        )
-    raise ValueError(
-        f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
-        f"{pluralize(len(spec), 'entry', 'entries')}, but the result has only "
-        f"{pluralize(t.ndim, 'dimension')}. {advice}"
-    )
-
-
-def _out_specs(
-    what: str,
-    out_specs: Any,
-    tree: Any,
-    program: Program,
-    place: NamedSharding,
-    axes: Any,
-    tracked: bool,
-) -> tuple[PartitionSpec, ...]:
-    skeleton = tree.unflatten(range(tree.num_leaves))
-    specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
-    rows = zip(paths_in("result", tree), specs, program.out_types, strict=True)
-    for path, spec, t in rows:
-        _check_rank(what, path, t, spec, tracked)
-        _check_spec(what, "out_specs", path, t, place, spec, axes)
-        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
-        if tracked and left:
-            shown_names = ", ".join(map(repr, left))
-            parts = "Name it in out_specs to concatenate the shards"
-            if not t.ndim:
-                parts = f"Return it with a dimension, `x[None]`, and n{parts[1:]}"
-            raise ValueError(
-                f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
-                f"its spec {spec} does not name. {parts}; "
-                f"combine them with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
-                "or `all_gather_invariant` to give all shards to every device; or pass "
-                "check_vma=False, if they are known to be equal."
-            )
-    return tuple(specs)
 
 
 def _placed(given: Sequence[Any], own: ShardMapParams) -> list[Any]:

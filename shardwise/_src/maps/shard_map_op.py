@@ -15,39 +15,37 @@ tracked:   whether types in it record which values vary along them. If so, a res
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.base.context import current
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args, derived, inlined
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined, pruned, used
+from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.sharded.collective import psum
-from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
+from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, drop_sharding, reshard_like
 from shardwise._src.ops.sharded.varying import pvary
-from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
+from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, spmd_axes
 from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.residuals import split_and_shrink
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.mesh import AbstractMesh
-from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
-
-Specs = tuple[PartitionSpec, ...]
 
 
 class ShardMapParams(NamedTuple):
@@ -96,71 +94,24 @@ class ShardMapParams(NamedTuple):
             number = number * self.place.mesh.shape[a] + at[a]
         return number
 
-    def kept_spec(self, t: ArrayType) -> PartitionSpec:
-        """The spec of a per-device value as it leaves the program, with a new first dimension."""
-        names = [
-            a
-            for a in self.place.mesh.axis_names
-            if a in self.axes and (not self.tracked or a in t.varying)
-        ]
-        return PartitionSpec(tuple(names) or None)
+    def kept_spec(self, t: ArrayType, other: Collection[Any] = ()) -> PartitionSpec:
+        """The spec of a per-device value as it leaves the program, with a new first dimension.
+
+        other: axes that will shard a batch dimension.
+        """
+        own = [a for a in self.place.mesh.axis_names if a in self.axes and a not in other]
+        names = [a for a in own if not self.tracked or a in t.varying]
+        unreduced, reduced = t.unreduced.intersection(own), t.reduced.intersection(own)
+        return PartitionSpec(tuple(names) or None, unreduced=unreduced, reduced=reduced)
 
 
 # -- types --
-
-
-def manual_mesh(mesh: Any, axes: Sequence[Any]) -> AbstractMesh:
-    """The mesh as it is inside, where some of its axes are manual."""
-    return mesh.abstract_mesh.update_axis_types({a: AxisType.Manual for a in axes})
-
-
-def shard_type(
-    t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any, tracked: bool
-) -> ArrayType:
-    """The type of a device's shard of a value of type `t`."""
-    sizes = place.mesh.shape
-    dims = [[a for a in names if a in axes] for names in spec.dims(t.ndim)]
-    parts = [math.prod([sizes[a] for a in names]) for names in dims]
-    shape = [n // count for n, count in zip(t.shape, parts, strict=True)]
-    own = {a for names in dims for a in names} if tracked else ()
-    rest = _rest(t, place, axes)
-    return t.update(shape=tuple(shape), varying=t.varying.union(own), **rest)
-
-
-def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
-    """The sharding of a value over explicit axes that are not manual."""
-    if t.mesh is None or t.spec is None:
-        return {}
-    mesh = manual_mesh(place.mesh, axes)
-    left = [tuple([a for a in names if a not in axes]) for names in t.spec.dims(t.ndim)]
-    return {"mesh": mesh, "spec": t.spec.update(partitions=left)}
-
-
-def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
-    """The type of the value whose shards are of type `t`."""
-    sizes = place.mesh.shape
-    dims = spec.dims(t.ndim)
-    parts = [math.prod([sizes[a] for a in names]) for names in dims]
-    shape = [n * count for n, count in zip(t.shape, parts, strict=True)]
-    fields: dict[str, Any] = {"shape": tuple(shape), "varying": t.varying.difference(axes)}
-    mesh = place.mesh.abstract_mesh
-    if mesh.explicit_axes:
-        held = PartitionSpec() if t.spec is None or t.mesh is None else t.spec
-        both = [a + b for a, b in zip(dims, held.dims(t.ndim), strict=True)]
-        fields |= {"mesh": mesh, "spec": held.update(partitions=both)}
-    return t.update(**fields)
 
 
 def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
     own = ShardMapParams(**params)
     pairs = zip(own.program.out_types, own.out_specs, strict=True)
     return tuple([global_type(t, own.place, spec, own.axes) for t, spec in pairs])
-
-
-def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any) -> list[ArrayType]:
-    """The types of the operands."""
-    pairs = zip(program.in_types, in_specs, strict=True)
-    return [global_type(t, place, spec, axes) for t, spec in pairs]
 
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
@@ -175,19 +126,6 @@ def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
     return [
         row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]]) for row in rows
     ]
-
-
-# -- the context of the program --
-
-
-@contextmanager
-def inside(place: NamedSharding, axes: Sequence[Any], tracked: bool) -> Iterator[None]:
-    """The context of the program: its axes are in scope."""
-    here = current()
-    mesh = manual_mesh(place.mesh, axes)
-    named = [NamedAxis(a, mesh.shape[a], tracked) for a in axes]
-    with here.replace(mesh=mesh).with_axes("shard_map", *named).entered():
-        yield
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, **params: Any) -> list[str]:
@@ -250,31 +188,58 @@ def _specs(specs: Specs, marks: Sequence[bool]) -> Specs:
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
     """Partial evaluation. Residuals leave with a new leading dimension, which is sharded over the
-    axes along which they vary.
+    axes along which they vary; except those that are results.
     """
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     own = ShardMapParams(**params)
     in_specs, out_specs = own.in_specs, own.out_specs
     with own.inside():
         parts = split_and_shrink(own.program, unknown)
-        count = len(parts.unknown_out) - sum(parts.unknown_out)
-        stacks = tuple(map(own.kept_spec, parts.known.out_types[count:]))
-        known = _stacked(parts.known, count)
-        rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
-    known_in = _specs(in_specs, [not u for u in unknown])
-    marks = parts.unknown_out
-    known_out = (*_specs(out_specs, [not m for m in marks]), *stacks)
+        marks = parts.unknown_out
+        known_in = _specs(in_specs, [not u for u in unknown])
+        known_out = _specs(out_specs, [not m for m in marks])
+        count, outputs = len(known_out), parts.known.outvars
+        at, spmd = _among_results(own, outputs, known_out), spmd_axes(interpreter)
+        stored = [v for v, k in zip(outputs[count:], at, strict=True) if k is None]
+        stacks = tuple([own.kept_spec(v.aval, spmd) for v in stored])
+        known = _stacked(parts.known.replace(outvars=[*outputs[:count], *stored]), count)
+        numbers = iter(at)
+        places = [next(numbers) if i is None else None for i in parts.forwarded]
+        both = list(zip(parts.forwarded, places, strict=True))
+        rest = _unstacked(parts.rest, tuple([i is None and k is None for i, k in both]))
     known_args, rest_args = partition(args, unknown)
-    first = own._replace(program=known, in_specs=known_in, out_specs=known_out)
+    first = own._replace(program=known, in_specs=known_in, out_specs=(*known_out, *stacks))
     outs = interpreter.known(op, known_args, first._asdict())
     computed = iter(zip(outs[count:], stacks, strict=True))
     residuals = [
-        next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
+        (known_args[i], known_in[i])
+        if i is not None
+        else next(computed)
+        if k is None
+        else (outs[k], known_out[k])
+        for i, k in both
     ]
     rest_in = (*[s for _, s in residuals], *_specs(in_specs, unknown))
     left = own._replace(program=rest, in_specs=rest_in, out_specs=_specs(out_specs, marks))
     found = interpreter.record(op, (*[r for r, _ in residuals], *rest_args), left._asdict())
     return merge(marks, found, outs[:count])
+
+
+def _among_results(own: ShardMapParams, outputs: Sequence[Any], specs: Specs) -> list[int | None]:
+    """For each residual, which follow the results, the number of the result that it equals, if the
+    spec of that result preserves the values of all devices.
+    """
+    count = len(specs)
+    numbers = {v: k for k, v in enumerate(outputs[:count])}
+    found: list[int | None] = []
+    for v in outputs[count:]:
+        k = numbers.get(v)
+        if k is not None:
+            kept, spec = own.kept_spec(v.aval), specs[k]
+            same = {*kept.axes} == {*spec.axes} and kept.unreduced == spec.unreduced
+            k = k if same and kept.reduced == spec.reduced else None
+        found.append(k)
+    return found
 
 
 def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
@@ -283,15 +248,20 @@ def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     known_specs = _specs(in_specs, [not is_lin for is_lin in linear])
-    linear_specs, ct_specs = _specs(in_specs, linear), _specs(out_specs, nonzero)
+    linear_specs, ct_specs = [
+        tuple(map(cotangent_spec, _specs(specs, marks)))
+        for specs, marks in ((in_specs, linear), (out_specs, nonzero))
+    ]
     with own.inside():
         if own.tracked:
             program = _varied(program, tuple([spec.axes for spec in out_specs]))
         backward, marks = transpose_program(known_first(program, linear), len(known_specs), nonzero)
         if not own.tracked:
-            sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes])
+            spmd = spmd_axes(current().interpreter)
+            sizes = tuple([(a, own.place.mesh.shape[a]) for a in own.axes if a not in spmd])
             rows = [tuple(_unnamed(s, sizes)) for s in (ct_specs, _specs(linear_specs, marks))]
-            backward = _shared(backward, len(known_specs), *rows)
+            means = [[a for a in own.axes if a in s.reduced] for s in _specs(linear_specs, marks)]
+            backward = _shared(backward, len(known_specs), *rows, tuple(map(tuple, means)))
     ins, outs = (*known_specs, *ct_specs), _specs(linear_specs, marks)
     found = own.bind(backward, [*partition(args, linear)[0], *given(cts)], ins, outs)
     return spread(spread(found, marks), linear)
@@ -314,13 +284,15 @@ def _varied(program: Program, rows: tuple) -> Program:
 def _unnamed(specs: Specs, sizes: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, ...]]:
     """The axes, with sizes, that each spec does not name."""
     for spec in specs:
-        yield tuple([(a, n) for a, n in sizes if a not in spec.axes])
+        named = {*spec.axes, *spec.unreduced, *spec.reduced}
+        yield tuple([(a, n) for a, n in sizes if a not in named])
 
 
 @derived
-def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
+def _shared(program: Program, first: int, ins: tuple, outs: tuple, means: tuple) -> Program:
     """The transpose if types do not track varying axes: cotangents, which follow the first
-    arguments, are split among the devices along axes; results are summed along theirs.
+    arguments, are split among the devices along axes; results are summed along theirs. Along the
+    axes of `means` all devices should have the same result, that for an unreduced operand.
     """
 
     def fun(*args: Any) -> list[Any]:
@@ -329,7 +301,8 @@ def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
             if (count := math.prod([n for _, n in axes])) > 1:
                 values[i] = div(values[i], lit(count, values[i]))
         found = program(*values)
-        return [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
+        found = [_summed(x, axes) for x, axes in zip(found, outs, strict=True)]
+        return [_mean(x, names) for x, names in zip(found, means, strict=True)]
 
     return program_of(fun, program.in_types, program.name, "transpose")
 
@@ -341,7 +314,14 @@ def _summed(x: Any, axes: tuple) -> Any:
     return psum(x, names=names, sizes=sizes, groups=None)
 
 
-# -- values saved by a policy, checks --
+def _mean(x: Any, names: tuple) -> Any:
+    if not names:
+        return x
+    sizes = tuple([current().axis(name).size for name in names])
+    return div(psum(x, names=names, sizes=sizes, groups=None), lit(math.prod(sizes), x))
+
+
+# -- values saved by a policy, unused results, checks --
 
 
 def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
@@ -366,6 +346,32 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
         held,
         eqn.replace(params=coming._asdict(), invars=[*eqn.invars, *held]),
     )
+
+
+def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The map with the needed results only, and their operands."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    own = ShardMapParams(**eqn.params)
+    program, read = _with_some(own.program, tuple(needed))
+    in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
+    new = own._replace(program=program, in_specs=in_specs, out_specs=out_specs)
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params=new._asdict(),
+    )
+
+
+@derived
+def _with_some(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+    """The program with some of its results, and which of its arguments it then uses."""
+    new = pruned(program, picked(program.outvars, needed))
+    atoms = used(new)
+    read = tuple([v in atoms for v in new.inputs])
+    return new.replace(inputs=picked(new.inputs, read)), read
 
 
 def _enter(
@@ -456,6 +462,12 @@ def _batch(
 ) -> tuple[list[Any], list[int | None]]:
     own, axis = ShardMapParams(**params), mapped.of(args, dims)
     names = _manual_names(mapped.split_over, own.axes)
+    if used_names := [a for a in names if a in axes_in(own.program)]:
+        raise ValueError(
+            f"[shard_map] collectives over {join(used_names)} would mix the values of a `vmap` "
+            "whose spmd_axis_name is this axis. Use an axis of the mesh that the function does not "
+            "use."
+        )
     parts = math.prod([own.place.mesh.shape[a] for a in names])
     kept = None if names else axis.batch_sharding
     inner = replace(axis, size=axis.size // parts, batch_sharding=kept)
@@ -487,6 +499,7 @@ shard_map = Op(
     batch=_batch,
     partial_eval=_split,
     enter=_enter,
+    prune=_prune,
     multiple=True,
     contains=Programs(("program",), binds="axes", eval=_replay, remat=_divide),
     shardings=("place",),

@@ -10,7 +10,7 @@ from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arg
 from shardwise._src.arguments.signatures import check_function
 from shardwise._src.core.program import Program
 from shardwise._src.maps.mapped_axes import axis_of
-from shardwise._src.maps.shard_map import inferred, mesh_of, on_parts, reject_keywords
+from shardwise._src.maps.shard_map import Infer, inferred, mesh_of, on_parts, reject_keywords
 from shardwise._src.messages.argument_names import name_of, names_of
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -19,16 +19,6 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
-
-
-class InferFromArgs:
-    """Represents `in_axes` inferred from the types of arguments."""
-
-    def __repr__(self) -> str:
-        return "Infer"
-
-
-Infer = InferFromArgs()
 
 
 @overload

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.control.scan_api import scan
@@ -99,6 +100,20 @@ class ufunc:
         self._record: Fused | None = getattr(call, "fused", None)
         self._call = call
         self._methods = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("nin", "nout", "nargs", "identity") and hasattr(self, name):
+            raise AttributeError(f"{name} of a universal function cannot be changed.")
+        super().__setattr__(name, value)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.__wrapped__, self.nin, self.nout, self.identity
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ufunc) and self._parts() == other._parts())
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
 
     def __call__(self, *args: ArrayLike, **out_where: None) -> Array:
         record = self._record
@@ -264,7 +279,8 @@ class ufunc:
         """The function of each pair of elements; of shape `A.shape + B.shape`."""
         self._check("outer", None)
         x, y = asarray(A), asarray(B)
-        return self(expand_dims(x, tuple(range(x.ndim, x.ndim + y.ndim))), y)
+        with numpy_rank_promotion("allow"):
+            return self(expand_dims(x, tuple(range(x.ndim, x.ndim + y.ndim))), y)
 
     def _check(self, method: str, out: Any) -> None:
         reject_out(f"{self.__name__}.{method}", out)

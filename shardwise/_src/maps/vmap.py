@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.arguments.float0_partition import along, is_trivial, of_one
 from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.arguments.signatures import called, check_function
@@ -14,8 +16,10 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
 from shardwise._src.jit.ref_arguments import mapped_with_refs
 from shardwise._src.maps.mapped_axes import axis_of, size_of
+from shardwise._src.maps.vmappables import RULES, has_rules, is_spec, mapped_by_rules
 from shardwise._src.messages.argument_names import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.formatting import pluralize, short_repr
+from shardwise._src.messages.source import transforming
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.refs import is_ref
@@ -52,6 +56,7 @@ def vmap(
       The mapped function.
 
     Raises:
+      TypeError: if `in_axes` or `out_axes` contain something other than ints and None.
       ValueError: if mapped axes differ in size, or an axis does not exist.
     """
     check_function("vmap", fun)
@@ -64,10 +69,20 @@ def vmap(
     what = f"vmap of {name}"
     _check_name(what, axis_name)
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if not (axes is None or isinstance(axes, int | np.integer | tuple) or is_spec(axes)):
+        raise TypeError(
+            f"{what}: in_axes must be an int, None, or a tuple with an entry for each positional "
+            f"argument; got {short_repr(in_axes)}."
+        )
+    _check_axes(f"{what}: in_axes", axes)
+    _check_axes(f"{what}: out_axes", out_axes)
 
     @functools.wraps(fun)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if RULES and any(map(has_rules, flatten((args, kwargs), has_rules)[0])):
+            axis = axis_name, axis_size, spmd_axis_name
+            return mapped_by_rules(fun, what, (axes, out_axes), axis, args, kwargs)
         leaves, tree = flat_arguments(args, kwargs, lambda: names_of(fun))
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
@@ -110,9 +125,10 @@ def vmap(
             return checked_results(outs, out_tree, what)
 
         batch_sharding = batch_sharding_of(values, dims)
-        outs, out_dims = batch(
-            flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
-        )
+        with transforming("vmap"):
+            outs, out_dims = batch(
+                flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
+            )
         out_tree = out_trees[0]
         wanted = _wanted(out_axes, out_tree, what)
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs
@@ -129,6 +145,16 @@ def vmap(
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
+
+
+def _check_axes(what: str, axes: Any) -> None:
+    if axes.__class__ is int:
+        return
+    for axis in flatten(axes)[0]:
+        if not (isinstance(axis, int | np.integer) or is_spec(axis)):
+            raise TypeError(
+                f"{what} must be an int, None, or a pytree of them; it contains {short_repr(axis)}."
+            )
 
 
 def _check_name(what: str, axis_name: Any) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.base.context import Context, NamedAxis, current
+from shardwise._src.base.errors import JAXTypeError
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program_tools import walk
@@ -74,12 +75,13 @@ def xmap(
       backend: the platform it runs on.
 
     Returns:
-      The mapped function, compiled once for each signature of arguments.
+      The mapped function, compiled once for each signature of arguments; with `lower`.
 
     Raises:
       ValueError: if sizes differ or are not known, a size is not a multiple of what it runs over, a
-        name in `out_axes` or `axis_resources` is not one of an argument, or a result differs along
-        an axis that it does not have.
+        name in `out_axes` or `axis_resources` is not one of an argument.
+      TypeError: if a result differs along an axis that it does not have.
+      JAXTypeError: if a value has two axes that run over the same resource.
       NameError: if a resource is not in scope.
     """
     check_function("xmap", fun)
@@ -98,6 +100,7 @@ def xmap(
         reject_keywords(what, kwargs, "in_axes has names")
         return run(*args)
 
+    mapped.__dict__["lower"] = run.lower
     return mapped
 
 
@@ -124,6 +127,10 @@ def _check_names(
                 f"{name!r}."
             )
         sizes[name] = int(size)
+    for name, over in resources.items():
+        rows = over if isinstance(over, tuple | list) else ()
+        if twice := [r for i, r in enumerate(rows) if r in rows[:i]]:
+            raise ValueError(f"{what}: axis_resources has {twice[0]!r} twice for {name!r}.")
 
 
 class _Index:
@@ -145,7 +152,7 @@ class _Call:
         resources: dict[Any, Any],
         args: tuple[Any, ...],
     ):
-        self.what, self.fun, self.out_axes = what, fun, out_axes
+        self.what, self.fun, self.in_axes, self.out_axes = what, fun, in_axes, out_axes
         leaves, self.tree = flatten(args)
         self.names = argument_names(args, {}, names_of(fun))
         self.refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
@@ -188,6 +195,12 @@ class _Call:
                 )
         for axis, size in given.items():
             note(axis, size, f"{size} in axis_sizes")
+        for entry in parsed_tree(f"{self.what}: in_axes", self.in_axes):
+            if missing := [axis for axis in entry.dims if axis not in found]:
+                raise ValueError(
+                    f"{self.what}: the size of the axis {missing[0]!r} is unknown, as no array of "
+                    "the arguments has it. Give it in axis_sizes."
+                )
         return {axis: size for axis, (size, _) in found.items()}
 
     def _check_apart(self, where: str, axes: Any) -> None:
@@ -197,7 +210,7 @@ class _Call:
         for way in present:
             for resource, _ in way.mesh_axes + way.loops:
                 if resource in users:
-                    raise TypeError(
+                    raise JAXTypeError(
                         f"{self.what}: the axes {users[resource]!r} and {way.name!r} both run over "
                         f"{resource!r}, and {where} has both of them. Give them different "
                         "resources."
@@ -284,13 +297,13 @@ class _Call:
         ]
         return call(*values, program=program), loops
 
-    def _varies(self, i: int, way: Way) -> ValueError:
+    def _varies(self, i: int, way: Way) -> TypeError:
         count = self.out_tree.num_leaves
         if i < count:
             what, where = path_in("result", self.out_tree, i), "out_axes"
         else:
             what, where = f"the value written to {self.names[[*self.refs][i - count]]}", "in_axes"
-        return ValueError(
+        return TypeError(
             f"{self.what}: {what} varies along {way.name!r}, which its {where}, "
             f"{self.out_dims[i].text}, do not have. Put the axis there, or combine the values "
             f"with a collective, such as `shardwise.lax.psum(x, {way.name!r})`."

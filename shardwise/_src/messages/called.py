@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -26,6 +26,12 @@ _NAMESPACES = tuple([
         "image", "lax", "linalg", "nn", "numpy", "random", "scipy", "signal", "special", "values",
     )
 ])  # fmt: skip
+_ELEMENTWISE = tuple(
+    [  # packages with element-wise functions, or with transforms of functions
+        f"shardwise._src.{package}."
+        for package in ("autodiff", "jit", "maps", "nn", "numpy", "scipy", "special", "values")
+    ]
+)
 _WRAPPERS = (
     "shardwise._src.core.fused",
     "shardwise._src.messages.tracebacks",
@@ -102,17 +108,36 @@ def _is_needed(p: inspect.Parameter) -> bool:
 
 def called() -> Called | None:
     """The function that the user's code called, if it is public; else None."""
-    outermost = None
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (used only for errors)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        outermost = frame
-        frame = frame.f_back
+    outermost = _outermost()
     if outermost is None:
         return None
     found = _of(outermost)
     name = found.name
     known = found.module.startswith(_NAMESPACES) and name.isidentifier()
     return found if known and (name[0] != "_" or name == "__getitem__") else None
+
+
+def passes(shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Whether the user's code calls an element-wise function, and with arrays of these shapes.
+
+    Otherwise, they are the shapes of values that a function computes. Scalars are ignored.
+    """
+    outermost = _outermost()
+    if outermost is None:
+        return True
+    found = _of(outermost)
+    given = {getattr(x, "shape", None) for x in found.leaves.values()}
+    return found.module.startswith(_ELEMENTWISE) and all(s in given for s in shapes if s)
+
+
+def _outermost() -> FrameType | None:
+    """The outermost library frame above the user's code."""
+    outermost = None
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (used only for messages)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        outermost = frame
+        frame = frame.f_back
+    return outermost
 
 
 def _of(frame: FrameType) -> Called:

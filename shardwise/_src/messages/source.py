@@ -7,7 +7,8 @@ transformed program keeps the source lines of the original.
 
 Inside of `named_scope`, a site has the path of names in scope as its third component. Instruction
 attributes (`set_xla_metadata`) are also components of this path: marks, `\\0@key=value` with both
-in hexadecimal.
+in hexadecimal. So are transforms, `\\0%vmap`, which enclose the name that follows:
+`vmap(outer)/inner`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ replay = _Replay()
 # The marks in scope: programs that are staged separately begin with them.
 marks = make_user_context("")
 MARK = "\0@"
+TRANSFORM = "\0%"
 # Whether there have ever been names in scope; checked before looking for them.
 names_used = False
 
@@ -111,13 +113,66 @@ def joined(*paths: str) -> str:
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """The names of a path, without its marks."""
-    return tuple([part for part in path.split("/") if part and not part.startswith(MARK)])
+    """The names of a path in the form in which they are shown, without its marks."""
+    names, around = [], ""
+    for part in path.split("/"):
+        if part.startswith(TRANSFORM):
+            around += part.removeprefix(TRANSFORM) + "("
+        elif part and not part.startswith(MARK):
+            names.append(around + part + ")" * around.count("("))
+            around = ""
+    if around:
+        names.append(around + ")" * around.count("("))
+    return tuple(names)
+
+
+def shown(path: str) -> str:
+    """A path with its marks, and with transforms around names: `vmap(outer)/inner`."""
+    return joined(*_marks_of(path), *names_of(path)) if TRANSFORM in path else path
+
+
+def has_names(path: str) -> bool:
+    """Whether a path has more components than transforms."""
+    return any(part and not part.startswith(TRANSFORM) for part in path.split("/"))
 
 
 def with_names(path: str, names: str) -> str:
     """A path with its marks, and with its names replaced by these."""
-    return joined(*[part for part in path.split("/") if part.startswith(MARK)], names)
+    return joined(*_marks_of(path), names)
+
+
+def _marks_of(path: str) -> list[str]:
+    return [part for part in path.split("/") if part.startswith(MARK)]
+
+
+class transforming:
+    """A block in which names are those of a transform's equations."""
+
+    __slots__ = ("name", "outer")
+
+    def __init__(self, name: str):
+        self.name = TRANSFORM + name
+
+    def __enter__(self) -> None:
+        self.outer = replay.scope
+        replay.scope = joined(self.outer, self.name)
+
+    def __exit__(self, *_: object) -> None:
+        replay.scope = self.outer
+
+
+def transposed(site: Site | None, around: str) -> tuple[Site | None, str]:
+    """The site and the names in scope of an equation of forward mode in the backward pass, whose
+    names are those of a transform: `transpose(jvp(name))`.
+
+    around: the names in scope around the backward pass.
+    """
+    path = scope_of(site)
+    inner = path.removeprefix(around + "/") if around else path
+    at = inner.find(TRANSFORM + "jvp")
+    if site is None or at < 0 or path == around:
+        return site, around
+    return site[:2], joined(around, TRANSFORM + "transpose", inner[at:])
 
 
 def replays(fun: F) -> F:

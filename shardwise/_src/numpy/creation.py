@@ -7,11 +7,12 @@ structured matrices in `triangles`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import enable_x64
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.eval_context import eval_trace
@@ -25,12 +26,13 @@ from shardwise._src.ops import create, elementwise
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
+from shardwise._src.ops.random.bits import random_wrap
 from shardwise._src.ops.shape import concatenate, rev
 from shardwise._src.ops.sharded.sharding_ops import (
     own_place,
     own_sharding,
     placed,
-    reshard,
+    resharded,
     target,
     where_it_was,
 )
@@ -44,6 +46,7 @@ from shardwise._src.types.annotations import (
 )
 from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, float0, is_bool, is_complex
+from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 from shardwise._src.values.convert import broadcast_to, cast, joined
 
@@ -70,21 +73,31 @@ def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
 # -- filled with a constant --
 
 
+def _filled(value: Any, shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    """A scalar broadcast to `shape`; of keys, one key, or the value of all their integers."""
+    if not isinstance(dtype, ExtendedDType):
+        return create.full(value, shape, dtype, weak)
+    if type_of(value).dtype == dtype:
+        return broadcast_to(value, shape)
+    words = create.full(value, (*shape, *dtype.physical_shape), dtype.physical_dtype)
+    return random_wrap(words, dtype=dtype)
+
+
 @fused(arrays=0)
 def _zeros(shape: tuple, dtype: Any, weak: bool = False) -> Any:
-    return create.full(0, shape, dtype, weak)
+    return _filled(0, shape, dtype, weak)
 
 
 @fused(arrays=0)
 def _ones(shape: tuple, dtype: Any, weak: bool = False) -> Any:
-    return create.full(1, shape, dtype, weak)
+    return _filled(1, shape, dtype, weak)
 
 
 @fused(arrays=1)
 def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
     if type_of(value).ndim:
         return broadcast_to(cast(value, dtype), shape)
-    return create.full(value, shape, dtype, weak)
+    return _filled(value, shape, dtype, weak)
 
 
 def zeros(
@@ -132,6 +145,13 @@ def empty(
     return _made(_zeros, device, shape_of(shape), dtype_of(dtype, "empty"))
 
 
+def _as_filler(x: Any, dtype: Any) -> Any:
+    """A Python integer beyond int32 as a value of the array's dtype, modulo its size."""
+    if x.__class__ is int and not -(1 << 31) <= x < 1 << 31:
+        return np.asarray(x).astype(dtype)[()]
+    return x
+
+
 def full(
     shape: ShapeLike,
     fill_value: ArrayLike,
@@ -147,6 +167,8 @@ def full(
     if out_sharding is not None:
         return placed(full, out_sharding, shape, fill_value, dtype)
     value = as_operand(fill_value)
+    if dtype is not None:
+        value = _as_filler(value, dtype_of(dtype, "full"))
     t = type_of(value)
     weak = dtype is None and t.weak_type
     return _made(_full, device, value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
@@ -225,7 +247,8 @@ def full_like(
     out_sharding: OutSharding = None,
 ) -> Array:
     """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
-    args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
+    like = _like(a, dtype, shape, "full_like")
+    args = _as_filler(as_operand(fill_value), like[1]), *like
     return _filled_like(a, _full, args, device, out_sharding)
 
 
@@ -245,7 +268,8 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
-    return size, dtype_of(dtype, fun_name, held.dtype), weak
+    own = type_of(held).dtype if is_array(held) else canonicalize(held.dtype)
+    return size, own if dtype is None else check_user_dtype(dtype, fun_name), weak
 
 
 # -- from values --
@@ -275,8 +299,10 @@ def array(
     nowhere = out_sharding is None or says_nothing(out_sharding)
     goal = None if nowhere else target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
+    wide = wanted is not None and wanted != canonicalize(wanted)  # explicit_x64_dtypes: allow
     try:
-        made = _array(object, wanted)
+        with enable_x64(True) if wide else nullcontext():
+            made = _array(object, wanted)
     except Exception as error:
         pass_on(error)
         raise
@@ -285,7 +311,7 @@ def array(
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     if goal is not None:
-        return reshard(made, sharding=goal)
+        return resharded(made, goal)
     return made if device is None else eval_trace().place(made, device)
 
 

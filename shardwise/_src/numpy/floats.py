@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.numpy.unary import toward_zero
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type
@@ -191,6 +192,8 @@ def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign bit is set, including for -0.0 and NaN."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
+    if is_complex(dtype):
+        raise DtypeError(f"signbit takes real numbers; got {type_of(x).str_short(True)}.")
     if is_bool(dtype) or is_unsigned(dtype):
         return _everywhere(False, x)
     return _negative(x)
@@ -308,6 +311,7 @@ def _modf(x: Any) -> tuple[Any, Any]:
 
 def isscalar(element: Any) -> bool:
     """Whether it is a number, or an array of rank 0."""
+    element = as_arraylike(element)
     if hasattr(element, "ndim") and not isinstance(element, np.generic):
         return element.ndim == 0
     return np.isscalar(element)

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import array_or_host, as_arraylike, is_array, type_of
 from shardwise._src.numpy.rearrange import known, take_inside, take_runs, take_static
 from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import elementwise as ew
@@ -49,6 +49,7 @@ def delete(
         arr, axis = ravel(arr), 0
     axis = canonical_axis(axis, type_of(arr).ndim)
     n = type_of(arr).shape[axis]
+    obj = as_arraylike(obj)
     if not isinstance(obj, slice):
         if assume_unique_indices and is_array(obj) and is_integer(type_of(obj).dtype):
             return _without_each(arr, obj, axis)
@@ -112,7 +113,7 @@ def insert(
     t = type_of(arr)
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
-    values = values if is_array(values) else np.asarray(values)
+    values, obj = array_or_host(values), as_arraylike(obj)
     if _not_known(obj) and is_integer(type_of(obj).dtype):
         return _insert_by(arr, values, obj, axis)
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
@@ -174,7 +175,8 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | No
     axis: the dimensions to trim; by default all. Removes the outer slices that are entirely zero.
     """
     no_lists("trim_zeros", filt)
-    x = filt if is_array(filt) else eval_trace().new_array(filt)
+    x = as_arraylike(filt)
+    x = x if is_array(x) else eval_trace().new_array(x)
     sides = trim.lower()
     if not sides or set(sides) - {"f", "b"}:
         raise ValueError(f"trim_zeros: trim must consist of 'f' and 'b'; got {trim!r}.")

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import array_or_host, is_array, type_of
 from shardwise._src.numpy.joining import stack, unstack
 from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
 from shardwise._src.numpy.statistics.averages import mean
+from shardwise._src.numpy.statistics.quantiles import median
 from shardwise._src.numpy.unary import round as round_
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
@@ -53,8 +54,8 @@ def pad(
 
     pad_width: one number, one pair, or a pair for each dimension; or a dict from axes to these.
     mode:      "constant" (`constant_values`), "edge", "empty", "linear_ramp" (`end_values`),
-               "maximum", "mean", "minimum" (all `stat_length`), "reflect", "symmetric" (both
-               `reflect_type` "even" or "odd"), "wrap"; or a function `(vector, width, axis,
+               "maximum", "mean", "median", "minimum" (all `stat_length`), "reflect", "symmetric"
+               (both `reflect_type` "even" or "odd"), "wrap"; or a function `(vector, width, axis,
                kwargs) → vector` that is called on each vector along each axis.
     """
     no_lists("pad", array)
@@ -85,8 +86,8 @@ def pad(
 
 def _check_keywords(mode: str, kwargs: dict) -> None:
     allowed = _KEYWORDS.get(mode)
-    if allowed is None or mode == "median":
-        known = ", ".join(m for m in _KEYWORDS if m != "median")
+    if allowed is None:
+        known = ", ".join(_KEYWORDS)
         raise NotImplementedError(f"pad: unknown mode {mode!r}; the modes are {known}.")
     extra = sorted(set(kwargs) - set(allowed))
     if extra:
@@ -113,7 +114,8 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
         for axis, width in value.items():
             filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
         return tuple(filled)
-    array = known(value, f"pad: {name}") if is_array(value) else np.asarray(value)
+    array = array_or_host(value)
+    array = known(array, f"pad: {name}") if is_array(array) else array
     if integers and array.dtype.kind not in "iu" and not _symbolic(array):
         raise TypeError(f"pad: {name} must consist of integers; got {value}.")
     try:
@@ -300,8 +302,8 @@ def _pad_statistic(x: Any, widths: Widths, mode: str, lengths: Any) -> Any:
 
 def _statistic(x: Any, mode: str, axis: int, count: int) -> Any:
     t = type_of(x)
-    if mode == "mean":
-        found = mean(x, axis=axis)
+    if mode in ("mean", "median"):
+        found = (mean if mode == "mean" else median)(x, axis=axis)
         found = cast(found if is_inexact(t.dtype) else round_(found), t.dtype, t.weak_type)
     else:
         found = (reduce_max if mode == "maximum" else reduce_min)(x, axes=(axis,))

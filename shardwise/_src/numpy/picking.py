@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import check_alive, is_array, type_of
+from shardwise._src.core.infer import array_or_host, check_alive, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.ordering.searching import flatnonzero, nonzero, ranks, truth
@@ -275,18 +275,19 @@ def put(
 ) -> Array:
     """`a` with `v`, repeated as needed, written to indices of the flat array.
 
-    mode: for indices out of bounds: "clip" (the default) clamps, "wrap" takes them modulo the size.
+    mode: for indices out of bounds: "clip" clamps, "wrap" takes them modulo the size; by default
+          they are clamped, but negative ones count from the end.
     """
     not_in_place("put", inplace)
     no_lists("put", a)
-    chosen = mode or "clip"
+    chosen = "clip" if mode is None else mode
     if chosen not in ("clip", "wrap"):
         raise ValueError(f"put: mode must be 'clip' or 'wrap'; got {mode!r}.")
-    ind, v = _array(ind), _array(v)
+    ind, v = array_or_host(ind), array_or_host(v)
     must_be_integers("put", ind)
     if not type_of(ind).size or not type_of(v).size:
         return check_alive(a)
-    if chosen == "clip":
+    if mode is None:
         ind = _wrap_negative(ind, type_of(a).size)
     return _put(a, ind, v, chosen)
 
@@ -294,10 +295,6 @@ def put(
 @fused(arrays=1)
 def _wrap_negative(i: Any, n: int) -> Any:
     return wrapped(narrowed(i, index_dtype((i,), (n,))), n)
-
-
-def _array(x: Any) -> Any:
-    return x if is_array(x) else np.asarray(x)
 
 
 # -- compress, extract, place --
@@ -319,7 +316,7 @@ def compress(
     """
     no_lists("compress", a)
     reject_out("compress", out)
-    condition = _array(condition)
+    condition = array_or_host(condition)
     if type_of(condition).ndim != 1:
         raise ValueError(f"{_who()}: the condition must be a vector.")
     if axis is None:
@@ -337,7 +334,7 @@ def extract(
     condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
 ) -> Array:
     """The elements of the flat array where the condition is true (see `compress`)."""
-    flat = ravel(_array(condition)), ravel(_array(arr))
+    flat = ravel(array_or_host(condition)), ravel(array_or_host(arr))
     return strip_weak_type(compress(*flat, size=size, fill_value=fill_value))
 
 
@@ -360,7 +357,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     """`arr` with `vals`, repeated as needed, written in order where the mask is true."""
     not_in_place("place", inplace)
     no_lists("place", arr)
-    mask, vals = _array(mask), _array(vals)
+    mask, vals = array_or_host(mask), array_or_host(vals)
     if type_of(mask).size != type_of(arr).size:
         raise ValueError("place: array and mask must have the same number of elements.")
     if not type_of(vals).size:
@@ -374,7 +371,7 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Vectors shaped so that indexing with them selects rows, columns, … independently."""
     out = []
     for k, x in enumerate(args):
-        x = _array(x)
+        x = array_or_host(x)
         if type_of(x).ndim != 1:
             raise ValueError(f"ix_ takes vectors; got {type_of(x).str_short(True)}.")
         if type_of(x).dtype.kind == "b":

@@ -194,7 +194,7 @@ def _ends(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any) -> tuple[
     """Both ends, in the dtype to compute in, and the number of steps between them."""
     ends = promote_inexact(start, stop)
     inside = type_of(ends[0]).dtype if dtype is None else to_inexact(dtype)
-    low, high = broadcast(*[cast(v, inside) for v in ends])
+    low, high = broadcast(*[cast(v, inside) for v in ends], checked=False)
     return low, high, num - 1 if endpoint else num
 
 
@@ -265,7 +265,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     if dtype is None:
         dtype = to_inexact(result_type(start, stop))
     inside = to_inexact(dtype)
-    low, high = broadcast(*[cast(v, inside) for v in promote_inexact(start, stop)])
+    low, high = broadcast(*[cast(v, inside) for v in promote_inexact(start, stop)], checked=False)
     # Both ends are rotated by the direction of the first, so that their logarithms are real.
     turn = _direction(low)
     shape = max(type_of(low).shape, type_of(high).shape, key=len)

@@ -10,7 +10,7 @@ import numpy as np
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import array_or_host, as_arraylike, is_array, type_of
 from shardwise._src.numpy.shapes import axes_of, no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
@@ -36,7 +36,7 @@ MAX_RUNS = 16  # pieces that a static rearrangement is assembled from
 def known(x: Any, what: str) -> np.ndarray:
     """The concrete value of an argument that determines shapes."""
     try:
-        return np.asarray(eval_trace().readable(x))
+        return np.asarray(eval_trace().readable(as_arraylike(x)))
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
             f"{what} must be concrete, since the result's shape depends on it; got a traced "
@@ -151,6 +151,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = Non
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), t.shape)
     axes = tuple([canonical_axis(i, t.ndim) for i in _several(axis)])
+    shift = as_arraylike(shift)
     if is_array(shift):
         if type_of(shift).ndim > 1:
             raise ValueError(
@@ -233,15 +234,15 @@ def repeat(
         a = reshape(a, (1,))
     axis = canonical_axis(axis, type_of(a).ndim)
     n = type_of(a).shape[axis]
-    each: Any = repeats
-    if total_repeat_length is None and not is_array(repeats) and np.ndim(each) == 0:
+    each: Any = as_arraylike(repeats)
+    if total_repeat_length is None and not is_array(each) and np.ndim(each) == 0:
         count = as_integer(each, "repeat: `repeats`")
         if count < 0:
             raise ValueError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
     if total_repeat_length is not None:
         total = as_integer(total_repeat_length, "repeat: total_repeat_length")
-        counts = repeats if is_array(repeats) else np.asarray(repeats)
+        counts = array_or_host(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
             return eval_trace().new_array(a) if not is_array(a) else a
@@ -341,6 +342,6 @@ def fill_diagonal(
             f"fill_diagonal needs a matrix, or equal sizes in all dimensions; got shape {shape}."
         )
     k = np.arange(min(shape), dtype=np.int32)
-    val = val if is_array(val) else np.asarray(val)
+    val = array_or_host(val)
     flat = resize(val, (len(k),)) if type_of(val).ndim else val
     return At(a)[(k,) * len(shape)].set(flat, unique_indices=True)

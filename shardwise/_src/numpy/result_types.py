@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
+from shardwise._src.numpy.shapes import axes_of
 from shardwise._src.types import dtypes as _dtypes
 from shardwise._src.types.annotations import ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import finfo as finfo
@@ -25,7 +27,10 @@ from shardwise._src.types.promotion import result_type as result_type
 
 @public("shardwise.numpy")
 class ScalarType:
-    """The name of a dtype, which also converts when called: `float32(x)`."""
+    """The name of a dtype, which also converts when called: `float32(x)`.
+
+    `isinstance(x, float32)` is true of NumPy's scalars of that type; arrays have their own class.
+    """
 
     __slots__ = ("dtype", "type")
 
@@ -45,6 +50,9 @@ class ScalarType:
 
     def __hash__(self) -> int:
         return hash(self.type)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self.type)
 
     def __repr__(self) -> str:
         return f"<scalar type {self.dtype.name}>"
@@ -155,7 +163,9 @@ def ndim(a: ArrayLike) -> int:
     return len(shape(a))
 
 
-def size(a: ArrayLike, axis: int | None = None) -> int:
-    """The number of elements of an array, or its size along an axis."""
+def size(a: ArrayLike, axis: int | Sequence[int] | None = None) -> int:
+    """The number of elements of an array, or of a slice along one or several axes."""
     sizes = shape(a)
-    return math.prod(sizes) if axis is None else sizes[axis]
+    if axis is None:
+        return math.prod(sizes)
+    return math.prod([sizes[i] for i in axes_of(axis, len(sizes))])

@@ -8,16 +8,18 @@ import numpy as np
 
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise._src.numpy.ranges import count_up
 from shardwise._src.numpy.rearrange import diagonal
 from shardwise._src.ops import create
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.logical import clamp
 from shardwise._src.ops.shape import pad
 from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, DTypeLike
-from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, is_integer
 from shardwise._src.values import binary
 from shardwise._src.values.convert import cast, constant, promote, strip_weak_type
 
@@ -27,25 +29,45 @@ def _eye(rows: int, columns: int, k: int, dtype: Any) -> Any:
     return cast(_offset_test(ew.eq, (rows, columns), k), dtype)
 
 
-def _offset_test(op: Any, shape: tuple, k: int) -> Any:
+@fused(arrays=1)
+def _eye_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
+    far = clamp(lit(-rows - 1, k), strip_weak_type(k), lit(columns + 1, k))
+    return cast(_offset_test(ew.eq, (rows, columns), cast(far, np.dtype("int32"))), dtype)
+
+
+def _offset_test(op: Any, shape: tuple, k: Any) -> Any:
     """`op(column, row + k)` for each element of the last two dimensions."""
     d, int32 = len(shape), np.dtype("int32")
     row = create.iota(dtype=int32, shape=shape, dimension=d - 2)
     column = create.iota(dtype=int32, shape=shape, dimension=d - 1)
-    return op(column, ew.add(row, constant(k, row)))
+    if not is_array(k) and not -(2**31) <= k < 2**31:
+        k = max(-shape[-2], min(k, shape[-1]))  # outside of the matrix
+    offset = k if is_array(k) else constant(k, row)
+    return op(column, ew.add(row, offset))
 
 
 def eye(
     N: int,
     M: int | None = None,
-    k: int = 0,
+    k: int | ArrayLike = 0,
     dtype: DTypeLike | None = None,
     *,
     device: DeviceLike = None,
 ) -> Array:
-    """A matrix with ones on the k-th diagonal and zeros elsewhere."""
+    """A matrix with ones on the k-th diagonal, which may be traced, and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
+    kind = dtype_of(dtype, "eye")
+    if isinstance(k, int):
+        made = _eye(rows, columns, k, kind)
+    else:
+        t = type_of(k)
+        if t.shape or not is_integer(t.dtype):
+            raise ValueError(f"eye: k must be an integer scalar; got {t.str_short(True)}.")
+        made = (
+            _eye_at(k, rows, columns, kind)
+            if is_array(k)
+            else _eye(rows, columns, np.asarray(k).item(), kind)
+        )
     return made if device is None else eval_trace().place(made, device)
 
 

@@ -18,7 +18,14 @@ from shardwise._src.numpy.creation import zeros_like
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.special import special_functions
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
+from shardwise._src.types.dtypes import (
+    finfo,
+    is_bool,
+    is_complex,
+    is_float,
+    is_integer,
+    is_unsigned,
+)
 from shardwise._src.values.convert import (
     cast,
     constant,
@@ -133,6 +140,8 @@ def _round(x: Any, decimals: int = 0) -> Any:
     if decimals == 0:
         return _to_even(x)
     t = type_of(x)
+    if math.fabs(decimals) == decimals > math.log10(float(finfo(t.dtype).max)):
+        return ew.copy(x)  # beyond the precision of any number
     narrow = is_float(t.dtype) and t.dtype.itemsize < 4
     wide = cast(x, FLOAT32) if narrow else x
     factor = constant(10.0 ** math.fabs(decimals), wide)
@@ -215,7 +224,8 @@ def i0(x: ArrayLike) -> Array:
     (x,) = promote_inexact(x)
     if is_complex(type_of(x).dtype):
         raise ValueError(f"i0 takes real numbers; got {type_of(x).str_short(True)}.")
-    return ew.mul(ew.exp(ew.abs(x)), special_functions.bessel_i0e(x))
+    size = ew.mul(x, ew.sign(x))  # unlike that of `abs`, its derivative at 0 is 0
+    return ew.mul(ew.exp(size), special_functions.bessel_i0e(x))
 
 
 # -- complex parts --

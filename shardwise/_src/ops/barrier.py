@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import zeros
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 
@@ -37,8 +36,9 @@ def _jvp(op: Op, primals: Any, tangents: Any) -> tuple[list, list]:
 
 
 def _transpose(op: Op, cts: Any, *xs: Any) -> list[Any]:
-    given = [zeros(x.aval) if ct is None else ct for ct, x in zip(cts, xs, strict=True)]
-    return optimization_barrier(*given)
+    given = [ct for ct in cts if ct is not None]
+    moved = iter(optimization_barrier(*given) if given else [])
+    return [None if ct is None else next(moved) for ct in cts]
 
 
 optimization_barrier = Op(

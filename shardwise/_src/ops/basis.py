@@ -15,7 +15,7 @@ from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.rules import linear_jvp
-from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import zero_like
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 
@@ -27,7 +27,7 @@ def ints(values: Any) -> str:
 
 def zeros(t: ArrayType) -> Any:
     """An array of zeros: a tangent or cotangent that a rule must materialize."""
-    return reshard_like(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
+    return zero_like(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
 
 
 # -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --

@@ -10,25 +10,26 @@ for callers that have a precision: it canonicalizes the precision and reads the 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from shardwise._src.base.caches import cached
-from shardwise._src.base.config import default_matmul_precision
-from shardwise._src.base.lazy import public
+from shardwise._src.base.config import numpy_dtype_promotion
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.messages.formatting import join
+from shardwise._src.messages.formatting import joined
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
+from shardwise._src.ops.precision import (
+    ALGORITHMS,
+    ON_CPU,
+    DotAlgorithmPreset,
+    canonical_precision,
+    precision_text,
+)
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
-    bfloat16,
     is_complex,
     is_float,
     is_inexact,
@@ -39,166 +40,6 @@ from shardwise._src.types.dtypes import (
 from shardwise._src.types.promotion import lattice_join
 
 DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]
-
-# -- precision --
-
-
-@public("shardwise.lax")
-class Precision(enum.Enum):
-    """The required accuracy of a product on devices that can trade accuracy for speed."""
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-
-
-@public("shardwise.lax")
-class DotAlgorithmPreset(enum.Enum):
-    """A specific algorithm: (type of the operands, type of the sum, number of partial products)."""
-
-    DEFAULT = ()
-    ANY_F8_ANY_F8_F32 = ("f8", "f32", 1)
-    F16_F16_F16 = ("f16", "f16", 1)
-    F16_F16_F32 = ("f16", "f32", 1)
-    BF16_BF16_BF16 = ("bf16", "bf16", 1)
-    BF16_BF16_F32 = ("bf16", "f32", 1)
-    BF16_BF16_F32_X3 = ("bf16", "f32", 3)
-    BF16_BF16_F32_X6 = ("bf16", "f32", 6)
-    BF16_BF16_F32_X9 = ("bf16", "f32", 9)
-    TF32_TF32_F32 = ("tf32", "f32", 1)
-    TF32_TF32_F32_X3 = ("tf32", "f32", 3)
-    F32_F32_F32 = ("f32", "f32", 1)
-    F64_F64_F64 = ("f64", "f64", 1)
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-
-    def text(self, ins: Any) -> str:
-        """The algorithm in StableHLO's syntax."""
-        operand, total, products = tuple(self.value)  # three values; never DEFAULT
-        kinds = (
-            [short_name(t.dtype).replace("_", "") for t in ins]
-            if operand == "f8"
-            else [operand, operand]
-        )
-        return _algorithm_text(*kinds, total, 1, 1, products, False)
-
-    def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
-        """Dtypes of operands and sums; the full dtype for an operand split into parts."""
-        value: Any = self.value
-        operand, total, products = value
-        if operand == "f8":
-            return ins[0].dtype, ins[1].dtype, np.dtype(_DTYPES[total])
-        of_parts = operand == "tf32" or products > 1
-        kind = np.dtype(_DTYPES["f32" if of_parts else operand])
-        return kind, kind, np.dtype(_DTYPES[total])
-
-
-@public("shardwise.lax")
-class DotAlgorithm(NamedTuple):
-    """A specific algorithm, by the types of operands and sums, and the numbers of parts and
-    products. `DotAlgorithmPreset` contains the algorithms that backends support.
-    """
-
-    lhs_precision_type: Any
-    rhs_precision_type: Any
-    accumulation_type: Any
-    lhs_component_count: int = 1
-    rhs_component_count: int = 1
-    num_primitive_operations: int = 1
-    allow_imprecise_accumulation: bool = False
-
-    def text(self, ins: Any) -> str:
-        """The algorithm in StableHLO's syntax."""
-        kinds = [short_name(np.dtype(kind)).replace("_", "") for kind in self[:3]]
-        return _algorithm_text(*kinds, *self[3:])
-
-    def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
-        """Dtypes of operands and of sums."""
-        lhs, rhs, total = [np.dtype(kind) for kind in self[:3]]
-        return lhs, rhs, total
-
-
-def _algorithm_text(*values: Any) -> str:
-    """The fields of a `DotAlgorithm` in StableHLO's syntax."""
-    texts = [str(v).lower() if isinstance(v, bool) else v for v in values]
-    fields = zip(DotAlgorithm._fields, texts, strict=True)
-    return f"algorithm = <{', '.join(f'{name} = {text}' for name, text in fields)}>"
-
-
-ALGORITHMS = DotAlgorithm, DotAlgorithmPreset
-_DTYPES = {"f16": np.float16, "bf16": bfloat16, "f32": np.float32, "f64": np.float64}
-_PRECISIONS = {
-    "default": Precision.DEFAULT,
-    "bfloat16": Precision.DEFAULT,
-    "fastest": Precision.DEFAULT,
-    "high": Precision.HIGH,
-    "bfloat16_3x": Precision.HIGH,
-    "tensorfloat32": Precision.HIGH,
-    "highest": Precision.HIGHEST,
-    "float32": Precision.HIGHEST,
-}
-
-
-def canonical_precision(precision: Any) -> Any:
-    """None, a pair of `Precision`, or a `DotAlgorithmPreset`; for None the flag applies."""
-    if precision is None:
-        precision = default_matmul_precision.value
-        if precision is None:
-            return None
-    found = _canonical_precision(tuple(precision) if isinstance(precision, list) else precision)
-    if found is NotImplemented:
-        raise ValueError(
-            f"precision must be None, one of {', '.join(_PRECISIONS)}, a Precision, a pair of "
-            f"these, or a DotAlgorithmPreset or its name; got {precision!r}."
-        )
-    return found
-
-
-@cached(256)
-def _canonical_precision(precision: Any) -> Any:
-    """NotImplemented if it is not a precision."""
-    if isinstance(precision, DotAlgorithm):
-        return precision
-    if isinstance(precision, DotAlgorithmPreset):
-        return None if precision is DotAlgorithmPreset.DEFAULT else precision
-    if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
-        return _canonical_precision(DotAlgorithmPreset[precision])
-    pair = precision if isinstance(precision, tuple) else (precision, precision)
-    found = tuple(_PRECISIONS.get(p, p) if isinstance(p, str) else p for p in pair)
-    found = tuple(Precision.DEFAULT if p is None else p for p in found)
-    # By name, so that an enum of another library with the same names is accepted.
-    found = tuple(Precision.__members__.get(getattr(p, "name", ""), p) for p in found)
-    is_pair = len(found) == 2 and all(isinstance(p, Precision) for p in found)
-    return found if is_pair else NotImplemented
-
-
-def _precision_text(precision: Any, ins: Any) -> str:
-    if isinstance(precision, ALGORITHMS):
-        return f"precision = [DEFAULT, DEFAULT], {precision.text(ins)}"
-    return _pair_text(precision or (Precision.DEFAULT, Precision.DEFAULT))
-
-
-@cached(256)
-def _pair_text(pair: Any) -> str:
-    return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
-
-
-# What XLA computes on the CPU: in the dtype of the sums, whatever is requested.
-_ON_CPU = [
-    DotAlgorithmPreset[name]
-    for name in """
-    F16_F16_F16 F32_F32_F32 F64_F64_F64 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
-""".split()
-]
-_ON_CPU += [DotAlgorithm(*a.dtypes(())) for a in _ON_CPU[:4]]
 
 # -- types --
 
@@ -252,7 +93,8 @@ def type_of_product(
 def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
     if lhs.dtype == rhs.dtype:
         return lhs.dtype
-    return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
+    with numpy_dtype_promotion("standard"):  # the flag is for functions that convert operands
+        return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
 
 
 def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
@@ -302,7 +144,7 @@ def _lower(
             return _swapped(e, ins, out, x, y, p["dimension_numbers"], precision)
         return e.let(
             f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
-            f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(out)}"
+            f"{precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(out)}"
         )
 
     if isinstance(precision, ALGORITHMS):
@@ -342,7 +184,7 @@ def _swapped(
         precision = precision[::-1]
     product = e.let(
         f"stablehlo.dot_general {y}, {x}, batching_dims = {ints(rb)} x {ints(lb)}, "
-        f"contracting_dims = {ints(rc)} x {ints(lc)}, {_precision_text(precision, ins[::-1])} : "
+        f"contracting_dims = {ints(rc)} x {ints(lc)}, {precision_text(precision, ins[::-1])} : "
         f"({e.ty(ins[1])}, {e.ty(ins[0])}) -> {e.ty(turned)}"
     )
     types = f"({e.ty(turned)}) -> {e.ty(out)}"
@@ -353,14 +195,13 @@ def _by_algorithm(
     e: Any, ins: Any, out: ArrayType, x: str, y: str, algorithm: Any, write: Callable
 ) -> str:
     """The product of operands in the dtypes of the algorithm; the result has its sum dtype."""
-    if e.platform.is_xla_cpu and algorithm not in _ON_CPU:
+    if e.platform.is_xla_cpu and algorithm not in ON_CPU:
+        presets = [str(a) for a in ON_CPU if isinstance(a, DotAlgorithmPreset)]
         raise ValueError(
             f"dot_general: the CPU does not support the algorithm {algorithm}, and would compute "
-            "something else; it supports "
-            f"{join([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one of these, "
-            "or a Precision."
+            f"something else; it supports {joined(presets)}. Use one of these, or a Precision."
         )
-    *kinds, total = algorithm.dtypes(ins)
+    *kinds, total = algorithm.dtypes(ins, None if e.platform.is_xla_cpu else out.dtype)
     x, y = [e.cast(v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]
     ins = [t.update(dtype=k) for t, k in zip(ins, kinds, strict=True)]
     sums = out.update(dtype=total)

@@ -23,8 +23,9 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints, move_axis, reshape, transpose, zeros
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import Precision, dot, jvp_of_product, lower_product, result_dtype
+from shardwise._src.ops.contract import dot, jvp_of_product, lower_product, result_dtype
 from shardwise._src.ops.families import add, common_dtype, lit
+from shardwise._src.ops.precision import Precision
 from shardwise._src.ops.shape import concatenate, dilated, pad, places, rev, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims

@@ -13,7 +13,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.dtypes import canonicalize, is_bool, short_name
+from shardwise._src.types.dtypes import canonicalize, constant_of, is_bool, short_name
 from shardwise._src.types.symbolic import Symbolic
 
 # -- iota: the index along `dimension`, as a number --
@@ -94,6 +94,6 @@ def full(value: Any, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> 
     if isinstance(value, Symbolic):
         value = value.as_array(dtype)
     if not is_array(value):
-        value = np.asarray(value).astype(dtype)[()]
+        value = constant_of(value, dtype)
     value = convert_element_type(value, dtype=dtype, weak=weak)
     return broadcast_in_dim(value, shape=shape, dims=())

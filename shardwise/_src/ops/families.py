@@ -22,6 +22,7 @@ from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import (
     ExtendedDType,
     canonicalize,
+    constant_of,
     iinfo,
     is_bool,
     is_complex,
@@ -141,7 +142,7 @@ def _check_fit(value: int, dtype: Any) -> None:
 
 @cached(4096)
 def _literal(value: Any, dtype: Any, mark: Any) -> Any:
-    return np.asarray(value).astype(dtype)[()]
+    return constant_of(value, dtype)
 
 
 def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:

@@ -96,7 +96,7 @@ def check_window(name: str, x: ArrayType, window: Window) -> None:
     fields: Any = zip(window._fields, window, strict=True)
     wrong = [key for key, field in fields if key != "padding" and any(n < 1 for n in field)]
     if wrong:
-        raise ValueError(f"[{name}] {wrong[0]} of a window must be positive; got {window}.")
+        raise TypeError(f"[{name}] {wrong[0]} of a window must be positive; got {window}.")
     rows = zip(x.shape, window.padding, window.base_dilation, strict=True)
     if any(dilated(n, hole) + low + high < 0 for n, (low, high), hole in rows):
         raise ValueError(

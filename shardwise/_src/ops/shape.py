@@ -364,7 +364,7 @@ def _split_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]
 def _split_transpose(op: Op, cts: Any, x: Any, *, sizes: tuple, axis: int) -> list[Any]:
     like = next(type_of(ct) for ct in cts if ct is not None)
     types = _split_type(op, x.aval.update(dtype=like.dtype), sizes=sizes, axis=axis)
-    pairs = zip(cts, types, strict=True)
+    pairs = zip(cts, [t.update(spec=like.spec, mesh=like.mesh) for t in types], strict=True)
     return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
 
 
@@ -404,6 +404,8 @@ def canonical_axis(axis: Any, ndim: int) -> int:
 def squeeze(x: Any, axes: Sequence[int]) -> Any:
     """`x` without the dimensions `axes`, which have size 1."""
     t = type_of(x)
+    if len(set(axes)) < len(axes):
+        raise ValueError(by_name(f"axes must be distinct; got {tuple(axes)}."))
     bad = [a for a in axes if t.shape[a] != 1]
     if bad:
         raise ValueError(

@@ -188,6 +188,10 @@ def _top_type(op: Op, x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
             f"[top_k] k must be from 0 to the size of the last dimension of {x.str_short(True)}; "
             f"got {k}."
         )
+    if x.shape[-1].__class__ is int and x.shape[-1] > 2**31:
+        raise ValueError(
+            f"[top_k] the indices of {x.str_short(True)} do not fit into int32. Sort it instead."
+        )
     shape = (*x.shape[:-1], k)
     return array_type(shape, x.dtype, x.weak_type), array_type(shape, INT32)
 

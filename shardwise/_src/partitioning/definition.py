@@ -10,7 +10,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.control.bodies import staged
 from shardwise._src.core.program import Program
 from shardwise._src.lowering.text import element_text
-from shardwise._src.maps.shard_map_op import inside
+from shardwise._src.maps.shard_types import inside
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tree_paths import path_in, tree_difference

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.core.program import Program
-from shardwise._src.maps.shard_map_op import inside
+from shardwise._src.maps.shard_types import inside
 from shardwise._src.partitioning.sharding_rules import Factors
 from shardwise._src.transforms.batch import Axis, axes_in, batch_program, without_dim
 from shardwise._src.types.array_type import ArrayType

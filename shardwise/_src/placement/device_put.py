@@ -402,7 +402,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     leaves, tree = flatten(x)
     what = "with_sharding_constraint"
     found = broadcast_prefix(shardings, x, f"{what}: shardings", is_sharding_leaf)
-    targets = [as_sharding(wanted, what) for wanted in found]
+    targets = [as_sharding(wanted, what, RuntimeError) for wanted in found]
     values = [as_value(leaf) for leaf in leaves]
     names = [f"x{p}" for p in leaf_paths(x)]
     check_fit(targets, [v.aval for v in values], names, what)

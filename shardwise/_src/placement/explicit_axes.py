@@ -26,7 +26,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
-from shardwise._src.ops.sharded.sharding_ops import own_sharding, target
+from shardwise._src.ops.sharded.sharding_ops import drop_sharding, own_sharding, resharded, target
 from shardwise._src.ops.sharded.sharding_ops import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
@@ -42,6 +42,8 @@ from shardwise._src.values.value import Value
 
 class set_mesh:
     """Puts a mesh in scope: of this thread from now on, or as a context manager for a block.
+
+    Programs whose arguments are uncommitted, eager ops included, then run on its devices.
 
     mesh: a `Mesh`, to which bare PartitionSpecs then refer; None for no mesh.
 
@@ -60,7 +62,7 @@ class set_mesh:
             )
         here = current()
         new = None if mesh is None else entered_as(mesh, here)
-        self._token: Token[Context] | None = CURRENT.set(here.replace(mesh=new))
+        self._token: Token[Context] | None = CURRENT.set(here.replace(mesh=new, on_mesh=True))
         self.mesh = mesh
 
     def __enter__(self) -> Mesh | None:
@@ -76,7 +78,7 @@ class set_mesh:
 class use_abstract_mesh:
     """A context manager that puts axes and their types in scope, without devices.
 
-    mesh: an `AbstractMesh`. If a mesh of the same axes is in scope, its devices remain in scope.
+    mesh: an `AbstractMesh`. If a mesh with devices is in scope, they are arranged in its axes.
     """
 
     def __init__(self, mesh: AbstractMesh):
@@ -103,9 +105,12 @@ class use_abstract_mesh:
 
 
 def _like(held: Mesh | AbstractMesh | None, wanted: AbstractMesh) -> Mesh | AbstractMesh | None:
-    """The mesh in scope with the axis types of another one, if they have the same axes."""
+    """The devices of the mesh in scope with the axes of another one, if it is not empty."""
     if isinstance(held, Mesh) and held.shape_tuple == wanted.shape_tuple:
         return held.update(axis_types=wanted.axis_types)
+    if isinstance(held, Mesh) and held.size and wanted.axis_names:
+        devices = held.devices.reshape(wanted.axis_sizes)
+        return Mesh(devices, wanted.axis_names, wanted.axis_types)
     return wanted if wanted.axis_names else None
 
 
@@ -169,11 +174,13 @@ def _resharded(x: Any, sharding: Any, name: str) -> Any:
     goal = target(sharding, name, x)
     _check_rank(x, goal, name)
     if not goal.mesh.explicit_axes:
+        if not goal.spec.axes:
+            return drop_sharding(x)
         raise ValueError(
             f"{name}: {goal.mesh} has no Explicit axes, so shardings over it are not part of "
             "types. Use `device_put`, or `with_sharding_constraint` in a traced function."
         )
-    return x if own_sharding(x, type_of(x).shape) is goal else reshard_op(x, sharding=goal)
+    return x if own_sharding(x, type_of(x).shape) is goal else resharded(x, goal)
 
 
 def _check_rank(x: Any, goal: NamedSharding, name: str) -> None:
@@ -290,7 +297,9 @@ def _with_types(mesh: Any, axes: Any, axis_type: AxisType, name: str) -> Any:
         )
     manual = [a for a in chosen if a in mesh.manual_axes]
     if manual:
-        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual until its `shard_map` ends.")
+        raise NotImplementedError(
+            f"{name}: {join(manual)} of {mesh} is Manual until its `shard_map` ends."
+        )
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     types = tuple(axis_type if a in chosen else own for a, own in pairs)
     return mesh if types == mesh.axis_types else mesh.update(axis_types=types)

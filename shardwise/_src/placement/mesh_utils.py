@@ -24,20 +24,24 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> NDArray[np.object_]:
-    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+    """The devices as an array of shape `mesh_shape`: TPUs by their coordinates in the network, GPUs
+    by id, others in the order given.
 
     Args:
-      mesh_shape: its product is the number of devices.
+      mesh_shape: its product is the number of devices. The axes are ordered by increasing
+        communication: the last one gets the most axes of a TPU's network.
       devices: by default all.
-      contiguous_submeshes, allow_split_physical_axes: accepted and ignored; they choose how a mesh
-        is mapped to a network topology, which CPUs and GPUs do not report.
+      contiguous_submeshes: whether the TPUs of each process must be next to each other.
+      allow_split_physical_axes: whether axes may share one of the TPUs' network.
 
     Raises:
-      ValueError: if there are more or fewer devices.
+      ValueError: if there are more or fewer devices, or for `contiguous_submeshes`, if impossible.
+      NotImplementedError: if axes would have to share one of the network.
     """
-    del contiguous_submeshes, allow_split_physical_axes
     devices = backend.devices() if devices is None else devices
-    return device_grids.create_device_mesh(mesh_shape, devices)
+    return device_grids.create_device_mesh(
+        mesh_shape, devices, split=allow_split_physical_axes, contiguous=contiguous_submeshes
+    )
 
 
 def create_hybrid_device_mesh(
@@ -59,7 +63,7 @@ def create_hybrid_device_mesh(
         slices that devices report (by `slice_index`).
       should_sort_granules_by_key: whether granules are ordered by that index; else they are in
         the order of their first devices.
-      allow_split_physical_axes: accepted, as in `create_device_mesh`.
+      allow_split_physical_axes: as in `create_device_mesh`.
 
     Returns:
       An array of shape `mesh_shape` × `dcn_mesh_shape`, axis by axis.
@@ -67,11 +71,11 @@ def create_hybrid_device_mesh(
     Raises:
       ValueError: if the number or size of the granules does not match the shapes.
     """
-    del allow_split_physical_axes
     return device_grids.create_hybrid_device_mesh(
         mesh_shape,
         dcn_mesh_shape,
         backend.devices() if devices is None else devices,
         process_is_granule,
         should_sort_granules_by_key,
+        allow_split_physical_axes,
     )

@@ -21,10 +21,11 @@ from typing import Any
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.explain.abstract_devices import described_mesh, lowered_there
+from shardwise._src.explain.abstract_devices import lowered_there
 from shardwise._src.explain.machines import Machine, chosen, machine_of
 from shardwise._src.explain.program_report import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.report import Report
+from shardwise._src.jit.described_devices import described_mesh
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped
 from shardwise._src.messages.formatting import in_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ from shardwise._src.random.sampler_arguments import (
 )
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer, to_inexact
+from shardwise._src.types.named_shape import NamedShape
 from shardwise._src.values.convert import broadcast_to, cast
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -168,6 +170,8 @@ def choice(
     p:       the probability of each; uniform by default. With `replace=False`, at least as many
              probabilities must be positive as elements are drawn.
     """
+    if not isinstance(shape, Sequence | NamedShape):
+        raise TypeError(f"choice: shape must be a sequence of integers; got {shape!r}.")
     key, shape = keyed("choice", key, shape)
     if type_of(a).shape == ():
         a = _count("choice", "a", a)

@@ -22,7 +22,7 @@ from shardwise._src.ops.elementwise import (
     sub,
     where,
 )
-from shardwise._src.ops.families import lit
+from shardwise._src.ops.families import lit, lit_of
 from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.random.sampler import sampler
@@ -37,7 +37,7 @@ from shardwise._src.types.dtypes import (
     is_integer,
     is_unsigned,
 )
-from shardwise._src.values.convert import cast
+from shardwise._src.values.convert import broadcast_to, cast
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
@@ -160,16 +160,27 @@ def randint(
     """Uniform integers in [minval, maxval); minval if that interval is empty.
 
     minval, maxval: integers of shapes that broadcast to `shape`; clipped to the range of `dtype`.
+        Python integers beyond it must fit the default integer dtype.
 
     Twice as many bits are drawn as the result has, and reduced modulo the width of the range: if
     the width is not a power of two, the lower values are more likely by a factor of about
     1 + (maxval - minval) / 2**64.
     """
-    return randint_sample.draw(out_sharding, key, _bound(minval), _bound(maxval), shape, dtype)
+    bounds = [_bound(x, dtype) for x in (minval, maxval)]
+    return randint_sample.draw(out_sharding, key, *bounds, shape, dtype)
 
 
-def _bound(x: Any) -> Any:
+def _bound(x: Any, dtype: Any) -> Any:
     """A bound; a Python integer that only fits an unsigned type becomes unsigned."""
+    if x.__class__ is int:
+        default = canonicalize(int)
+        own = default if dtype is None else canonicalize(dtype)
+        ranges = [iinfo(default), iinfo(own if is_integer(own) else default)]
+        fits = any(int(r.min) <= x <= int(r.max) + (r is ranges[1]) for r in ranges)
+        if not fits or x >= 1 << 8 * default.itemsize:
+            raise OverflowError(
+                f"randint: the bound {x} fits neither the dtype of the result nor {default}."
+            )
     if x.__class__ is int and not -(1 << 31) <= x < 1 << 31:
         return np.asarray(x)[()] if not 0 < x < 1 << 32 else np.uint32(x)
     return x
@@ -193,11 +204,12 @@ def randint_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> A
 def _integers(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
     info = iinfo(dtype)
     top = min_int(int(info.max), int(iinfo(type_of(high).dtype).max))
+    high = broadcast_to(high, shape) if type_of(high).shape else high
     beyond = gt(high, lit(top, high))  # as in randint(key, shape, 0, 256, "uint8")
     low, high = [_into(x, dtype, shape) for x in (low, high)]
     unsigned = np.dtype(f"uint{dtype.itemsize * 8}")
     upper, lower = [draw_bits(k, shape, dtype.itemsize * 8) for k in keys_of(key, 2)]
-    one = lit(1, np.zeros((), unsigned))
+    one = lit_of(1, unsigned)
     span = convert_element_type(sub(high, low), dtype=unsigned)
     span = where(le(high, low), one, span)
     # one more than `high` can represent; 0 means all values, and the remainder keeps them

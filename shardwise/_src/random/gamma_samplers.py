@@ -183,8 +183,8 @@ def f(
 @sampler(sizes=common_sizes, cast=True)
 def f_sample(key: Any, dfnum: Any, dfden: Any, shape: tuple, dtype: Any) -> Any:
     key_den, key_num = keys_of(key, 2)
-    num = div(chisquare_sample(key_num, dfnum, shape, dtype), dfnum)
-    return div(num, div(chisquare_sample(key_den, dfden, shape, dtype), dfden))
+    num = div(chisquare_sample(key_num, dfnum, shape, dtype, exact=True), dfnum)
+    return div(num, div(chisquare_sample(key_den, dfden, shape, dtype, exact=True), dfden))
 
 
 def generalized_normal(

@@ -33,7 +33,8 @@ def check_key(name: str, key: Any) -> None:
     if dtype.__class__ is not KeyDType:
         if dtype is None:
             raise TypeError(_key_message(name, f"{key!r} of type {type(key).__name__}"))
-        _check_legacy(name)
+        if dtype == np.uint32:  # others are rejected in any case
+            _check_legacy(name)
 
 
 def _check_legacy(name: str) -> None:

@@ -361,7 +361,7 @@ def _check_index(ref: Ref, idx: Any) -> None:
     """Raises if a static integer of an index is out of bounds, which arrays ignore."""
     if idx.__class__ not in (int, tuple):
         return
-    if parse(idx, ref.shape, moving=True, clip=False).outside:
+    if parse(idx, ref.shape, moving=True, clip=False, trusted=False).outside:
         parts = idx if idx.__class__ is tuple else (idx,)
         text = ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
         raise IndexError(

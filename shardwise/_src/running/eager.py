@@ -11,6 +11,7 @@ from shardwise._src import numpy as numpy_functions
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room, register
+from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import VARIADIC, Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, as_arraylike, type_of
@@ -18,6 +19,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import BoundOp, Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.program_tools import single
+from shardwise._src.messages.called import passes
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
 from shardwise._src.running.eager_indexing import Indexing
@@ -284,6 +286,9 @@ class Eager(Interpreter, Indexing):
     def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
         arrays = self.arrays(args[: fused.arrays])
+        if numpy_rank_promotion.value != "allow" and not passes([a.shape for a in arrays]):
+            with numpy_rank_promotion("allow"):  # a program without the check, for other functions
+                return self.call(fused, (*arrays, *args[fused.arrays :]), static)
         rest = tuple(_hashable(v) for v in args[fused.arrays :])
         static = {k: _hashable(v) for k, v in static.items()}
         try:

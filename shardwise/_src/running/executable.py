@@ -253,7 +253,7 @@ class Executable(NamedTuple):
             is_one = inputs[i + extra] is inputs[other + extra]
             same = "the same array" if is_one else "in the same memory"
             donated = self.name_of(i if i in self.donated else other)
-            raise ValueError(
+            raise RuntimeError(
                 f"{self.program.name}: {self.name_of(other)} and {self.name_of(i)} are {same}, but "
                 f"{donated} is donated: its memory will be reused. Pass a copy as one of them, or "
                 "do not donate it."

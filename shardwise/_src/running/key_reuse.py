@@ -28,7 +28,7 @@ from shardwise._src.base.errors import KeyReuseError
 from shardwise._src.core.eval_context import eval_context_without
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
-from shardwise._src.core.program_tools import consts_to_args, derived
+from shardwise._src.core.program_tools import consts_to_args, derived, walk
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
@@ -55,8 +55,11 @@ def _error(here: int, before: int) -> KeyReuseError:
     )
 
 
+@derived
 def has_keys(program: Program) -> bool:
-    return any(_is_key(x.aval) for x in (*program.inputs, *program.outvars))
+    """Whether a value of it, or of a nested program, consists of keys."""
+    made = [v for eqn in walk(program) for v in eqn.outvars]
+    return any(_is_key(x.aval) for x in (*program.inputs, *made))
 
 
 def _is_key(t: ArrayType) -> bool:

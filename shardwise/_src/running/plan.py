@@ -19,10 +19,10 @@ from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.control.expand import expanded, is_expandable
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.callback import calls_of
 from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
-from shardwise._src.lowering.module import hoisted_constants, module_and_results
+from shardwise._src.lowering.module import Labels, Located, hoisted_constants, module_and_results
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
@@ -132,7 +132,7 @@ class ModulePlan(NamedTuple):
             eqn.op.needs_fusion for eqn in walk(program)
         )
         small = quick and _is_small(program)
-        called = tuple(host_functions(program))
+        called = calls_of(program)
         rest = called, ORDERED in program.effects, self._check, _asks(program)
         try:
             return loaded_for(self.text, self.devices, free, quick, small, overrides, *rest)
@@ -149,7 +149,7 @@ class ModulePlan(NamedTuple):
         """The signatures of the results, from the compiler's report."""
         types, places = self.program.out_types, self.places
         layouts = places.out_layouts
-        shardings = result_shardings(module, types, places)
+        shardings = result_shardings(module, self.sigs, types, places)
         pairs = zip(shardings, places.out_kinds, strict=True)
         shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
         if any(layouts):
@@ -162,7 +162,7 @@ class ModulePlan(NamedTuple):
         if module.result_shapes is None:
             return
         types = self.program.out_types
-        shardings = result_shardings(module, types, self.places)
+        shardings = result_shardings(module, self.sigs, types, self.places)
         for i, (t, s) in enumerate(zip(types, shardings, strict=True)):
             held = padded_type(t, s)
             tiles = s.tiling(held.ndim).dims
@@ -176,9 +176,10 @@ class ModulePlan(NamedTuple):
                     "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )
 
-    def located(self) -> str:
-        """The text with source locations of the user's program."""
-        return self._written(True)
+    def located(self, arguments: Sequence[str], results: Sequence[str]) -> str:
+        """The text with source locations of the user's program, and names of its arguments and
+        results."""
+        return self._written(Labels(arguments, results))
 
     def numbered(self) -> tuple[str, list[Any]]:
         """The text with lines labeled by equation, and the equations: see
@@ -186,7 +187,7 @@ class ModulePlan(NamedTuple):
         equations: list[Any] = []
         return self._written(equations), equations
 
-    def _written(self, located: bool | list[Any]) -> str:
+    def _written(self, located: Located) -> str:
         places, constants = self.places, self.constants
         requests = _requests(places, constants, self._reuses())
         return module_and_results(

@@ -182,6 +182,10 @@ def over_devices(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -
 def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     """The mesh of a program that an abstract mesh represents."""
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
+    for m in () if alike else meshes:  # another arrangement of the same devices
+        if m is not None and m.size == abstract.size:
+            devices = m.devices.reshape(abstract.axis_sizes)
+            return Mesh(devices, abstract.axis_names, abstract.axis_types)
     if not alike:
         met = [str(m) for m in meshes if m is not None]
         shown = " and ".join(met) or "no mesh"
@@ -215,10 +219,12 @@ def _target_of(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     return _replicated(devices, mesh)
 
 
-def _replicated(devices: tuple, mesh: Any) -> Any:
+def _replicated(devices: tuple, mesh: Any, ndim: int = 0) -> Any:
+    """ndim: of a result, whose spec has an entry for each dimension over explicit axes."""
     if mesh is None:
         return SingleDeviceSharding(devices[0])
-    return NamedSharding(mesh, PartitionSpec())
+    entries = [None] * ndim if mesh.are_all_axes_explicit else ()
+    return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def _choose_devices(
@@ -255,9 +261,10 @@ def _choose_devices(
             found, by = sharding.devices, f"an intermediate value ({sharding})"
         elif set(sharding.devices) != set(found):
             raise ValueError(_elsewhere(program, by, found, sharding))
-    scope = current().mesh
-    if found is None and isinstance(scope, Mesh) and any(map(is_abstract, asked)):
-        found = scope.flat_devices
+    here = current()
+    over_mesh = here.on_mesh or any(map(is_abstract, asked))
+    if found is None and over_mesh and isinstance(here.mesh, Mesh) and here.mesh.size:
+        found = here.mesh.flat_devices
     if found is not None:
         return found, True
     for sig in sigs:
@@ -320,19 +327,31 @@ def constraint_shardings(program: Program) -> tuple[Any, ...]:
 
 
 def result_shardings(
-    module: CompiledModule, types: Sequence[ArrayType], places: Places
+    module: CompiledModule, sigs: Sequence[Signature], types: Sequence[ArrayType], places: Places
 ) -> list[Any]:
-    """The result shardings of a loaded module: the requested ones, else the compiled ones."""
+    """The result shardings of a loaded module: the requested ones, else the compiled ones.
+
+    A compiled one that is equivalent to the sharding of the first argument is that object: it may
+    name mesh axes of size 1, or have entries for all dimensions.
+    """
     asked, devices, meshes = places.results, places.devices, places.meshes
-    if len(devices) == 1 or not asked:
-        mesh = meshes[0]  # of one device, if arguments are over one
-        whole = _replicated(devices, mesh)
-        return [a if a is not None else whole for a in asked]
-    actual = module.output_shardings() or [None] * len(asked)
-    return [
-        a if a is not None else _read_back(s, t.ndim, meshes, devices)
-        for a, s, t in zip(asked, actual, types, strict=True)
-    ]
+    if None not in asked:
+        return [*asked]
+    actual = (len(devices) > 1 and module.output_shardings()) or [None] * len(asked)
+    here = [s for s in sigs if isinstance(s.sharding, NamedSharding) and s.devices == devices]
+    like = here[0] if here else None
+
+    def chosen(compiled: Any, ndim: int) -> Any:
+        if len(devices) == 1:
+            found = _replicated(devices, meshes[0])
+        else:
+            found = _read_back(compiled, ndim, meshes, devices)
+        if like is None or like.type.ndim != ndim:
+            return found
+        return like.sharding if like.sharding.is_equivalent_to(found, ndim) else found
+
+    rows = zip(asked, actual, types, strict=True)
+    return [a if a is not None else chosen(s, t.ndim) for a, s, t in rows]
 
 
 def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
@@ -349,7 +368,7 @@ def _read_back(compiled: Any, ndim: int, meshes: Sequence[Mesh], devices: tuple)
     that can express it. Element dimensions, beyond `ndim`, are unsharded."""
     tiles = shardings.describe(compiled)
     if tiles is None:
-        return NamedSharding(meshes[0], PartitionSpec())
+        return _replicated(devices, meshes[0], ndim)
     dims, order, replicate_last = tiles
     dims = dims[:ndim] + (dims[-1:] if replicate_last else ())
     for mesh in meshes:

@@ -5,13 +5,14 @@ simultaneously; and if 32 programs are in flight, launching another one waits on
 one of them. So programs that are not waited for deadlock, and XLA ends the process after 40 s
 (jaxlib 0.10 and 0.11), if even one of them has collectives. The bound applies to the whole process,
 regardless of the programs' devices. A launch that finds `LIMIT` older ones waits for the first half
-of these; so most launches check nothing.
+of these; so most launches check nothing. Launches of other threads that find them wait for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from threading import RLock
 from typing import Any
 
 from shardwise._src.runtime import processes
@@ -36,6 +37,7 @@ class Window:
 
     def __init__(self) -> None:
         self._pending: deque[Any] = deque()
+        self._waiting = RLock()
 
     def admit(self) -> None:
         """Waits until another program may be launched."""
@@ -44,14 +46,17 @@ class Window:
 
     def _wait_for_some(self) -> None:
         """Waits for the last of the older half first: usually the others have ended by then."""
-        oldest: list[Any] = []
-        with suppress(IndexError):  # another thread took the last one
-            for _ in range(HALF):
-                oldest.append(self._pending.popleft())
-        for output in reversed(oldest):
-            with suppress(RuntimeError):  # raised for users of the result; or just deleted
-                if not _is_deleted(output):
-                    processes.wait(output)
+        with self._waiting:
+            if len(self._pending) < LIMIT:  # another thread has waited
+                return
+            oldest = [self._pending[i] for i in range(HALF)]
+            for output in reversed(oldest):
+                with suppress(RuntimeError):  # raised for users of the result; or just deleted
+                    if not _is_deleted(output):
+                        processes.wait(output)
+            with suppress(IndexError):  # another thread drains
+                for _ in oldest:
+                    self._pending.popleft()
 
     def record(self, output: Any) -> None:
         """Records a launch by one of its results, which is kept until the launch has ended, or by

@@ -62,6 +62,7 @@ class Platform:
         products, `max` and `min`, and `and` and `or` of booleans.
       has_cudnn: whether its compiler calls cuDNN.
       is_ordered_by_id: whether devices with consecutive ids are neighbors in the network.
+      is_torus: whether the network is a torus, in which devices have coordinates.
       memory_kinds: of its devices, the default one first, if devices that are only described do
         not list them.
       kinds_outside_programs: memory kinds that arguments and results of its programs cannot have.
@@ -95,6 +96,7 @@ class Platform:
     reduces_by_any_function: bool = False
     has_cudnn: bool = False
     is_ordered_by_id: bool = False
+    is_torus: bool = False
     memory_kinds: tuple[str, ...] = ()
     kinds_outside_programs: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -199,6 +201,7 @@ ROCM = Platform(
 )
 TPU = Platform(
     name="tpu",
+    is_torus=True,
     make_client=tpu.make_client,
     is_available=tpu.available,
     priority=200,

@@ -26,7 +26,7 @@ from shardwise._src.special.pointwise import over_nodes
 from shardwise._src.special.scipy_special import xlog1py_of, xlogy_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
-from shardwise._src.values.convert import broadcast_to, common_shape, promote_inexact
+from shardwise._src.values.convert import broadcast_to, common_shape, operand_shape, promote_inexact
 
 
 def at_k_p(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array: ...
@@ -167,7 +167,7 @@ def multinomial_logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 
 def _equal_shapes(*xs: Any) -> list[Any]:
-    shape = common_shape([type_of(x).shape for x in xs])
+    shape = operand_shape([type_of(x).shape for x in xs])
     return [broadcast_to(x, shape) for x in xs]
 
 

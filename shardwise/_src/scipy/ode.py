@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.autodiff.grad import vjp
+from shardwise._src.autodiff.grad import jvp, vjp
 from shardwise._src.autodiff.jvp_vjp import closure_convert
 from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.custom.custom_jvp import custom_jvp
+from shardwise._src.custom.linear_call import linear_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.creation import as_operand, asarray
 from shardwise._src.numpy.joining import concatenate, stack
@@ -253,47 +254,72 @@ def _leaves_of(fitted: Any, y: Any) -> Any:
     return tuple([tree.unflatten(flat[i::5]) for i in range(5)]) if leaves else (y,) * 5
 
 
-@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+@functools.partial(custom_jvp, nondiff_argnums=(0, 1))
 def _solved(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
     return _forward(func, options, y0, ts, args)
 
 
-def _solved_fwd(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
-    ys = _forward(func, options, y0, ts, args)
-    return ys, (ys, ts, args)
+_solved.name = "odeint"
 
 
-def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
+@_solved.defjvp
+def _solved_jvp(func: Any, options: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """The tangents of the solution, whose transpose solves the adjoint equation."""
+    y0, ts, args = primals
+    ys = _solved(func, options, y0, ts, args)
+    given = [flatten(x)[0] for x in (args, tangents[2])]
+    moving = tuple([i for i, x in enumerate(given[0]) if is_inexact(type_of(x).dtype)])
+
+    def tangent(residuals: Any, moved: Any) -> Any:
+        ys, ts, leaves = residuals
+
+        def solve(y0: Any, ts: Any, chosen: Any) -> Any:
+            return _forward(func, options, y0, ts, _filled(args, leaves, moving, chosen))
+
+        start = tree_map(lambda v: v[0], ys), ts, [leaves[i] for i in moving]
+        return jvp(solve, start, moved)[1]
+
+    def adjoint(residuals: Any, ct: Any) -> Any:
+        return _adjoint(func, options, args, moving, residuals, ct)
+
+    moved = *tangents[:2], [given[1][i] for i in moving]
+    return ys, linear_call(tangent, adjoint, (ys, ts, list(map(asarray, given[0]))), moved)
+
+
+def _filled(args: Any, leaves: Any, moving: tuple[int, ...], chosen: Any) -> Any:
+    """The arguments with the leaves at the positions `moving` replaced."""
+    found = list(leaves)
+    for i, x in zip(moving, chosen, strict=True):
+        found[i] = x
+    return flatten(args)[1].unflatten(found)
+
+
+def _adjoint(
+    func: Any, options: Any, args: Any, moving: tuple[int, ...], residuals: Any, ct: Any
+) -> Any:
     """Backwards through the times: the state and the cotangents of the state, t and args."""
-    ys, ts, args = residuals
-    leaves, tree = flatten(args)
-    moving = [i for i, x in enumerate(leaves) if is_inexact(type_of(x).dtype)]
+    ys, ts, leaves = residuals
 
-    def full(chosen: Any) -> Any:
-        given = list(leaves)
-        for i, x in zip(moving, chosen, strict=True):
-            given[i] = x
-        return tree.unflatten(given)
+    def plain(y: Any, t: Any, chosen: Any, leaves: Any) -> Any:
+        slope = func(y, t, *_filled(args, leaves, moving, chosen))
+        return tree_map(lambda f, v: asarray(f).astype(v.dtype), slope, y)
 
-    def plain(y: Any, t: Any, chosen: Any) -> Any:
-        return tree_map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *full(chosen)), y)
+    chosen = [leaves[i] for i in moving]
 
-    chosen = [asarray(leaves[i]) for i in moving]
-
-    def backwards(state: Any, t: Any, *given: Any) -> Any:
+    def backwards(state: Any, t: Any, chosen: Any, leaves: Any) -> Any:
         y, y_bar, _, _ = state
-        slope, back = vjp(plain, y, -t, list(given))
+        slope, back = vjp(lambda y, t, chosen: plain(y, t, chosen, leaves), y, -t, chosen)
         y_ct, t_ct, chosen_ct = back(y_bar)
         return tree_map(operator.neg, slope), y_ct, t_ct, chosen_ct
 
     def step(carry: Any, at: Any) -> tuple[Any, Any]:
         y_bar, t_bar, chosen_bar = carry
         y, t, before, ct_here, ct_before = at
-        pairs = zip(flatten(plain(y, t, chosen))[0], flatten(ct_here)[0], strict=True)
+        pairs = zip(flatten(plain(y, t, chosen, leaves))[0], flatten(ct_here)[0], strict=True)
         moved = sum([(a * b).sum().real.astype(t.dtype) for a, b in pairs])
         state = (y, y_bar, t_bar - moved, chosen_bar)
         times = concatenate([-t[None], -before[None]])
-        found = _forward(backwards, options, state, times, chosen)
+        found = _solved(backwards, options, state, times, (chosen, leaves))
         _, y_bar, t_bar, chosen_bar = tree_map(lambda v: v[1], found)
         return (tree_map(operator.add, y_bar, ct_before), t_bar, chosen_bar), moved
 
@@ -308,14 +334,7 @@ def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
         steps = part(ys, late), ts[late], ts[early], part(ct, late), part(ct, early)
         (y_bar, t_first, chosen_bar), moved = scan(step, start, steps)
         rest = moved[::-1]
-    found: list[Any] = [None] * len(leaves)
-    for i, x in zip(moving, chosen_bar, strict=True):
-        found[i] = x
-    return y_bar, concatenate([t_first[None], rest]), tree.unflatten(found)
-
-
-_solved.defvjp(_solved_fwd, _solved_bwd)
-_solved.name = "odeint"
+    return y_bar, concatenate([t_first[None], rest]), chosen_bar
 
 
 def _derivative_like(slope: Any, y: Any) -> Any:

@@ -26,6 +26,7 @@ from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.products.contractions import dot, matmul, outer
 from shardwise._src.numpy.triangles import eye
 from shardwise._src.numpy.unary import absolute, sqrt
+from shardwise._src.ops.elementwise import complex as make_complex
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.dtypes import canonicalize, finfo, is_complex
 from shardwise._src.values.binary import maximum, minimum
@@ -165,7 +166,24 @@ def _options(method: str, options: Mapping[str, Any] | None, known: Mapping[str,
 
 
 def _small(g: Any, o: Mapping[str, Any]) -> Any:
-    return norm_of(g, ord=o["norm"]) < o["gtol"]
+    return norm_of(o["as_given"](g), ord=o["norm"]) < o["gtol"]
+
+
+def _split(z: Any) -> Any:
+    return concatenate([z.real, z.imag])
+
+
+def _joined(v: Any) -> Any:
+    n = v.size // 2
+    return make_complex(v[:n], v[n:])
+
+
+def _updated(H: Any, s: Any, y: Any, rho: Any) -> Any:
+    """(I - ρ s yᵀ) H (I - ρ y sᵀ) + ρ s sᵀ, one factor at a time: in the expanded product, errors
+    of the size of H remain in the direction of s, where the result may be much smaller."""
+    H = H - rho * outer(s, matmul(H, y, precision=HIGHEST))
+    H = H - rho * outer(matmul(H, y, precision=HIGHEST), s)
+    return H + rho * outer(s, s)
 
 
 def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
@@ -181,9 +199,7 @@ def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         )
         s, y = a * p, g_new - g
         rho = 1 / _dot(y, s)
-        Hy = matmul(H, y, precision=HIGHEST)
-        change = outer(s, s) * (rho + rho * rho * _dot(y, Hy)) - rho * (outer(Hy, s) + outer(s, Hy))
-        H = where(isfinite(rho), H + change, H)
+        H = where(isfinite(rho), _updated(H, s, y, rho), H)
         return x + s, f_new, g_new, H, f, k + 1, count + trials, _small(g_new, o), failure
 
     f, g = value_and_grad(fun)(x)
@@ -199,9 +215,9 @@ def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
 
 
 def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
-    endless = all(o[name] is None for name in ("maxiter", "maxfun", "maxgrad"))
-    most = [np.inf if o[n] is None else o[n] for n in ("maxiter", "maxfun", "maxgrad")]
-    most[0] = 200 * x.size if endless else most[0]
+    most = [o[name] for name in ("maxiter", "maxfun", "maxgrad")]
+    if most == [None] * 3:
+        most[0] = 200 * x.size
 
     def direction(g: Any, S: Any, Y: Any, rho: Any, gamma: Any) -> Any:
         """From the last steps S and gradient changes Y; rho is 0 for missing ones."""
@@ -228,7 +244,8 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         done = _small(g_new, o)
         status = where(f - f_new < o["ftol"], 4, 0)
         for code, (number, limit) in enumerate(zip((k, count, count), most, strict=True), 1):
-            status = where((number >= limit) & ((status == 0) | (status == 4)), code, status)
+            if limit is not None:
+                status = where((number >= limit) & ((status == 0) | (status == 4)), code, status)
         status = where(done, 0, where(failure > 0, 5, status)).astype(np.int32)
         return x + s, f_new, g_new, S, Y, rho, gamma, k + 1, count + trials, done, status
 
@@ -275,7 +292,7 @@ def minimize(
 
     Args:
       fun: `fun(x, *args)` returns a real scalar, and is differentiable.
-      x0: the initial guess, a vector of real values; integers become floats.
+      x0: the initial guess, a vector; integers become floats. For L-BFGS it may be complex.
       args: further arguments of `fun`.
       method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", which stores only a few vectors.
       tol: the option `gtol`, if that is absent (JAX ignores it).
@@ -299,14 +316,21 @@ def minimize(
             "back."
         )
     (x,) = inexact(x0)
-    if x.ndim != 1 or is_complex(x.dtype):
+    is_split = is_complex(x.dtype)
+    if x.ndim != 1 or (is_split and run is _bfgs):
         raise ValueError(
-            f"minimize: x0 must be a vector of real values; got shape {x.shape} of {x.dtype}."
+            "minimize: x0 must be a vector, and for BFGS of real values; got shape "
+            f"{x.shape} of {x.dtype}."
         )
     chosen = _options(method.lower(), options, known)
     if tol is not None and "gtol" not in (options or {}):
         chosen["gtol"] = tol
-    found = run(lambda v: asarray(fun(v, *args)), x, chosen)
+    chosen["as_given"] = _joined if is_split else lambda g: g
+    if is_split:  # real and imaginary parts are separate variables
+        found = run(lambda v: asarray(fun(_joined(v), *args)), _split(x), chosen)
+        found = found._replace(x=_joined(found.x), jac=_joined(found.jac).conj())
+    else:
+        found = run(lambda v: asarray(fun(v, *args)), x, chosen)
     whole = np.dtype(canonicalize(int).name)
     counts = {
         name: cast(getattr(found, name), whole, True) for name in ("status", "nfev", "njev", "nit")

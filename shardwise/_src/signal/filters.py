@@ -23,8 +23,8 @@ from shardwise._src.numpy.inexact_arrays import inexact
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.padding import pad
 from shardwise._src.numpy.shapes import flip, moveaxis
-from shardwise._src.ops.contract import canonical_precision
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.precision import canonical_precision
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.shape import pad as filled
 from shardwise._src.signal.numpy_fft import fftn, ifftn, irfftn, rfftn

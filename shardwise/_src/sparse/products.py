@@ -19,7 +19,7 @@ from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.shapes import broadcast_to
-from shardwise._src.ops.contract import ALGORITHMS, DotAlgorithm, canonical_precision
+from shardwise._src.ops.precision import ALGORITHMS, DotAlgorithm, canonical_precision
 from shardwise._src.sparse.base import (
     M,
     Stored,
@@ -66,7 +66,7 @@ def bcoo_dot_general(
     numbers = _numbers(dimension_numbers)
     sparse = isinstance(lhs, Stored), isinstance(rhs, Stored)
     if all(sparse):
-        if isinstance(how, ALGORITHMS):
+        if precision is not None and isinstance(how, ALGORITHMS):
             raise NotImplementedError(
                 f"bcoo_dot_general: the dot product of two sparse arrays does not support {how}, "
                 "as elements are multiplied one by one. Use a Precision, or make one of them dense."

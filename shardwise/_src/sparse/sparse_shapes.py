@@ -174,7 +174,10 @@ def bcoo_reshape(
             raise TypeError(
                 f"bcoo_reshape: shape {mat.shape} has a different number of elements than {sizes}."
             )
-        _reject("reshape", f"{mat.shape} to {sizes} mixes batch, sparse and dense dimensions.")
+        raise ValueError(
+            f"bcoo_reshape: {mat.shape} to {sizes} mixes batch, sparse and dense dimensions. "
+            "Change the layout with `update_layout` first."
+        )
     data, indices = mat.whole()
     flat = zeros(indices.shape[:-1], indices.dtype)
     for i, n in enumerate(sparse):

@@ -148,7 +148,7 @@ def _complex_loggamma(z: Any) -> Any:
     out = where(left, math.log(math.pi) - log_sine - ew.conj(right), right)
     pole = (im == 0.0) & (re <= 0.0) & (re == ew.floor(re))
     below = (im < 0.0) | ((im == 0.0) & (1.0 / im < 0.0))
-    return where(pole, math.nan, where(below, ew.conj(out), out))
+    return where(pole, complex(math.nan, math.nan), where(below, ew.conj(out), out))
 
 
 def _complex_digamma(z: Any) -> Any:

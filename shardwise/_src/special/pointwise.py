@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import cached
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.custom.custom_calls import SymbolicZero
 from shardwise._src.custom.custom_jvp import custom_jvp
@@ -28,8 +29,8 @@ from shardwise._src.numpy.shapes import expand_dims
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.special.special_functions import FLOAT32
-from shardwise._src.types.dtypes import complex_dtype, is_complex, real_dtype
-from shardwise._src.values.convert import broadcast_to, cast, common_shape, promote_inexact
+from shardwise._src.types.dtypes import complex_dtype, is_complex
+from shardwise._src.values.convert import broadcast_to, cast, operand_shape, promote_inexact
 
 EULER = 0.57721566490153286
 
@@ -40,8 +41,8 @@ def wide(fun: Callable, *args: Any, name: str = "", allow_complex: bool = False)
     t = type_of(args[0])
     weak = all(type_of(a).weak_type for a in args)
     if is_complex(t.dtype) and not allow_complex:
-        raise TypeError(f"{name or public_call()} takes real numbers; got {t.str_short(True)}.")
-    shape = common_shape([type_of(a).shape for a in args])
+        raise DtypeError(f"{name or public_call()} takes real numbers; got {t.str_short(True)}.")
+    shape = operand_shape([type_of(a).shape for a in args])
     dtype = t.dtype if t.dtype.itemsize >= 4 else FLOAT32
     out = fun(*[_spread(cast(a, dtype, weak), shape) for a in args])
     outs = [
@@ -130,7 +131,7 @@ def over_nodes(rule: tuple[Any, Any], term: Callable, *xs: Any) -> Any:
 
     The nodes are a last dimension, which XLA reduces while it is computed: a loop in one kernel.
     """
-    dtype: Any = real_dtype(type_of(xs[0]).dtype)
+    dtype: Any = type_of(xs[0]).dtype
     t, w = [np.asarray(values).astype(dtype) for values in rule]
     return (term(t, *[expand_dims(x, -1) for x in xs]) * w).sum(-1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,16 @@ _STEPS = {8: 1e-5, 4: 2e-3, 2: 5e-2}
 _TOLERANCES = {8: 1e-5, 4: 3e-2, 2: 0.3}
 
 
+Tolerance = float | Mapping[Any, float]
+
+
 def check_grads(
     f: Callable,
     args: Sequence[Any],
     order: int,
     modes: str | Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance | None = None,
+    rtol: Tolerance | None = None,
     eps: float | None = None,
 ) -> None:
     """Checks the derivatives of `f` at `args` in random directions.
@@ -37,7 +40,9 @@ def check_grads(
     args:  a tuple of arguments; arguments that are not inexact are constant.
     order: of the highest derivative; each mode is applied to the result of the other.
     modes: "fwd" for jvp, "rev" for vjp.
-    atol, rtol, eps: tolerances and the step; the defaults depend on the dtypes.
+    atol, rtol, eps: tolerances and the step; the defaults depend on the dtypes. A dict has a
+           tolerance per dtype: that of the narrowest argument is used. A given tolerance is
+           multiplied by the number of elements that are compared, as in JAX.
     Raises AssertionError naming the derivative that differs.
     """
     modes = (modes,) if isinstance(modes, str) else modes
@@ -52,8 +57,8 @@ def check_jvp(
     f: Callable,
     f_jvp: Callable,
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance | None = None,
+    rtol: Tolerance | None = None,
     eps: float = 1e-4,
     err_msg: str = "",
 ) -> None:
@@ -80,8 +85,8 @@ def check_vjp(
     f: Callable,
     f_vjp: Callable,
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance | None = None,
+    rtol: Tolerance | None = None,
     eps: float = 1e-4,
     err_msg: str = "",
 ) -> None:
@@ -107,9 +112,15 @@ def _with_float0(directions: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
     return [np.zeros(x.shape, float0) if d is None else d for d, x in pairs]
 
 
-def _width(x: Any) -> int:
+def _tolerance(given: Tolerance | None, dtype: Any) -> float:
+    """The tolerance for a dtype: the default one if none is given for it."""
+    if isinstance(given, Mapping):
+        given = {np.dtype(key): value for key, value in given.items()}.get(dtype)
+    return _TOLERANCES[_width(dtype)] if given is None else given
+
+
+def _width(dtype: Any) -> int:
     """The number of bytes of a real number of the dtype."""
-    dtype = x.dtype
     return min(max(dtype.itemsize // (2 if dtype.kind == "c" else 1), 2), 8)
 
 
@@ -123,17 +134,17 @@ class _Checker:
         self,
         f: Callable,
         args: Sequence[Any],
-        atol: float | None,
-        rtol: float | None,
+        atol: Tolerance | None,
+        rtol: Tolerance | None,
         eps: float | None,
         head: str = "",
     ):
         leaves, self.tree = flatten(tuple(args))
         self.f, self.xs = f, [EAGER.array(x) for x in leaves]
-        width = min([_width(x) for x in self.xs if is_inexact(x.dtype)], default=8)
-        self.eps = eps or _STEPS[width]
-        self.atol = _TOLERANCES[width] if atol is None else atol
-        self.rtol = _TOLERANCES[width] if rtol is None else rtol
+        dtypes = [x.dtype for x in self.xs if is_inexact(x.dtype)]
+        narrow = min(dtypes, key=_width, default=np.dtype(float))
+        self.eps = eps or _STEPS[_width(narrow)]
+        self.tolerances = [(t is not None, _tolerance(t, narrow)) for t in (atol, rtol)]
         self.head = f"{head}\n" if head else ""
         self.rng = np.random.default_rng(0)
 
@@ -200,7 +211,8 @@ class _Checker:
     def same(
         self, came: np.ndarray, expected: np.ndarray, what: str, other: str = "finite differences"
     ) -> None:
-        if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol):
+        atol, rtol = [t * came.size if given else t for given, t in self.tolerances]
+        if not np.allclose(wide(came), expected, rtol=rtol, atol=atol, equal_nan=True):
             whats = "derivatives differ" if other == "finite differences" else "it differs"
             raise AssertionError(
                 f"{self.head}{what}: {whats} from {other}.\n"

@@ -16,6 +16,7 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.out_of_memory import naming
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.base.caches import cached
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import pluralize
@@ -235,7 +236,7 @@ def _common_dtype(arrays: Sequence[Array], dtype: Any, shape: Shape, what: str) 
     for i, x in enumerate(arrays):
         if x.dtype != first:
             whose = "dtype is" if dtype is not None else "arrays[0] is"
-            raise TypeError(
+            raise DtypeError(
                 f"{what}: arrays[{i}] is {x.aval.str_short(True)}, of dtype {x.dtype}, but {whose} "
                 f"{first}. All parts of an array must have the same dtype: convert them with "
                 "`astype`."

@@ -44,9 +44,14 @@ def reshard_steps(
     if sig.layout is not None:
         return ReshardStep("layout", None), ReshardStep("move", target)
     if sig.sharding.partial_axes[0]:  # unreduced: only a program can take the sum
+        if _same_sums(sig, target):
+            return (ReshardStep("relabel" if sig.devices == target.devices else "copy", target),)
         return ReshardStep("op", without_unreduced(sig.sharding)), ReshardStep("move", target)
     if target.partial_axes[0]:
-        return ReshardStep("move", without_unreduced(target)), ReshardStep("op", target)
+        there = ReshardStep("op", target), ReshardStep("relabel", target)
+        if getattr(sig.sharding, "mesh", None) is target.mesh:
+            return there
+        return ReshardStep("move", without_unreduced(target)), *there
     way = strategy(sig, target, on_cpu, ready)
     over_processes = way == "host" and not sig.sharding.is_fully_addressable
     if is_subbyte(sig) and (way == "between" or over_processes):
@@ -145,6 +150,16 @@ def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
     order = tuple(place[p] for p in tiling.tile_assignment().ravel().tolist())
     same = Tiling(tiling.dims, (len(devices),), (0,), tiling.replicated, assignment=order)
     return GSPMDSharding(devices, same, sharding.memory_kind)
+
+
+def _same_sums(sig: Signature, target: Any) -> bool:
+    """Whether both shardings split a value into the same partial sums, in the same order."""
+    here = sig.sharding
+    if target.partial_axes != here.partial_axes or not same_tiles(sig, target):
+        return False
+    return here.mesh.shape_tuple == target.mesh.shape_tuple and (
+        here.memory_kind == target.memory_kind
+    )
 
 
 def without_unreduced(sharding: Any) -> Any:

@@ -24,8 +24,11 @@ def is_sharding_leaf(x: Any) -> bool:
     return isinstance(x, Sharding | PartitionSpec | Device | Space | Format | Layout | AutoLayout)
 
 
-def as_sharding(x: Any, what: str) -> Any:
-    """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None."""
+def as_sharding(x: Any, what: str, missing: type[Exception] = ValueError) -> Any:
+    """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None.
+
+    missing: the error for a spec if no mesh is in scope.
+    """
     if x is None:
         return None
     if isinstance(x, Sharding):
@@ -35,7 +38,7 @@ def as_sharding(x: Any, what: str) -> Any:
     if isinstance(x, PartitionSpec):
         mesh = current().mesh_for_values
         if mesh is None:
-            raise ValueError(
+            raise missing(
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
                 "`with shardwise.set_mesh(mesh):`."
             )
@@ -46,21 +49,21 @@ def as_sharding(x: Any, what: str) -> Any:
     )
 
 
-def as_format(x: Any, what: str) -> Any:
+def as_format(x: Any, what: str, missing: type[Exception] = ValueError) -> Any:
     """`as_sharding`, but formats are allowed and returned unchanged."""
     if x.__class__ is Format:
         return x
     if isinstance(x, Layout | AutoLayout):
-        raise TypeError(
+        raise ValueError(
             f"{what} does not accept a bare layout; got {x}. Combine it with a sharding: "
             f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
         )
-    return as_sharding(x, what)
+    return as_sharding(x, what, missing)
 
 
 def as_boundary(x: Any, what: str) -> Any:
     """`as_format` for an argument or result of a program: it covers all dimensions."""
-    found = as_format(x, what)
+    found = as_format(x, what, RuntimeError)
     sharding = bare(found)
     if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
         raise ValueError(

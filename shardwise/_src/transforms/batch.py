@@ -98,6 +98,16 @@ class Axis:
     whole: NamedAxis | None = None
 
 
+def spmd_axes(interpreter: Interpreter | None) -> set[Any]:
+    """The mesh axes that shard batch dimensions of this interpreter and of those around it."""
+    found: set[Any] = set()
+    while interpreter is not None and not interpreter.is_apart:
+        over = interpreter.axis.spmd if isinstance(interpreter, Batch) else None
+        found.update(over if isinstance(over, tuple | list) else () if over is None else (over,))
+        interpreter = interpreter.parent
+    return found
+
+
 @derived
 def axes_in(program: Program) -> dict[Any, int]:
     """The axes that collectives in a program use, and their sizes; only axes bound outside it."""

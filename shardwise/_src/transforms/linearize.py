@@ -18,6 +18,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.leaks import reject_leaks
+from shardwise._src.messages.source import transforming
 from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.stage import DETACHED, Stage, StageTracer, split_captures
 from shardwise._src.types.array_type import ArrayType
@@ -120,7 +121,7 @@ def linearize(
     forward: the interpreter of forward mode.
     """
     interpreter = Linearize(current().interpreter, transform, name)
-    with interpreter.entered():
+    with interpreter.entered(), transforming("jvp"):
         outs, linear = _run(interpreter, fun, primals, differentiated, forward)
     reject_leaks(interpreter)
     return outs, linear

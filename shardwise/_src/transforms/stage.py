@@ -24,6 +24,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import constant_of
 from shardwise._src.values.value import Value
 
 LITERAL_CACHE_SIZE = 4096
@@ -41,6 +42,12 @@ class StageTracer(Tracer):
         self.interpreter = interpreter
         self.aval = aval
         self.variable = variable
+
+    def concrete(self) -> Any:
+        read = self.interpreter.read
+        return None if read is None else read(self)
+
+    _constant_or = Tracer._concrete_or  # no derivative is lost
 
     def made_at(self) -> Site | None:
         for eqn in self.interpreter.eqns:
@@ -63,10 +70,12 @@ class Stage(Interpreter):
       an input, and its current value.
     ref_type: returns the type in here of an outer ref's value, from its type around this stage;
       None if the caller passes no refs.
+    read: returns the value of a tracer, or None if it is unknown, for a caller that has the values
+      of all arguments; None if it has not.
     """
 
     is_apart = True
-    __slots__ = ("eqns", "captures", "inputs", "names", "refs", "ref_type")
+    __slots__ = ("eqns", "captures", "inputs", "names", "refs", "ref_type", "read")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -76,6 +85,7 @@ class Stage(Interpreter):
         self.names: list[str] = []
         self.refs: dict[Any, list[Any]] = {}
         self.ref_type: Callable[[ArrayType], ArrayType] | None = None
+        self.read: Callable[[StageTracer], Any] | None = None
 
     def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
         var = Var(aval)
@@ -210,8 +220,8 @@ def _literal(x: Any) -> Literal:
 
 def _new_literal(x: Any) -> Literal:
     aval = type_of(x)
-    value = np.asarray(x, aval.dtype)[()]
-    return Literal(x if aval.weak_type else value, aval)  # a Python scalar stays weak when rerun
+    value = x if aval.weak_type else constant_of(x, aval.dtype)
+    return Literal(value, aval)  # a Python scalar stays weak when rerun
 
 
 def _same(t: ArrayType) -> ArrayType:
@@ -228,11 +238,13 @@ def stage(
     parent: Interpreter | None = None,
     refs: list[Any] | None = None,
     ref_type: Callable[[ArrayType], ArrayType] = _same,
+    read: Callable[[StageTracer], Any] | None = None,
 ) -> tuple[Program, list[Any]]:
     """Stages `fun(*tracers) -> list of values`.
 
     refs: receives the outer refs that were touched; their values are the last arguments and
       results. None: touching one is an error. ref_type: returns the type of such a value in here.
+    read: see `Stage`.
 
     Returns the program and the values of outer tracers that it captured, which are its first
     arguments; concrete values that it captured are its constants.
@@ -240,6 +252,7 @@ def stage(
     interpreter = Stage(parent or current().interpreter, transform, name)
     with interpreter.entered():
         interpreter.ref_type = None if refs is None else ref_type
+        interpreter.read = read
         program, captured = _run(interpreter, fun, types, names)
         if refs is not None:
             refs.extend(interpreter.refs)

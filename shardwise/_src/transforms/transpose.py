@@ -14,16 +14,22 @@ from typing import Any
 
 from shardwise._src.base.context import current
 from shardwise._src.base.flags import UserContext
+from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
-from shardwise._src.messages.source import replay, replays
+from shardwise._src.messages.source import replay, replays, transposed
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharded.collective import psum
-from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
-from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
+from shardwise._src.ops.sharded.sharding_ops import (
+    cotangent_type,
+    drop_sharding,
+    reshard,
+    reshard_like,
+)
+from shardwise._src.ops.sharded.varying import cast_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
@@ -56,11 +62,17 @@ def log(entries: dict[str, Any]) -> None:
         logs.update(entries)
 
 
-def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def transpose(
+    program: Program,
+    known: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: Sequence[bool] | None = None,
+) -> list[Any]:
     """Cotangents of the linear arguments of a program, which follow the known ones.
 
     known:      values of the first arguments, in which the program need not be linear.
     cotangents: one per result; None for zero. Zero is also returned as None.
+    wanted:     which cotangents to compute; the others are None. By default all.
     """
     inputs = program.invars
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.consts, *known), strict=False))
@@ -68,8 +80,21 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     for atom, ct in zip(program.outvars, cotangents, strict=True):
         if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
-    _run_backwards(_run_known(program, env), env, grown)
+    linear = _run_known(program, env)
+    if wanted is not None:
+        linear = _dependent(linear, picked(inputs[len(known) :], wanted))
+    _run_backwards(linear, env, grown)
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
+
+
+def _dependent(equations: Sequence[Equation], inputs: Sequence[Var]) -> list[Equation]:
+    """The equations whose results depend on these inputs."""
+    moved, found = {*inputs}, []
+    for eqn in equations:
+        if not moved.isdisjoint(eqn.invars):
+            moved.update(eqn.outvars)
+            found.append(eqn)
+    return found
 
 
 @replays
@@ -98,19 +123,19 @@ def _run_backwards(
     equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
 ) -> None:
     """Propagates cotangents from results to operands. env: of known values."""
-    outer = replay.site
+    outer, around = replay.site, replay.scope
     try:
         for eqn in reversed(equations):
             cts = [grown.pop(v, None) for v in eqn.outvars]
             if all(ct is None for ct in cts):
                 continue
-            replay.site = eqn.site
+            replay.site, replay.scope = transposed(eqn.site, around)
             args = [_argument(a, env) for a in eqn.invars]
             for atom, ct in zip(eqn.invars, _transposed(eqn, cts, args), strict=True):
                 if ct is not None and isinstance(atom, Var) and atom not in env:
                     _accumulate(grown, atom, _of_all(ct, atom.aval))
     finally:
-        replay.site = outer
+        replay.site, replay.scope = outer, around
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:
@@ -179,8 +204,8 @@ def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     else the full value is one of its partial sums.
     """
     sums = NO_AXES if t.spec is None else t.spec.unreduced
-    if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
-        ct = reshard_like(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    if sums and all(u.spec and sums <= {*u.spec.axes} for u in types):
+        return reshard(ct, sharding=t.explicit_sharding)
     return reshard_like(ct, t)
 
 
@@ -196,16 +221,26 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
 
 def _of_all(ct: Any, t: ArrayType) -> Any:
     """The cotangent of a value of type `t`: if the value is the same along a named axis, the sum
-    of all cotangents along it.
+    of all cotangents along it, which is not taken yet if the value is reduced.
     """
-    varying = type_of(ct).varying
-    if varying is t.varying or varying == t.varying:
+    held = type_of(ct)
+    if held.varying is t.varying and not (held.unreduced or t.reduced or t.unreduced):
         return ct
-    names = tuple(sorted(varying - t.varying, key=str))
-    if names:
-        sizes = tuple([current().axis(name).size for name in names])
-        ct = psum(ct, names=names, sizes=sizes, groups=None)
-    return pvary(ct, t.varying)
+    rows = (
+        (psum, held.varying - t.varying - t.reduced),
+        (unreduced_psum, held.unreduced - t.reduced),
+    )
+    for op, names in rows:
+        if names:
+            ct = op(ct, groups=None, **_along(names))
+    if names := t.reduced - held.unreduced - held.varying:
+        ct = summed_on(ct, **_along(names))
+    return cast_like(ct, cotangent_type(t))
+
+
+def _along(names: frozenset[Any]) -> dict[str, Any]:
+    row = tuple(sorted(names, key=str))
+    return {"names": row, "sizes": tuple([current().axis(name).size for name in row])}
 
 
 def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:

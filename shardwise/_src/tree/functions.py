@@ -136,6 +136,8 @@ def transpose(
     try:
         subtrees = outer_treedef.flatten_up_to(pytree_to_transpose)
     except ValueError as error:
+        if found := _transposed_leaves(outer_treedef, inner_treedef, pytree_to_transpose):
+            return found[0]
         where = prefix_difference("outer_treedef", places, "the tree", pytree_to_transpose, "")
         if not where:
             raise
@@ -159,6 +161,18 @@ def transpose(
         rows.append(row)
     columns = zip(*rows, strict=True) if rows else [()] * inner.num_leaves
     return inner.unflatten([outer_treedef.unflatten(column) for column in columns])
+
+
+def _transposed_leaves(outer: Any, inner: Any, tree: Any) -> tuple[Any] | None:
+    """The transposed tree if the entries of registered containers are leaves of their contents."""
+    if inner is None:
+        return None
+    found, treedef = _pytree.flatten(tree)
+    n, m = outer.num_leaves, inner.num_leaves
+    whole = outer.unflatten([inner.unflatten(range(m)) for _ in range(n)])
+    if treedef != _pytree.flatten(whole)[1]:
+        return None
+    return (inner.unflatten([outer.unflatten(found[i::m]) for i in range(m)]),)
 
 
 # ------------------------------------------------------------------------------------- reducing
@@ -219,7 +233,7 @@ def static(**kwargs: Any) -> Any:
 
     The arguments are those of `dataclasses.field`.
     """
-    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(**kwargs, metadata=metadata)
 
 

@@ -16,10 +16,10 @@ Registration applies to shardwise only, which ignores classes registered with ot
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from shardwise._src.arguments.partial_container import Partial as Partial
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.runtime.pytree import DictKey as DictKey
 from shardwise._src.runtime.pytree import FlattenedIndexKey as FlattenedIndexKey
@@ -212,8 +212,8 @@ def register_dataclass(
     """Registers a class with these fields as a container; usable as a decorator.
 
     `data_fields` are entries, `meta_fields` (hashable) the static part. For a dataclass both may be
-    omitted: fields with `metadata={"static": True}` are then static, and fields that `__init__`
-    does not take are ignored. `drop_fields` are in neither; their defaults are restored.
+    omitted: fields with `metadata={"static": True}` are then static. `drop_fields` are in neither;
+    their defaults are restored. They must contain the fields that `__init__` does not take.
     """
     if (data_fields is None) != (meta_fields is None):
         given, missing = ("data_fields", "meta_fields")[:: 1 if meta_fields is None else -1]
@@ -223,11 +223,11 @@ def register_dataclass(
         )
     made: Any = nodetype
     if dataclasses.is_dataclass(made):
-        fields = [f for f in dataclasses.fields(made) if f.init and f.name not in drop_fields]
+        fields = [f for f in dataclasses.fields(made) if f.name not in drop_fields]
         if data_fields is None or meta_fields is None:
             data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
             meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
-        _check_fields(nodetype, {f.name for f in fields}, data_fields, meta_fields)
+        _check_fields(nodetype, {f.name for f in fields if f.init}, data_fields, meta_fields)
     elif data_fields is None or meta_fields is None:
         raise TypeError(
             f"tree_util.register_dataclass: {nodetype.__name__} is not a dataclass, so its fields "
@@ -256,45 +256,8 @@ def _check_fields(
     if unknown := sorted(given - expected):
         raise ValueError(
             f"tree_util.register_dataclass: __init__ of {cls.__name__} does not accept the fields: "
-            f"{', '.join(unknown)}."
+            f"{', '.join(unknown)}. Fields that it does not take belong in drop_fields."
         )
 
 
 # --------------------------------------------------------------------------------------- Partial
-
-
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """Hides a partial function in a callable, as `functools.partial` would merge it.
-
-    Its arguments would then become entries of the outer one, which has only its own.
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return repr(self.function)
-
-
-class Partial(functools.partial):
-    """`functools.partial` as a container: its arguments are entries, its function static.
-
-    So it can be passed to a jitted function, which is compiled once per function, not per
-    arguments: `Partial(f, w)` and `Partial(f, v)` run one program if the types of w and v agree.
-    The arguments of a partial function passed as `function` stay inside it and are not entries.
-    """
-
-    def __new__(cls, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Partial:
-        if isinstance(function, functools.partial):
-            function = _Whole(function)
-        return super().__new__(cls, function, *args, **kwargs)
-
-
-register_pytree_node(
-    Partial,
-    lambda p: ((p.args, p.keywords), p.func),
-    lambda function, parts: Partial(function, *parts[0], **parts[1]),
-)

@@ -71,6 +71,11 @@ class ManualAxisType:
         mine = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
         return ManualAxisType(**mine | axes)
 
+    def cast(self, names: Any, to: str) -> ManualAxisType:
+        """With these axes in the set `to`; in none of the sets if `to` is "invarying"."""
+        sets = {s: getattr(self, s).difference(names) for s in ("varying", "unreduced", "reduced")}
+        return ManualAxisType(**sets | ({to: sets[to].union(names)} if to in sets else {}))
+
     def to_ct_mat(self) -> ManualAxisType:
         """The `ManualAxisType` of cotangents."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)

@@ -1,7 +1,8 @@
 """`ArrayType`: everything that a trace knows about a value.
 
 Shape, dtype and weak type as in JAX; `spec` and `mesh` if the sharding is part of the type
-(explicit mesh axes); `varying`, the named axes along which the value differs.
+(explicit mesh axes); `varying`, `unreduced` and `reduced`, three sets of manual axes: along which
+the value differs, along which it is a sum that is not taken yet, and along which its cotangent is.
 Types are interned: two equal types are the same object, so caches compare identities.
 
     array_type((8, 4), np.dtype("float32"))      # prints f32[8,4]
@@ -21,7 +22,7 @@ from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import joined
 from shardwise._src.types.abstract import ManualAxisType
-from shardwise._src.types.dtypes import canonicalize, float0, is_inexact, short_name
+from shardwise._src.types.dtypes import as_named, float0, is_inexact, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
@@ -37,10 +38,13 @@ class ArrayType:
     """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical objects.
 
     shape:      logical sizes.
-    dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
+    dtype:      NumPy dtype, of 64 bits too if they are off, or an extended dtype (typed keys).
     weak_type:  whether the dtype yields in promotion (it came from a Python scalar).
     spec, mesh: the sharding, if explicit mesh axes make it part of the type; else None.
-    varying:    named axes along which the value differs; it is replicated along the others.
+    varying:    named axes along which the value differs.
+    unreduced:  manual axes along which each device holds a partial sum.
+    reduced:    manual axes along which the value is the same, and its cotangent is unreduced. Along
+                all other axes it is the same, too, and so is its cotangent.
     """
 
     __slots__ = (
@@ -50,6 +54,8 @@ class ArrayType:
         "spec",
         "mesh",
         "varying",
+        "unreduced",
+        "reduced",
         "ndim",
         "size",
         "__weakref__",
@@ -60,6 +66,8 @@ class ArrayType:
     spec: PartitionSpec | None
     mesh: AbstractMesh | None
     varying: frozenset[Any]
+    unreduced: frozenset[Any]
+    reduced: frozenset[Any]
     ndim: int
     size: int
 
@@ -73,21 +81,15 @@ class ArrayType:
         vma: Iterable[Any] = (),
         manual_axis_type: ManualAxisType | None = None,
     ) -> ArrayType:
-        if manual_axis_type is not None:
-            if manual_axis_type.unreduced or manual_axis_type.reduced:
-                raise NotImplementedError(
-                    "ArrayType: unreduced axes are specified by the sharding's spec, "
-                    f"`PartitionSpec(..., unreduced=...)`; got {manual_axis_type}."
-                )
-            vma = manual_axis_type.varying
+        manual = manual_axis_type or ManualAxisType(varying=frozenset(vma))
         spec = None if sharding is None else sharding.spec
         mesh = None if sharding is None else sharding.mesh.abstract_mesh
         sizes = tuple([operator.index(n) for n in shape])
-        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, frozenset(vma))
+        names = manual.varying, manual.unreduced, manual.reduced
+        return array_type(sizes, as_named(dtype), weak_type, spec, mesh, *names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)
-        return reduced("type", *fields)
+        return reduced("type", *[getattr(self, name) for name in _FIELDS])
 
     def __repr__(self) -> str:
         return str_short(self)
@@ -105,8 +107,14 @@ class ArrayType:
 
     @property
     def sharding(self) -> NamedSharding:
-        """The sharding in the type; if absent, one over a mesh without axes, as in JAX."""
-        return self.explicit_sharding or NamedSharding(NO_MESH, PartitionSpec(*[None] * self.ndim))
+        """The sharding in the type; if absent, a replicated one, as in JAX.
+
+        In a traced function, it is over the mesh in scope, else over a mesh without axes.
+        """
+        here = current()
+        scope = None if here.interpreter.eager else here.mesh
+        mesh = NO_MESH if scope is None else scope.abstract_mesh
+        return self.explicit_sharding or NamedSharding(mesh, PartitionSpec(*[None] * self.ndim))
 
     @property
     def explicit_sharding(self) -> NamedSharding | None:
@@ -117,16 +125,19 @@ class ArrayType:
 
     @property
     def manual_axis_type(self) -> ManualAxisType:
-        return ManualAxisType(varying=self.varying)
+        return ManualAxisType(varying=self.varying, unreduced=self.unreduced, reduced=self.reduced)
 
     mat = manual_axis_type
 
     def update(self, **fields: Any) -> ArrayType:
-        """Returns the type with some of its fields replaced.
+        """Returns the type with some of its fields replaced; `sharding` has a spec and a mesh.
 
         A spec belongs to a shape: if a new shape is given without a spec, the spec and the mesh
         are dropped.
         """
+        if "sharding" in fields:
+            place = fields.pop("sharding")
+            fields |= {"spec": place.spec, "mesh": place.mesh.abstract_mesh}
         merged = {name: getattr(self, name) for name in _FIELDS} | fields
         if "shape" in fields and "spec" not in fields and fields["shape"] != self.shape:
             merged["spec"] = merged["mesh"] = None
@@ -137,6 +148,11 @@ class ArrayType:
 
     strip_weak_type = strong  # JAX's name
 
+    def vary(self, names: Iterable[Any]) -> ArrayType:
+        """The type of the value as also varying along these axes, unless it is unreduced there."""
+        more = self.varying.union(names) - self.unreduced
+        return self.update(varying=more, reduced=self.reduced - more)
+
     def to_tangent_aval(self) -> ArrayType:
         """The type of tangents: float0 for integers and booleans."""
         return self.strong() if is_inexact(self.dtype) else self.update(dtype=float0)
@@ -145,7 +161,7 @@ class ArrayType:
         return str_short(self, short_dtypes)
 
 
-_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
+_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying", "unreduced", "reduced")
 # By fields, also before normalization.
 _table: Interned[ArrayType] = Interned(__name__, "array types", TYPES_REMEMBERED)
 _recent = _table.recent
@@ -158,9 +174,11 @@ def array_type(
     spec: PartitionSpec | None = None,
     mesh: AbstractMesh | None = None,
     varying: frozenset[Any] = NO_NAMES,
+    unreduced: frozenset[Any] = NO_NAMES,
+    reduced: frozenset[Any] = NO_NAMES,
 ) -> ArrayType:
     """Returns the unique type with these fields; for the forms of `spec` see `explicit_spec`."""
-    key = (shape, dtype, weak_type, spec, mesh, varying)
+    key = (shape, dtype, weak_type, spec, mesh, varying, unreduced, reduced)
     found = _recent.get(key) or _table.find(key)
     if found is not None:
         return found
@@ -169,7 +187,9 @@ def array_type(
         exact = None if mesh is None else explicit_spec(mesh, given, len(shape))
         its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
         if exact is not spec or its_mesh is not mesh:
-            found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
+            found = array_type(
+                shape, dtype, weak_type, exact, its_mesh, varying, unreduced, reduced
+            )
             return _table.keep(key, found)
     new = object.__new__(ArrayType)
     new.shape = tuple([n if isinstance(n, Symbolic) else int(n) for n in shape])
@@ -178,6 +198,8 @@ def array_type(
     new.spec = spec
     new.mesh = mesh
     new.varying = varying
+    new.unreduced = unreduced
+    new.reduced = reduced
     new.ndim = len(shape)
     new.size = math.prod(new.shape)
     return _table.keep(key, new)
@@ -201,7 +223,8 @@ def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSp
 
 def says_nothing(sharding: Any) -> bool:
     """Whether this equals the sharding of a type without explicit axes."""
-    return getattr(sharding, "mesh", None) is NO_MESH
+    mesh = getattr(sharding, "mesh", None)
+    return isinstance(mesh, AbstractMesh) and not (mesh.explicit_axes or sharding.spec.axes)
 
 
 def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:
@@ -263,7 +286,8 @@ def join_types(types: Iterable[ArrayType]) -> str:
 def _names_text(t: ArrayType) -> str:
     """`{V:i, U:y}`: the names along which the value varies, is unreduced, or is reduced."""
     spec = PartitionSpec() if t.spec is None else t.spec
-    rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
+    sums = t.unreduced | spec.unreduced, t.reduced | spec.reduced
+    rows = zip("VUR", (t.varying, *sums), strict=True)
     texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]
     return "{" + ", ".join(texts) + "}" if texts else ""
 

@@ -21,12 +21,23 @@ from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
+from shardwise._src.types.torus_grids import torus_grid
+
+_TRAY_RING = [0, 1, 2, 3, 6, 7, 4, 5]  # the devices of a tray of TPU v2 or v3, in 2 rows
 
 
-def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
-    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the given order.
+def create_device_mesh(
+    mesh_shape: Sequence[int],
+    devices: Sequence[Device],
+    *,
+    split: bool = True,
+    contiguous: bool = False,
+) -> NDArray[np.object_]:
+    """The devices as an array of shape `mesh_shape`: TPUs by `torus_grid`, GPUs by id, others in
+    the given order.
 
     Consecutive GPU ids are neighbors in the network; the order of a list of GPUs may differ.
+    split, contiguous: of `torus_grid`.
     """
     shape = tuple(operator.index(size) for size in mesh_shape)
     if math.prod(shape) != len(devices):
@@ -34,11 +45,23 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> 
             f"a mesh of shape {shape} takes {pluralize(math.prod(shape), 'device')}, "
             f"but {pluralize(len(devices), 'device')} were given."
         )
+    if devices and platform_of(devices[-1]).is_torus:
+        return torus_grid(shape, devices, split, contiguous)
     if all(platform_of(device).is_ordered_by_id for device in devices):
         devices = sorted(devices, key=lambda device: device.id)
     flat = np.empty(len(devices), dtype=object)
     flat[:] = list(devices)
+    if {getattr(device, "device_kind", "") for device in devices} <= {"TPU v2", "TPU v3"}:
+        return _in_rings(flat, shape)
     return flat.reshape(shape)
+
+
+def _in_rings(flat: NDArray[np.object_], shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """Grids of TPU v2 or v3, with the ring of a tray along an axis of size 8."""
+    if len(flat) == 8:
+        return flat[_TRAY_RING].reshape(shape)
+    grid = flat.reshape(shape)
+    return grid[..., _TRAY_RING] if shape and shape[-1] == 8 else grid
 
 
 def make_mesh(
@@ -54,7 +77,7 @@ def make_mesh(
     except TypeError:
         got = short_repr(axis_shapes)
         message = f"make_mesh takes a sequence of ints as axis_shapes; got {got}."
-        raise TypeError(message) from None
+        raise ValueError(message) from None
     names = axis_names_of(axis_names)
     if len(shape) != len(names):
         raise ValueError(
@@ -80,6 +103,7 @@ def create_hybrid_device_mesh(
     devices: Sequence[Device],
     process_is_granule: bool = False,
     should_sort_granules_by_key: bool = True,
+    split: bool = False,
 ) -> NDArray[np.object_]:
     """The devices as an array whose shape is the product of the two shapes, axis by axis.
 
@@ -88,6 +112,7 @@ def create_hybrid_device_mesh(
     process_is_granule:          whether granules are processes rather than slices.
     should_sort_granules_by_key: whether granules are ordered by their index; otherwise by
         their first devices.
+    split:                       of `torus_grid`.
     """
     inner = tuple(map(operator.index, mesh_shape))
     outer = tuple(map(operator.index, dcn_mesh_shape))
@@ -101,7 +126,7 @@ def create_hybrid_device_mesh(
     granules = _granules(devices, attribute)
     _check_granules(granules, attribute, inner, outer)
     keys = sorted(granules) if should_sort_granules_by_key else list(granules)
-    blocks = np.stack([create_device_mesh(inner, granules[key]) for key in keys])
+    blocks = np.stack([create_device_mesh(inner, granules[key], split=split) for key in keys])
     grid = blocks.reshape(outer + inner)
     axes = range(len(inner))
     pairs = [axis for i in axes for axis in (i, len(inner) + i)]

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from shardwise._src.base.caches import cached
-from shardwise._src.base.config import enable_x64
+from shardwise._src.base.config import enable_x64, explicit_x64_dtypes
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.tracebacks import pass_on
@@ -126,10 +126,19 @@ def too_large(value: int, dtype: Any) -> OverflowError:
     )
 
 
+def as_named(dtype: Any) -> DType:
+    """The dtype that `dtype` names. Only the defaults, such as `float`, are narrowed."""
+    if dtype is None or dtype is int or dtype is float or dtype is complex:
+        return canonicalize(dtype)
+    return dtype if isinstance(dtype, ExtendedDType) else exact_dtype(dtype)
+
+
 def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` requested.
 
-    Warns when an explicit 64-bit dtype is narrowed; int, float, complex and None are not explicit.
+    If an explicit 64-bit dtype has to be narrowed, it warns, raises a ValueError, or returns the
+    dtype unchanged, by the flag `explicit_x64_dtypes`. int, float, complex and None are not
+    explicit.
     """
     if dtype is None or dtype is int or dtype is float or dtype is complex:
         return canonicalize(dtype)
@@ -141,9 +150,32 @@ def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
         pass_on(error)
         raise
     found = canonicalize(exact)
-    if found is not exact:
-        warn(_narrowed_message(exact, found, fun_name))
-    return found
+    if found is exact:
+        return exact
+    return exact if not_narrowed(_narrowed_message(exact, found, fun_name)) else found
+
+
+def not_narrowed(message: str) -> bool:
+    """Whether a 64-bit dtype is kept while `enable_x64` is off; warns or raises if it is not."""
+    mode = explicit_x64_dtypes.value
+    if mode == "error":
+        raise ValueError(message)
+    if mode == "warn":
+        warn(message)
+    return mode == "allow"
+
+
+# Classes of constants in programs: unlike NumPy's scalars, they keep their 64 bits under any flag.
+_WIDE_CONSTANTS: dict[Any, Any] = {
+    wide: type(wide.name, (wide.type,), {"weak_type": False}) for wide in _NARROWED
+}
+
+
+def constant_of(value: Any, dtype: Any) -> Any:
+    """A scalar constant of exactly this dtype."""
+    scalar = np.asarray(value).astype(dtype)[()]
+    wide = _WIDE_CONSTANTS.get(dtype)
+    return scalar if wide is None else wide(scalar)
 
 
 # The dtypes that names resolve to. Scalar types are here from the start: their wrappers in the

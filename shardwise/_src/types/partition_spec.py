@@ -71,6 +71,9 @@ class PartitionSpec(Frozen):
     axes: tuple[AxisName, ...]  # every axis that splits a dimension, in order, with repetitions
     _dims: dict[int, tuple[tuple[AxisName, ...], ...]]
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError("PartitionSpec cannot be subclassed: equal specs are one object.")
+
     def __new__(
         cls,
         *partitions: Any,

@@ -15,6 +15,7 @@ with names of mesh axes and is preferred.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from shardwise._src.messages.formatting import pluralize
 from shardwise._src.runtime.backend import local_devices
 from shardwise._src.types.devices import Device, kind_text
 from shardwise._src.types.tiled import TiledSharding
-from shardwise._src.types.tiling import Tiling
+from shardwise._src.types.tiling import Tiling, tile_slices
 
 
 @public("shardwise.compat")
@@ -119,6 +120,19 @@ class ShardingSpec:
         )
         order = tuple(axes[cut] for cut in range(len(cuts))) + tuple(copies)
         return Tiling(dims, sizes, order, math.prod(sizes[i] for i in copies) > 1)
+
+
+def spec_to_indices(
+    shape: Sequence[int], spec: ShardingSpec
+) -> tuple[tuple[slice | int, ...], ...]:
+    """The index of each device's shard, in row-major order of the grid: an int in an unstacked
+    dimension, slices in others."""
+    parts: list[Sequence[Any]] = [
+        range(dim.size) if isinstance(dim, Unstacked) else tile_slices(n, math.prod(dim.parts))
+        for n, dim in zip(shape, spec.sharding, strict=True)
+    ]
+    tiles = list(itertools.product(*parts))
+    return tuple([tiles[int(i)] for i in spec.tiling().tile_of_position()])
 
 
 @final

@@ -20,9 +20,8 @@ import numpy as np
 
 from shardwise._src.base import context
 from shardwise._src.base.caches import cached, make_room, register
-from shardwise._src.base.config import enable_x64, numpy_dtype_promotion
+from shardwise._src.base.config import enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 from shardwise._src.base.errors import TypePromotionError
-from shardwise._src.base.warn import warn
 from shardwise._src.messages.formatting import to_register
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.dtypes import (
@@ -34,6 +33,7 @@ from shardwise._src.types.dtypes import (
     is_bool,
     kind_of,
     names_dtype,
+    not_narrowed,
     short_name,
 )
 
@@ -116,7 +116,9 @@ def _least_upper_bound(mode: tuple[str, bool], nodes: frozenset[str]) -> str | N
 
 # -------------------------------------------------------------------------------------- join
 
-_joins: dict[tuple[str, bool], dict[tuple[Pair, ...], Pair]] = {mode: {} for mode in _LATTICES}
+_joins: dict[tuple[tuple[str, bool], str], dict[tuple[Pair, ...], Pair]] = {
+    (mode, explicit): {} for mode in _LATTICES for explicit in explicit_x64_dtypes.choices
+}
 # The table for the current flags. A trace key represents all flags and is the faster lookup.
 _joins_by_key: dict[context.TraceKey, dict[tuple[Pair, ...], Pair]] = {}
 CONTEXTS_REMEMBERED = 256
@@ -137,7 +139,8 @@ def lattice_join(*pairs: Pair) -> Pair:
     table = _joins_by_key.get(context.current().key)
     if table is None:
         make_room(_joins_by_key, CONTEXTS_REMEMBERED)
-        table = _joins_by_key.setdefault(context.current().key, _joins[_mode()])
+        found = _joins[_mode(), explicit_x64_dtypes.value]
+        table = _joins_by_key.setdefault(context.current().key, found)
     found = table.get(pairs)
     return _join_and_keep(pairs, table) if found is None else found
 
@@ -150,9 +153,11 @@ def _join_and_keep(pairs: tuple[Pair, ...], table: dict[tuple[Pair, ...], Pair])
     equal = _join_of_equals(pairs)
     dtype, weak = equal or _join_of_different(pairs)
     found = dtype if equal else canonicalize(dtype)
+    if found is not dtype and not_narrowed(_narrowed_message(pairs, dtype, found)):
+        found = dtype
     if found is not dtype:  # not cached, so that it warns each time
-        warn(_narrowed_message(pairs, dtype, found))
-    elif len(pairs) <= 8:  # long concatenations rarely repeat
+        return found, weak
+    if len(pairs) <= 8:  # long concatenations rarely repeat
         make_room(table, JOINS_REMEMBERED)
         table[pairs] = found, weak
     return found, weak

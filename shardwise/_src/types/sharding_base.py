@@ -224,6 +224,10 @@ class Sharding:
     def check_rank(self, ndim: int) -> None:
         """Raises ValueError if the sharding is for arrays of another rank."""
 
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raises ValueError if the sharding is for arrays of another rank than this shape's."""
+        self.shard_shape(aval_shape)
+
     def tile_shape(self, stored: Sequence[int]) -> Shape:
         """`shard_shape` of an array as stored, where elements may have dimensions too."""
         return self._cached_tile_shape(tuple(stored))

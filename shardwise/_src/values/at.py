@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from shardwise._src.base.config import numpy_dtype_promotion
 from shardwise._src.base.context import current
 from shardwise._src.base.named import named
 from shardwise._src.base.warn import warn
@@ -243,6 +244,7 @@ def write(
             windows=eager and on_one_device(x),
             clip=chosen == "clip",
             wrap=wrap_negative_indices,
+            trusted=False,
         )
         if index.outside:
             return x
@@ -270,8 +272,7 @@ def write(
 
 
 def _check_values(method: str, t: Any, v: Any) -> None:
-    joined = (t.dtype, False), (v.dtype, v.weak_type)
-    if v.dtype == t.dtype or lattice_join(*joined)[0] == t.dtype:
+    if v.dtype == t.dtype or _can_hold(t, v):
         if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
             raise TypeError(
                 f"`.at[...]` does not support arithmetic ({method}) on boolean arrays; got "
@@ -284,6 +285,15 @@ def _check_values(method: str, t: Any, v: Any) -> None:
         "`.astype(x.dtype)`.",
         FutureWarning,
     )
+
+
+def _can_hold(t: Any, v: Any) -> bool:
+    """Whether the dtypes promote to that of `t`: in strict mode as in the standard one."""
+    joined = (t.dtype, False), (v.dtype, v.weak_type)
+    if numpy_dtype_promotion.value == "standard":
+        return lattice_join(*joined)[0] == t.dtype
+    with numpy_dtype_promotion("standard"):
+        return lattice_join(*joined)[0] == t.dtype
 
 
 def update(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.base.named import alias, named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
@@ -92,7 +93,7 @@ def _real(name: str, x: Any) -> Any:
     """The dtype of `x`, which must not be complex."""
     t = type_of(x)
     if is_complex(t.dtype):
-        raise TypeError(f"{name} takes real numbers; got {t.str_short(True)}.")
+        raise DtypeError(f"{name} takes real numbers; got {t.str_short(True)}.")
     return t.dtype
 
 
@@ -383,16 +384,36 @@ def _integers(name: str, *args: Any) -> list[Any]:
 # -- choice --
 
 
-@fused(arrays=3)
-def _clip(x: Any, low: Any, high: Any) -> Any:
-    x, low, high = broadcast(*promote(x, low, high))
-    t = type_of(x)
+def _real_operands(*args: Any) -> list[Any]:
+    values = broadcast(*promote(*args))
+    t = type_of(values[0])
     if is_complex(t.dtype):
         raise ValueError(
             f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
             "separately."
         )
+    return values
+
+
+@fused(arrays=3)
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    x, low, high = _real_operands(x, low, high)
     return ew.min(ew.max(x, low), high)
+
+
+@fused(arrays=2)
+def _at_least(x: Any, low: Any) -> Any:
+    return ew.max(*_real_operands(x, low))
+
+
+@fused(arrays=2)
+def _at_most(x: Any, high: Any) -> Any:
+    return ew.min(*_real_operands(x, high))
+
+
+@fused(arrays=1)
+def _unbounded(x: Any) -> Any:
+    return ew.copy(*_real_operands(x))
 
 
 def clip(arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
@@ -400,8 +421,8 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None 
     if min is not None and max is not None:
         return _clip(arr, min, max)
     if min is not None:
-        return maximum(arr, min)
-    return minimum(arr, max) if max is not None else positive(arr)
+        return _at_least(arr, min)
+    return _at_most(arr, max) if max is not None else _unbounded(arr)
 
 
 @fused(arrays=1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.errors import (
     BroadcastError,
@@ -17,12 +15,12 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
-from shardwise._src.messages.called import public_call
+from shardwise._src.messages.called import passes, public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
 from shardwise._src.types import symbolic
-from shardwise._src.types.dtypes import canonicalize, is_bool, to_inexact
+from shardwise._src.types.dtypes import canonicalize, constant_of, is_bool, to_inexact
 from shardwise._src.types.promotion import lattice_join, scalar_type_of
 from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
@@ -38,7 +36,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
         if not weak and (x.__class__ is float or x.__class__ is int):
             return lit_of(x, dtype)
         if not weak:
-            return np.asarray(x).astype(dtype)[()]
+            return constant_of(x, dtype)
         python = scalar_type_of(dtype)
         if canonicalize(python) == dtype:
             return python(x)
@@ -101,33 +99,44 @@ def inexact(x: Any) -> Any:
     return promote_inexact(x)[0]
 
 
-def broadcast(*args: Any) -> list[Any]:
-    """The arguments broadcast to their common shape; scalars are left to the ops."""
+def broadcast(*args: Any, checked: bool = True) -> list[Any]:
+    """The operands broadcast to their common shape; scalars are left to the ops.
+
+    checked: whether the flag numpy_rank_promotion applies.
+    """
     types = [type_of(a) for a in args]
     shapes = {t.shape for t in types if t.shape}
     if len(shapes) <= 1:
         return list(args)
-    shape = common_shape([t.shape for t in types])
+    shape = (operand_shape if checked else common_shape)([t.shape for t in types])
     return [a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)]
 
 
 def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that all shapes broadcast to; respects the flag numpy_rank_promotion."""
+    """The shape that all shapes broadcast to."""
     try:
-        found = broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
     except ValueError:
         shown = " and ".join(str(s) for s in shapes)
         raise BroadcastError(
             f"shapes {shown} do not broadcast together: from the last dimension backwards, sizes "
             "must be equal or 1."
         ) from None
-    mode = numpy_rank_promotion.value
-    if mode != "allow" and len({len(s) for s in shapes if s}) > 1:
-        _mind_ranks(shapes, mode)
+
+
+def operand_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """`common_shape` of operands, of which the flag numpy_rank_promotion may require one rank."""
+    found = common_shape(shapes)
+    if numpy_rank_promotion.value != "allow" and passes(shapes):
+        mind_ranks([s for s in shapes if s])
     return found
 
 
-def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
+def mind_ranks(shapes: list[tuple[int, ...]]) -> None:
+    """Respects the flag numpy_rank_promotion for shapes of operands, without those of scalars."""
+    mode = numpy_rank_promotion.value
+    if mode == "allow" or len(set(map(len, shapes))) < 2:
+        return
     shown = " and ".join(str(s) for s in shapes)
     message = (
         f"operands of shapes {shown} have different ranks, and numpy_rank_promotion is {mode!r}. "
@@ -162,7 +171,7 @@ def as_integer(x: Any, what: str) -> int:
     try:
         return symbolic.as_integer(x)
     except TypeError as error:
-        reject_traced(x, what, error)
+        reject_traced(x, what, error, is_count=True)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None
 
 
@@ -182,8 +191,11 @@ def reject_out(name: str, out: Any) -> None:
         )
 
 
-def reject_traced(x: Any, what: str, error: Exception) -> None:
-    """If `error` came from a traced value, raises an error that `what` must be concrete."""
+def reject_traced(x: Any, what: str, error: Exception, is_count: bool = False) -> None:
+    """If `error` came from a traced value, raises an error that `what` must be concrete.
+
+    is_count: whether it is a count or a position, not a shape; JAX raises another class for these.
+    """
     if isinstance(error, UnexpectedTracerError):
         raise error
     if not hasattr(x, "needed_for_shape"):
@@ -191,8 +203,8 @@ def reject_traced(x: Any, what: str, error: Exception) -> None:
     if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
         if x.concrete() is not None:  # the error says why its value may not be used
             raise error
-        whole_number = isinstance(error, TracerIntegerConversionError)
-        kinds = (TracerIntegerConversionError,) if whole_number else ()
+        is_shape = isinstance(error, TracerIntegerConversionError) and not is_count
+        kinds = (TracerIntegerConversionError,) if is_shape else ()
         raise x.needed_for_shape(what, *kinds) from None
 
 

@@ -32,8 +32,6 @@ class Elsewhere:
     __slots__ = ()
 
     # Listed individually: NumPy queries array attributes, and `__getattr__` would be slow.
-    device_buffer = _Missing("x.addressable_data(0)")
-    device_buffers = _Missing("[shard.data for shard in x.addressable_shards]")
     fill = _Missing("x = shardwise.numpy.full_like(x, value)")
     flat = _Missing("x.ravel()")
     itemset = _Missing("x = x.at[idx].set(value)")

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.config import check_static_indices
 from shardwise._src.base.errors import (
     NonConcreteBooleanIndexError,
     TracerArrayConversionError,
@@ -58,6 +59,7 @@ def parse(
     windows: bool = False,
     clip: bool = True,
     wrap: bool = True,
+    trusted: bool = True,
 ) -> Index:
     """Splits an index expression for an array of `shape`.
 
@@ -65,6 +67,7 @@ def parse(
     windows: the starts of slices of step 1 also become operands.
     clip:    integers out of bounds are clamped; otherwise they are reported as `outside`.
     wrap:    negative integers count from the end.
+    trusted: integers are assumed to be within bounds; `check_static_indices` checks them.
     """
     items = idx if idx.__class__ is tuple else _items(idx)
     pattern: list[Any] = []
@@ -100,6 +103,8 @@ def parse(
                 i = item + n if item < 0 and wrap else item
                 within = 0 <= i < n
                 if not within:
+                    if trusted and check_static_indices.value:
+                        raise _out_of_bounds(item, d, n)
                     i, outside = _beyond(i, d, n), outside or (moving and not clip)
                 if within and not moving:
                     pattern.append(("int", i))
@@ -189,8 +194,12 @@ def _too_many(items: Sequence[Any], ndim: int) -> NoReturn:
 def _beyond(i: int, d: int, n: int) -> int:
     """The nearest index within bounds."""
     if n == 0:
-        raise IndexError(f"index {i} is out of bounds for dimension {d} with size 0.")
+        raise _out_of_bounds(i, d, n)
     return 0 if i < 0 else n - 1
+
+
+def _out_of_bounds(i: int, d: int, n: int) -> IndexError:
+    return IndexError(f"index {i} is out of bounds for dimension {d} with size {n}.")
 
 
 def _slice_entry(s: slice, n: int, position: int, operands: list, windows: bool) -> Any:

@@ -425,7 +425,8 @@ def get(
         t = type_of(x)
         interpreter = current().interpreter
         eager = interpreter.eager
-        index = parse(idx, t.shape, moving=eager, clip=not filling, wrap=wrap)
+        trusted = chosen in (None, "promise_in_bounds")
+        index = parse(idx, t.shape, moving=eager, clip=not filling, wrap=wrap, trusted=trusted)
         if index.outside:
             inside = read(x, *index.operands, pattern=index.pattern)
             value = fill_value_for(t.dtype) if fill_value is None else fill_value

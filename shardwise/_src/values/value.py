@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 from shardwise._src.base.named import named
-from shardwise._src.core.infer import as_arraylike, is_operand
+from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_base import ArrayBase
@@ -168,6 +168,13 @@ class Value(Methods, Elsewhere, ArrayBase):
         return iter(indexing.unstack(self))
 
     def __contains__(self, item: Any) -> bool:
+        """Whether a scalar is an element of a vector."""
+        for x, rank, what in ((self, 1, "array"), (item, 0, "element")):
+            if type_of(x).ndim != rank:
+                raise ValueError(
+                    f"`x in array` takes an element without dimensions and an array of one; the "
+                    f"{what} is {type_of(x).str_short(True)}. Use (array == x).any()."
+                )
         return bool(modules.reductions.any(self == item))
 
 

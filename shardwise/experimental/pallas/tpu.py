@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas import (
         PrefetchScalarGridSpec as PrefetchScalarGridSpec,
     )
+    from shardwise._src.kernels.pallas_api.pallas_arrays import einshape as einshape
+    from shardwise._src.kernels.pallas_api.pallas_arrays import sample_block as sample_block
     from shardwise._src.kernels.pallas_api.pallas_cores import (
         create_tensorcore_mesh as create_tensorcore_mesh,
     )

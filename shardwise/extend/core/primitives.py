@@ -7,8 +7,6 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.autodiff.recompute import checkpoint as remat_p
     from shardwise._src.autodiff.recompute import named as name_p
-    from shardwise._src.control.call import call as call_p
-    from shardwise._src.control.call import call as closed_call_p
     from shardwise._src.control.call import call as jit_p
     from shardwise._src.control.cond import cond as cond_p
     from shardwise._src.control.generic_reduce import reduce_op as reduce_p
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from shardwise._src.extend.composed import ragged_all_to_all_p as ragged_all_to_all_p
     from shardwise._src.extend.composed import select_and_scatter_p as select_and_scatter_p
     from shardwise._src.extend.composed import squeeze_p as squeeze_p
+    from shardwise._src.extend.jaxpr import call_p as call_p
+    from shardwise._src.extend.jaxpr import closed_call_p as closed_call_p
     from shardwise._src.ops.basis import broadcast_in_dim as broadcast_in_dim_p
     from shardwise._src.ops.basis import reduce_sum as reduce_sum_p
     from shardwise._src.ops.basis import reshape as reshape_p

@@ -170,6 +170,8 @@ class ExecutableBuildOptions:
     allow_spmd_sharding_propagation_to_parameters: list[bool]
     allow_spmd_sharding_propagation_to_output: list[bool]
     fdo_profile: bytes
+    optimization_level: int
+    memory_fitting_level: int
     @property
     def debug_options(self) -> DebugOptions: ...
 

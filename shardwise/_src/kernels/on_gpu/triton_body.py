@@ -38,7 +38,6 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     padded,
     type_text,
 )
-from shardwise._src.ops.contract import DotAlgorithmPreset, Precision
 from shardwise._src.ops.elementwise import select_n
 from shardwise._src.ops.indexing.gather_scatter import (
     gather,
@@ -47,6 +46,7 @@ from shardwise._src.ops.indexing.gather_scatter import (
     scatter_max,
     scatter_min,
 )
+from shardwise._src.ops.precision import DotAlgorithmPreset, Precision
 from shardwise._src.ops.sort import sort
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.transforms.stage import program_of

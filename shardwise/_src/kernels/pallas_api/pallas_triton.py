@@ -9,7 +9,7 @@ from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels import ref_access
 from shardwise._src.numpy.products.contractions import matmul
-from shardwise._src.ops.contract import Precision
+from shardwise._src.ops.precision import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.promotion import promote_types

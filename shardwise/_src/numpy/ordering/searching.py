@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, overload
@@ -25,7 +26,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_integer
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, iinfo, is_bool, is_integer
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values import binary
 from shardwise._src.values.convert import (
@@ -153,7 +154,7 @@ def _columns(*columns: Any) -> Any:
 def _where(condition: Any, x: Any, y: Any) -> Any:
     x, y = promote(x, y)
     t, u = type_of(x), type_of(y)
-    condition, x, y = broadcast(truth(condition), x, y)
+    condition, x, y = broadcast(truth(condition), x, y, checked=False)
     if not type_of(condition).shape and not t.shape and not u.shape and not is_array(x):
         x = basis.broadcast_in_dim(x, shape=(), dims=())
     return lg.where(condition, x, y)
@@ -196,7 +197,7 @@ def where(
 def _select(*arrays: Any, count: int) -> Any:
     conditions, choices = arrays[:count], arrays[count:]
     *choices, out = promote(*choices)
-    everything = broadcast(*[truth(c) for c in conditions], *choices, out)
+    everything = broadcast(*[truth(c) for c in conditions], *choices, out, checked=False)
     conditions, (*choices, out) = everything[:count], everything[count:]
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         out = body_of(_where)(condition, choice, out)
@@ -355,17 +356,26 @@ def ravel_multi_index(
 ) -> Array:
     """Indices into an array of shape `dims` as indices into the flat array.
 
-    mode: for indices out of bounds: "raise" (not if they are traced), "wrap" or "clip".
-    dtype: of the result; by default the promoted dtype of the indices.
+    mode: for indices out of bounds: "raise" (not if they are traced), "wrap" or "clip"; "ignore"
+          computes with them unchanged.
+    dtype: of the result, an integer type that can contain all indices; by default the promoted
+           dtype of the indices.
     """
     wanted = None if dtype is None else check_user_dtype(dtype, "ravel_multi_index")
     sizes = tuple(operator.index(n) for n in dims)
-    indices = list(multi_index)
+    indices = list(map(as_arraylike, multi_index))
+    if wanted is not None and (
+        not is_integer(wanted) or math.prod(sizes) - 1 > int(iinfo(wanted).max)
+    ):
+        raise ValueError(
+            f"ravel_multi_index: dtype must be an integer type for all indices of shape {sizes}; "
+            f"got {wanted}."
+        )
     if len(sizes) != len(indices):
         raise ValueError(f"ravel_multi_index: {len(indices)} indices do not match shape {sizes}.")
-    if mode not in ("raise", "wrap", "clip"):
+    if mode not in ("raise", "wrap", "clip", "ignore"):
         raise ValueError(
-            f"ravel_multi_index: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}."
+            f"ravel_multi_index: mode must be 'raise', 'wrap', 'clip' or 'ignore'; got {mode!r}."
         )
     if order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: order must be 'C' or 'F'; got {order!r}.")

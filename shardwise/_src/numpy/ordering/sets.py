@@ -66,6 +66,17 @@ def _left(ar1: Any, ar2: Any, assume_unique: bool) -> tuple[Any, ...]:
 
 
 @fused(arrays=2)
+def _single(ar1: Any, ar2: Any) -> tuple[Any, Any]:
+    """Sorted values, and a mask of those that differ from their neighbors."""
+    (values,) = sort_op(concatenate(promote(ravel(ar1), ravel(ar2))), dimension=0)
+    steps = not_equal(values[1:], values[:-1])
+    if not type_of(values).size:
+        return values, _all(True, 0)
+    return values, logical_and(
+        concatenate([_all(True, 1), steps]), concatenate([steps, _all(True, 1)])
+    )
+
+
 def _unshared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
     """Sorted values, and for each value in only one input a mask of its first occurrence."""
     a, b = promote(ravel(ar1), ravel(ar2))
@@ -210,11 +221,11 @@ def setxor1d(
     """The elements in exactly one of the two, sorted; NaNs of one differ from those of the other.
 
     Args:
-      assume_unique: has no effect.
+      assume_unique: elements that one of the two contains several times are left out.
       size: the number of results; required under a trace.
       fill_value: fills up the result; by default the smallest of the result, or 0.
     """
-    values, mask = _unshared(ar1, ar2)
+    values, mask = (_single if assume_unique else _unshared)(ar1, ar2)
     if size and fill_value is None and type_of(values).size:
         places, exist = _places(mask, size, "setxor1d")
         found = values[places]

@@ -20,9 +20,10 @@ from shardwise._src.numpy.products import einsum as einsums
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
-from shardwise._src.ops.contract import DimensionNumbers, canonical_precision
+from shardwise._src.ops.contract import DimensionNumbers
 from shardwise._src.ops.contract import dot as contracted
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.precision import canonical_precision
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike

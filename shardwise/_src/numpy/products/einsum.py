@@ -24,8 +24,9 @@ from shardwise._src.numpy.products.named_einsum import has_names, named_einsum
 from shardwise._src.numpy.statistics.reductions import accumulated_dtype, checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
-from shardwise._src.ops.contract import canonical_precision, dot_general
+from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.precision import canonical_precision
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 from shardwise._src.values.convert import cast, joined, reject_out

@@ -21,7 +21,7 @@ from shardwise._src.numpy.statistics.named_reductions import (
     named_axes,
 )
 from shardwise._src.ops.basis import reduce_sum
-from shardwise._src.ops.contract import canonical_precision
+from shardwise._src.ops.precision import canonical_precision
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sharded.pdot import sum_of_products
 from shardwise._src.types.dtypes import is_bool

@@ -331,7 +331,7 @@ def _cov(
         divisor = np.asarray(count - ddof if count else 0).astype(part)[()]
     else:
         total = add_up(w, (0,), part)
-        scaled = ew.mul(*broadcast(x, cast(w, wanted)))
+        scaled = ew.mul(x, broadcast_to(cast(w, wanted), type_of(x).shape))
         centre = ew.div(*broadcast(add_up(scaled, (1,), wanted, True), cast(total, wanted)))
         lost = np.asarray(ddof).astype(part)[()]
         if weights is not None and ddof != 0:
@@ -339,7 +339,7 @@ def _cov(
             lost = ew.mul(lost, ew.div(add_up(scaled_weights, (0,), part), total))
         divisor = ew.sub(total, lost)
     away = ew.sub(*broadcast(x, centre))
-    left = away if w is None else ew.mul(*broadcast(away, cast(w, wanted)))
+    left = away if w is None else ew.mul(away, broadcast_to(cast(w, wanted), type_of(x).shape))
     right = ew.conj(away) if is_complex(wanted) else away
     out = dot(left, right, (((1,), (1,)), ((), ())))
     out = ew.div(out, cast(divisor, wanted))
@@ -354,7 +354,7 @@ def _observations(x: Any, rowvar: bool, dtype: Any, name: str) -> Any:
     x = cast(x, dtype)
     if t.ndim < 2:
         return reshape(x, shape=(1, t.size))
-    return x if rowvar or t.shape[0] == 1 else transpose(x, perm=(1, 0))
+    return x if rowvar else transpose(x, perm=(1, 0))
 
 
 def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) -> Any:

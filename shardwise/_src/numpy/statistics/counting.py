@@ -161,7 +161,7 @@ _as_floats = fused(cast)
 
 @fused_optional
 def _histogram(a: Any, edges: Any, weights: Any = None, *, density: bool) -> Any:
-    a, edges = promote_inexact(a, edges)
+    a, edges = promote_inexact(inexact(a), edges)
     if weights is None:
         weights = full(1, type_of(a).shape, type_of(a).dtype)
     else:
@@ -226,7 +226,7 @@ def _histogramdd(weights: Any, *arrays: Any, density: bool) -> Any:
     sizes = [type_of(e).shape[0] - 1 for e in edges]
     place, outside = np.int32(0), None
     for x, e, n in zip(columns, edges, sizes, strict=True):
-        i = _bins_of(*promote_inexact(x, e))
+        i = _bins_of(*promote_inexact(inexact(x), e))
         place = ew.add(ew.mul(place, np.int32(n)), i)
         out = ew.eq(i, np.int32(n + 1))
         outside = out if outside is None else ew.bitwise_or(outside, out)

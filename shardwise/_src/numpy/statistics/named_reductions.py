@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.lazy import public_name
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.messages.called import called
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
 from shardwise._src.ops.shape import canonical_axis
@@ -46,7 +47,25 @@ class NamedAxes:
 
     def varied(self, x: Any) -> Any:
         """A value marked as varying along these axes, where types track that."""
+        if self.tracked and (sums := self.unreduced(x)):
+            self.reject(x, f"is unreduced along {join(sums)}", "take the sum first, by `psum`")
+        if self.tracked and (full := [a for a in self.tracked if a in type_of(x).reduced]):
+            self.reject(x, f"is reduced along {join(full)}", "make it varying first, by `pcast`")
         return pvary(x, self.tracked) if self.tracked else x
+
+    def unreduced(self, x: Any) -> list[Any]:
+        """The axes along which a value is unreduced. It must be so along all of them, or none."""
+        own = type_of(x).unreduced if self.tracked else ()
+        found = [a for a in self.tracked if a in own]
+        if found and len(found) < len(self.names):
+            self.reject(x, f"is unreduced along {join(found)} only", "call once for each state")
+        return found
+
+    def reject(self, x: Any, state: str, advice: str) -> NoReturn:
+        raise ValueError(
+            f"{self.who or called_name()}: the operand, of type {type_of(x).str_short(True)}, "
+            f"{state}; got the axes {join(self.names)}. Please {advice}."
+        )
 
     @cached_property
     def params(self) -> dict[str, Any]:
@@ -151,12 +170,14 @@ def folded(op: Op, x: Any, axes: Axes) -> Any:
 
 def across(op: Op, x: Any, axes: NamedAxes, groups: Any = None) -> Any:
     """A value reduced along named axes by the collective that matches `op`."""
+    if op is reduce_sum and not groups and axes.unreduced(x):
+        return collective.unreduced_psum(x, groups=None, **axes.params)
     return _COLLECTIVES[op](axes.varied(x), groups=groups, **axes.params)
 
 
 def _multiplied(x: Any, **axes: Any) -> Any:
     one = reshape(x, shape=(1, *type_of(x).shape))
-    return reduce_prod(collective.all_gather(one, axis=0, invariant=True, **axes), axes=(0,))
+    return reduce_prod(collective.all_gather(one, axis=0, to="invarying", **axes), axes=(0,))
 
 
 # The collectives for `and` and `or` operate on booleans.

@@ -162,7 +162,7 @@ def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
     t = type_of(where)
     if not is_bool(t.dtype):
         raise ValueError(f"{name}: where must be boolean; got {t.str_short(True)}.")
-    a, where = broadcast(a, where)
+    a, where = broadcast(a, where, checked=False)
     return ew.where(where, a, cast(filler, type_of(a).dtype))
 
 

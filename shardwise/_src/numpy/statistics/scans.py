@@ -206,15 +206,13 @@ def _trapezoid(*arrays: Any, axis: int, has_x: bool) -> Any:
     if n == 0:
         return add_up(first, (axis,), t.dtype)
     sums = _steps(first, axis, ew.add)
+    width, rank = second, type_of(second).ndim
     if has_x:
-        rank = type_of(second).ndim
         width = _steps(second, 0 if rank == 1 else canonical_axis(axis - t.ndim, rank), ew.sub)
         if rank == 1:
             width = reshape(width, shape=tuple(n - 1 if i == axis else 1 for i in range(t.ndim)))
-        sums = ew.mul(*broadcast(sums, width))
+    sums = ew.mul(*broadcast(sums, width))
     total = add_up(sums, (axis,), t.dtype)
-    if not has_x:
-        total = ew.mul(*broadcast(total, second))
     return ew.mul(total, np.asarray(0.5).astype(t.dtype)[()])
 
 
@@ -224,7 +222,7 @@ def trapezoid(
 ) -> Array:
     """Integral along `axis` by the trapezoidal rule.
 
-    x:  the sample points; if None, they are `dx` apart.
+    x:  the sample points; if None, they are `dx` apart, an array that broadcasts to the intervals.
     """
     return _trapezoid(y, dx if x is None else x, axis=axis, has_x=x is not None)
 

@@ -324,7 +324,16 @@ def _misfit(x: ArrayType, indices: ArrayType, updates: ArrayType, dims: Any) -> 
     return ""
 
 
-def scatter_dims(op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, **p: Any) -> Dims:
+def scatter_dims(
+    op: Op,
+    x: ArrayType,
+    indices: ArrayType,
+    updates: ArrayType,
+    *,
+    linear: tuple[tuple[int, ...], ...] = ((0, 2),),
+    **p: Any,
+) -> Dims:
+    """linear: see `Dims`; most scatters are jointly linear in operand and updates."""
     dims = p["dimension_numbers"]
     paired = dict(zip(dims.operand_batching_dims, dims.scatter_indices_batching_dims, strict=True))
     operand, batch, windows = window_factors(
@@ -341,7 +350,7 @@ def scatter_dims(op: Op, x: ArrayType, indices: ArrayType, updates: ArrayType, *
     # The operand lacks the other batch dimensions: the scatter works along them.
     batch = tuple(f if i in paired.values() else None for i, f in enumerate(batch))
     given = placed(windows, batch, dims.update_window_dims, updates.ndim)
-    return Dims((operand, (*batch, None), given), (operand,))
+    return Dims((operand, (*batch, None), given), (operand,), linear=linear)
 
 
 def scatter_lower(body: str) -> Callable:

@@ -12,6 +12,7 @@ none. Reading and writing are each other's transposes, and so the ops are in one
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +53,7 @@ from shardwise._src.ops.indexing.index_windows import (
 )
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.rules import linear_in_first
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type
 from shardwise._src.types.array_type import ArrayType, array_type
 
 # -- dynamic_slice: the window of slice_sizes at the start indices, shifted into the operand --
@@ -60,7 +62,7 @@ from shardwise._src.types.array_type import ArrayType, array_type
 def _dynamic_slice_transpose(
     op: Op, ct: Any, x: Any, *starts: Any, slice_sizes: tuple
 ) -> list[Any]:
-    empty = zeros(x.aval.update(dtype=type_of(ct).dtype))
+    empty = zeros(cotangent_type(x.aval).update(dtype=type_of(ct).dtype))
     return [dynamic_update_slice(empty, ct, *starts), *[None] * len(starts)]
 
 
@@ -120,7 +122,7 @@ def _update_transpose(op: Op, ct: Any, x: Any, update: Any, *starts: Any) -> lis
     window = type_of(update)
     ct_x = ct_update = None
     if is_linear(x):
-        empty = zeros(window.update(dtype=type_of(ct).dtype))
+        empty = zeros(cotangent_type(window).update(dtype=type_of(ct).dtype))
         ct_x = dynamic_update_slice(ct, empty, *starts)
     if is_linear(update):
         ct_update = dynamic_slice(ct, *starts, slice_sizes=window.shape)
@@ -196,7 +198,7 @@ def _gather_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any
 
 
 def _gather_transpose(op: Op, ct: Any, x: Any, indices: Any, **p: Any) -> list[Any]:
-    empty = zeros(x.aval.update(dtype=type_of(ct).dtype, weak_type=False))
+    empty = zeros(cotangent_type(x.aval).update(dtype=type_of(ct).dtype))
     how = {k: v for k, v in p.items() if k not in ("slice_sizes", "fill_value")}
     how["dimension_numbers"] = as_scatter(p["dimension_numbers"])
     return [scatter_add(empty, indices, ct, **how), None]
@@ -270,12 +272,16 @@ def _read_back(x: Any, indices: Any, updates: Any, p: dict) -> Any:
     )
 
 
+_not_linear = functools.partial(scatter_dims, linear=())
+
+
 def _scatter_op(
     name: str,
     body: str,
     jvp: Callable,
     transpose: Callable | None,
     type_rule: Callable = scatter_type,
+    dims: Callable = scatter_dims,
     **facts: Any,
 ) -> Op:
     return Op(
@@ -284,7 +290,7 @@ def _scatter_op(
         is_expensive=True,
         needs_fusion=True,
         type_rule=type_rule,
-        dims=scatter_dims,
+        dims=dims,
         lower=scatter_lower(body),
         jvp=jvp,
         transpose=transpose,
@@ -371,7 +377,7 @@ def _scatter_transpose(op: Op, ct: Any, x: Any, indices: Any, updates: Any, **p:
     ct_x = ct_updates = None
     t = type_of(updates)
     if is_linear(x):
-        empty = zeros(t.update(dtype=type_of(ct).dtype, weak_type=False))
+        empty = zeros(cotangent_type(t).update(dtype=type_of(ct).dtype))
         ct_x = scatter(ct, indices, empty, **p)
     if is_linear(updates):
         ct_updates = _read_back(ct, indices, updates, p)
@@ -413,7 +419,7 @@ def _mul_transpose(op: Op, ct: Any, x: Any, indices: Any, updates: Any, **p: Any
     return [scatter_mul(ct, indices, updates, **p), None, None]
 
 
-scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose)
+scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose, dims=_not_linear)
 
 
 # -- scatter_min, scatter_max: ties share the tangent --
@@ -435,8 +441,8 @@ def _extremal_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, A
     return out, div(total, ties)
 
 
-scatter_min = _scatter_op("scatter_min", "minimum", _extremal_jvp, None)
-scatter_max = _scatter_op("scatter_max", "maximum", _extremal_jvp, None)
+scatter_min = _scatter_op("scatter_min", "minimum", _extremal_jvp, None, dims=_not_linear)
+scatter_max = _scatter_op("scatter_max", "maximum", _extremal_jvp, None, dims=_not_linear)
 
 SCATTERS = {
     "set": scatter,

@@ -18,11 +18,12 @@ from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_leading, move_axis, reshape, transpose
-from shardwise._src.ops.contract import Precision, dot
+from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.by_platform import by_platform
 from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.precision import Precision
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters

@@ -27,6 +27,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
@@ -41,7 +42,8 @@ from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharded import exchange
 from shardwise._src.ops.sharded.exchange import Groups, is_even, span
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
-from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.ops.sharded.varying import pcast, pvary
+from shardwise._src.types.abstract import ManualAxisType
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dims import Dims
 
@@ -77,6 +79,17 @@ def collective(
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
 
 
+def from_varying(to: str) -> Callable:
+    """The rule of a collective of varying values. to: the state of its results."""
+
+    def rule(
+        op: Op, axes: ManualAxisType, *, names: tuple, groups: Groups = None, **p: Any
+    ) -> ManualAxisType:
+        return axes if groups else axes.cast(axes.varying.intersection(names), to)
+
+    return rule
+
+
 def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
     def rule(
         op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple, **p: Any
@@ -89,6 +102,11 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
         if d is None:
             x, d = batch_first(mapped.size, x, None), 0
         if p.get("groups"):
+            if rest[1]:
+                raise NotImplementedError(
+                    f"[{op.name}] axis_index_groups over several axes, {join(names)}: that of a "
+                    f"`vmap`, {name!r}, must be the last one."
+                )
             return _grouped(alone, move_axis(x, d, 0), rest[0], **p), 0
         return alone(x, d, mapped.size, *rest, **p)
 
@@ -112,7 +130,7 @@ def _grouped(alone: Callable, x: Any, before: Any, groups: Any, **p: Any) -> Any
     """
     parts, own = [], type_of(x).shape[0]
     if before:
-        x = all_gather(x, axis=0, invariant=False, **before)
+        x = all_gather(x, axis=0, to="varying", **before)
     for group in groups:
         out, dim = alone(rows(x, group), 0, len(group), None, None, groups=None, **p)
         parts.append(batch_first(len(group), out, dim))
@@ -167,7 +185,7 @@ def _reduction(
         names, sizes, groups = p["names"], p["sizes"], p["groups"]
         if own not in names:
             return op(x, names=names, sizes=sizes, groups=groups), d
-        if d is not None or not is_even(groups):
+        if d is not None or not is_even(groups) or (groups and len(names) > 1):
             return taken_apart(op, mapped, args, ds, **p)
         at = names.index(own)
         others = names[:at] + names[at + 1 :], sizes[:at] + sizes[at + 1 :]
@@ -180,17 +198,12 @@ def _reduction(
         "type_rule": type_rule,
         "alone": alone,
         "batch": batch,
-        "varies": _the_same,
+        "manual_axes": from_varying("invarying"),
         "lower": exchange.folding(body, partial(_gathered, reduce)),
         "elements": Elements.COMPUTED,
     }
     new = collective(name, **fields | rules)
     return new
-
-
-def _the_same(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
-    """Results are the same along the axes, unless there are groups."""
-    return varying if p["groups"] else varying.difference(names)
 
 
 def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) -> Any:
@@ -207,7 +220,7 @@ def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) ->
 def _every(x: Any, names: tuple, sizes: tuple) -> Any:
     """All values, along a new first dimension."""
     one = reshape(x, shape=(1, *type_of(x).shape))
-    return all_gather(one, names=names, sizes=sizes, groups=None, axis=0, invariant=False)
+    return all_gather(one, names=names, sizes=sizes, groups=None, axis=0, to="varying")
 
 
 def _among(numbers: Sequence[int], axes: dict[str, Any]) -> Any:
@@ -227,6 +240,11 @@ def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: A
     return [pvary(ct, tracked)]
 
 
+def _from_unreduced(to: str) -> Callable:
+    """The rule of a sum of unreduced values. to: the state of its results."""
+    return lambda op, axes, *, names, **p: axes.cast(axes.unreduced.intersection(names), to)
+
+
 def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     """The mean of the tangents of the values that equal the result."""
     (x,), (t,) = primals, tangents
@@ -235,20 +253,28 @@ def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
     return out, div(psum(mul(t, found), **p), psum(found, **p))
 
 
-psum = _reduction(
-    "psum",
+def _times(x: Any, size: int) -> Any:
+    """The sum of equal values."""
+    return mul(x, lit(size, x))
+
+
+psum = _reduction("psum", NUMERIC, reduce_sum, "add", _times, transpose=transpose_sum)
+# unreduced_psum: the sum of an unreduced value. Its cotangent, that of all devices, is reduced.
+unreduced_psum = _reduction(
+    "unreduced_psum",
     NUMERIC,
     reduce_sum,
     "add",
-    lambda x, size: mul(x, lit(size, x)),
-    transpose=transpose_sum,
+    _times,
+    manual_axes=_from_unreduced("invarying"),
+    transpose=lambda op, ct, x, **p: [ct],
 )
 pmax = _reduction("pmax", ANY, reduce_max, "maximum", lambda x, size: x, jvp=_extreme_jvp)
 pmin = _reduction("pmin", ANY, reduce_min, "minimum", lambda x, size: x, jvp=_extreme_jvp)
 
 
 # -- all_gather: all values, concatenated along `axis`, for all --
-# invariant: whether the result's type is invarying.
+# to: the state of the result, which is the same for all: varying, invarying or reduced.
 
 
 def _gather_type(
@@ -259,25 +285,29 @@ def _gather_type(
 
 
 def _gather_alone(
-    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool, **_: Any
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, to: str, **_: Any
 ) -> tuple[Any, None]:
     x = move_axis(x, d, 0)
     if after:
-        x = all_gather(x, axis=axis + 1, invariant=invariant, **after)
+        x = all_gather(x, axis=axis + 1, to=to, **after)
     x = _merged(move_axis(x, 0, axis), axis)
-    return (all_gather(x, axis=axis, invariant=invariant, **before) if before else x), None
+    return (all_gather(x, axis=axis, to=to, **before) if before else x), None
 
 
-def _gather_transpose(op: Op, ct: Any, x: Any, *, invariant: bool, **p: Any) -> list[Any]:
-    """For invarying results, each index takes its part of the cotangent; otherwise of the sum."""
+def _gather_transpose(op: Op, ct: Any, x: Any, *, to: str, **p: Any) -> list[Any]:
+    """For invarying results, each index takes its part of the cotangent; otherwise of the sum,
+    which an unreduced cotangent, that of a reduced result, is already.
+    """
     names, axis = p["names"], p["axis"]
-    tracked = x.aval.varying.intersection(names) if invariant else ()
+    tracked = x.aval.varying.intersection(names) if to != "varying" else ()
     for at, name in enumerate(names if tracked else ()):
         own = {"names": (name,), "sizes": p["sizes"][at : at + 1]}
-        if name in tracked:
-            ct = _own_part(pvary(ct, (name,)), axis, **own)
-        else:
+        if name not in tracked:
             ct = reduce_scatter(ct, axis=axis, groups=None, **own)
+        elif to == "reduced":
+            ct = unreduced_reduce_scatter(ct, axis=axis, groups=None, **own)
+        else:
+            ct = _own_part(pvary(ct, (name,)), axis, **own)
     return [ct if tracked else reduce_scatter(ct, **p)]
 
 
@@ -295,7 +325,7 @@ all_gather = collective(
     positions=("axis",),
     transpose=_gather_transpose,
     lower=exchange.all_gather,
-    varies=lambda op, varying, names, invariant, **p: varying - {*(names if invariant else ())},
+    manual_axes=lambda op, axes, *, to, **p: from_varying(to)(op, axes, **p),
 )
 
 # -- reduce_scatter: the sum of all values, scattered along `axis` --
@@ -329,16 +359,32 @@ def _scatter_alone(
     return (reduce_scatter(x, axis=axis + 1, **after) if after else x), axis
 
 
-reduce_scatter = collective(
-    "reduce_scatter",
+_scatter = partial(
+    collective,
     type_rule=_scatter_type,
     alone=_scatter_alone,
     positions=("axis",),
-    transpose=lambda op, ct, x, **p: [all_gather(ct, invariant=False, **p)],
     elements=Elements.COMPUTED,
     lower=exchange.reduce_scatter,
     needs_fusion=True,
 )
+reduce_scatter = _scatter(
+    "reduce_scatter", transpose=lambda op, ct, x, **p: [all_gather(ct, to="varying", **p)]
+)
+unreduced_reduce_scatter = _scatter(
+    "unreduced_reduce_scatter",
+    manual_axes=_from_unreduced("varying"),
+    transpose=lambda op, ct, x, **p: [all_gather(ct, to="reduced", **p)],
+)
+
+
+def summed_on(x: Any, names: tuple, sizes: tuple) -> Any:
+    """A value that is the same along axes, as unreduced along them: the first index has it, the
+    others have zeros.
+    """
+    own = eq(number(names, sizes, varies=True), np.int32(0))
+    return pcast(where(own, pvary(x, names), lit(0, x)), names=names, to="unreduced")
+
 
 # -- all_to_all: part k along `split` goes to index k; received parts are along `concat` --
 

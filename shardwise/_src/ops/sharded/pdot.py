@@ -27,7 +27,7 @@ from shardwise._src.ops.contract import (
 )
 from shardwise._src.ops.elementwise import mul, ne
 from shardwise._src.ops.families import BOOL, NUMERIC, check_domain, lit
-from shardwise._src.ops.sharded.collective import psum, transpose_sum
+from shardwise._src.ops.sharded.collective import from_varying, psum, transpose_sum
 from shardwise._src.types.array_type import ArrayType
 
 INT32 = np.dtype("int32")
@@ -78,7 +78,7 @@ pdot = Op(
     "pdot",
     type_rule=_type,
     dims=lambda op, x, y, *, names, sizes, **p: dims_of_product(op, x, y, **p),
-    varies=lambda op, varying, *, names, **p: varying.difference(names),
+    manual_axes=from_varying("invarying"),
     lower=lambda op, e, ins, outs, *xs, **p: e.via(_apart, ins, *xs, **p)[0],
     jvp=jvp_of_product,
     transpose=_transpose,

@@ -20,8 +20,8 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.memory_kinds import in_memory, kind_of
-from shardwise._src.ops.rules import elementwise_dims, linear_jvp, same_value
-from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.ops.rules import elementwise_dims, linear_jvp
+from shardwise._src.ops.sharded.varying import cast_like, pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
@@ -58,6 +58,11 @@ def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
         parts: list[Any] = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
         parts.insert(d, axes if axes is not None else PartitionSpec.UNCONSTRAINED)
         return sharding.with_spec(sharding.spec.update(partitions=parts))
+    if axes is not None:
+        raise ValueError(
+            f"vmap shards the mapped axis over {axes!r} (spmd_axis_name), but {sharding} has no "
+            "mesh with that axis. Constrain values by a NamedSharding, or leave spmd_axis_name out."
+        )
     if sharding.is_fully_replicated:
         return sharding
     old = sharding.tiling(ndim)
@@ -80,7 +85,10 @@ sharding_constraint = Op(
 
 
 def constrained(x: Any, sharding: Any, name: str) -> Any:
-    """A constraint for Auto axes; the entries for Explicit axes must match the type already."""
+    """A constraint for Auto axes; the entries for Explicit axes must match the type already.
+
+    If the mesh has both, a dimension without Explicit axes keeps those of the type.
+    """
     t = type_of(x)
     axes = sharding.mesh.explicit_axes if isinstance(sharding, NamedSharding) else ()
     if not axes:
@@ -88,15 +96,23 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
     wanted = with_sharding(t, sharding)
     held, given = [PartitionSpec() if u.spec is None else u.spec for u in (t, wanted)]
     free = [d for d, p in enumerate(sharding.spec) if p is PartitionSpec.UNCONSTRAINED]
-    pairs = enumerate(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
-    if any(w != h for d, (w, h) in pairs if d not in free):
+    every = sharding.mesh.are_all_axes_explicit
+    rows = list(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
+    if any(w != h for d, (w, h) in enumerate(rows) if d not in free and (w or every)):
         raise ShardingTypeError(
             f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and {sharding.spec} "
             f"requires {wanted.str_short(True)}. Explicit axes are part of types, which a "
             "constraint does not change. Use `shardwise.sharding.reshard(x, "
             f"{'P(...)' if free else sharding.spec})`."
         )
-    return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
+    if every:
+        return x
+    parts: list[Any] = [*sharding.spec, *[None] * (t.ndim - len(sharding.spec))]
+    for d, ((w, h), axes) in enumerate(zip(rows, sharding.spec.dims(t.ndim), strict=True)):
+        if h and not w and d not in free:
+            parts[d] = (*h, *axes)
+    whole = sharding.with_spec(sharding.spec.update(partitions=parts))
+    return sharding_constraint(x, sharding=whole)
 
 
 # -- reshard: to `sharding`, a NamedSharding; None if the result's type has no mesh --
@@ -154,11 +170,25 @@ def _compiled_reshard(x: Any, sharding: Any) -> Any:
     return reshard(x, sharding=sharding)
 
 
+def _reshard_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
+    """The result's type adds its own constraint. Partial sums are added before, and a full value
+    is constrained to be one, of which XLA takes the partial sums; a value without a mesh may
+    already be partial sums (`placed`).
+    """
+    before, after = _sums_of(ins[0]), _sums_of(outs[0])
+    is_free = sharding is None or ins[0].mesh is None
+    if e.devices == 1 or is_free or bool(before) == bool(after):
+        return x
+    t = ins[0]
+    there = NamedSharding(t.mesh, t.spec.update(unreduced=NO_AXES))
+    return e.constrained(x, t, there, unreduced=bool(before))
+
+
 reshard = Op(
     "reshard",
     type_rule=lambda op, x, *, sharding: with_sharding(x, sharding),
     dims=elementwise_dims,
-    lower=same_value,  # the result's type adds its own constraint
+    lower=_reshard_lower,
     jvp=linear_jvp,
     transpose=lambda op, ct, x, **params: [reshard_like(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
@@ -169,13 +199,28 @@ reshard = Op(
 
 
 def reshard_like(x: Any, t: ArrayType) -> Any:
-    """The value with the sharding of type `t`, varying at least along the same names."""
+    """The value with the sharding of type `t`, and in its states along manual axes, as far as casts
+    can change them.
+    """
     held = type_of(x)
-    if held.varying is not t.varying:
-        x = pvary(x, t.varying)
+    if held.varying is not t.varying or t.unreduced or t.reduced:
+        x = cast_like(x, t)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
-    return reshard(x, sharding=t.explicit_sharding)
+    return resharded(x, t.explicit_sharding)
+
+
+def resharded(x: Any, sharding: Any) -> Any:
+    """`reshard`, where a value without a mesh in its type is the full one, not a partial sum."""
+    if sharding is not None and sharding.spec.unreduced and type_of(x).mesh is None:
+        full = sharding.with_spec(sharding.spec.update(unreduced=NO_AXES))
+        x = reshard(x, sharding=full)
+    return reshard(x, sharding=sharding)
+
+
+def zero_like(zero: Any, t: ArrayType) -> Any:
+    """A zero as type `t`: also as an unreduced one, of which each device has a zero."""
+    return reshard_like(pvary(zero, t.unreduced) if t.unreduced else zero, t)
 
 
 def drop_sharding(x: Any) -> Any:
@@ -193,11 +238,19 @@ def unreduced_like(zero: Any, x: Any) -> Any:
 
 def cotangent_type(t: ArrayType) -> ArrayType:
     """The cotangent type of values of type `t`: reduced and unreduced axes are swapped."""
+    if t.unreduced or t.reduced:
+        t = t.update(unreduced=t.reduced, reduced=t.unreduced)
     spec = t.spec
     if spec is None or not (spec.unreduced or spec.reduced):
         return t.strong()
-    spec = spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
-    return t.strong().update(spec=spec)
+    return t.strong().update(spec=cotangent_spec(spec))
+
+
+def cotangent_spec(spec: PartitionSpec) -> PartitionSpec:
+    """The spec of cotangents of values with this one."""
+    if not (spec.unreduced or spec.reduced):
+        return spec
+    return spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
 
 
 # -- out_sharding: sharding is free inside a function, and its result is resharded --
@@ -223,6 +276,11 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
         raise TypeError(
             f"{name} takes a NamedSharding or a PartitionSpec; got {sharding!r} of type "
             f"{type(sharding).__name__}."
+        )
+    if kind_of(found) is not None:
+        raise ValueError(
+            f"{name}: a sharding in types has no memory kind; got {found.memory_kind!r}. Use "
+            "`device_put` for another memory."
         )
     other = [a for a in found.spec.axes if a not in found.mesh.explicit_axes]
     if other:
@@ -262,12 +320,21 @@ def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any
 def _placed(
     *operands: Any, fun: Any, sharding: Any, at: tuple, named: tuple, fixed: tuple, rest: tuple
 ) -> Any:
-    values = [drop_sharding(x) for x in operands]
+    values = [drop_sharding(_summed(x, sharding.spec.unreduced)) for x in operands]
     args = list(fixed)
     for i, x in zip(at, values, strict=False):
         args[i] = x
     kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
     return reshard(fun(*args, **kwargs), sharding=sharding)
+
+
+def _summed(x: Any, unreduced: frozenset[Any]) -> Any:
+    """The value with its partial sums added, except along `unreduced` axes."""
+    t = type_of(x)
+    rest = _sums_of(t) & unreduced
+    if t.mesh is None or t.spec is None or rest == _sums_of(t):
+        return x
+    return reshard(x, sharding=NamedSharding(t.mesh, t.spec.update(unreduced=rest)))
 
 
 def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
@@ -297,11 +364,17 @@ def _frozen(x: Any) -> Any:
 
 
 def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
-    """The sharding of `x` over explicit mesh axes; None if a shape differs from that of `x`."""
-    t: Any = type_of(x) if is_array(x) else None
-    if t is None or t.mesh is None or t.shape != shape:
-        return None
+    """The sharding of `x` over explicit mesh axes; None if a shape differs from that of `x`.
+
+    x: a value, or a description of an array.
+    """
+    t = type_of(x) if is_array(x) else None
     found = getattr(x, "sharding", None)
+    if t is None or t.mesh is None:
+        named = isinstance(found, NamedSharding) and found.mesh.explicit_axes and found.spec.axes
+        return found if named and tuple(x.shape) == shape else None
+    if t.shape != shape:
+        return None
     concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
     return found if concrete and t is x.aval else t.explicit_sharding
 

@@ -19,6 +19,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.runtime.compiler import lapack
 from shardwise._src.runtime.host import address_in
 from shardwise._src.runtime.platforms import Platform, find
 
@@ -84,7 +85,7 @@ def register_batch_partitionable(name: str) -> None:
 
 
 def is_batch_partitionable(name: str) -> bool:
-    return name in _batched
+    return name in _batched or (name.startswith(lapack.PREFIX) and name in lapack.register())
 
 
 def _addresses(functions: Any) -> Any:

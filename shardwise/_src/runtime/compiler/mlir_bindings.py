@@ -86,7 +86,8 @@ def custom_call(
     Args:
       call_target_name: the registered name.
       result_types, operands: those of the call.
-      backend_config: a string, or attributes by name; a dictionary makes `api_version` at least 4.
+      backend_config: a string, or attributes by name; a dictionary is for XLA's typed
+        interface, and `api_version` has no effect then.
       has_side_effect: whether it is called even if its results are unused.
       result_shapes: the shape of each result as a value, if they are dynamic.
       called_computations: symbols of functions of the module.
@@ -97,10 +98,8 @@ def custom_call(
     given, shapes = list(operands), list(result_shapes or ())
     held: dict[str, ir.Attribute] = {}
     if isinstance(backend_config, dict):
-        config: ir.Attribute = ir.DictAttr.get(backend_config)
-        api_version = max(4, api_version)
-    else:
-        config = ir.StringAttr.get(backend_config or "")
+        held["mhlo.backend_config"] = ir.DictAttr.get(backend_config)
+        backend_config, api_version = "", 1
     if shapes:
         at = np.arange(len(given), len(given) + len(shapes), dtype=np.int64)
         held["indices_of_shape_operands"] = ir.DenseIntElementsAttr.get(at)
@@ -121,7 +120,8 @@ def custom_call(
     return stablehlo.CustomCallOp.build_generic(
         results=result_types, operands=[*given, *shapes], attributes={
             "call_target_name": ir.StringAttr.get(call_target_name),
-            "has_side_effect": ir.BoolAttr.get(has_side_effect), "backend_config": config,
+            "has_side_effect": ir.BoolAttr.get(has_side_effect),
+            "backend_config": ir.StringAttr.get(backend_config or ""),
             "api_version": i32_attr(api_version),
             "called_computations": ir.ArrayAttr.get(
                 [ir.FlatSymbolRefAttr.get(name) for name in called_computations]
@@ -133,6 +133,11 @@ def custom_call(
 def constant(value: ir.Attribute) -> ir.Value:
     """A constant value from an elements attribute."""
     return stablehlo.ConstantOp(value).result
+
+
+def create_token() -> ir.Value:
+    """A new token."""
+    return stablehlo.CreateTokenOp().result
 
 
 def concatenated(values: Sequence[ir.Value], dimension: int) -> ir.Value:

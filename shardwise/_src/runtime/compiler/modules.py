@@ -42,6 +42,8 @@ _UNOPTIMISED: dict[str, Any] = {
     "xla_llvm_disable_expensive_passes": True,
 }
 
+_EFFORTS: dict[Any, int] = {"UNKNOWN": 0, "O0": 9, "O1": 19, "O2": 29, "O3": 39}
+
 if JAXLIB < (0, 11):
     _SKIP_CHECKS["_skip_checks"] = True
     _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag was removed in 0.11
@@ -79,6 +81,12 @@ def compile_options(
     if is_xla_cpu and (left_out := _passes_left_out(quick, devices)):
         build.debug_options.xla_disable_hlo_passes = ",".join(left_out)
     flags = {**(_UNOPTIMISED if small and is_xla_cpu else {}), **(overrides or {})}
+    if "optimization_level" in flags:
+        build.optimization_level = effort("optimization_level", flags.pop("optimization_level"))
+    if "memory_fitting_level" in flags:
+        build.memory_fitting_level = effort(
+            "memory_fitting_level", flags.pop("memory_fitting_level")
+        )
     if flags:
         options.env_option_overrides = list(flags.items())
     return options
@@ -94,6 +102,15 @@ def _passes_left_out(quick: bool, devices: Sequence[_jax.Device]) -> list[str]:
         # process is gone, the others wait forever, and nothing can break that wait.
         out += ["all-reduce-combiner", "cpu-all-reduce-combiner"]
     return out
+
+
+def effort(name: str, level: Any) -> int:
+    """XLA's number of a level of effort: "O0" to "O3", or "UNKNOWN" for its default."""
+    if level in _EFFORTS.values():
+        return level
+    if level not in _EFFORTS:
+        raise ValueError(f"{name} must be one of {', '.join(_EFFORTS)}; got {level!r}.")
+    return _EFFORTS[level]
 
 
 class CompiledModule:

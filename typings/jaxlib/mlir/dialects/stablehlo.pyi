@@ -6,6 +6,9 @@ from ..ir import Attribute, Context, OpResult, OpView, Value
 class ConstantOp(OpView):
     def __init__(self, value: Attribute) -> None: ...
 
+class CreateTokenOp(OpView):
+    def __init__(self) -> None: ...
+
 class CustomCallOp(OpView): ...
 
 class OutputOperandAlias(Attribute):

@@ -1,0 +1,10 @@
+"""`xla_bridge`, the older place of `shardwise.default_backend` and `shardwise.extend.backend`."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.lib import xla_bridge as xla_bridge
+
+lazy_names(__name__)

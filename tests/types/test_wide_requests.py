@@ -1,0 +1,55 @@
+"""`explicit_x64_dtypes`: requests of 64-bit dtypes while `enable_x64` is off."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.config import explicit_x64_dtypes as jax_mode
+
+import shardwise as sw
+import shardwise.numpy as snp
+from shardwise._src.base.config import explicit_x64_dtypes
+
+VALUES = np.array([1.5, 2.1])
+ALLOWED = {
+    "array": lambda np_, lib: np_.array(VALUES, dtype="float64"),
+    "of a NumPy array": lambda np_, lib: np_.array(VALUES),
+    "literal": lambda np_, lib: np_.array(VALUES, dtype="float64") * 2.5,
+    "NumPy scalar": lambda np_, lib: np_.float32(1) + np.float64(0.1),
+    "mixed": lambda np_, lib: np_.arange(2, dtype="int64") + np_.ones(2),
+    "mean": lambda np_, lib: np_.arange(2, dtype="int64").mean(),
+    "like": lambda np_, lib: np_.ones_like(np_.array(VALUES, dtype="float64")),
+    "jit": lambda np_, lib: lib.jit(lambda x: np_.sin(x) / 3)(np_.array(VALUES, "float64")),
+    "grad": lambda np_, lib: lib.grad(lambda x: (x**2).sum())(np_.array(VALUES, "float64")),
+    "randint": lambda np_, lib: lib.random.randint(lib.random.key(1), (2,), 0, 9, "int64"),
+    "float": lambda np_, lib: np_.zeros(2, float),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_allowed_dtypes_are_kept(name):
+    with explicit_x64_dtypes("allow"):
+        got = ALLOWED[name](snp, sw)
+    with jax_mode("allow"):  # its values may have been rounded to 32 bits
+        assert got.dtype == ALLOWED[name](jnp, jax).dtype
+    with sw.enable_x64(True), jax.enable_x64(True):
+        wanted = ALLOWED[name](jnp, jax)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-15 if got.itemsize == 8 else 1e-7)
+
+
+def test_requests_can_be_errors():
+    with explicit_x64_dtypes("allow"):
+        wide = snp.zeros(2, "float64")
+    with explicit_x64_dtypes("error"):
+        for request in (
+            lambda: snp.zeros(2, "int64"),
+            lambda: snp.float64(1),
+            lambda: snp.float32(1).astype("float64"),
+            lambda: wide * 2,
+        ):
+            with pytest.raises(ValueError, match="enable_x64"):
+                request()
+        assert snp.zeros(2, int).dtype == snp.asarray(VALUES.astype(int)).dtype == np.int32
+    assert sw.config.jax_explicit_x64_dtypes == "warn"
