@@ -52,7 +52,7 @@ def collecting_logs() -> Generator[dict[str, Any]]:
 
 
 def transposes_inline(program: Program) -> bool:
-    """Whether a program must be transposed in the surroundings, not as a program of its own."""
+    """Whether a program must be transposed in the surroundings, not as a separate program."""
     return COLLECTS.value or REFS in program.effects
 
 
