@@ -74,7 +74,7 @@ REASONS: dict[tuple[str, str], str] = {
         (HIDDEN, f"{DERIVATIVE} batch", "rng_uniform"),
         (NAMED, DERIVATIVE, "composite"),
         (PARTS, DERIVATIVE, "custom_partitioning"),
-        (LINEAR_ONLY, "jvp", "custom_vjp_linear"),
+        (LINEAR_ONLY, "jvp", "custom_vjp_linear custom_vjp_linear_with_refs"),
         (NO_OPERANDS, "batch", "iota"),
         (NO_OPERANDS, DERIVATIVE, "axis_index"),
         (NO_OPERANDS, f"{DERIVATIVE} batch", "no_value dim_value platform_number"),

@@ -206,6 +206,32 @@ def test_prevent_cse_by_argument():
     np.testing.assert_allclose(sw.jit(sw.grad(f))(2.0, 3.0), jax.grad(g)(2.0, 3.0), rtol=1e-6)
 
 
+def test_prevent_cse_is_a_prefix_of_the_arguments():
+    def loss(lib, x, **options):
+        f = lib.root.checkpoint(lambda tree: tree["x"] @ tree["w"], **options)
+        return lib.np.sum(f({"w": x, "x": x[0]}))
+
+    for prefix in (({"w": False, "x": True},), [True], (True,)):
+        same_as_jax(
+            lambda lib, x, p=prefix: lib.root.grad(lambda x: loss(lib, x, prevent_cse=p))(x), W
+        )
+
+
+def cosines(op, *types, **params):
+    return str(op) == "cos"
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_nothing_is_recomputed_in_loops_and_branches_that_is_not_needed(loop):
+    def f(x):
+        if loop:
+            return sw.lax.scan(lambda c, _: (swnp.sin(c), swnp.sin(c)), x, None, length=3)
+        return sw.lax.cond(x > 0, swnp.sin, lambda x: x, x)
+
+    text = str(sw.linearize(sw.checkpoint(f, policy=cosines), 4.0)[1].func.args[0])
+    assert " mul " in text and " cos " not in text and " sin " not in text
+
+
 def test_a_function_is_staged_once():
     calls = []
 

@@ -28,7 +28,7 @@ def test_map(size):
     same_as_jax(f, X, W, axes=(None, 0))
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 10])
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 10])
 def test_batches(size):
     for lib in (OURS, JAX):
         close(lib.lax.map(lambda x: x.sum() * 2, lib.np.asarray(X), batch_size=size), X.sum(1) * 2)
@@ -50,8 +50,8 @@ def test_a_function_is_staged_once_for_what_it_does(monkeypatch):
 
 def test_messages():
     assert message(TypeError, lax.map, 3, X) == "map: f must be a function; got 3."
-    assert message(ValueError, lax.map, lambda x: x, X, batch_size=0) == (
-        "map: batch_size must be positive; got 0."
+    assert message(ValueError, lax.map, lambda x: x, X, batch_size=-1) == (
+        "map: batch_size must not be negative; got -1."
     )
     assert message(ValueError, lax.map, lambda x: x, (X, X[:3]), batch_size=2) == (
         "map: the arrays of xs must have the same size along dimension 0; xs[0] of type f32[7,2] "

@@ -328,6 +328,24 @@ def test_residuals_that_do_not_change_are_not_stacked():
     assert xs in backward.invars and xs in forward.invars  # used directly, not stacked again
 
 
+def test_unused_results_and_what_only_they_need_are_not_computed():
+    def f(x, y, rows):
+        def step(carry, row):
+            a, b, c = carry
+            return (a + a, b + a, ew.sin(c)), (ew.exp(row), a + row)
+
+        (_, b, _), (_, sums) = scan(step, (x, y, x), rows)
+        return b, sums
+
+    rows = array(np.arange(3.0, dtype=np.float32))
+    program = jit(f).trace(1.0, 2.0, rows).program
+    (eqn,) = scans(program)
+    assert (eqn.params["num_carry"], len(eqn.invars), len(eqn.outvars)) == (2, 3, 3)
+    check_program(program)
+    b, sums = jit(f)(1.0, 2.0, rows)
+    assert b == 9 and list(sums) == [1, 3, 6]
+
+
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():
     def f(c, xs):
         return total(scan(lambda h, x: (ew.sin(ew.mul(h, x)), None), c, xs)[0])

@@ -8,8 +8,10 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise import lax
 from shardwise._src.core.checker import ProgramError
 from shardwise._src.core.program import Program
+from tests.helpers.comparing import close
 
 
 @pytest.mark.parametrize("weak", [False, True])
@@ -36,3 +38,24 @@ def test_programs_are_checked():
     wrong = Program(program.inputs, program.outvars, program.eqns[1:])
     with pytest.raises(ProgramError):
         sw.core.check_jaxpr(wrong)
+
+
+def test_the_implementation_of_an_op_can_be_observed():
+    calls = []
+    sin, concatenate = lax.sin_p, lax.concatenate_p
+    impl = sin.impl
+    assert impl(1.0) == lax.sin(1.0)
+    assert concatenate.impl(np.ones(1), np.ones(2), dimension=0).shape == (3,)
+    try:
+        sin.def_impl(lambda x, **params: calls.append(1) or impl(x, **params))
+        close(
+            float(sw.grad(lambda x: lax.sin(lax.sin(x)))(1.0)),
+            float(np.cos(np.sin(1)) * np.cos(1)),
+            1e-6,
+        )
+        assert len(calls) == 2
+        sw.jit(lax.sin)(1.0)
+        assert len(calls) == 2  # programs do not call it
+    finally:
+        sin.def_impl(impl)
+    assert sin.eager is None and lax.sin(1.0) == impl(1.0) and len(calls) == 2

@@ -1,5 +1,7 @@
 """Functions with custom derivative rules, under every transform, against jax."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from shardwise._src.control.scan_api import scan
 from shardwise._src.core.checker import check_program
 from shardwise._src.custom.custom_jvp import custom_jvp
 from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.custom.custom_vmap import custom_vmap
 from shardwise._src.jit.jit import jit
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops import elementwise as ew
@@ -266,6 +269,36 @@ def test_symbolic_zeros():
     y = array(Y)
     close(grad(lambda x: total(f(x, y)))(array(X)), Y)
     assert seen == [["StageTracer", "SymbolicZero"]]
+
+
+def test_symbolic_zeros_of_another_type_are_rejected():
+    f = custom_vjp(lambda x, y: (x, y))
+    f.defvjp(lambda x, y: ((x.value, y.value), None), lambda _, cts: cts[::-1], symbolic_zeros=True)
+    text = message(ValueError, grad(lambda x, y: total(f(x, y)[0])), array(X), array(X[0]))
+    assert text.startswith("<lambda>, the bwd rule of custom_vjp function <lambda>, must return")
+    assert "SymbolicZero(f32[])" in text
+
+
+def test_the_keyword_arguments_of_a_partial_are_its_own():
+    f = custom_jvp(functools.partial(lambda x, y, a: x + y * a, a=0.5))
+    f.defjvp(lambda primals, ts: (f(*primals), ts[0] * 10))
+    assert f(1.0, 4.0) == 3.0 and grad(f)(1.0, 4.0) == 10.0
+    assert "a cannot be keyword-only" in message(TypeError, jit(lambda x: f(x, 4.0, a=0.5)), 1.0)
+
+
+@pytest.mark.parametrize("outer", [custom_jvp, custom_vjp])
+def test_rules_of_a_custom_function_inside_another(outer):
+    f = outer(custom_vmap(lambda x: x * 2.0))
+    f.def_vmap(lambda size, batched, x: (x * 3.0, True))
+    if outer is custom_jvp:
+        f.defjvp(lambda primals, ts: (f(*primals), ts[0] * 5.0))
+    else:
+        f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct * 5.0,))
+    close(vmap(f)(array(X)), X * 3)
+    assert grad(f)(1.0) == 5.0 and f(1.0) == 2.0
+    assert message(AttributeError, lambda: f.def_other) == (
+        f"{outer.__name__} functions have no attribute 'def_other'."
+    )
 
 
 def test_values_from_outside_may_be_used():

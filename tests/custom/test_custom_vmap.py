@@ -80,9 +80,34 @@ def test_what_the_rule_gets():
     assert calls == [(2, [True, False])]
     calls.clear()
     sw.vmap(lambda x: sw.jvp(lambda y: f(x, y), (Y[0],), (Y[0],)))(X)
-    # Once for the value and once for the derivative, in which y has a tangent and is not mapped.
-    assert calls == [(2, [True, False]), (2, [True, False])]
+    assert calls == [(2, [True, False])]  # y has a tangent and is not mapped
     assert float(f(0.0, 1.0)["s"]) == 0.0  # without vmap, the function
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0)], ids=str)
+def test_a_value_or_a_tangent_alone_is_mapped(axes):
+    """The rule differs from the function, to show where it is used, and with which arguments."""
+    seen = []
+
+    def mapped(lib):
+        f = lib.root.custom_batching.custom_vmap(lib.np.sin)
+
+        @f.def_vmap
+        def rule(size, in_batched, x):
+            seen.append((size, in_batched))
+            return lib.np.cos(x), in_batched[0]
+
+        return lib.root.vmap(lambda x, t: lib.root.jvp(f, (x,), (t,)), axes)
+
+    args = [X[0] if d == 0 else X[0, 0] for d in axes]
+    close(mapped(OURS)(*args), mapped(JAX)(*args))
+    assert seen[0] == (3, [False]) and len({str(s) for s in seen}) == 1
+
+    g = custom_vmap(lambda x: swnp.stack([x, -x]))
+    g.def_vmap(lambda size, batched, x: (swnp.arange(size)[:, None] * swnp.stack([x, -x]), True))
+    row = np.arange(3, dtype=np.float32) * X[0]
+    found = sw.vmap(lambda x: sw.jvp(g, (x,), (1.0,)))(X[0])  # a new axis of the rule, too
+    close(found[0], np.stack([row, -row], 1))
 
 
 def test_reverse_mode_of_a_single_example():
@@ -119,6 +144,9 @@ def test_sequential_vmap(axes):
     args = [a if d == 0 else a[0] for a, d in zip((X, Y), axes, strict=True)]
     close(mapped(OURS)(*args), mapped(JAX)(*args))
     assert "scan" in str(sw.make_jaxpr(mapped(OURS))(*args))
+    twice = [np.stack([a, a]) for a in args]
+    text = str(sw.make_jaxpr(sw.vmap(mapped(OURS)))(*twice))
+    assert text.count("scan[") == 2  # one element at a time along both axes
     by_x = sw.grad(lambda *a: swnp.sum(mapped(OURS)(*a)[0]))(*args)
     close(by_x, np.cos(X) * (Y[:, None] if axes[1] == 0 else Y[0]), 1e-5)
 

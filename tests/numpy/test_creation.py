@@ -152,6 +152,22 @@ def test_named_tuples_are_sequences():
     np.testing.assert_array_equal(sw.numpy.zeros(2).at[:].set(Pair(3, 4)), [3, 4])
 
 
+def test_float0_has_numpys_arrays():
+    zero = np.zeros(2, sw.float0)
+    for found in (
+        snp.zeros(2, sw.float0),
+        snp.ones(2, sw.float0),
+        snp.empty((2,), sw.float0),
+        snp.full(2, 0, sw.float0),
+        snp.zeros_like(zero),
+        snp.full_like(snp.ones(2), 0, sw.float0),
+        sw.lax.full((2,), 0, sw.float0),
+        sw.lax.full_like(snp.ones(2), 0, sw.float0),
+    ):
+        assert isinstance(found, np.ndarray)
+        assert (found.dtype, found.shape) == (sw.float0, (2,))
+
+
 def test_fillers_beyond_the_default_integers() -> None:
     high = np.uint32(0x85A308D3)
     np.testing.assert_array_equal(snp.full(2, 0x85A308D3, "uint32"), [high, high])

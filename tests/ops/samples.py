@@ -121,4 +121,5 @@ UNSAMPLED: dict[str, str] = {
     "custom_jvp_call": "holds the user's functions; tests/custom",
     "custom_vjp_call": "holds the user's functions; tests/custom",
     "custom_vjp_linear": "holds the user's functions; tests/custom",
+    "custom_vjp_linear_with_refs": "the same; tests/refs/test_ref_arguments.py",
 }

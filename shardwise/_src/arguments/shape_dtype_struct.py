@@ -154,10 +154,10 @@ class ShapeDtypeStruct:
 
 
 def shapes_of(program: Program, out_tree: Any) -> Any:
-    """The types of a program's results, in their pytree; with explicit shardings."""
+    """The types of a program's first results, in their pytree; with explicit shardings."""
     leaves = [
         ShapeDtypeStruct(t.shape, t.dtype, sharding=t.explicit_sharding, weak_type=t.weak_type)
-        for t in program.out_types
+        for t in program.out_types[: out_tree.num_leaves]
     ]
     return unflattened(out_tree, leaves, lambda x: ShapeDtypeStruct(x.shape, x.dtype))
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise._src.autodiff.ref_gradients import check_like
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.ref_functions import addupdate
 from shardwise._src.refs.refs import is_ref, put, value_of
 from shardwise._src.runtime.pytree import flatten, register_node
 from shardwise._src.transforms.linearize import LinearFunction
+from shardwise._src.transforms.transpose import COLLECTS, collecting_logs
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
 
@@ -25,16 +27,24 @@ Refs = tuple[tuple[int, str, ArrayType], ...]  # number, path and type of leaves
 
 @dataclass(slots=True, eq=False)
 class Closure:
-    """`run(values, *args)` as a function of `args`."""
+    """`func(values, *args)` as a function of `args`, with the attributes of a `Partial`."""
 
-    run: Callable[..., Any]
+    func: Callable[..., Any]
     values: Sequence[Any]
 
+    @property
+    def args(self) -> tuple[Sequence[Any]]:
+        return (self.values,)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {}
+
     def __call__(self, *args: Any) -> Any:
-        return self.run(self.values, *args)
+        return self.func(self.values, *args)
 
     def __repr__(self) -> str:
-        return f"<{self.run.__name__} with {len(self.values)} arrays>"
+        return f"<{name_of(self.func)} with {len(self.values)} arrays>"
 
 
 class _Marker:
@@ -88,6 +98,7 @@ class VJP:
     _places: tuple[tuple[bool, int], ...]
     _types: Sequence[ArrayType]  # of the primals
     _refs: Refs  # the leaves of the primals that are refs
+    want_logs: bool = False
     _args: list[Any] | None = field(default=None, init=False)
 
     @property
@@ -120,7 +131,24 @@ class VJP:
                 "`shardwise.ad.GradValue()` to get the cotangent as a value, or "
                 "`shardwise.ad.DontWant()`, and call the function that it returns."
             )
-        return self.fun(self._residuals(), *cts)
+        return self._logged(lambda: self.fun(self._residuals(), *cts))
+
+    @property
+    def with_logs(self) -> VJP:
+        """The same function, but it returns a pair with a dict of what backward rules log.
+
+        These are rules of `custom_vjp.defvjp_with_logs`. Inside of a `scan`, the logs of all steps
+        are stacked. Of equal names, the entry of the first call in the function is returned.
+        """
+        meta, parts = _parts(self)[1], _parts(self)[0]
+        return _whole((*meta[:-1], True), parts)
+
+    def _logged(self, run: Callable[[], Any]) -> Any:
+        if not self.want_logs:
+            return run()
+        with COLLECTS(True), collecting_logs() as logs:
+            found = run()
+        return found, logs
 
     def with_refs(self, *ct_refs: Any) -> Callable[[Any], tuple[Any, ...]]:
         """The function that adds cotangents to refs.
@@ -149,14 +177,17 @@ class VJP:
             last = [None if r is None else value_of(r) for r in own.values()]
             asked = [not isinstance(x, DontWant) for x in wanted]
             marks = None if all(asked) else asked
-            found = flatten(self.fun(self._residuals(), ct, last=last, wanted=marks))[0]
+            cts = self._logged(lambda: self.fun(self._residuals(), ct, last=last, wanted=marks))
+            cts, *logs = cts if self.want_logs else (cts,)
+            found = flatten(cts)[0]
             for i, ref in own.items():
                 if ref is not None:
                     put(ref, found[i])
             rows = enumerate(zip(wanted, found, strict=True))
-            return tree.unflatten(
+            found = tree.unflatten(
                 [GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows]
             )
+            return (found, *logs) if logs else found
 
         return accumulate
 
@@ -224,13 +255,15 @@ def vjp_of(
     return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), tuple(linear.in_types), refs)
 
 
-register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
+register_node(
+    Closure, lambda c: (c.values, c.func), lambda func, values: Closure(func, tuple(values))
+)
 for marker in (NotNeeded, GradRef, DidntWant):
     register_node(marker, lambda _: ((), None), lambda _, children, made=marker: made())
 
 
 def _parts(v: VJP) -> tuple[Any, Any]:
-    meta = v.fun, v.in_tree, v.out_tree, v._places, v._types, v._refs  # pyright: ignore[reportPrivateUsage] (here)
+    meta = v.fun, v.in_tree, v.out_tree, v._places, v._types, v._refs, v.want_logs  # pyright: ignore[reportPrivateUsage] (here)
     return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
 
 

@@ -18,7 +18,7 @@ from shardwise._src.core.structure import structure_of
 from shardwise._src.ops.sharded.sharding_ops import cotangent_type, reshard_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
-from shardwise._src.transforms.transpose import transpose, transpose_program
+from shardwise._src.transforms.transpose import transpose, transpose_program, transposes_inline
 from shardwise._src.types.array_type import ArrayType
 
 SHORT = 32  # equations
@@ -34,7 +34,7 @@ def backward(
     wanted: which of them to compute, by default all.
     """
     program, here = linear.program, current()
-    if wanted is not None:
+    if wanted is not None or transposes_inline(program):
         return transpose(program, linear.captured, cotangents, wanted)
     nonzero = tuple([ct is not None for ct in cotangents])
     own = (backward, here.key, nonzero)

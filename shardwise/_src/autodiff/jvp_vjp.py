@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from shardwise._src.arguments.signatures import as_argnums, check_argnums, check_function
 from shardwise._src.arguments.values import as_value
@@ -18,7 +18,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, is_operand, type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.structure import shared
-from shardwise._src.custom.custom_calls import filled
+from shardwise._src.custom.custom_calls import filled, pair_of
 from shardwise._src.custom.custom_vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.jit.jit import jit
 from shardwise._src.messages.argument_names import name_of
@@ -230,7 +230,15 @@ def fwd_and_bwd(
 # -- gradients --
 
 
-def custom_gradient(fun: Callable[P, tuple[T, Callable[..., Any]]]) -> Callable[P, T]:
+@overload
+def custom_gradient(
+    fun: Callable[P, tuple[T, Callable[..., Any]]], *, with_logs: bool = False
+) -> Callable[P, T]: ...
+@overload
+def custom_gradient(
+    fun: None = None, *, with_logs: bool = False
+) -> Callable[[Callable[P, tuple[T, Callable[..., Any]]]], Callable[P, T]]: ...
+def custom_gradient(fun: Any = None, *, with_logs: bool = False) -> Any:
     """A function that returns its own rule for cotangents with its value.
 
         @custom_gradient
@@ -240,20 +248,24 @@ def custom_gradient(fun: Callable[P, tuple[T, Callable[..., Any]]]) -> Callable[
     Args:
       fun: returns a pair of its value and a function, which takes a cotangent of the value and
         returns a tuple with one of each argument, or, for a single argument, just its cotangent.
+      with_logs: whether that function returns a pair `(cotangents, logs)`; see
+        `custom_vjp.defvjp_with_logs`. Without `fun`, the result is a decorator.
 
     Returns:
       A function of the same arguments that returns the value. It is a `custom_vjp` function.
     """
 
+    if fun is None:
+        return functools.partial(custom_gradient, with_logs=with_logs)
     check_function("custom_gradient", fun)
 
     @custom_vjp
     @functools.wraps(fun)
     @hides_frames
-    def valued(*args: P.args, **kwargs: P.kwargs) -> T:
+    def valued(*args: Any, **kwargs: Any) -> Any:
         return _pair(fun, fun(*args, **kwargs))[0]
 
-    def fwd(*args: P.args, **kwargs: P.kwargs) -> tuple[T, Any]:
+    def fwd(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         value, rule = _pair(fun, fun(*args, **kwargs))
         leaves, tree = flatten(value)
         types = [type_of(x).strong() for x in leaves]
@@ -266,11 +278,14 @@ def custom_gradient(fun: Callable[P, tuple[T, Callable[..., Any]]]) -> Callable[
         return value, Closure(pull_back, body.outside)
 
     def bwd(pull_back: Callable, ct: Any) -> tuple:
-        found = pull_back(ct)
-        return tuple(found) if isinstance(found, tuple | list) else (found,)
+        cts, logs = pull_back(ct), None
+        if with_logs:
+            cts, logs = pair_of(f"the rule of {name_of(fun)}", cts, "(cotangents, logs)")
+        cts = tuple(cts) if isinstance(cts, tuple | list) else (cts,)
+        return (cts, logs) if with_logs else cts
 
     fwd.__name__ = bwd.__name__ = name_of(fun)
-    valued.defvjp(fwd, bwd)
+    (valued.defvjp_with_logs if with_logs else valued.defvjp)(fwd, bwd)
     return valued
 
 

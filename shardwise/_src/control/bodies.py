@@ -32,7 +32,7 @@ from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
+from shardwise._src.refs.refs import Ref, keepable, reject_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.annotations import T
@@ -181,6 +181,7 @@ def staged(
             raise
         outs, tree = flatten(result) if as_leaves is None else as_leaves(result)
         trees.append(tree)
+        reject_returned(f"{who}: {name}", outs)
         return [leaf(x, who, f"the result of {name}", tree, i) for i, x in enumerate(outs)]
 
     refs: list[Ref] | None = [] if with_refs else None

@@ -20,7 +20,7 @@ from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
-from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.transforms.transpose import transpose, transpose_program, transposes_inline
 
 
 def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
@@ -71,6 +71,8 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
     linear = tuple(is_linear(a) for a in args)
     ordered = known_first(program, linear)
     known, _ = partition(args, linear)
+    if transposes_inline(program):
+        return spread(transpose(ordered, known, cts), linear)
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
     values = [*known, *given(cts)]

@@ -19,11 +19,11 @@ import numpy as np
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
-from shardwise._src.control.programs import Extension, any_of, fit, with_results
+from shardwise._src.control.programs import Extension, any_of, fit, read_inputs, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned, used
+from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
@@ -293,7 +293,7 @@ def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
         return eqn
     kept = tuple(needed)
     branches = tuple([_with_some(b, kept) for b in eqn.params["branches"]])
-    read = any_of([_read_inputs(b) for b in branches])
+    read = any_of([read_inputs(b) for b in branches])
     which, *operands = eqn.invars
     return eqn.replace(
         invars=(which, *picked(operands, read)),
@@ -310,12 +310,6 @@ def _with_some(program: Program, kept: Marks) -> Program:
 @derived
 def _with_inputs(program: Program, kept: Marks) -> Program:
     return program.replace(inputs=[*program.constvars, *picked(program.invars, kept)])
-
-
-@derived
-def _read_inputs(program: Program) -> Marks:
-    read = used(program)
-    return tuple([v in read for v in program.invars])
 
 
 # -- transpose --

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.core.program import Atom, Literal, Program
-from shardwise._src.core.program_tools import Rewriting
+from shardwise._src.core.program_tools import Rewriting, derived, used
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharded.sharding_ops import reshard, reshard_like
@@ -46,6 +46,13 @@ def fit(x: Any, t: ArrayType) -> Any:
     Tangents and cotangents from users may be weak; those of programs are not.
     """
     return reshard_like(cast(x, t.dtype, t.weak_type), t)
+
+
+@derived
+def read_inputs(program: Program) -> tuple[bool, ...]:
+    """Which of its arguments a program uses."""
+    read = used(program)
+    return tuple([v in read for v in program.invars])
 
 
 def with_results(

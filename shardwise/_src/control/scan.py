@@ -28,7 +28,7 @@ from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
-from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.transforms.transpose import log, transpose_with_logs
 from shardwise._src.types.array_type import ArrayType, in_parens
 
 Marks = tuple[bool, ...]
@@ -184,10 +184,10 @@ def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[An
 @derived
 def transposed_body(
     body: Program, num_consts: int, num_carry: int, linear: Marks, nonzero: Marks
-) -> tuple[Program, Marks, Marks, Marks]:
+) -> tuple[Program, Marks, Marks, Marks, Any]:
     """(known constants…, cts of the linear ones…, cts of the carry…, known xs…, cts of ys…) →
-    (cts of linear constants…, cts of the carry…, cts of linear xs…), and which of the linear
-    constants, of the carries, and of the linear xs have one.
+    (cts of linear constants…, cts of the carry…, cts of linear xs…, logs…); which of the linear
+    constants, of the carries, and of the linear xs have one; and the pytree of logs.
     """
     consts, _, xs = parts(linear, num_consts, num_carry)
     ordered = known_first(body, (*consts, *[True] * num_carry, *xs))
@@ -195,7 +195,7 @@ def transposed_body(
     linear_consts = num_consts - known_consts
     carry, ys = nonzero[:num_carry], nonzero[num_carry:]
     while True:
-        back, marks = transpose_program(ordered, known_consts + known_xs, (*carry, *ys))
+        back, marks, logs = transpose_with_logs(ordered, known_consts + known_xs, (*carry, *ys))
         const_marks, moved, x_marks = parts(marks, linear_consts, num_carry)
         if either(carry, moved) == carry:
             break
@@ -226,13 +226,13 @@ def transposed_body(
     ]
     outputs = [*total, *carried, *ct_xs]
     program = back.replace(inputs=inputs, outvars=outputs, eqns=new.eqns)
-    return program, const_marks, carry, x_marks
+    return program, const_marks, carry, x_marks, logs
 
 
 def _transpose_linear(cts: Any, args: Any, linear: Marks, own: ScanParams) -> list[Any]:
     nonzero = tuple([ct is not None for ct in cts])
     num_consts, num_carry = own.num_consts, own.num_carry
-    back, const_marks, carry_marks, x_marks = transposed_body(
+    back, const_marks, carry_marks, x_marks, logs = transposed_body(
         own.body, num_consts, num_carry, linear, nonzero
     )
     consts, _, xs = own.parts(args)
@@ -255,6 +255,8 @@ def _transpose_linear(cts: Any, args: Any, linear: Marks, own: ScanParams) -> li
         in_carry = num_consts <= i < num_consts + num_carry
         ct = next(outs) if (is_lin or in_carry) and next(marks) else None
         found.append(ct if is_lin else None)
+    if logs is not None:
+        log(logs.unflatten(list(outs)))
     return found
 
 

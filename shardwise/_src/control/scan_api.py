@@ -7,6 +7,7 @@ its function is recreated in each call, finds everything that was derived from a
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.base.positions import put
 from shardwise._src.control.bodies import (
     Body,
     Loop,
@@ -45,6 +47,8 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, paths_in
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.refs.passing import lent, reject_parts
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import Carry, X, Y
@@ -75,7 +79,8 @@ def scan(
     Args:
       f: takes the carry and one slice of `xs`, returns the next carry and one `y`; all pytrees.
       init: the initial carry. Its types are the types of every carry: they may not change.
-      xs: a pytree of arrays with equal sizes along dimension 0, or None.
+      xs: a pytree of arrays with equal sizes along dimension 0, or None. It may contain refs: the
+        function gets refs of their slices.
       length: the number of steps; required if `xs` has no arrays.
       reverse: whether to go from the last slice to the first; ys keep their positions.
       unroll: how many steps one iteration of the compiled loop performs; True for all of them,
@@ -97,7 +102,32 @@ def scan(
         pass
     else:
         return loop(leaves)
+    if any(map(is_ref, flatten(xs)[0])):
+        return _over_refs(f, init, xs, length, reverse, unroll)
     return _Call(f, init, xs, tree, length, reverse, unroll).run()
+
+
+def _over_refs(f: Callable, init: Any, xs: Any, *options: Any) -> tuple[Any, Any]:
+    """A scan over refs: each step has refs of their slices, whose last values are stacked."""
+    check_function("scan", "the body", f)
+    reject_parts("scan", xs)
+    leaves, tree = flatten(xs)
+    at = [i for i, x in enumerate(leaves) if is_ref(x)]
+    refs, name = [leaves[i] for i in at], name_of(f)
+
+    @functools.wraps(f)
+    def step(carry: Any, row: list[Any]) -> Any:
+        own = [Ref(row[i], kind=r.kind) for i, r in zip(at, refs, strict=True)]
+        result = f(carry, tree.unflatten(put(row, at, own)))
+        if not (isinstance(result, tuple | list) and len(result) == 2):
+            return result  # is rejected later
+        return result[0], (result[1], values_of(own))
+
+    paths = paths_in("xs", tree)
+    with lent(refs, f"scan of {name}", lambda: [paths[i] for i in at]) as values:
+        carry, (ys, last) = scan(step, init, put(leaves, at, values), *options)
+    write_back(refs, last)
+    return carry, ys
 
 
 def _key(tree: Any, length: Any, reverse: Any, unroll: Any, types: list[ArrayType]) -> tuple:
@@ -227,6 +257,7 @@ class _Call:
         outs, tree = flatten(result[0])
         check_carry_tree("scan", self.name, self.init_tree, tree)
         ys, y_tree = flatten(result[1])
+        reject_returned(f"scan: {self.name}", [*outs, *ys])
         outs = [leaf(x, "scan", "the returned carry", tree, i) for i, x in enumerate(outs)]
         ys = [leaf(y, "scan", "the returned y", y_tree, i) for i, y in enumerate(ys)]
         return outs, ys, flatten(tuple(result))[1]

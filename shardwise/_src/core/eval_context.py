@@ -115,6 +115,10 @@ class EvalTrace(ABC):
     # -- programs --
 
     @abstractmethod
+    def run_op(self, op: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """The result of an `Op` on arrays, by its own rules: as a program, compiled once."""
+
+    @abstractmethod
     def run(self, program: Any, args: Sequence[Any]) -> list[Any]:
         """The results of a `Program`, which is compiled once for each signature of arguments."""
 

@@ -62,6 +62,7 @@ from shardwise._src.base.caches import register
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.pickles import read_by, reduced
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.abstract import ManualAxisType
@@ -248,6 +249,24 @@ class Op:
     def multiple_results(self) -> bool:
         return self.multiple
 
+    @property
+    def impl(self) -> Callable[..., Any]:
+        """The function that runs it eagerly: `impl(*arrays, **params)`."""
+        rule = self.eager
+        return rule.impl if isinstance(rule, _Replaced) else _OwnImpl(self, rule)
+
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
+        """Replaces `impl`, to observe or change how it runs when it is called eagerly, by itself.
+
+        Programs, of `jit` and of functions that run as one, do not call it. This is for debugging:
+        it is the only field of a record that changes.
+        """
+        rule: Any = _Replaced(impl)
+        if isinstance(impl, _OwnImpl) and impl.op is self:
+            rule = impl.rule
+        object.__setattr__(self, "eager", rule)
+        return impl
+
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments of `bind`: the parameters of an equation."""
         return params
@@ -272,6 +291,34 @@ class Op:
         return NotImplementedError(
             f"[{self.name}] cannot be used under {transform}: its record has no `{field}` rule."
         )
+
+
+class _OwnImpl:
+    """An op as a function of arrays, as its own rules run it eagerly."""
+
+    __slots__ = ("op", "rule")
+
+    def __init__(self, op: Op, rule: EagerRule | None):
+        self.op, self.rule = op, rule
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        params = own_names(self.op, params)
+        if self.rule is not None:
+            return self.rule(self.op, args, params)
+        return eval_trace().run_op(self.op, args, params)
+
+
+class _Replaced:
+    """The eager rule by a function of the user."""
+
+    __slots__ = ("impl",)
+
+    def __init__(self, impl: Callable[..., Any]):
+        self.impl = impl
+
+    def __call__(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        result = self.impl(*args, **params)
+        return list(result) if op.multiple else result
 
 
 class Params(dict[str, Any]):

@@ -33,6 +33,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import copy
+from shardwise._src.refs.refs import reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import (
     MappedAxis,
@@ -160,7 +161,9 @@ class CustomFunction(Generic[P, T]):
             else:
                 result = fun(*args)
             if not is_array(result):
-                result = as_arrays(result)
+                leaves, tree = flatten(result)
+                reject_returned(f"{self.kind} function {self.name}", leaves)
+                result = tree.unflatten(list(map(as_array, leaves)))
             return result  # pyright: ignore[reportReturnType] (the result of `fun`)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
@@ -187,6 +190,13 @@ class CustomFunction(Generic[P, T]):
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        """The method that sets a rule of the function inside, if that is a custom function."""
+        inner = self.__dict__.get("fun")
+        if name in _SETTERS and isinstance(inner, CustomFunction):
+            return getattr(inner, name)
+        raise AttributeError(f"{self.kind} functions have no attribute {name!r}.")
 
     def __repr__(self) -> str:
         return f"<{self.kind} function {self.name}>"
@@ -218,8 +228,13 @@ class CustomFunction(Generic[P, T]):
         return list(leaves)
 
 
+_SETTERS = ("defjvp", "defjvps", "defvjp", "defvjp_with_logs", "def_vmap")
+
+
 def _takes_positions_only(fun: Callable) -> bool:
     """Whether a call without keyword arguments does not need the signature."""
+    if isinstance(fun, functools.partial):  # its own keyword arguments are none of the call's
+        return True
     code = getattr(fun, "__code__", None)
     if code is None:
         return False
@@ -235,6 +250,7 @@ class Rule:
     """
 
     kind = ""
+    uses_refs = False  # whether residuals contain refs
     __slots__ = ("name", "key", "tree")
 
     def __init__(self, name: str, key: tuple):
@@ -272,6 +288,7 @@ class CallRule(Rule):
     def fun(self, *values: Any) -> list[Any]:
         given = self.arguments(list(map(as_array, values)))
         outs, self.tree = flatten(self.function.fun(*given))
+        reject_returned(f"{self.kind} function {self.name}", outs)
         return outs
 
 
@@ -283,6 +300,10 @@ class BatchedRule(Rule):
     def __init__(self, inner: Any, mapped: MappedAxis, dims: tuple):
         super().__init__(inner.name, (inner, mapped, dims))
         self.inner, self.mapped, self.dims = inner, mapped, dims
+
+    @property
+    def uses_refs(self) -> bool:
+        return self.inner.uses_refs
 
     def fun(self, *values: Any) -> list[Any]:
         return map_flat(self.mapped, self.inner.fun, values, self.dims)
@@ -342,8 +363,12 @@ def checked_tangent(tangent: Any, aval: ArrayType, wrong: Callable[[str], Except
 
     wrong: makes the error from a description of the value received.
     """
-    if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
+    if tangent is None or not is_inexact(aval.dtype):
         return None
+    if isinstance(tangent, SymbolicZero):
+        if (tangent.shape, tangent.dtype) == (aval.shape, aval.dtype):
+            return None
+        raise wrong(f"{tangent!r}, where None would do,")
     if getattr(tangent, "dtype", None) == float0:
         if tangent.shape == aval.shape:
             return None

@@ -20,6 +20,7 @@ forward-mode differentiation was requested, for which there is no rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -36,6 +37,7 @@ from shardwise._src.custom.custom_calls import (
     Rule,
     SymbolicZero,
     as_array,
+    as_arrays,
     check_own_tree,
     checked_tangent,
     filled,
@@ -44,14 +46,16 @@ from shardwise._src.custom.custom_calls import (
 )
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.call_errors import reject_call
-from shardwise._src.messages.tree_paths import path_in, tree_difference
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.refs.custom_rule_refs import without_refs
-from shardwise._src.refs.refs import is_ref
+from shardwise._src.refs.refs import is_ref, reject_returned
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.transforms.transpose import REFS, collecting_logs, log
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
@@ -79,6 +83,10 @@ class CallVjp(CallRule):
 
     kind = "custom_vjp"
     __slots__ = ()
+
+    @property
+    def uses_refs(self) -> bool:
+        return self.function.uses_refs
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, values = self.function, list(map(as_array, primals))
@@ -142,6 +150,8 @@ class CallBackward(Backward):
             who = f"the bwd rule of custom_vjp function {function.name}"
             reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
             raise
+        if function.with_logs:
+            result = _logged(function, result)
         return _checked_bwd(function, result, tree, self.types[0])
 
 
@@ -187,17 +197,23 @@ class BatchedBackward(Backward):
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         marks: list[bool] = []
+        trees: list[Any] = []  # of logs
         nonzero, count = [ct is not None for ct in cts], len(residuals)
 
         def flat(*values: Any) -> list[Any]:
-            found = self.inner.run(values[:count], spread(values[count:], nonzero))
+            with collecting_logs() as logs:
+                found = self.inner.run(values[:count], spread(values[count:], nonzero))
             marks[:] = [ct is not None for ct in found]
-            return given(found)
+            leaves, tree = flatten(logs)
+            trees[:] = [tree]
+            return [*given(found), *leaves]
 
         in_dims = [*self.residual_dims, *[0] * sum(nonzero)]
         args, size = [*residuals, *given(cts)], self.mapped.size
         found = run_batched(self.mapped.over_current(), flat, args, in_dims)
         pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
+        logs = [to_dim(x, d, 0, size) for x, d in [*zip(*found, strict=True)][sum(marks) :]]
+        log(trees[0].unflatten(logs))
         return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
 
 
@@ -218,7 +234,8 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = custom_vjp_linear(
+    linear = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    moved = linear(
         *residuals,
         *given(tangents),
         backward=backward,
@@ -277,7 +294,7 @@ def _linear_batch(
     in_dims = tuple([0 if m else None for m in p["moving"]])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
-    outs = custom_vjp_linear(
+    outs = op(
         *args[:num_residuals],
         *wide,
         backward=new,
@@ -299,6 +316,9 @@ custom_vjp_linear = Op(
     batch=_linear_batch,
     eager=lambda op, args, params: _reject(op, **params),
     multiple=True,
+)
+custom_vjp_linear_with_refs = replace(
+    custom_vjp_linear, name="custom_vjp_linear_with_refs", effects=frozenset({REFS})
 )
 
 
@@ -323,6 +343,8 @@ class custom_vjp(CustomFunction[P, T]):
     fwd: Any = None  # functions, after `defvjp`
     bwd: Any = None
     symbolic_zeros = False
+    with_logs = False
+    uses_refs = False  # whether residuals contain refs: see `refs/custom_rule_refs.py`
 
     def defvjp(
         self,
@@ -343,11 +365,27 @@ class custom_vjp(CustomFunction[P, T]):
         self.fwd, self.bwd = fwd, bwd
         self.ready = fwd is not None and bwd is not None
         self.symbolic_zeros = symbolic_zeros
+        self.with_logs = False
+
+    def defvjp_with_logs(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Sets the rule like `defvjp`, but `bwd` returns `(cotangents, logs)`.
+
+        logs: a dict of pytrees of arrays by name, or None. `vjp(f, x)[1].with_logs(ct)` returns
+          them; a plain call ignores them.
+        """
+        self.defvjp(fwd, bwd, symbolic_zeros, optimize_remat)
+        self.with_logs = True
 
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         self._check_fixed(fixed)
         if any(map(is_ref, leaves)):
-            return without_refs(self, fixed, leaves, tree)
+            return without_refs(self, fixed, leaves, tree, lambda: paths_in("args", tree))
         return super().called(fixed, leaves, tree)
 
     def _check_fixed(self, fixed: tuple) -> None:
@@ -373,12 +411,26 @@ def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list
     residuals, residual_tree = flatten(residual)
     for i, x in enumerate(residuals):
         if not is_operand(x):
+            reject_returned(rule.removesuffix(","), [x])
             raise TypeError(
                 f"{rule} must return residuals that are arrays; "
                 f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
                 f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
             )
     return outs, residuals, tree, residual_tree
+
+
+def _logged(function: custom_vjp, result: Any) -> Any:
+    """The cotangents that a rule with logs returned."""
+    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    cts, logs = pair_of(rule, result, "(cotangents, logs)")
+    if logs is not None and type(logs) is not dict:
+        raise TypeError(
+            f"{rule} must return logs as a dict, or None, after its cotangents; it returned "
+            f"{short_repr(logs)}."
+        )
+    log(as_arrays(logs or {}))
+    return cts
 
 
 def _checked_bwd(

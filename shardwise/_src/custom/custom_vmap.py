@@ -9,8 +9,8 @@
         return result, True                         # with a flag for each leaf of the result
 
 A call is one op. Under `vmap` the rule is called instead, in the parent interpreter. In forward
-mode the derivative of the function has a rule as well: the derivative of the rule. Reverse mode
-turns it into an ordinary linear function, which `vmap` batches op by op.
+mode the function with its derivative has a rule as well, made from the function's. Reverse mode
+turns the derivative into an ordinary linear function, which `vmap` batches op by op.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.base.context import current
-from shardwise._src.base.marks import given, merge, partition, spread
+from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import batch_as_call, call, opaque_call, partial_eval_call
 from shardwise._src.control.programs import with_results
@@ -43,10 +45,11 @@ from shardwise._src.messages.tree_paths import tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.batch import MappedAxis, to_dim, with_dim
+from shardwise._src.transforms.batch import MappedAxis, batch, to_dim, with_dim
 from shardwise._src.transforms.jvp import jvp_program, push_forward
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.values.indexing import getitem
 
 Marks = tuple[bool, ...]
 
@@ -150,7 +153,7 @@ def sequential_vmap(f: Callable) -> custom_vmap:
         same, moving = partition(leaves, marks)
 
         def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-            return carry, f(*tree.unflatten(merge(marks, xs, same)))
+            return carry, mapped(*tree.unflatten(merge(marks, xs, same)))  # also under more maps
 
         outs = scan(step, None, moving, length=axis_size)[1]
         out_leaves, out_tree = flatten(outs)
@@ -193,65 +196,118 @@ def _batch(
 def _jvp(
     op: Op, primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
 ) -> tuple[list, list]:
-    """Two calls: the function, and its derivative, with a rule derived from the function's."""
-    outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
+    """One call that also returns the tangents, with a rule derived from the function's."""
     nonzero = tuple([t is not None for t in tangents])
-    moving, smooth = derivative(program, nonzero)
-    args = map(reshard_like, [*primals, *given(tangents)], moving.in_types)
+    count = len(program.outvars)
     if any(nonzero[:num_consts]):  # w.r.t. captured values, unknown to the rule
-        found = call(*args, program=moving)
-    else:
-        new = _moving_rule(rule, nonzero[num_consts:], smooth)
-        found = custom_vmap_call(*args, rule=new, program=moving, num_consts=num_consts)
-    return outs, spread(found, smooth)
+        outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
+        moving, smooth = _derivative(program, nonzero)
+        args = map(reshard_like, [*primals, *given(tangents)], moving.in_types)
+        return outs, spread(call(*args, program=moving), smooth)
+    both, smooth = _with_derivative(program, nonzero)
+    args = map(reshard_like, [*primals, *given(tangents)], both.in_types)
+    new = MovingRule(rule, program, nonzero, smooth, num_consts)
+    found = custom_vmap_call(*args, rule=new, program=both, num_consts=num_consts)
+    return found[:count], spread(found[count:], smooth)
 
 
 @derived
-def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
-    """The program from arguments and tangents to the tangents of differentiable results."""
+def _with_derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
+    """The program from arguments and tangents to results and tangents of those that are
+    differentiable."""
     both, marks = jvp_program(program, nonzero)
     types, count = [t.strong() for t in program.out_types], len(program.outvars)
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    whole = with_results(both, count, marks, smooth, types)
-    return shared(pruned(whole, whole.outvars[count:])), smooth
+    return shared(with_results(both, count, marks, smooth, types)), smooth
 
 
-def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
-    """The rule of the derivative. A value is batched there if it or its tangent is."""
-    count = len(nonzero)
+@derived
+def _derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
+    """The same program without the results themselves."""
+    both, smooth = _with_derivative(program, nonzero)
+    return shared(pruned(both, both.outvars[len(program.outvars) :])), smooth
 
-    def batched(
-        size: int, marks: Sequence[bool], values: Sequence[Any]
+
+class MovingRule(VmapRule):
+    """The rule of a function with its derivative, from those of the function.
+
+    If a value and its tangent are both batched, or a batched value has no tangent, the inner rule
+    gets batched values, which are repeated where only one of the two is batched. Otherwise it gets
+    unbatched ones, and is itself mapped over those that are batched.
+    """
+
+    __slots__ = ("inner", "program", "nonzero", "smooth", "num_consts")
+
+    def __init__(
+        self, inner: VmapRule, program: Program, nonzero: Marks, smooth: Marks, num_consts: int
+    ):
+        super().__init__(inner.name, (inner, program, nonzero, smooth, num_consts), self.run)
+        self.inner, self.program, self.num_consts = inner, program, num_consts
+        self.nonzero, self.smooth = nonzero[num_consts:], smooth
+
+    def run(
+        self, size: int, marks: Sequence[bool], values: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
-        pairs = list(enumerate(spread(range(count, len(values)), nonzero)))
-        wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
+        count = len(self.nonzero)
+        own, moved = marks[:count], spread(marks[count:], self.nonzero)
+        wide = [m and t is not False for m, t in zip(own, moved, strict=True)]
+        if not any(wide):
+            return self._mapped(size, marks, values)
+        wide = [m or bool(t) for m, t in zip(own, moved, strict=True)]
+        wanted = [*wide, *picked(wide, self.nonzero)]
+        rows = zip(values, marks, wanted, strict=True)
+        placed = [to_dim(x, 0 if m else None, 0 if w else None, size) for x, m, w in rows]
+        outs, found = self._moved(size, wide, placed)
+        return outs, [*found, *picked(found, self.smooth)]
 
-        def placed(i: int | None, mark: bool) -> Any:
-            if i is None:
-                return None
-            return to_dim(values[i], 0 if marks[i] else None, 0 if mark else None, size)
-
-        primals = [placed(i, m) for (i, _), m in zip(pairs, wide, strict=True)]
-        tangents = [placed(k, m) for (_, k), m in zip(pairs, wide, strict=True)]
-        found: list[bool] = []
+    def _moved(
+        self, size: int, wide: Sequence[bool], values: Sequence[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        """Results and tangents by the inner rule, and which of the results are batched."""
+        count, found = len(self.nonzero), []
 
         def run(*xs: Any) -> list[Any]:
-            outs, found[:] = rule.batched(size, wide, xs)
+            outs, found[:] = self.inner.batched(size, wide, xs)
             return outs
 
-        outs, moved = push_forward(run, primals, tangents, current().interpreter)
-        rows = [
-            (zeros(type_of(x).strong()) if t is None else t, m)
-            for x, t, m, s in zip(outs, moved, found, smooth, strict=True)
-            if s
-        ]
-        return [x for x, _ in rows], [m for _, m in rows]
+        tangents = spread(values[count:], self.nonzero)
+        outs, moved = push_forward(run, values[:count], tangents, current().interpreter)
+        rows = zip(outs, moved, self.smooth, strict=True)
+        return [
+            *outs,
+            *[zeros(type_of(x).strong()) if t is None else t for x, t, s in rows if s],
+        ], found
 
-    return VmapRule(rule.name, (rule, nonzero, smooth), batched)
+    def _mapped(
+        self, size: int, marks: Sequence[bool], values: Sequence[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        """The inner rule for arguments without batch dimensions, itself mapped over the values."""
+        own: list[bool] = []
+
+        def run(*xs: Any) -> list[Any]:
+            outs, own[:] = self._moved(size, [False] * len(self.nonzero), xs)
+            own.extend(picked(own, self.smooth))
+            return outs
+
+        found, dims = batch(run, values, [0 if m else None for m in marks], size)
+        each, outs = np.arange(size), []
+        for x, d, o in zip(found, dims, own, strict=True):
+            x = to_dim(x, d, None if d is None else 0, size)
+            outs.append(getitem(x, (each, each)) if o and d is not None else x)  # mapped in both
+        return outs, [o or d is not None for o, d in zip(own, dims, strict=True)]
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """The linear part of a derivative is an ordinary linear function."""
+    """Known results by the rule; the linear part of a derivative is an ordinary function."""
+    rule = params["rule"]
+    if rule.__class__ is MovingRule and not any(
+        map(interpreter.is_unknown, args[: len(rule.program.invars)])
+    ):
+        known = args[: len(rule.program.invars)]
+        p = {"rule": rule.inner, "program": rule.program, "num_consts": rule.num_consts}
+        outs = interpreter.known(custom_vmap_call, known, p)
+        moving, _ = _derivative(rule.program, rule.key[2])
+        return [*outs, *partial_eval_call(call, interpreter, args, {"program": moving})]
     return partial_eval_call(call, interpreter, args, {"program": params["program"]})
 
 

@@ -98,6 +98,11 @@ def export(
         _check_scopes(args, kwargs)
         with EXPORTED(there):
             traced = fun_jit.trace(*args, **kwargs)
+        if traced.layers:
+            raise ValueError(
+                f"{WHERE}.export: {traced.fun_name} uses refs, which exist in this process only: "
+                "pass and return their values."
+            )
         return _of_traced(traced, there, tuple(disabled_checks))
 
     return exporting

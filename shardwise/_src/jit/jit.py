@@ -29,7 +29,14 @@ from shardwise._src.core.program import Program, eval_program
 from shardwise._src.jit.described_devices import with_devices
 from shardwise._src.jit.donations import report
 from shardwise._src.jit.options import NO_OPTIONS, Inline, JitOptions, Options, options_for
-from shardwise._src.jit.ref_arguments import closing_over_refs, through_refs
+from shardwise._src.jit.ref_arguments import (
+    closing_over_refs,
+    has_refs,
+    through_refs,
+    traced_closing_over_refs,
+    traced_through_refs,
+    without_last_values,
+)
 from shardwise._src.jit.stages import Lowered, Traced, used_arguments
 from shardwise._src.jit.staging import Call, Stageable, Staged, signatures_of
 from shardwise._src.jit.trace_cache import (
@@ -329,24 +336,35 @@ class Jitted(Generic[P, R]):
 
     @hides_frames
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
-        """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
+        """The staged program for these arguments (arrays, refs or `ShapeDtypeStruct`s).
+
+        The values of refs are arguments and results of the program.
+        """
+        if has_refs((args, kwargs)):
+            return traced_through_refs(Jitted, self._function, args, kwargs)
         call = self._function.call(args, kwargs)
         call = self._typed(call._replace(leaves=with_devices(self._function.what, call.leaves)))
-        return self._traced(call, self._function.staged(call))
+        staged = self._function.staged(call, refs=True)
+        if staged.refs:
+            return traced_closing_over_refs(Jitted, self._function, call, staged)
+        return self._traced(call, staged)
 
     def staged_program(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Program, Any]:
         """The staged program, and the types of its results in their pytree.
 
         Tracers of outer transforms that the function uses are constants of the program.
         """
-        call = self._typed(self._function.call(args, kwargs))
-        staged = self._function.staged(call)
-        program, outer = staged.program, staged.captured
-        if outer:
-            program = program.replace(consts=(*program.consts, *outer))
-            return program, shapes_of(program, staged.out_tree)
-        traced = self._traced(call, staged)
-        return traced.program, traced.out_info
+        traced = None
+        if not has_refs((args, kwargs)):
+            call = self._typed(self._function.call(args, kwargs))
+            staged = self._function.staged(call, refs=True)
+            program, outer = staged.program, staged.captured
+            if outer and not staged.refs:
+                program = program.replace(consts=(*program.consts, *outer))
+                return program, shapes_of(program, staged.out_tree)
+            traced = None if staged.refs else self._traced(call, staged)
+        traced = traced or self.trace(*args, **kwargs)
+        return traced.program, without_last_values(traced)
 
     @hides_frames
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
@@ -355,9 +373,11 @@ class Jitted(Generic[P, R]):
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The types of the results, without compiling; they include explicit shardings."""
+        if has_refs((args, kwargs)):
+            return without_last_values(self.trace(*args, **kwargs))
         call = self._function.call(args, kwargs)
         types = tuple([_explicit_type(x) for x in call.leaves])
-        staged = self._function.staged(call._replace(types=types))
+        staged = self._function.staged(call._replace(types=types), refs=True)
         return shapes_of(staged.program, staged.out_tree)
 
     def clear_cache(self) -> None:

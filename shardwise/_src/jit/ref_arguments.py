@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise._src.arguments.float0_partition import apart
 from shardwise._src.base.caches import make_room
+from shardwise._src.base.positions import put
 from shardwise._src.core.program import eval_program
 from shardwise._src.jit.options import FromProgram, Options
+from shardwise._src.jit.stages import Traced
 from shardwise._src.jit.staging import Call, Stageable, Staged
 from shardwise._src.jit.static_arguments import split_static
 from shardwise._src.messages.argument_names import argument_names, names_of
-from shardwise._src.refs.passing import functional, lent
+from shardwise._src.messages.formatting import pluralize
+from shardwise._src.refs.passing import functional, lent, reject_parts
 from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 
 FUNCTIONS = 256  # cached per jitted function, by positions of refs
+
+
+Run = Callable[[tuple, dict], Any]  # a function of positional and named arguments
+
+
+def has_refs(tree: Any) -> bool:
+    return any(map(is_ref, flatten(tree)[0]))
 
 
 def through_refs(
@@ -28,21 +39,51 @@ def through_refs(
     jit: creates the jitted function of values that replaces it.
     """
     args, kwargs = call.arguments()
+    inner, at = _of_values(jit, function, args, kwargs)
+    return _lending(function, at, lambda args, kwargs: inner(*args, **kwargs), args, kwargs)
+
+
+def traced_through_refs(
+    jit: Callable[[Callable, Options], Any], function: Stageable, args: tuple, kwargs: dict
+) -> Traced:
+    """The traced function of values in place of refs; calls of its later stages take the refs."""
+    inner, at = _of_values(jit, function, args, kwargs)
+    leaves, tree = flatten((args, kwargs))
+    full, named = tree.unflatten(put(leaves, at, values_of([leaves[i] for i in at])))
+    traced = inner.trace(*full, **named)
+    layer = functools.partial(_lending, function, at)
+    return replace(traced, layers=(*traced.layers, layer))
+
+
+def _of_values(
+    jit: Callable[[Callable, Options], Any], function: Stageable, args: tuple, kwargs: dict
+) -> tuple[Any, tuple[int, ...]]:
+    """The jitted function of values in place of refs, and which leaves of the arguments are refs.
+
+    It returns the result, and the last values.
+    """
     leaves, tree = flatten((args, kwargs))
     at = tuple([i for i, x in enumerate(leaves) if is_ref(x)])
-    passed, who = [leaves[i] for i in at], function.what
-    inner = function.with_values.get((tree, at))
+    kinds = tuple([leaves[i].kind for i in at])
+    inner = function.with_values.get((tree, at, kinds))
     if inner is None:
         make_room(function.with_values, FUNCTIONS)
-        pure = functional(function.fun, who, at)
+        pure = functional(function.fun, function.what, at, kinds)
         inner = jit(pure, _with_last_values(function.options))
-        function.with_values[tree, at] = inner
+        function.with_values[tree, at, kinds] = inner
+    return inner, at
+
+
+def _lending(function: Stageable, at: Sequence[int], run: Run, args: tuple, kwargs: dict) -> Any:
+    """The result of `run` with the values of the refs among the arguments, which it replaces."""
+    leaves, tree = flatten((args, kwargs))
+    given = [i for i, x in enumerate(leaves) if is_ref(x)]
+    if given != [*at]:
+        raise TypeError(f"{function.what}: the program takes {pluralize(len(at), 'ref')}.")
+    passed = [leaves[i] for i in at]
     names = _names(function.fun, args, kwargs)
-    with lent(passed, who, lambda: [names()[i] for i in at]) as values:
-        for i, value in zip(at, values, strict=True):
-            leaves[i] = value
-        full, named = tree.unflatten(leaves)
-        result, last = inner(*full, **named)
+    with lent(passed, function.what, lambda: [names()[i] for i in at]) as values:
+        result, last = run(*tree.unflatten(put(leaves, at, values)))
     write_back(passed, last)
     return result
 
@@ -51,27 +92,58 @@ def closing_over_refs(
     jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call, staged: Staged
 ) -> Callable[[Sequence[Any]], Any]:
     """The function that runs calls like this one, whose program accesses captured refs."""
-    tree, static = call.tree, call.static  # not the call, which contains arrays
-    refs, options = staged.refs, function.options
+    tree, static, refs = call.tree, call.static, staged.refs  # not the call, which contains arrays
+    inner = _of_captured(jit, function, call, staged)
+
+    def run(leaves: Sequence[Any]) -> Any:
+        args, kwargs = Call(leaves, tree, static).arguments()
+        return _with_captured(refs, lambda args, kwargs: inner(*args, **kwargs), args, kwargs)
+
+    return run
+
+
+def traced_closing_over_refs(
+    jit: Callable[[Callable, Options], Any], function: Stageable, call: Call, staged: Staged
+) -> Traced:
+    """The traced function of the values of captured refs; calls of its later stages pass them."""
+    args, kwargs = call.arguments()
+    inner = _of_captured(jit, function, call, staged)
+    traced = inner.trace(*args, values_of(staged.refs), **kwargs)
+    layer = functools.partial(_with_captured, staged.refs)
+    return replace(traced, layers=(*traced.layers, layer))
+
+
+def _of_captured(
+    jit: Callable[[Callable, Options], Any], function: Stageable, call: Call, staged: Staged
+) -> Any:
+    """The jitted function that takes values of captured refs after its positional arguments, and
+    returns the result and their last values."""
+    options, count = function.options, len(staged.refs)
 
     @functools.wraps(function.fun)
     def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
         _, moving, named = split_static(options, args[:-1], kwargs)
         leaves = apart(*flatten((moving, named)))[0]
         outs = eval_program(staged.program, [*leaves, *args[-1]])
-        count = len(outs) - len(refs)
-        return staged.out_tree.unflatten(outs[:count]), outs[count:]
+        own = len(outs) - count
+        return staged.out_tree.unflatten(outs[:own]), outs[own:]
 
-    count = len(call.arguments()[0])
-    inner = jit(pure, _with_first_values(_with_last_values(options), count))
+    given = len(call.arguments()[0])
+    return jit(pure, _with_first_values(_with_last_values(options), given))
 
-    def run(leaves: Sequence[Any]) -> Any:
-        args, kwargs = Call(leaves, tree, static).arguments()
-        result, last = inner(*args, values_of(refs), **kwargs)
-        write_back(refs, last)
-        return result
 
-    return run
+def _with_captured(refs: Sequence[Ref], run: Run, args: tuple, kwargs: dict) -> Any:
+    result, last = run((*args, values_of(refs)), kwargs)
+    write_back(refs, last)
+    return result
+
+
+def without_last_values(traced: Traced) -> Any:
+    """The types of the results of a traced function, in their pytree, without those of refs."""
+    found = traced.out_info
+    for _ in traced.layers:
+        found = found[0]
+    return found
 
 
 def _with_last_values(options: Options) -> Options:
@@ -114,6 +186,7 @@ def mapped_with_refs(
 
     dims: of the leaves. Refs that are not mapped are used unchanged, as if captured.
     """
+    reject_parts(f"vmap of {name}", (args, kwargs))
     leaves, tree = flatten((args, kwargs))
     at = [i for i, x in enumerate(leaves) if is_ref(x) and dims[i] is not None]
     free = [i for i, x in enumerate(leaves) if not is_ref(x)]
@@ -123,7 +196,7 @@ def mapped_with_refs(
         inner = list(leaves)
         for i, x in zip(free, values, strict=False):
             inner[i] = x
-        own = [Ref(x) for x in values[len(free) :]]
+        own = [Ref(x, kind=r.kind) for x, r in zip(values[len(free) :], refs, strict=True)]
         for i, r in zip(at, own, strict=True):
             inner[i] = r
         full, named = tree.unflatten(inner)

@@ -58,6 +58,11 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
     for found, what, advice in (
         (exe.hidden, "captures arrays from outside", "Pass them as arguments."),
         (exe.module.calls, "calls host functions", "They exist in this process only."),
+        (
+            traced.layers,
+            "uses refs",
+            "They exist in this process only: pass and return their values.",
+        ),
         (exe.module.span, "spans several processes", "Compile it in each."),
     ):
         if found:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from shardwise._src.arguments.float0_partition import apart
@@ -107,6 +108,8 @@ class Traced:
     donated:  positions of arguments whose memory the program may reuse.
     overrides: XLA options, as (name, value) pairs.
     kept:     positions of the arguments that the compiled program takes.
+    layers:   what calls do to pass the values of refs, `layer(run, args, kwargs)`, innermost first;
+      `in_tree` and `out_tree` contain these values (jit/ref_arguments.py).
     """
 
     program: Program
@@ -119,6 +122,7 @@ class Traced:
     donated: tuple[int, ...]
     overrides: tuple[tuple[str, Any], ...]
     kept: tuple[int, ...]
+    layers: tuple[Callable[..., Any], ...] = ()
 
     @property
     def jaxpr(self) -> Program:
@@ -161,7 +165,13 @@ class Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program again, under the transforms in effect at the call."""
-        return self._run(self.program.consts, args, kwargs)
+        return self.through(partial(self._run, self.program.consts), args, kwargs)
+
+    def through(self, run: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """The result of a call, by `run(args, kwargs)` on values in place of refs."""
+        for layer in self.layers:
+            run = partial(layer, run)
+        return run(args, kwargs)
 
     def closure_convert(self) -> tuple[list[Any], Callable[..., Any]]:
         """The captured values of the function, and a function that takes them explicitly.
@@ -171,7 +181,7 @@ class Traced:
         """
 
         def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-            return self._run(consts, args, kwargs)
+            return self.through(partial(self._run, consts), args, kwargs)
 
         return list(self.program.consts), fun
 
@@ -439,6 +449,9 @@ class Compiled(_OfTraced):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.executable.check_allowed()
+        return self.traced.through(self._run, args, kwargs)
+
+    def _run(self, args: tuple, kwargs: dict) -> Any:
         leaves, tree = apart(*flatten((args, kwargs)))
         _check_tree(self._what, self.in_tree, tree)
         arrays = [self._array(x, i) for i, x in enumerate(leaves)]

@@ -28,6 +28,7 @@ from shardwise._src.ops.barrier import optimization_barrier as _barrier
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
 from shardwise._src.ops.sink import dce_sink as _sink
+from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T, X, Y
 from shardwise._src.types.array_type import ArrayType
@@ -85,7 +86,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     Args:
       f: takes one slice of `xs`, returns a pytree of arrays.
       xs: a pytree of arrays with equal sizes along dimension 0.
-      batch_size: how many elements to process at a time, with `vmap`.
+      batch_size: how many elements to process at a time, with `vmap`; 0 means all at once.
 
     Returns:
       The results, stacked along a new dimension 0.
@@ -95,13 +96,17 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """
     check_function("map", "f", f)
     leaves, tree = flatten(xs)
+    if batch_size is None and any([is_ref(x) for x in leaves]):
+        return scan(_step(f), (), xs)[1]
     leaves = [leaf(x, "map", "xs", tree, i) for i, x in enumerate(leaves)]
     total = _common_size("map", leaves, tree, 0)
     if batch_size is None:
         return scan(_step(f), (), xs)[1]
     size = operator.index(batch_size)
-    if size < 1:
-        raise ValueError(f"map: batch_size must be positive; got {batch_size}.")
+    if size < 0:
+        raise ValueError(f"map: batch_size must not be negative; got {batch_size}.")
+    if not size:
+        return vmap(f)(tree.unflatten(leaves))
     turns = total // size
     mapped, parts = vmap(f), []
     if turns:

@@ -19,7 +19,7 @@ from shardwise._src.ops.sharded.sharding_ops import own_place, own_sharding, pla
 from shardwise._src.types import symbolic
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.array_type import says_nothing
-from shardwise._src.types.dtypes import DType, check_user_dtype, names_dtype
+from shardwise._src.types.dtypes import DType, check_user_dtype, float0, names_dtype
 from shardwise._src.types.sharding_base import Sharding
 
 # -- broadcasting --
@@ -225,6 +225,8 @@ def full(
 
 
 def _filled(sharding: Any, *args: Any) -> Any:
+    if args[2] is float0:  # has no data, so its arrays are NumPy's
+        return np.zeros(args[1], float0)
     if sharding is None or says_nothing(sharding):
         return create.full(*args)
     mesh = getattr(sharding, "mesh", None)

@@ -243,7 +243,7 @@ def over_parts(
             for i, (x, spec) in enumerate(zip(given, specs, strict=True))
         ]
 
-        pure = functional(flat, what, at)
+        pure = functional(flat, what, at, [r.kind for r in passed])
 
         def with_refs(*parts: Any) -> list[Any]:
             outs, last = pure(*parts)

@@ -45,7 +45,7 @@ from shardwise._src.types.annotations import (
     ShapeLike,
 )
 from shardwise._src.types.array_type import says_nothing
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, float0, is_bool, is_complex
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 from shardwise._src.values.convert import broadcast_to, cast, joined
@@ -175,7 +175,12 @@ def full(
 
 
 def _made(make: Callable, device: Any, *args: Any) -> Any:
-    """`make(*args)` on a device or sharding; if None, the default location."""
+    """`make(*args)` on a device or sharding; if None, the default location.
+
+    args: they end with the shape, the dtype, and possibly whether it is weak.
+    """
+    if args[-1] is float0 or args[-2] is float0:  # has no data, so its arrays are NumPy's
+        return np.zeros(args[-2] if args[-1] is float0 else args[-3], float0)
     if device is None:
         return make(*args)
     if current().interpreter.eager:

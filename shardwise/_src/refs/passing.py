@@ -3,7 +3,7 @@
 For example:
 
     with lent(refs, "jit of f", names) as values:      # no other code may use the refs in here
-        result, last = functional(f, "jit of f", at)(*values)
+        result, last = functional(f, "jit of f", at, kinds)(*values)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of
+from shardwise._src.refs.refs import Ref, RefPart, is_ref, reject_returned, values_of
 from shardwise._src.runtime.pytree import flatten
 
 
@@ -38,16 +38,27 @@ def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> G
             r._lent_to = b
 
 
-def functional(fun: Callable, who: str, at: Sequence[int]) -> Callable:
+def reject_parts(who: str, tree: Any) -> None:
+    """Raises if a part of a ref is among the arguments of a function that maps over them."""
+    found = flatten(tree, lambda x: isinstance(x, RefPart))[0]
+    part = next((x for x in found if isinstance(x, RefPart)), None)
+    if part is not None:
+        raise TypeError(
+            f"{who}: a part of {part.ref.short} is an argument, which cannot be mapped over. Pass "
+            "the ref itself, and select the part in the function."
+        )
+
+
+def functional(fun: Callable, who: str, at: Sequence[int], kinds: Sequence[str | None]) -> Callable:
     """`fun` with values in place of refs: returns the result and the final values.
 
-    at: the leaves of the arguments that are values of refs.
+    at: the leaves of the arguments that are values of refs. kinds: those of the refs.
     """
 
     @functools.wraps(fun)
     def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
         leaves, tree = flatten((args, kwargs))
-        inner = [Ref(leaves[i]) for i in at]
+        inner = [Ref(leaves[i], kind=kind) for i, kind in zip(at, kinds, strict=True)]
         for i, r in zip(at, inner, strict=True):
             leaves[i] = r
         full, named = tree.unflatten(leaves)

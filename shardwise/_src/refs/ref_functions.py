@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.refs.refs import Ref as Ref
-from shardwise._src.refs.refs import check_plain, check_ref
+from shardwise._src.refs.refs import check_kind, check_plain, check_ref
 from shardwise._src.refs.refs import empty_ref as empty_ref
 from shardwise._src.refs.refs import free_ref as free_ref
 from shardwise._src.refs.refs import freeze as freeze
@@ -27,13 +27,15 @@ class AbstractRef:
 
     Args:
       inner_aval: the type of its value.
-      memory_space, kind: None; they are for kernels.
+      memory_space: None; it is for kernels.
+      kind: that of `new_ref`.
     """
 
     __slots__ = ("inner_aval", "memory_space", "kind")
 
     def __init__(self, inner_aval: ArrayType, memory_space: Any = None, kind: Any = None):
-        check_plain("AbstractRef", memory_space=memory_space, kind=kind)
+        check_plain("AbstractRef", memory_space=memory_space)
+        check_kind("AbstractRef", kind)
         self.inner_aval, self.memory_space, self.kind = inner_aval, memory_space, kind
 
     shape = property(lambda self: self.inner_aval.shape)
@@ -53,10 +55,12 @@ class AbstractRef:
         return f"Ref{{{self.inner_aval.str_short(short_dtypes)}}}"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AbstractRef) and self.inner_aval == other.inner_aval
+        if not isinstance(other, AbstractRef):
+            return False
+        return (self.inner_aval, self.kind) == (other.inner_aval, other.kind)
 
     def __hash__(self) -> int:
-        return hash((AbstractRef, self.inner_aval))
+        return hash((AbstractRef, self.inner_aval, self.kind))
 
     def __repr__(self) -> str:
         return f"Abstract{self.str_short(True)}"
@@ -68,7 +72,7 @@ def typeof(x: Any) -> ArrayType | AbstractRef:
     Raises:
       TypeError: for anything else.
     """
-    return AbstractRef(x.type) if x.__class__ is Ref else type_of(x)
+    return AbstractRef(x.type, kind=x.kind) if x.__class__ is Ref else type_of(x)
 
 
 def get(ref: Ref, idx: Any = None) -> Array:

@@ -4,7 +4,8 @@
     ref.reshape(4, 2)[0] = x        # the first two of eight elements
 
 A part is an index into its parent. An image is a bijective function of its parent's value: a write
-through it replaces the parent's value.
+through it replaces the parent's value. Both are pytrees with the ref as a leaf, so functions that
+take refs take them, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.cast import bitcast_convert_type
+from shardwise._src.runtime.pytree import register_node
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import canonicalize, itemsize_bits
 from shardwise._src.types.promotion import lattice_join
@@ -228,3 +230,46 @@ def check_kept(ref: Any, t: ArrayType) -> None:
             f"{ref.short} cannot hold {t.str_short(True)}: its dtype cannot change. Cast the "
             "value with `.astype(ref.dtype)`."
         )
+
+
+# -- as pytrees --
+
+
+def _form_of(index: Any, moving: list[Any]) -> Any:
+    """An index without its arrays, which are appended to `moving`."""
+    if isinstance(index, tuple):
+        return (tuple, *[_form_of(i, moving) for i in index])
+    if isinstance(index, slice):
+        return (slice, *[_form_of(i, moving) for i in (index.start, index.stop, index.step)])
+    if index is None or index is ... or isinstance(index, int | np.integer):
+        return index
+    moving.append(index)
+    return slice  # represents an array
+
+
+def _index_from(form: Any, moving: Any) -> Any:
+    if form is slice:
+        return next(moving)
+    if not isinstance(form, tuple):
+        return form
+    kind, *inner = form
+    found = [_index_from(i, moving) for i in inner]
+    return tuple(found) if kind is tuple else slice(*found)
+
+
+def _parts_of(part: RefPart) -> tuple[Any, Any]:
+    moving: list[Any] = []
+    form = _form_of(part.index, moving)
+    return (part.ref, *moving), form
+
+
+register_node(
+    RefPart,
+    _parts_of,
+    lambda form, children: RefPart(children[0], _index_from(form, iter(children[1:]))),
+)
+register_node(
+    RefImage,
+    lambda image: ((image.ref,), (image.forward, image.backward)),
+    lambda functions, children: RefImage(children[0], *functions),
+)

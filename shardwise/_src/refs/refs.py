@@ -30,6 +30,7 @@ from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sharded.varying import everywhere
@@ -60,10 +61,13 @@ class Ref(Access):
     are broadcast, cast if that is lossless, and moved.
     """
 
-    __slots__ = ("type", "_space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+    __slots__ = (
+        "type", "kind", "_space", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__"
+    )  # fmt: skip
 
-    def __init__(self, value: Any, space: Any = None):
+    def __init__(self, value: Any, space: Any = None, kind: str | None = None):
         self.type = type_of(value)
+        self.kind = kind
         self._space = space
         self._value = value
         self._owner: Any = current().interpreter
@@ -136,7 +140,7 @@ class Ref(Access):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ref:
-        return new_ref(value_of(self))
+        return new_ref(value_of(self), kind=self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced("Ref", value_of(self))
@@ -155,7 +159,10 @@ def new_ref(
     Args:
       init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
         mesh axes. Refs made inside `shard_map` hold per-device values, according to their type.
-      memory_space, kind, pin: None and False; they are for kernels.
+      kind: "no_grad_no_remat" for a ref whose contents have no derivative, for statistics: it may
+        be made outside of functions that are differentiated, and hold values from inside.
+        `checkpoint` never repeats writes, whatever the kind.
+      memory_space, pin: None and False; they are for kernels.
 
     Returns:
       The ref: `ref[...]` reads it, `ref[...] = x` writes it.
@@ -163,7 +170,8 @@ def new_ref(
     Raises:
       TypeError: if the value is not an array, or is a ref itself.
     """
-    check_plain("new_ref", memory_space=memory_space, kind=kind, pin=pin or None)
+    check_plain("new_ref", memory_space=memory_space, pin=pin or None)
+    check_kind("new_ref", kind)
     if init_val.__class__ is Ref:
         raise TypeError(
             f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
@@ -172,7 +180,8 @@ def new_ref(
     x = as_arraylike(init_val)
     value = x._itself() if is_array(x) else eval_trace().new_array(x)
     t = type_of(value)
-    return Ref(everywhere(cast(value, t.dtype, False) if t.weak_type else value))
+    value = everywhere(cast(value, t.dtype, False) if t.weak_type else value)
+    return Ref(value if kind is None else stop_gradient(value), kind=kind)
 
 
 read_by("Ref", new_ref)
@@ -226,6 +235,11 @@ def check_plain(who: str, **options: Any) -> None:
             )
 
 
+def check_kind(who: str, kind: str | None) -> None:
+    if kind not in (None, "no_grad_no_remat"):
+        raise ValueError(f"{who}: kind must be None or 'no_grad_no_remat'; got {kind!r}.")
+
+
 def check_ref(who: str, ref: Any) -> None:
     """Raises if an object is not a ref."""
     if not isinstance(ref, Ref | RefPart):
@@ -256,6 +270,8 @@ def put(ref: Ref, value: Any) -> None:
     """Replaces the value of a ref."""
     t = ref.type
     value = cast(value, t.dtype, False)
+    if ref.kind is not None:
+        value = stop_gradient(value)
     if current().interpreter.eager and not is_array(value):
         value = eval_trace().new_array(value)  # not a cached one: users can access it
     value = _beside(value_of(ref), value)

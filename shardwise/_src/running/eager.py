@@ -263,6 +263,10 @@ class Eager(Interpreter, Indexing):
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
         return put_host(value, replicated_like(sig), sig.committed, t)
 
+    def run_op(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        arrays = self._operands(op, args)
+        return self._op_program(op, arrays, params)(arrays)
+
     # -- cache misses --
 
     def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:

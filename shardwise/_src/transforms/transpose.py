@@ -1,11 +1,19 @@
-"""Transposition: runs a linear program backwards, equation by equation."""
+"""Transposition: runs a linear program backwards, equation by equation.
+
+Backward rules may log values. A caller that collects them sets `COLLECTS`, which keys of programs
+contain; only then do the transposes of loops return what was logged inside. Rules that access refs
+(`REFS`) run where these can be reached: calls of programs with such a rule are inlined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.flags import UserContext
 from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
@@ -22,9 +30,36 @@ from shardwise._src.ops.sharded.sharding_ops import (
     reshard_like,
 )
 from shardwise._src.ops.sharded.varying import cast_like
+from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+
+REFS = "backward rules with refs"  # the effect of their equations
+COLLECTS: UserContext[bool] = UserContext(False)
+_logs: ContextVar[dict[str, Any] | None] = ContextVar("logs of backward rules", default=None)
+
+
+@contextmanager
+def collecting_logs() -> Generator[dict[str, Any]]:
+    """The pytrees that backward rules log in the block, by name; of several, the last one."""
+    logs: dict[str, Any] = {}
+    token = _logs.set(logs)
+    try:
+        yield logs
+    finally:
+        _logs.reset(token)
+
+
+def transposes_inline(program: Program) -> bool:
+    """Whether a program must be transposed in the surroundings, not as a separate program."""
+    return COLLECTS.value or REFS in program.effects
+
+
+def log(entries: dict[str, Any]) -> None:
+    logs = _logs.get()
+    if logs is not None:
+        logs.update(entries)
 
 
 def transpose(
@@ -230,7 +265,6 @@ def _as_input(ct: Any, t: ArrayType) -> Any:
     return reshard_like(ct, cotangent_type(t))
 
 
-@derived
 def transpose_program(
     program: Program, known: int, nonzero: tuple[bool, ...]
 ) -> tuple[Program, tuple[bool, ...]]:
@@ -238,16 +272,36 @@ def transpose_program(
 
     Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
     """
+    back, marks, logs = transpose_with_logs(program, known, nonzero)
+    if logs is not None:
+        raise NotImplementedError(
+            f"with_logs: a backward rule in {program.name} logs values inside of a branch, a "
+            "`shard_map` or a kernel, which do not return logs. Log them outside of it, or write "
+            "them to a ref."
+        )
+    return back, marks
+
+
+@derived
+def transpose_with_logs(
+    program: Program, known: int, nonzero: tuple[bool, ...]
+) -> tuple[Program, tuple[bool, ...], Any]:
+    """`transpose_program` with the leaves of logs as last results, and their pytree; None if there
+    are no logs, or nothing collects them."""
     marks: list[bool] = []
+    trees: list[Any] = []
 
     def run(*args: Any) -> list[Any]:
         given = iter(args[known:])
-        results = transpose(
-            program, args[:known], [next(given) if has else None for has in nonzero]
-        )
+        cts = [next(given) if has else None for has in nonzero]
+        with collecting_logs() as logs:
+            results = transpose(program, args[:known], cts)
+        leaves, tree = flatten(logs if COLLECTS.value else {})
+        trees.append(tree if leaves else None)
         marks.extend([r is not None for r in results])
-        return [r for r in results if r is not None]
+        return [*[r for r in results if r is not None], *leaves]
 
     cts = [cotangent_type(t) for t, has in zip(program.out_types, nonzero, strict=True) if has]
     types = [*program.in_types[:known], *cts]
-    return program_of(run, types, program.name, "transpose"), tuple(marks)
+    back = program_of(run, types, program.name, "transpose")
+    return back, tuple(marks), trees[0]
