@@ -60,7 +60,7 @@ def declined(page: str) -> dict[str, list[str]]:
     """The patterns of declined tests, by file: below `### file.py`, `- `Class::test_*`, …: why`."""
     found: dict[str, list[str]] = {}
     names: list[str] = []
-    for line in page.splitlines():
+    for line in page.replace("\n  ", " ").splitlines():
         if line.startswith("#"):
             names = found.setdefault(line.removeprefix("### "), [])
         elif line.startswith("- `"):
