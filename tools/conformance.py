@@ -131,7 +131,6 @@ def run(folder: Path, pair: Pair, arguments: list[str]) -> int:
         command = [python, runner, "--module", "shardwise", "--module-path", ROOT, "--json", out]
         subprocess.run([*command, *arguments], cwd=folder, check=True)
         of_jax = json.loads((folder / baseline).read_text())
-        of_jax = of_jax["jax_tests"]["full"] if "jax_tests" in of_jax else of_jax
         result = json.loads(out.read_text())
         added = "" if runner == "run_jax_tests.py" else "tests of "
         found.update({f"{added}{area}": n for area, n in rows(result, of_jax, page)})

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import shardwise as sw
+from shardwise import lax
 from shardwise._src.base.config import (
     Config,
     config,
@@ -205,7 +206,9 @@ def test_going_back_to_the_default_inside_a_scope():
             "default_matmul_precision",
             "exact",
             "default_matmul_precision must be one of None, 'default', 'high', 'highest', 'bfloat16', "
-            "'tensorfloat32', 'float32'; got 'exact'",
+            "'tensorfloat32', 'float32', "
+            + ", ".join(repr(preset.name) for preset in lax.DotAlgorithmPreset if preset.value)
+            + "; got 'exact'",
         ),
     ],
 )
@@ -258,6 +261,7 @@ def test_unknown_names():
 ABSL = """
 import sys
 import shardwise as sw
+from shardwise import lax
 from absl import app, flags
 if "other" in sys.argv:  # a library that came first
     flags.DEFINE_bool("jax_enable_x64", False, "theirs")

@@ -188,16 +188,17 @@ def test_what_types_say_of_gathered_values():
     x = np.arange(8, dtype=F32)
     np.testing.assert_array_equal(fun("invarying")(x), x)
     np.testing.assert_array_equal(fun("varying")(x), np.tile(x, 4))
-    said = (
-        "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got '{}'. "
-        "Types do not track that a cotangent is unreduced along an axis ('reduced'): "
-        "`shardwise.grad` sums it where needed."
+    assert message(ValueError, fun("reduced"), x) == (
+        "shard_map of <lambda>: result, of type f32[8]{R:a}, is not unreduced and reduced along the "
+        "same axes as its spec P('a'). Cast it with `shardwise.lax.pcast`, reduce it with a "
+        "collective, such as `shardwise.lax.psum`, or name these axes in out_specs."
     )
-    assert message(ValueError, fun("reduced"), x) == said.format("reduced")
     grouped = sw.vmap(
         lambda x: lax.all_gather(x, "a", axis_index_groups=[[0, 1]], to="invarying"), axis_name="a"
     )
-    assert message(ValueError, grouped, x[:2]) == said.format("invarying")
+    assert message(ValueError, grouped, x[:2]) == (
+        "all_gather: with axis_index_groups, to must be 'varying'; got 'invarying'."
+    )
 
 
 def test_refs_are_not_pinned():

@@ -115,7 +115,6 @@ def test_names_of_other_libraries_lead_to_what_there_is():
         ("shardwise.random", "random", "Use `shardwise.random.uniform`."),
         ("shardwise.random", "default_rng", "Use `shardwise.random.key`."),
         ("shardwise", "zeros", "Use `shardwise.numpy.zeros`."),
-        ("shardwise", "tree_map", "Use `shardwise.tree_util.tree_map`."),
         ("shardwise", "detach", "Use `shardwise.lax.stop_gradient`."),
         ("shardwise.numpy", "qqqq", ""),
         ("shardwise", "pallas", "Use `shardwise.experimental.pallas`."),

@@ -300,7 +300,7 @@ def _constant(program: Program, count: int, fixed: Marks, drops: bool) -> Progra
     changing, constant = partition(program.invars[count:], fixed)
     inputs = [*program.constvars, *program.invars[:count], *constant, *changing]
     results = partition(program.outvars, fixed)[0] if drops else program.outvars
-    return Program(inputs, results, program.eqns, program.consts, program.name)
+    return program.replace(inputs=inputs, outvars=results)
 
 
 def _by_row(args: list, own: WhileParams) -> list:

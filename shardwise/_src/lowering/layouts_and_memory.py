@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import Equation, Program
 from shardwise._src.ops.memory_kinds import kind_of, to_memory
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
@@ -129,18 +129,22 @@ def stated_kind(sharding: Any) -> str | None:
 
 
 def result_kinds(program: Program) -> list[str | None]:
-    """The memory kind in which the program itself leaves each of its results.
-
-    Results of nested programs are results of their equations.
-    """
+    """The memory kind in which the program itself leaves each of its results."""
     kinds: dict[Any, str | None] = {}
     for eqn in program.eqns:
-        for held in eqn.programs() if eqn.op.programs else ():
-            if len(held.outvars) == len(eqn.outvars):
-                rows = zip(eqn.outvars, result_kinds(held), strict=True)
-                kinds.update({out: kind for out, kind in rows if kind is not None})
-        if eqn.op is to_memory:
-            kinds[eqn.outvars[0]] = eqn.params["space"].wanted
-        for name in eqn.op.shardings if not eqn.op.multiple else ():
-            kinds[eqn.outvars[0]] = kind_of(eqn.params[name])
+        if eqn.op is to_memory or eqn.op.programs or eqn.op.shardings:
+            kinds.update(zip(eqn.outvars, _kinds_of(eqn), strict=False))
     return [kinds.get(a) for a in program.outvars]
+
+
+def _kinds_of(eqn: Equation) -> list[str | None]:
+    """The memory kinds of an equation's results; results of its programs may be its own."""
+    if eqn.op is to_memory:
+        return [eqn.params["space"].wanted]
+    kinds: list[str | None] = []
+    for name in eqn.op.shardings if not eqn.op.multiple else ():
+        kinds = [kind_of(eqn.params[name])]
+    for held in map(result_kinds, eqn.programs() if eqn.op.programs else ()):
+        if len(held) == len(eqn.outvars) and any(held):
+            kinds = held
+    return kinds
