@@ -196,7 +196,7 @@ def test_what_types_say_of_gathered_values():
     grouped = sw.vmap(
         lambda x: lax.all_gather(x, "a", axis_index_groups=[[0, 1]], to="invarying"), axis_name="a"
     )
-    assert message(ValueError, grouped, x[:2]) == (
+    assert message(NotImplementedError, grouped, x[:2]) == (
         "all_gather: with axis_index_groups, to must be 'varying'; got 'invarying'."
     )
 
