@@ -56,11 +56,12 @@ class Environment(Pair):
         return [f"jaxlib=={self.exact}", *PACKAGES]
 
 
-def declined(page: str) -> dict[str, list[str]]:
-    """The patterns of declined tests, by file: below `### file.py`, `- `Class::test_*`, …: why`."""
+def listed(page: str, heading: str) -> dict[str, list[str]]:
+    """Patterns of tests in a section, by file: `- `Class::test_*`, …: why` below `### file.py`."""
     found: dict[str, list[str]] = {}
     names: list[str] = []
-    for line in page.replace("\n  ", " ").splitlines():
+    section = f"{page}\n## ".partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    for line in section.replace("\n  ", " ").splitlines():
         if line.startswith("#"):
             names = found.setdefault(line.removeprefix("### "), [])
         elif line.startswith("- `"):
@@ -71,7 +72,12 @@ def declined(page: str) -> dict[str, list[str]]:
 def rows(result: dict[str, Any], baseline: dict[str, Any], page: str) -> Iterator[tuple]:
     """(area, counts) of a run. page: the text of docs/conformance.md."""
     areas: dict[str, Counter[str]] = {}
-    patterns = declined(page)
+    declined, of_words = listed(page, "Declined tests"), listed(page, "Tests of words")
+
+    def is_in(patterns: dict[str, list[str]], test: str) -> bool:
+        module, _, function = test.partition("::")
+        return any(fnmatchcase(function, p) for p in patterns.get(module.rpartition("/")[2], ()))
+
     for name, file in result["files"].items():
         of_jax = {*baseline["files"].get(name, {}).get("passed", ())}
         counts = areas.setdefault(file["area"], Counter())
@@ -80,10 +86,9 @@ def rows(result: dict[str, Any], baseline: dict[str, Any], page: str) -> Iterato
         for test, (_, message) in file["not_passed"].items():
             if test not in of_jax:
                 continue
-            module, _, function = test.partition("::")
-            if any(fnmatchcase(function, p) for p in patterns.get(module.rpartition("/")[2], ())):
+            if is_in(declined, test):
                 refused += 1
-            elif OTHER_WORDS.match(message or ""):
+            elif OTHER_WORDS.match(message or "") or is_in(of_words, test):
                 other += 1
         refused = min(refused, failed)
         other = min(other, failed - refused)
