@@ -25,6 +25,7 @@ from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.lowering import distributed_functions
 from shardwise._src.lowering.text import quoted, reference_text, tensor_text
 from shardwise._src.runtime import cuda
+from shardwise._src.runtime.compiler import lapack
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
@@ -65,6 +66,7 @@ class Kernels:
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
         if not batch and self.may_partition(name, ins):
+            lapack.register()  # the text does not name the functions, the partitioned one does
             return self.partitioned_call(name, xs, ins, outs, config or {})
         letter = _LETTERS[ins[0].dtype.name]
         target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
