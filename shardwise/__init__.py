@@ -198,6 +198,7 @@ if TYPE_CHECKING:
     from shardwise._src.tree.registration import tree_transpose as tree_transpose
     from shardwise._src.tree.registration import tree_unflatten as tree_unflatten
     from shardwise._src.tree.registration import treedef_is_leaf as treedef_is_leaf
+    from shardwise._src.types.array_type import ArrayType as ShapedArray
     from shardwise._src.types.dtypes import float0 as float0
     from shardwise._src.types.partition_spec import P as P
     from shardwise._src.types.sharding import NamedSharding as NamedSharding

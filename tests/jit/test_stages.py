@@ -54,9 +54,10 @@ def test_texts_of_stages():
     assert f'loc("jit(f)/reduce_sum"("{__file__}":' in located and "stablehlo.sort" in located
     parsed(located)  # it is StableHLO
     assert (
-        message(ValueError, lowered.as_text, "mhlo")
-        == "as_text: unknown dialect 'mhlo'; expected 'stablehlo' or 'hlo'."
+        message(ValueError, lowered.as_text, "hhlo")
+        == "as_text: unknown dialect 'hhlo'; expected 'stablehlo', 'hlo' or 'mhlo'."
     )
+    assert "mhlo.sine" in lowered.as_text("mhlo") == str(lowered.compiler_ir("mhlo"))
     assert str(lowered.compiler_ir().operation.name) == "builtin.module"
     assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
     assert "HloModule" in lowered.compile().as_text()

@@ -42,7 +42,7 @@ from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.plan import ModulePlan, plan_module
 from shardwise._src.running.program_placement import is_abstract
 from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
-from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise._src.runtime.compiler.shardy import as_mhlo, parsed
 from shardwise._src.runtime.platforms import Platform, find, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.target_machines import Target
@@ -310,15 +310,17 @@ class Lowered(_OfTraced):
         """The module.
 
         Args:
-          dialect: "stablehlo", which is compiled, or "hlo", its translation.
+          dialect: "stablehlo", which is compiled, or a translation: "hlo", or the former "mhlo".
           debug_info: whether it contains the user's source lines, and names of arguments and
             results.
         """
-        if dialect not in (None, "stablehlo", "hlo"):
+        if dialect not in (None, "stablehlo", "hlo", "mhlo"):
             raise ValueError(
-                f"as_text: unknown dialect {dialect!r}; expected 'stablehlo' or 'hlo'."
+                f"as_text: unknown dialect {dialect!r}; expected 'stablehlo', 'hlo' or 'mhlo'."
             )
         text = self._located() if debug_info else self.plan.text
+        if dialect == "mhlo":
+            return str(as_mhlo(text))
         if dialect != "hlo":
             return text
         found = hlo_computation(text)
@@ -326,6 +328,8 @@ class Lowered(_OfTraced):
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
+        if dialect == "mhlo":
+            return as_mhlo(self.plan.text)
         text = self.as_text(None if dialect == "hlo" else dialect, debug_info=dialect != "hlo")
         return hlo_computation(text) if dialect == "hlo" else parsed(text)
 

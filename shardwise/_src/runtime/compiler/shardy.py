@@ -436,3 +436,18 @@ def _axis(attribute: ir.Attribute) -> str | AxisPart:
         return str(axis.name)
     part = sdy.SubAxisInfoAttr(axis.sub_axis_info)
     return AxisPart(str(axis.name), part.pre_size, part.size)
+
+
+def as_mhlo(text: str) -> ir.Module:
+    """A module in StableHLO, translated to XLA's former dialect."""
+    module = parsed(text)
+    with uninterrupted():
+        from jaxlib.mlir import passmanager
+        from jaxlib.mlir._mlir_libs import _mlirHlo
+
+        with _lock, module.context as context:
+            _mlirHlo.register_mhlo_dialect(context)
+            _mlirHlo.register_mhlo_passes()
+            passes = passmanager.PassManager.parse("builtin.module(stablehlo-legalize-to-hlo)")
+            passes.run(module.operation)
+            return module
