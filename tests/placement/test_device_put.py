@@ -283,8 +283,8 @@ NO_ARRAYS = {
     "mask": (
         np.ma.masked_array([1.0, 2.0], [0, 1]),
         ValueError,
-        "masked arrays cannot be put on a "
-        "device, where the mask would be lost. Use x.filled(value).",
+        "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
+        "x.filled(...), or x.data and x.mask.",
     ),
 }
 

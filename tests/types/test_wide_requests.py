@@ -39,6 +39,17 @@ def test_allowed_dtypes_are_kept(name):
     np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-15 if got.itemsize == 8 else 1e-7)
 
 
+def test_values_of_allowed_dtypes_are_exact():
+    with explicit_x64_dtypes("allow"):
+        for made in (
+            snp.full(2, 2**40, "int64"),
+            snp.full_like(snp.zeros(2, "int64"), 2**40),
+            snp.full(2, np.int64(2**40), "int64"),
+        ):
+            np.testing.assert_array_equal(made, [2**40] * 2, strict=True)
+        np.testing.assert_array_equal(snp.full(2, 1 / 3, "float64"), [1 / 3] * 2, strict=True)
+
+
 def test_requests_can_be_errors():
     with explicit_x64_dtypes("allow"):
         wide = snp.zeros(2, "float64")

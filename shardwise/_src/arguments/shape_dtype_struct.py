@@ -18,7 +18,7 @@ from shardwise._src.lowering.layouts_and_memory import bare, order_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.transfers.targets import as_placement
-from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
+from shardwise._src.types.array_type import NO_MESH, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
@@ -67,7 +67,7 @@ class ShapeDtypeStruct:
         self.shape = _sizes(shape)
         self.dtype: Any = _dtype(dtype)
         self.weak_type = weak_type
-        given = None if says_nothing(sharding) else sharding
+        given = None if getattr(sharding, "mesh", None) is NO_MESH else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
         if isinstance(self.sharding, NamedSharding):

@@ -95,7 +95,8 @@ remat = checkpoint
 
 
 def _check_options(prevent_cse: Any, policy: Any) -> None:
-    if not all(isinstance(x, bool) for x in flatten(prevent_cse)[0]):
+    marks = flatten(prevent_cse)[0]
+    if not marks or not all(isinstance(x, bool) for x in marks):
         raise TypeError(
             "checkpoint: prevent_cse must be True or False, or a tuple with pytrees of them; got "
             f"{prevent_cse!r}."

@@ -141,11 +141,7 @@ def _lower_jit(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, inline: str | None = None
 ) -> list[str]:
     """inline: when the program replaces the call; by default, XLA chooses."""
-    if inline is None:
-        return e.call(program, *xs)
-    if inline == "jax_late":
-        return e.inline(program, *xs)
-    return e.under_marks(marked({"inlineable": inline}), program, *xs)
+    return e.inline(program, *xs) if inline == "jax_late" else e.call(program, *xs)
 
 
 call = calling("jit", _lower_jit, partial_eval_call, is_call=True)

@@ -36,11 +36,8 @@ def type_of(x: Any) -> ArrayType:
         return found
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
-        if host.__class__ is not np.ndarray and hasattr(host, "mask"):
-            raise ValueError(
-                "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
-                "x.filled(...), or x.data and x.mask."
-            )
+        if host.__class__ is not np.ndarray:
+            reject_masked(host)
         return array_type(host.shape, canonicalize(host.dtype))
     converted = as_arraylike(x)
     if converted is not x:
@@ -55,6 +52,15 @@ def type_of(x: Any) -> ArrayType:
     if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # its class is not sufficient
         _scalar_types.put(key, found)
     return found
+
+
+def reject_masked(x: Any) -> None:
+    """Raises for a masked array of NumPy."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "masked arrays of NumPy are not supported, as their masks would be ignored. Pass "
+            "x.filled(...), or x.data and x.mask."
+        )
 
 
 SCALAR_TYPES = 1024

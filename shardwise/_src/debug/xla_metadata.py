@@ -187,6 +187,10 @@ def xla_metadata_call2(f: Any = None, metadata: Any = None, *, ad_metadata: Any 
 def _with_attributes(f: Any, metadata: Any, ad_metadata: Any) -> Any:
     pairs = _pairs("xla_metadata_call: metadata", metadata or {})
     own = None
+    if isinstance(ad_metadata, str) and ad_metadata not in ("same", "drop"):
+        raise TypeError(
+            f"xla_metadata_call: ad_metadata must be 'same', 'drop' or a dict; got {ad_metadata!r}."
+        )
     if ad_metadata != "same":
         given = {} if ad_metadata == "drop" else ad_metadata
         own = _pairs("xla_metadata_call: ad_metadata", given)

@@ -41,8 +41,7 @@ class Inline(Enum):
 
     JAX_EARLY: while these are staged.
     JAX_LATE: when their programs are lowered.
-    XLA_EARLY, XLA_LATE: XLA inlines them, in its first passes or its last ones.
-    AUTO: XLA chooses.
+    XLA_EARLY, XLA_LATE, AUTO: XLA chooses, since its releases do not let programs say when.
     """
 
     JAX_EARLY = "jax_early"

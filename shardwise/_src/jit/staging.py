@@ -435,7 +435,8 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
     if abstract and is_like_type(x):
         name = "explicit_sharding" if isinstance(x, ArrayType) else "sharding"
-        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, name, None))
+        weak, place = getattr(x, "weak_type", False), getattr(x, name, None)
+        return ShapeDtypeStruct(x.shape, x.dtype, sharding=place, weak_type=weak)
     return EAGER.array(x)
 
 

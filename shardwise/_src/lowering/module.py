@@ -349,6 +349,7 @@ def _emitted(
     own = [emitter.hoisted[id(c)] for c in program.consts]
     named = len(emitter.host_numbers)
     results = emitter.program(program, own + names[count:])
+    program.derived.pop(EMITTED, None)
     if len(emitter.host_numbers) > named:
         program.derived[EMITTED] = [*emitter.host_numbers][named:]
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))

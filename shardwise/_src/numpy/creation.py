@@ -7,7 +7,7 @@ structured matrices in `triangles`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,14 @@ from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import fused, record_of
-from shardwise._src.core.infer import HOST, as_arraylike, check_alive, is_array, type_of
+from shardwise._src.core.infer import (
+    HOST,
+    as_arraylike,
+    check_alive,
+    is_array,
+    reject_masked,
+    type_of,
+)
 from shardwise._src.messages.called import by_name
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
@@ -166,9 +173,13 @@ def full(
     """
     if out_sharding is not None:
         return placed(full, out_sharding, shape, fill_value, dtype)
+    kind = None if dtype is None else dtype_of(dtype, "full")
+    if kind is not None and kind != canonicalize(kind):  # explicit_x64_dtypes: allow
+        with enable_x64(True):
+            return full(shape, fill_value, kind, device=device)
     value = as_operand(fill_value)
-    if dtype is not None:
-        value = _as_filler(value, dtype_of(dtype, "full"))
+    if kind is not None:
+        value = _as_filler(value, kind)
     t = type_of(value)
     weak = dtype is None and t.weak_type
     return _made(_full, device, value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
@@ -248,6 +259,9 @@ def full_like(
 ) -> Array:
     """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
     like = _like(a, dtype, shape, "full_like")
+    if like[1] != canonicalize(like[1]) and not enable_x64.value:
+        with enable_x64(True):
+            return full_like(a, fill_value, *like[1::-1], device=device, out_sharding=out_sharding)
     args = _as_filler(as_operand(fill_value), like[1]), *like
     return _filled_like(a, _full, args, device, out_sharding)
 
@@ -301,8 +315,7 @@ def array(
     wanted = None if dtype is None else dtype_of(dtype, "array")
     wide = wanted is not None and wanted != canonicalize(wanted)  # explicit_x64_dtypes: allow
     try:
-        with enable_x64(True) if wide else nullcontext():
-            made = _array(object, wanted)
+        made = _wide_array(object, wanted) if wide else _array(object, wanted)
     except Exception as error:
         pass_on(error)
         raise
@@ -313,6 +326,12 @@ def array(
     if goal is not None:
         return resharded(made, goal)
     return made if device is None else eval_trace().place(made, device)
+
+
+def _wide_array(object: Any, dtype: Any) -> Any:
+    """`_array` of a dtype of 64 bits, which is kept."""
+    with enable_x64(True):
+        return _array(object, dtype)
 
 
 def asarray(
@@ -329,6 +348,8 @@ def asarray(
     copy: True for separate memory. False for no copy: the result is `a` or shares its memory by
       DLPack; otherwise, raises `ValueError`.
     """
+    if a.__class__ is np.ma.MaskedArray:  # `array` makes arrays of the data
+        reject_masked(a)
     if copy is False:
         wanted = None if dtype is None else dtype_of(dtype, "asarray")
         return _shared(a, wanted, device, out_sharding)

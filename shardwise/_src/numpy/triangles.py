@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise._src.numpy.ranges import count_up
 from shardwise._src.numpy.rearrange import diagonal
@@ -36,12 +36,20 @@ def _eye_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
 
 
 def _near(k: Any, rows: int, columns: int) -> Any:
-    """A traced diagonal as int32; those outside of the matrix are all alike."""
+    """A traced diagonal as int32; all those outside of the matrix give the same one."""
     t = type_of(k)
     if t.shape or not is_integer(t.dtype):
         raise ValueError(f"k must be an integer scalar; got {t.str_short(True)}.")
     far = clamp(lit(-rows - 1, k), strip_weak_type(k), lit(columns + 1, k))
     return cast(far, np.dtype("int32"))
+
+
+def _diagonal(k: Any, who: str, rows: int, columns: int) -> int:
+    """The number of a diagonal; of those outside of the matrix, one next to it."""
+    host = np.asarray(k)
+    if host.ndim or not np.issubdtype(host.dtype, np.integer):
+        raise ValueError(f"{who}: k must be an integer; got {short_repr(k)}.")
+    return max(-rows - 1, min(host.item(), columns + 1))
 
 
 def _offset_test(op: Any, shape: tuple, k: Any) -> Any:
@@ -66,10 +74,8 @@ def eye(
     kind = dtype_of(dtype, "eye")
     if is_array(k):
         made = _eye_at(k, rows, columns, kind)
-    elif isinstance(k, int) and not -(2**31) <= k < 2**31:  # outside of the matrix
-        made = _eye(rows, columns, max(-rows, min(k, columns)), kind)
     else:
-        made = _eye(rows, columns, operator.index(np.asarray(k).item()), kind)
+        made = _eye(rows, columns, _diagonal(k, "eye", rows, columns), kind)
     return made if device is None else eval_trace().place(made, device)
 
 
@@ -95,7 +101,7 @@ def tri(
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     if is_array(k):
         return _tri_at(k, rows, columns, dtype_of(dtype, "tri"))
-    return _tri(rows, columns, operator.index(np.asarray(k).item()), dtype_of(dtype, "tri"))
+    return _tri(rows, columns, _diagonal(k, "tri", rows, columns), dtype_of(dtype, "tri"))
 
 
 @fused(arrays=1)

@@ -12,7 +12,7 @@ from shardwise._src.arguments.values import as_value
 from shardwise._src.arrays.array import Array, DeletedBuffer, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.progress import progress
-from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.core.infer import as_arraylike, reject_masked, type_of
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.ops.memory_kinds import Space, to_memory
@@ -337,11 +337,7 @@ def _in_place(x: Array, target: Any) -> bool:
 def _from_host(x: Any, request: _Request) -> Array:
     """Transfers another host value: it may share its memory, or is no plain NumPy array."""
     there, committed = _host_place(request.target), request.target is not None
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError(
-            "masked arrays cannot be put on a device, where the mask would be lost. Use "
-            "x.filled(value)."
-        )
+    reject_masked(x)
     if request.may_alias and isinstance(x, np.ndarray):
         return parts.aliased(x, there, committed)
     if isinstance(x, np.ndarray | np.generic | int | float | complex):

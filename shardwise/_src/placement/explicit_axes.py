@@ -62,7 +62,8 @@ class set_mesh:
             )
         here = current()
         new = None if mesh is None else entered_as(mesh, here)
-        self._token: Token[Context] | None = CURRENT.set(here.replace(mesh=new, on_mesh=True))
+        inside = here.replace(mesh=new, on_mesh=new is not None)
+        self._token: Token[Context] | None = CURRENT.set(inside)
         self.mesh = mesh
 
     def __enter__(self) -> Mesh | None:

@@ -23,8 +23,6 @@ from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
 from shardwise._src.types.torus_grids import torus_grid
 
-_TRAY_RING = [0, 1, 2, 3, 6, 7, 4, 5]  # the devices of a tray of TPU v2 or v3, in 2 rows
-
 
 def create_device_mesh(
     mesh_shape: Sequence[int],
@@ -51,17 +49,7 @@ def create_device_mesh(
         devices = sorted(devices, key=lambda device: device.id)
     flat = np.empty(len(devices), dtype=object)
     flat[:] = list(devices)
-    if {getattr(device, "device_kind", "") for device in devices} <= {"TPU v2", "TPU v3"}:
-        return _in_rings(flat, shape)
     return flat.reshape(shape)
-
-
-def _in_rings(flat: NDArray[np.object_], shape: tuple[int, ...]) -> NDArray[np.object_]:
-    """Grids of TPU v2 or v3, with the ring of a tray along an axis of size 8."""
-    if len(flat) == 8:
-        return flat[_TRAY_RING].reshape(shape)
-    grid = flat.reshape(shape)
-    return grid[..., _TRAY_RING] if shape and shape[-1] == 8 else grid
 
 
 def make_mesh(

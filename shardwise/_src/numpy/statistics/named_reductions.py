@@ -64,7 +64,7 @@ class NamedAxes:
     def reject(self, x: Any, state: str, advice: str) -> NoReturn:
         raise ValueError(
             f"{self.who or called_name()}: the operand, of type {type_of(x).str_short(True)}, "
-            f"{state}; got the axes {join(self.names)}. Please {advice}."
+            f"{state}; got the axes {join(self.names)}. {advice.capitalize()}."
         )
 
     @cached_property
