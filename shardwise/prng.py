@@ -1,4 +1,4 @@
-"""Generators of random numbers by their names of 2022: `shardwise.extend.random` has them."""
+"""Random number generators, at JAX's former import path: see `shardwise.extend.random`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Foreign functions, at their older place: see `shardwise.ffi`."""
+"""Foreign functions, at JAX's former import path: see `shardwise.ffi`."""
 
 from typing import TYPE_CHECKING
 

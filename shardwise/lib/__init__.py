@@ -1,4 +1,4 @@
-"""The version of jaxlib; `xla_bridge`, the older place of `shardwise.default_backend` and
+"""The version of jaxlib; `xla_bridge`, the former import path of `shardwise.default_backend` and
 `shardwise.extend.backend`.
 """
 

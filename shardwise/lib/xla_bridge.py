@@ -1,4 +1,4 @@
-"""Backends, at their older place."""
+"""Backends, at JAX's former import path."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Functions that JAX had until 2024, at their places of that time.
+"""Functions that JAX had until 2024, at their import paths of that time.
 
 with experimental.enable_x64(): ...            # now `shardwise.enable_x64(True)`
 xla_computation(f)(x).as_hlo_text()            # now `jit(f).lower(x).as_text("hlo")`

@@ -53,7 +53,7 @@ class ModuleContext:
     cached_primitive_lowerings: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     def add_keepalive(self, keepalive: Any) -> None:
-        """Has no effect that is needed: programs retain the functions that they call."""
+        """Not needed: programs retain the functions that they call."""
         self.keepalives.append(keepalive)
 
 

@@ -224,7 +224,7 @@ class Traced:
         return Lowered(self, plan)
 
     def _target(self, lowering_platforms: Sequence[str]) -> Target | None:
-        """Another platform than that of the devices, if it is asked for."""
+        """Another platform than that of the devices, if requested."""
         here = platform_of(self._likely_device())
         elsewhere = any([p not in here.names for p in lowering_platforms])
         return self._platform_alone(lowering_platforms, here) if elsewhere else None

@@ -65,8 +65,8 @@ def _exact(
 
 
 def _candidates(name: str, n: int, rank: int, k: int, recall: float, parts: int) -> int:
-    """The number of candidates: the elements are distributed over bins, of which each keeps its
-    best one. There are as many bins, in full tiles, as it takes for the recall.
+    """The number of candidates: the elements are distributed over bins, each of which yields its
+    best element. The number of bins is the smallest, in full tiles, that reaches the recall.
     https://arxiv.org/abs/2206.14286
     """
     whole = n if parts == -1 else parts

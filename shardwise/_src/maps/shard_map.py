@@ -295,8 +295,8 @@ def _reader(
     axes: tuple[Any, ...],
     tracked: bool,
 ) -> Callable[[Any], Any] | None:
-    """What reads a value of an eager call that is the same on all devices, such as a condition of
-    Python's `if`: runs the program so far. It has no effects: they would occur again.
+    """Returns a function that reads a value of an eager call, such as a condition of Python's `if`,
+    by running the program so far; None if values cannot be read. Programs with effects are not run.
     """
     outer = current()
     if not (outer.interpreter.eager and tracked):

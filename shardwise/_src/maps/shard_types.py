@@ -19,7 +19,7 @@ Specs = tuple[PartitionSpec, ...]
 
 
 def manual_mesh(mesh: Any, axes: Sequence[Any]) -> AbstractMesh:
-    """The mesh as it is inside, where some of its axes are manual."""
+    """The mesh inside `shard_map`: some of its axes are manual."""
     return mesh.abstract_mesh.update_axis_types({a: AxisType.Manual for a in axes})
 
 

@@ -23,7 +23,7 @@ from shardwise._src.numpy.shapes import expand_dims, squeeze
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.values.convert import common_shape, mind_ranks
+from shardwise._src.values.convert import check_ranks, common_shape
 
 Dims = tuple[str, ...]
 _TERM = r"\(\s*(?:\w+\s*(?:,\s*\w+\s*)*)?\)"
@@ -102,7 +102,7 @@ def over_loops(fun: Callable[..., Any], arrays: Sequence[Any], ranks: Sequence[i
     """`fun` mapped over this many leading dimensions of each array, which broadcast."""
     loops = [x.shape[:n] for x, n in zip(arrays, ranks, strict=True)]
     shape = common_shape(loops) if loops else ()
-    mind_ranks([s for x, s in zip(arrays, loops, strict=True) if x.ndim])
+    check_ranks([s for x, s in zip(arrays, loops, strict=True) if x.ndim])
     wide = [(1,) * (len(shape) - len(s)) + s for s in loops]
     xs = [
         squeeze(x, tuple([i for i, n in enumerate(s) if n == 1]))

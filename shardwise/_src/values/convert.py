@@ -128,11 +128,11 @@ def operand_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     """`common_shape` of operands, of which the flag numpy_rank_promotion may require one rank."""
     found = common_shape(shapes)
     if numpy_rank_promotion.value != "allow" and passes(shapes):
-        mind_ranks([s for s in shapes if s])
+        check_ranks([s for s in shapes if s])
     return found
 
 
-def mind_ranks(shapes: list[tuple[int, ...]]) -> None:
+def check_ranks(shapes: list[tuple[int, ...]]) -> None:
     """Respects the flag numpy_rank_promotion for shapes of operands, without those of scalars."""
     mode = numpy_rank_promotion.value
     if mode == "allow" or len(set(map(len, shapes))) < 2:

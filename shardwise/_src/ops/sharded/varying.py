@@ -3,9 +3,9 @@
 Inside `shard_map`, the type of a value records the mesh axes along which it varies, is unreduced,
 or is reduced (`core.manual_axes`). Every op takes operands that vary along different axes, and its
 results vary along all of them. The consequence for derivatives is implemented once: the cotangent
-of an operand that does not vary along an axis is the sum of the cotangents of all devices along it,
-which is left to be taken where the operand is reduced (`_of_all` in `transforms/transpose.py`). So
-no op needs a rule for it.
+of an operand that does not vary along an axis is the sum of the cotangents of all devices along it
+(`_of_all` in `transforms/transpose.py`); that of a reduced operand is unreduced instead. So no op
+needs a rule for it.
 """
 
 from __future__ import annotations
