@@ -259,9 +259,10 @@ def full_like(
 ) -> Array:
     """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
     like = _like(a, dtype, shape, "full_like")
-    if like[1] != canonicalize(like[1]) and not enable_x64.value:
+    size, kind, _ = like
+    if kind != canonicalize(kind):  # explicit_x64_dtypes: allow
         with enable_x64(True):
-            return full_like(a, fill_value, *like[1::-1], device=device, out_sharding=out_sharding)
+            return full_like(a, fill_value, kind, size, device=device, out_sharding=out_sharding)
     args = _as_filler(as_operand(fill_value), like[1]), *like
     return _filled_like(a, _full, args, device, out_sharding)
 
