@@ -31,7 +31,7 @@ USES = {
     "set": lambda x: x.at[0].set(1),
     "T": lambda x: x.T,
     "iterate": list,
-    "contains": lambda x: 1.0 in x,
+    "contains": lambda x: 1.0 in x.reshape(-1),
     "reshape": lambda x: x.reshape(-1),
     "astype": lambda x: x.astype(int),
     "item": lambda x: x.item(0),

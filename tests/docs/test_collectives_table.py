@@ -25,7 +25,8 @@ CELLS = [
 ]
 
 
-OTHERS = ("share", "shared_sum")  # gradients by name; not functions that users call
+# Gradients by name, and forms of `psum` and `psum_scatter` for values that are partial sums.
+OTHERS = ("share", "shared_sum", "unreduced_psum", "unreduced_reduce_scatter")
 
 
 @pytest.mark.parametrize(("where", "name", "kind", "number"), everyday(CELLS, 10))

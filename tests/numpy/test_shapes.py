@@ -198,7 +198,7 @@ snp.pad(A, -1)
     ValueError: pad: widths must not be negative; got -1.
 snp.pad(A, 1, "bad")
     NotImplementedError: pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap,
-    linear_ramp, maximum, mean, minimum, reflect, symmetric.
+    linear_ramp, maximum, mean, median, minimum, reflect, symmetric.
 snp.pad(E0, 1, "edge")
     ValueError: pad: dimension 0 is empty, so mode 'edge' has no values to pad with.
 snp.pad(A, 1, stat_length=2)

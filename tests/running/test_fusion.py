@@ -31,5 +31,10 @@ def test_ops_whose_modules_have_scatters_are_marked(name):
 def test_the_marked_ops():
     marked = {name for name, op in every_op().items() if op.needs_fusion}
     scatters = {f"scatter_{kind}" for kind in ("add", "sub", "mul", "min", "max")}
-    others = {"select_and_scatter_add", "reduce_scatter", "call_exported"}
+    others = {
+        "select_and_scatter_add",
+        "reduce_scatter",
+        "unreduced_reduce_scatter",
+        "call_exported",
+    }
     assert marked == {"scatter", *scatters, *others}

@@ -6,6 +6,7 @@ uncommitted, as those of `jit` do in `set_mesh`.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, overload
@@ -21,14 +22,16 @@ UNSPECIFIED = object()
 
 
 @public("shardwise.experimental.pjit")
-class FromGda:
-    """The type of `FROM_GDA`."""
+class FromGda(enum.Enum):
+    """The type of `FROM_GDA`: the sharding of an argument is its own."""
+
+    FROM_GDA = enum.auto()
 
     def __repr__(self) -> str:
-        return "FROM_GDA"
+        return self.name
 
 
-FROM_GDA = FromGda()  # of an argument: its own sharding
+FROM_GDA = FromGda.FROM_GDA
 
 
 class OnMesh(Jitted[P, R]):

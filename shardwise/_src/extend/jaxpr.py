@@ -91,6 +91,9 @@ class Token(metaclass=_TokenClass):
 class AbstractToken:
     """The type of `Token`s."""
 
+    def __repr__(self) -> str:
+        return "AbstractToken()"
+
 
 class TraceTag:
     """Distinguishes the interpreters of one transformed function from those of another."""

@@ -28,7 +28,10 @@ Run = Callable[[tuple, dict], Any]  # a function of positional and named argumen
 
 
 def has_refs(tree: Any) -> bool:
-    return any(map(is_ref, flatten(tree)[0]))
+    try:
+        return any(map(is_ref, flatten(tree)[0]))
+    except (TypeError, ValueError):  # the call itself says what cannot be flattened, and where
+        return False
 
 
 def through_refs(

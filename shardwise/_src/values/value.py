@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 from shardwise._src.base.named import named
-from shardwise._src.core.infer import as_arraylike, is_operand, type_of
+from shardwise._src.core.infer import as_arraylike, check_alive, is_operand, type_of
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_base import ArrayBase
@@ -169,6 +169,7 @@ class Value(Methods, Elsewhere, ArrayBase):
 
     def __contains__(self, item: Any) -> bool:
         """Whether a scalar is an element of a vector."""
+        check_alive(self)
         for x, rank, what in ((self, 1, "array"), (item, 0, "element")):
             if type_of(x).ndim != rank:
                 raise ValueError(
