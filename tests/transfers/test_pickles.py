@@ -145,7 +145,7 @@ def test_the_context_is_that_of_whoever_reads():
     assert says.endswith(": a ContextVar exists in one process only.")
 
 
-RECORDS = ("shardwise.example_libraries.", "shardwise.extend.random")
+RECORDS = ("shardwise.example_libraries.", "shardwise.extend.random", "shardwise.prng")
 # The state of the process.
 NOT_PICKLED = {
     "upstream_dialects",
