@@ -370,8 +370,8 @@ def _with_some(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tup
     """The program with some of its results, and which of its arguments it then uses."""
     new = pruned(program, picked(program.outvars, needed))
     atoms = used(new)
-    read = tuple([v in atoms for v in new.inputs])
-    return new.replace(inputs=picked(new.inputs, read)), read
+    read = tuple([v in atoms for v in new.invars])
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read
 
 
 def _enter(
