@@ -1,5 +1,7 @@
 """Names that JAX had in 2022, and what they do here."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,14 @@ def test_from_gda_keeps_the_sharding(specs):
     with MESH:
         found, _ = pjit(lambda x, y: (x, y), in_axis_resources=specs)(x, X)
     assert found.sharding == x.sharding
+
+
+def test_pickled_functions_replicate_in_a_mesh_where_none_is_stated():
+    f = pjit(sw.numpy.square, None, P("x"))
+    for each in (f, pickle.loads(pickle.dumps(f))):
+        with MESH:
+            assert each.lower(X).compile().input_shardings[0][0].is_fully_replicated
+            assert each(X).sharding == NamedSharding(MESH, P("x"))
 
 
 def test_modules_of_compiled_programs():

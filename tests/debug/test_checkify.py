@@ -130,6 +130,35 @@ def test_outside_of_vmap_and_inside(f: Any) -> None:
     assert lines[0] == "at mapped index 0, 1: x must be positive: -2.0 and -4.0 (`check` failed)"
 
 
+def test_checks_in_loops_with_a_condition_for_each_row() -> None:
+    def f(n: Any) -> Any:
+        def body(n: Any) -> Any:
+            checkify.check(n > 0, "done")
+            return n - 1
+
+        return sw.lax.while_loop(lambda n: n > 0, body, n)
+
+    numbers = np.array([1, 3], np.int32)
+    assert sw.vmap(checkify.checkify(f))(numbers)[0].get() is None
+    assert message(ValueError, checkify.checkify(sw.vmap(f)), numbers) == (
+        "[while_loop] under vmap: a batched condition runs until the last row is done, so a `check` "
+        "in the loop would also fail for rows that are done. Use `vmap(checkify(f))` instead of "
+        "`checkify(vmap(f))`: it checks each row by itself."
+    )
+
+
+def test_functions_of_booleans_are_traced_once_for_each() -> None:
+    traced = []
+
+    def f(x: Any, is_double: Any) -> Any:
+        traced.append(is_double)
+        return 2 * x if is_double else x
+
+    checked = checkify.checkify(f)
+    found = [float(checked(np.float32(3), b)[1]) for b in (True, False, True, False)]
+    assert found == [6, 3, 6, 3] and traced == [True, False]
+
+
 def test_vmap_of_loops_and_branches() -> None:
     xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):

@@ -22,6 +22,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.layout import AUTO, Format, Layout
 from shardwise.compat import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
 from shardwise.experimental.maps import thread_resources
+from shardwise.experimental.pjit import pjit
 from shardwise.extend.core import Primitive
 from shardwise.sharding import (
     AxisType,
@@ -224,7 +225,7 @@ def test_refs():
 
 def test_another_process_reads_them():
     late = [VALUES[name] for name in ("op", "pmap", "positional", "resources")]
-    late += [sw.new_ref(jnp.ones(2)), sw.jit(jnp.sin)]
+    late += [sw.new_ref(jnp.ones(2)), sw.jit(jnp.sin), pjit(jnp.sin)]
     late += [kernels.Block((8,), None, kernels.VMEM), kernels.Squeezed()]
     pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
     code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"

@@ -13,7 +13,9 @@ from typing import Any, overload
 
 from shardwise._src.base.context import Context, current
 from shardwise._src.base.lazy import public
-from shardwise._src.jit.jit import Jitted, P, R, jit
+from shardwise._src.base.pickles import read_by, reduced
+from shardwise._src.jit.jit import Jitted, P, R, jit, packed, unpacked
+from shardwise._src.jit.options import Options
 from shardwise._src.jit.stages import Lowered, Traced
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -56,6 +58,24 @@ class OnMesh(Jitted[P, R]):
         with _on_mesh():
             return self.trace(*args, **kwargs).lower()
 
+    def __reduce__(self) -> Any:
+        options = packed(self._options), packed(self.in_mesh._options)
+        return self._name_in_module() or reduced("pjit", self._fun, *options)
+
+
+def _restored(fun: Callable[..., Any], *options: Any) -> OnMesh[..., Any]:
+    own, in_mesh = map(unpacked, options)
+    return _made(fun, own, in_mesh)
+
+
+def _made(fun: Callable[..., Any], own: Options, in_mesh: Options) -> OnMesh[..., Any]:
+    new = OnMesh(fun, own)
+    new.in_mesh = Jitted(fun, in_mesh)
+    return new
+
+
+read_by("pjit", _restored)
+
 
 def _on_mesh() -> AbstractContextManager[Context]:
     return current().replace(on_mesh=True).entered()
@@ -91,13 +111,11 @@ def pjit(
     if fun is None:
         return lambda fun: pjit(fun, *given, **options)
 
-    def made(kind: Any, shardings: Any) -> Any:
-        ins, outs = shardings
-        return kind(fun, jit(fun, in_shardings=ins, out_shardings=outs, **options)._options)
+    def options_of(none: Any) -> Options:
+        ins, outs = (_meant(s, none) for s in given)
+        return jit(fun, in_shardings=ins, out_shardings=outs, **options)._options
 
-    new = made(OnMesh, [_meant(s, None) for s in given])
-    new.in_mesh = made(Jitted, [_meant(s, PartitionSpec()) for s in given])
-    return new
+    return _made(fun, options_of(None), options_of(PartitionSpec()))
 
 
 def _meant(shardings: Any, none: Any) -> Any:

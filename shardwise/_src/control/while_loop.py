@@ -26,6 +26,7 @@ from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, sites_in, without_sites
+from shardwise._src.effects.ordering import CHECK
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.logical import bitwise_and, select_n
 from shardwise._src.ops.reduce import reduce_or
@@ -250,6 +251,12 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
         reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
         )
+        if CHECK in test.effects | body.effects:
+            raise ValueError(
+                "[while_loop] under vmap: a batched condition runs until the last row is done, so "
+                "a `check` in the loop would also fail for rows that are done. Use "
+                "`vmap(checkify(f))` instead of `checkify(vmap(f))`: it checks each row by itself."
+            )
         fixed = _unchanged(body, num_body, own.parts(dims)[2])
         if any(fixed) and not all(fixed):
             return _batch_changing(op, mapped, args, dims, own, fixed)

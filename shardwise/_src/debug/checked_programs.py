@@ -20,6 +20,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.effects.ordering import CHECK
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.statistics.reductions import argmax
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
@@ -34,7 +35,6 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_inexact
 
-CHECK = "check"  # the effect
 USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 from shardwise._src.base.marks import merge, partition
 from shardwise._src.control.call import call
@@ -148,6 +149,14 @@ def checkify(
         )
     function = Stageable(f)
 
+    @functools.lru_cache(32)
+    def with_fixed(tree: Any, static: tuple[bool, ...], fixed: Any, kinds: Any) -> Any:
+        @functools.wraps(f)
+        def bound(*xs: Any) -> Any:
+            return _called(f, *tree.unflatten(merge(static, fixed, xs)))
+
+        return checkify(bound, errors)
+
     @functools.wraps(f)
     @hides_frames
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
@@ -159,12 +168,7 @@ def checkify(
         static = [_is_static(x) for x in leaves]
         if any(static):
             traced, fixed = partition(leaves, static)
-
-            @functools.wraps(f)
-            def bound(*xs: Any) -> Any:
-                return _called(f, *tree.unflatten(merge(static, fixed, xs)))
-
-            return checkify(bound, errors)(*traced)
+            return _with_fixed(with_fixed, tree, tuple(static), tuple(fixed))(*traced)
         leaves = function.checked(leaves, tree, staged=True)
         types = tuple([type_of(x) for x in leaves])
         staged = function.staged(Call(leaves, tree, None, types=types), refs=True)
@@ -175,6 +179,16 @@ def checkify(
         return error, staged.out_tree.unflatten(staged.results(outs[:end]))
 
     return checked
+
+
+def _with_fixed(make: Any, tree: Any, static: tuple[bool, ...], fixed: tuple[Any, ...]) -> Any:
+    """The checked function of the other arguments, the same for equal fixed ones."""
+    key = (tree, static, fixed, exact(fixed))
+    try:
+        hash(key)
+    except TypeError:
+        return make.__wrapped__(*key)
+    return make(*key)
 
 
 def _is_static(x: Any) -> bool:

@@ -81,6 +81,15 @@ def _bound(program: Program, inputs: Sequence[Any], inline: Inline) -> Sequence[
     return bind_call(*inputs, program=program, inline=inline.value)
 
 
+def packed(options: Options) -> dict[str, Any] | None:
+    """Options in a pickle; None for the default ones."""
+    return None if options is NO_OPTIONS else options._asdict()
+
+
+def unpacked(options: dict[str, Any] | None) -> Options:
+    return NO_OPTIONS if options is None else Options(**options)
+
+
 class Jitted(Generic[P, R]):
     """A jitted function. Made by `jit`."""
 
@@ -140,14 +149,14 @@ class Jitted(Generic[P, R]):
 
         cloudpickle serializes the functions of a `__main__`, for processes with another one.
         """
+        return self._name_in_module() or reduced("jit", self._fun, packed(self._options))
+
+    def _name_in_module(self) -> str | None:
         name = getattr(self, "__qualname__", "")
         held = sys.modules.get(getattr(self, "__module__", None) or "")
         for part in name.split("."):
             held = getattr(held, part, None)
-        if held is self and self.__module__ != "__main__":
-            return name
-        options = None if self._options is NO_OPTIONS else self._options._asdict()
-        return reduced("jit", self._fun, options)
+        return name if held is self and self.__module__ != "__main__" else None
 
     def __repr__(self) -> str:
         return f"<jitted function {self._function.name}>"
@@ -395,9 +404,7 @@ def _explicit_type(x: Any) -> ArrayType:
 
 closed_by_fork(Jitted, "__call__")
 
-read_by(
-    "jit", lambda fun, options: Jitted(fun, NO_OPTIONS if options is None else Options(**options))
-)
+read_by("jit", lambda fun, options: Jitted(fun, unpacked(options)))
 
 
 def _result_names(tree: Any) -> list[str]:

@@ -26,12 +26,15 @@ _NAMESPACES = tuple([
         "image", "lax", "linalg", "nn", "numpy", "random", "scipy", "signal", "special", "values",
     )
 ])  # fmt: skip
-_ELEMENTWISE = tuple(
-    [  # packages with element-wise functions, or with transforms of functions
-        f"shardwise._src.{package}."
-        for package in ("autodiff", "jit", "maps", "nn", "numpy", "scipy", "special", "values")
-    ]
+_ELEMENTWISE = tuple(  # packages with element-wise functions
+    [f"shardwise._src.{package}." for package in ("nn", "numpy", "scipy", "special", "values")]
 )
+_TRANSFORMS = tuple([  # packages with functions that call functions of users
+    f"shardwise._src.{package}." for package in (
+        "arguments", "autodiff", "base", "control", "core", "custom", "debug", "jit", "maps",
+        "messages", "refs", "running", "runtime", "transforms", "tree",
+    )
+])  # fmt: skip
 _WRAPPERS = (
     "shardwise._src.core.fused",
     "shardwise._src.messages.tracebacks",
@@ -117,27 +120,36 @@ def called() -> Called | None:
     return found if known and (name[0] != "_" or name == "__getitem__") else None
 
 
-def passes(shapes: Iterable[tuple[int, ...]]) -> bool:
+def is_called_with(shapes: Iterable[tuple[int, ...]]) -> bool:
     """Whether the user's code calls an element-wise function, and with arrays of these shapes.
 
     Otherwise, they are the shapes of values that a function computes. Scalars are ignored.
     """
-    outermost = _outermost()
-    if outermost is None:
-        return True
-    found = _of(outermost)
-    given = {getattr(x, "shape", None) for x in found.leaves.values()}
-    return found.module.startswith(_ELEMENTWISE) and all(s in given for s in shapes if s)
+    for frame in reversed(list(_library_frames())):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_TRANSFORMS) and module not in _WRAPPERS:
+            continue
+        found = _of(frame)
+        if not found.module.startswith(_TRANSFORMS):
+            given = {getattr(x, "shape", None) for x in found.leaves.values()}
+            return found.module.startswith(_ELEMENTWISE) and all(s in given for s in shapes if s)
+    return True
 
 
 def _outermost() -> FrameType | None:
     """The outermost library frame above the user's code."""
     outermost = None
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (used only for messages)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        outermost = frame
-        frame = frame.f_back
+    for outermost in _library_frames():  # noqa: B007
+        pass
     return outermost
+
+
+def _library_frames() -> Iterator[FrameType]:
+    """The library's frames above the user's code, the innermost first."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] (used only for messages)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        yield frame
+        frame = frame.f_back
 
 
 def _of(frame: FrameType) -> Called:

@@ -19,7 +19,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import BoundOp, Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.program_tools import single
-from shardwise._src.messages.called import passes
+from shardwise._src.messages.called import is_called_with
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
 from shardwise._src.running.eager_indexing import Indexing
@@ -286,7 +286,7 @@ class Eager(Interpreter, Indexing):
     def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
         arrays = self.arrays(args[: fused.arrays])
-        if numpy_rank_promotion.value != "allow" and not passes([a.shape for a in arrays]):
+        if numpy_rank_promotion.value != "allow" and not is_called_with([a.shape for a in arrays]):
             with numpy_rank_promotion("allow"):  # a program without the check, for other functions
                 return self.call(fused, (*arrays, *args[fused.arrays :]), static)
         rest = tuple(_hashable(v) for v in args[fused.arrays :])

@@ -93,7 +93,9 @@ def places_for(
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
     meshes = _meshes_of([getattr(s, "mesh", None) for s in named], devices)
     for sharding in filter(is_abstract, named):
-        _concrete_mesh(sharding.mesh, meshes)  # raises if missing
+        mesh = _concrete_mesh(sharding.mesh, meshes)  # raises if missing
+        if mesh not in meshes:  # another arrangement of the devices, which results may have
+            meshes.append(mesh)
     mesh = meshes[0]
     pairs = zip(outs, program.out_types, strict=True)
     results = [over_devices(_wanted_by_type(s, t), t, devices, meshes) for s, t in pairs]

@@ -15,7 +15,7 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
-from shardwise._src.messages.called import passes, public_call
+from shardwise._src.messages.called import is_called_with, public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
@@ -127,7 +127,7 @@ def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 def operand_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     """`common_shape` of operands, of which the flag numpy_rank_promotion may require one rank."""
     found = common_shape(shapes)
-    if numpy_rank_promotion.value != "allow" and passes(shapes):
+    if numpy_rank_promotion.value != "allow" and is_called_with(shapes):
         check_ranks([s for s in shapes if s])
     return found
 
