@@ -140,7 +140,7 @@ class VJP:
         These are rules of `custom_vjp.defvjp_with_logs`. Inside of a `scan`, the logs of all steps
         are stacked. Of equal names, the entry of the first call in the function is returned.
         """
-        meta, parts = _parts(self)[1], _parts(self)[0]
+        parts, meta = _parts(self)
         return _whole((*meta[:-1], True), parts)
 
     def _logged(self, run: Callable[[], Any]) -> Any:

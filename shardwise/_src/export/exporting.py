@@ -75,11 +75,10 @@ def export(
       NotImplementedError: for programs that call host functions, and for symbolic sizes where a
         program needs concrete numbers, or over several devices.
     """
-    if not isinstance(fun_jit, Jitted) and hasattr(
-        fun_jit, "fused"
-    ):  # a function of the library, such as `numpy.sin`
-        fun_jit = jit(fun_jit)
-    if not isinstance(fun_jit, Jitted):
+    is_jitted = isinstance(fun_jit, Jitted)
+    if not is_jitted and hasattr(fun_jit, "fused"):  # of the library, such as `numpy.sin`
+        fun_jit, is_jitted = jit(fun_jit), True
+    if not is_jitted:
         raise ValueError(
             f"{WHERE}.export takes a function returned by `shardwise.jit`; got {fun_jit!r}."
         )

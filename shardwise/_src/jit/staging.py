@@ -434,10 +434,15 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
     if abstract and is_like_type(x):
-        name = "explicit_sharding" if isinstance(x, ArrayType) else "sharding"
-        weak, place = getattr(x, "weak_type", False), getattr(x, name, None)
-        return ShapeDtypeStruct(x.shape, x.dtype, sharding=place, weak_type=weak)
+        return struct_of(x)
     return EAGER.array(x)
+
+
+def struct_of(x: Any) -> ShapeDtypeStruct:
+    """What describes an array, such as a `ShapedArray`, as a `ShapeDtypeStruct`."""
+    place = x.explicit_sharding if isinstance(x, ArrayType) else getattr(x, "sharding", None)
+    weak = getattr(x, "weak_type", False)
+    return ShapeDtypeStruct(x.shape, x.dtype, sharding=place, weak_type=weak)
 
 
 def is_like_type(x: Any) -> bool:

@@ -28,6 +28,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.options import FromProgram
 from shardwise._src.jit.stages import Lowered
+from shardwise._src.jit.staging import struct_of
 from shardwise._src.maps.host_local_batch import joined, own_part
 from shardwise._src.maps.pmap_calls import Call, Options, check_apart, checked, is_type, numbers
 from shardwise._src.maps.shard_map import over_parts
@@ -45,7 +46,6 @@ from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.annotations import P, T
-from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.pmap_sharding import PmapSharding
@@ -120,8 +120,6 @@ def pmap(
     @hides_frames
     def lower(*args: Any, **kwargs: Any) -> Lowered:
         """The program for these arguments, lowered to StableHLO. Arguments may be types."""
-        leaves, tree = flatten((args, kwargs))
-        args, kwargs = tree.unflatten(map(_as_description, leaves))
         call = checked(own, args, kwargs, described=True)
         if _is_of_all(own):
             call = _of_all(call)
@@ -301,13 +299,8 @@ def _brought(
     return join(static, fixed, given), named
 
 
-def _as_description(x: Any) -> Any:
-    """A leaf of `lower`'s arguments, which may be types (`ShapedArray`)."""
-    return ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ArrayType) else x
-
-
 def _described(x: Any, place: Any) -> ShapeDtypeStruct:
-    own = ShapeDtypeStruct(x.shape, x.dtype) if is_type(x) else ShapeDtypeStruct.like(x)
+    own = struct_of(x) if is_type(x) else ShapeDtypeStruct.like(x)
     return own.update(sharding=place)
 
 

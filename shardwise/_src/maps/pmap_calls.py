@@ -13,7 +13,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.values import as_input
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
-from shardwise._src.jit.staging import is_like_type
+from shardwise._src.jit.staging import is_like_type, struct_of
 from shardwise._src.jit.static_arguments import unhashable
 from shardwise._src.maps.mapped_axes import axis_of, size_of
 from shardwise._src.messages.argument_names import argument_names, names_of
@@ -130,7 +130,7 @@ def _value(x: Any, what: str, path: Callable[[], str], described: bool) -> Any:
             "`pmap(f).lower(ShapeDtypeStruct(shape, dtype))`."
         )
     if described and is_type(x):
-        return ShapeDtypeStruct(x.shape, x.dtype)
+        return struct_of(x)
     return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
 
 

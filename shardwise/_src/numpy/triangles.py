@@ -26,13 +26,14 @@ from shardwise._src.values.convert import cast, constant, promote, strip_weak_ty
 
 
 @fused(arrays=0)
-def _eye(rows: int, columns: int, k: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.eq, (rows, columns), k), dtype)
+def _band(op: Any, rows: int, columns: int, k: int, dtype: Any) -> Any:
+    """`op(column, row + k)` for each element of a matrix."""
+    return cast(_offset_test(op, (rows, columns), k), dtype)
 
 
 @fused(arrays=1)
-def _eye_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.eq, (rows, columns), _near(k, rows, columns)), dtype)
+def _band_at(k: Any, op: Any, rows: int, columns: int, dtype: Any) -> Any:
+    return cast(_offset_test(op, (rows, columns), _near(k, rows, columns)), dtype)
 
 
 def _near(k: Any, rows: int, columns: int) -> Any:
@@ -61,6 +62,13 @@ def _offset_test(op: Any, shape: tuple, k: Any) -> Any:
     return op(column, ew.add(row, offset))
 
 
+def _diagonals(who: str, op: Any, rows: int, columns: int, k: Any, dtype: Any) -> Array:
+    kind = dtype_of(dtype, who)
+    if is_array(k):
+        return _band_at(k, op, rows, columns, kind)
+    return _band(op, rows, columns, _diagonal(k, who, rows, columns), kind)
+
+
 def eye(
     N: int,
     M: int | None = None,
@@ -71,11 +79,7 @@ def eye(
 ) -> Array:
     """A matrix with ones on the k-th diagonal, which may be traced, and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    kind = dtype_of(dtype, "eye")
-    if is_array(k):
-        made = _eye_at(k, rows, columns, kind)
-    else:
-        made = _eye(rows, columns, _diagonal(k, "eye", rows, columns), kind)
+    made = _diagonals("eye", ew.eq, rows, columns, k, dtype)
     return made if device is None else eval_trace().place(made, device)
 
 
@@ -84,24 +88,12 @@ def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-@fused(arrays=1)
-def _tri_at(k: Any, rows: int, columns: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.le, (rows, columns), _near(k, rows, columns)), dtype)
-
-
-@fused(arrays=0)
-def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.le, (rows, columns), k), dtype)
-
-
 def tri(
     N: int, M: int | None = None, k: int | ArrayLike = 0, dtype: DTypeLike | None = None
 ) -> Array:
     """A matrix with ones on and below the k-th diagonal, which may be traced."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    if is_array(k):
-        return _tri_at(k, rows, columns, dtype_of(dtype, "tri"))
-    return _tri(rows, columns, _diagonal(k, "tri", rows, columns), dtype_of(dtype, "tri"))
+    return _diagonals("tri", ew.le, rows, columns, k, dtype)
 
 
 @fused(arrays=1)

@@ -140,7 +140,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
     if decimals == 0:
         return _to_even(x)
     t = type_of(x)
-    if math.fabs(decimals) == decimals > math.log10(float(finfo(t.dtype).max)):
+    if decimals > math.log10(float(finfo(t.dtype).max)):
         return ew.copy(x)  # beyond the precision of any number
     narrow = is_float(t.dtype) and t.dtype.itemsize < 4
     wide = cast(x, FLOAT32) if narrow else x
