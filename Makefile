@@ -50,8 +50,9 @@ test-matrix: dev   ## smoke tests on every supported pair of Python and jaxlib f
 test-targets: dev  ## tests with the compilers for GPUs and TPUs, on every pair; ARGS=--compilers=3.11
 	$(BIN)/python tools/test_matrix.py $(if $(ARGS),$(ARGS),--compilers)
 
-ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their newest releases
+ecosystem: dev     ## libraries for JAX on this library; NEWEST=1: their newest releases; SUITES=1: their own tests
 	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)
+	$(if $(SUITES),$(BIN)/python tools/ecosystem_suites.py --update)
 
 conformance: dev   ## JAX's own tests on this library; CONFORMANCE=folder of their runners
 	CONFORMANCE=$(CONFORMANCE) $(BIN)/python tools/conformance.py $(ARGS)

@@ -565,3 +565,16 @@ def test_paths_of_results_are_found_together(way, monkeypatch):
     found = tree_paths.leaf_paths
     monkeypatch.setattr(tree_paths, "leaf_paths", lambda tree: calls.append(tree) or found(tree))
     assert traced(3) == traced(30)
+
+
+def test_constants_stay_when_a_result_is_not_used():
+    """Exchanging the rows of a mapped axis takes an array of indices, a constant of the program."""
+
+    def rows(x):
+        return lax.ppermute(x, "j", [(0, 1), (1, 0)]), x + 1
+
+    inside = sw.shard_map(rows, mesh=sw.make_mesh((4,), ("i",)), in_specs=P("i"), out_specs=P("i"))
+    f = sw.vmap(inside, axis_name="j")
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    np.testing.assert_array_equal(sw.jit(lambda x: f(x)[0])(x), x[::-1])
+    np.testing.assert_array_equal(sw.jit(lambda x: f(x)[1])(x), x + 1)

@@ -115,6 +115,15 @@ def test_another_arrangement_of_the_devices_in_scope():
     assert y.addressable_shards[1].data.tolist() == [6, 8] and y.devices() == {*FIRST.flat_devices}
 
 
+def test_results_over_another_arrangement_name_its_axes():
+    place = NamedSharding(FIRST, PartitionSpec("x"))
+    grid = AbstractMesh((2, 2), ("a", "b"), axis_types=AxisType.Auto)
+    halves = NamedSharding(grid, PartitionSpec("a"))
+    y = sw.jit(lambda x: lax.with_sharding_constraint(x, halves))(sw.device_put(X, place))
+    assert y.sharding.spec == PartitionSpec("a") and y.sharding.mesh.shape == {"a": 2, "b": 2}
+    assert [s.data.tolist() for s in y.addressable_shards[1:3]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
 def test_types_in_traced_functions_have_the_mesh_in_scope():
     seen = []
     f = sw.jit(lambda x: seen.append(sw.typeof(x).sharding) or x * 2)
