@@ -6,7 +6,6 @@ Integers and booleans become floats if the function requires it: `sin(1)` is a f
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +27,7 @@ from shardwise._src.types.dtypes import (
     is_unsigned,
 )
 from shardwise._src.values.convert import (
+    as_integer,
     cast,
     constant,
     promote,
@@ -157,7 +157,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """x rounded to the given number of decimals; ties round to even."""
     if out is not None:
         reject_out("round", out)
-    decimals = operator.index(decimals)
+    decimals = as_integer(decimals, "round: decimals")
     return _round(a, decimals) if decimals else _round(a)
 
 
