@@ -52,6 +52,7 @@ class Row:
       per: operations per call; values are divided by it.
       unit: "s" or "B".
       rounds: upper bound on the rounds, for slow rows.
+      blocked: whether `repeat` blocks on the results of each call, not only of the last.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Row:
     per: int = 1
     unit: Literal["s", "B"] = "s"
     rounds: int | None = None
+    blocked: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,13 @@ class Contestant:
         calls = range(self.calls)
         out = None
         start = clock()
-        for _ in calls:
-            out = call()
-        block(out)
+        if self.row.blocked:
+            for _ in calls:
+                block(call())
+        else:
+            for _ in calls:
+                out = call()
+            block(out)
         return (clock() - start) / (self.calls * per)
 
     def sample(self) -> None:

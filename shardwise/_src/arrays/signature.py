@@ -17,6 +17,7 @@ from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import poison_padding
 from shardwise._src.runtime.compiler.modules import result_handler
 from shardwise._src.runtime.compiler.runtime_shardings import placement
+from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.devices import is_attached
 from shardwise._src.types.dtypes import iinfo, is_bool, is_integer
@@ -36,6 +37,7 @@ class Signature:
     physical: the type of the buffer: `stored` with the padding of uneven shards.
     even:     whether there is no padding.
     stacked:  the dimension in which an int index selects a shard, or None.
+    readable: whether NumPy can view the buffer as it is.
 
     A sharding of None means that the value is still on the host.
     """
@@ -53,6 +55,7 @@ class Signature:
         "devices",
         "ints",
         "stacked",
+        "readable",
         "__weakref__",
     )
     type: ArrayType
@@ -63,6 +66,7 @@ class Signature:
     physical: ArrayType
     even: bool
     stacked: int | None
+    readable: bool
 
     def __repr__(self) -> str:
         where = "host" if self.sharding is None else self.sharding
@@ -128,7 +132,7 @@ def signature(
     new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
     new.stored, new.physical = stored_type(t), padded_type(t, sharding)
     new.even = new.stored.shape == new.physical.shape
-    new.stacked = None
+    new.stacked, new.readable = None, False
     if sharding is None:
         new.devices, new.placement, new.handler = (), None, None
     else:
@@ -148,10 +152,17 @@ def signature(
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
             new.placement = placement(new.devices, tiling, sharding.memory_kind)
             new.handler = result_handler(new.physical, new.placement)
+            new.readable = _is_readable(new)
     # The mesh is part of the key: otherwise results would be over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
     new.ints = _scalars_of(place)
     return _table.keep(key, new)
+
+
+def _is_readable(sig: Signature) -> bool:
+    one = len(sig.devices) == 1 and platform_of(sig.devices[0]).shares_memory
+    plain = sig.layout is None and sig.stored.dtype.isbuiltin == 1 and sig.stored.size > 0
+    return one and plain and sig.sharding.has_addressable_devices
 
 
 def _scalars_of(place: tuple) -> Scalars:

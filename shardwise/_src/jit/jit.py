@@ -12,6 +12,8 @@ from operator import attrgetter
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from numpy import ndarray
+
 from shardwise._src.arguments.float0_partition import apart, places
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct, shapes_of
 from shardwise._src.arguments.signatures import check_function
@@ -169,9 +171,20 @@ class Jitted(Generic[P, R]):
             given: Any = args
             try:
                 if not self._arrays_only:
-                    given, tree = flat = flatten_quickly((args, kwargs))
-                    kinds = [a._sig if a.__class__ is Array else a.__class__ for a in given]
-                    run = self._cache[tree, ctx.key, *kinds]
+                    if len(args) == 1 and args[0].__class__ is ndarray and not kwargs:
+                        host = given[0]
+                        run = self._cache[ctx.key, host.shape, host.dtype]
+                    else:
+                        given, tree = flat = flatten_quickly((args, kwargs))
+                        kinds = [
+                            a._sig
+                            if (c := a.__class__) is Array
+                            else (a.shape, a.dtype)
+                            if c is ndarray
+                            else c
+                            for a in given
+                        ]
+                        run = self._cache[tree, ctx.key, *kinds]
                 elif self._static:
                     every: tuple[Any, ...] = (*args, *kwargs.values())
                     parts = [a._sig if a.__class__ is Array else (exact(a), a) for a in every]
@@ -228,6 +241,8 @@ class Jitted(Generic[P, R]):
             leaves = self._function.checked(leaves, tree)
             key = (ctx.key, tree, static, *signatures_of(leaves))
             run = self._known(key)
+            if run is not None and self._quick:
+                self._function.keep_short(key, run, Call(leaves, tree, static, named))
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)

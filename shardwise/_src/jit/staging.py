@@ -341,15 +341,19 @@ class Stageable:
         """Caches the function that runs a call under keys that are cheaper to compute, if possible.
 
         They are (key of the context, names, signatures ...) for array arguments in call order, with
-        static ones by value; and, for functions without static ones, (pytree, key of the context,
-        signature of each array or class of each scalar ...).
+        static ones by value; (key of the context, shape, dtype) for one NumPy array; and, for
+        functions without static ones, (pytree, key of the context, kind of each leaf ...).
         """
-        if not all(a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves):
+        known = (Array, np.ndarray)
+        if not all(a.__class__ in known or isinstance(a, SCALARS) for a in call.leaves):
             return
         calls = self.known.calls
         if call.static is None:
-            kinds = [a._sig if a.__class__ is Array else a.__class__ for a in call.leaves]
+            kinds = list(map(_kind, call.leaves))
             self.keep(calls, (call.tree, key[0], *kinds), run)
+            first = call.arguments()[0][:1]
+            if len(kinds) == 1 and not call.named and first[0].__class__ is np.ndarray:
+                self.keep(calls, (key[0], *kinds[0]), run)
         if not call.has_arrays_only():
             return
         args, kwargs = call.arguments()
@@ -384,6 +388,13 @@ class Stageable:
         if self.known.was_staged:
             return "it has been called before, but its cached programs have been cleared."
         return ""
+
+
+def _kind(a: Any) -> Any:
+    """What determines the signature of a leaf in a short key."""
+    if a.__class__ is Array:
+        return a._sig
+    return (a.shape, a.dtype) if a.__class__ is np.ndarray else a.__class__
 
 
 def _are_plain(static: Any) -> bool:

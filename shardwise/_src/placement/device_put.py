@@ -373,12 +373,13 @@ def block_until_ready(x: T) -> T:
     if x.__class__ is Array:
         x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
         return x
-    leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
+    leaves = flatten(x)[0]
     try:
-        buffers.block_until_ready([a._live() for a in leaves])
-    except runtime.RuntimeFailure:
+        buffers.block_until_ready([a._impl for a in leaves if a.__class__ is Array])
+    except (runtime.RuntimeFailure, TypeError):  # TypeError: one is deleted
         for a in leaves:
-            a.block_until_ready()  # the one that failed raises
+            if a.__class__ is Array:
+                a.block_until_ready()  # the one that failed raises
         raise
     return x
 

@@ -20,8 +20,9 @@ from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
-from shardwise._src.transfers.transfer import move, moved_scalar
+from shardwise._src.transfers.transfer import into, move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
+from shardwise._src.types.layout import Format
 
 _SCALARS = frozenset((bool, int, float, complex))
 
@@ -109,16 +110,42 @@ class Executable(NamedTuple):
             raise not_attached(self.program.name.lstrip("_"), self.module.devices[0])
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
-        """A short function, if no memory is donated."""
-        tree, module = self.out_tree, self.module
+        """A short function if nothing else has to be done than to run the program."""
+        tree, moves = self.out_tree, self.moves
+        puts = self._puts() if moves else None
+        if puts is not None or (self.donated and not moves):
+            return self._general_runner(puts)
         if self.donated:
-            return lambda args: self(args)[0] if tree is None else tree.unflatten(self(args))
-        if module.window or module.calls or module.span:
-            run = self._waiting_runner()
+            return self._whole
+        if self._may_wait:
+            run = self._general_runner(None)
         else:
             run = self._short_runner() if tree is None else self._tree_runner()
-        moved, moves = self._moved_and_cached, self.moves
+        moved = self._moved_and_cached
         return (lambda args: run(moved(args, moves))) if moves else run
+
+    def _whole(self, args: Sequence[Any]) -> Any:
+        """The pytree of the results, with all checks of donated memory."""
+        outs = self(args)
+        return outs[0] if self.out_tree is None else self.out_tree.unflatten(outs)
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether launches may wait: over several devices, or with host callbacks."""
+        module = self.module
+        return bool(module.window or module.calls or module.span)
+
+    def _puts(self) -> list[Callable[[Any], Any] | None] | None:
+        """For each argument to be moved, the function that returns its raw buffer in place.
+
+        None if moves may do more than to put a value on a device.
+        """
+        targets = dict(self.moves)
+        to_format = any([to.__class__ is Format for to in targets.values()])
+        if len(self.module.devices) > 1 or to_format or not targets.keys().isdisjoint(self.donated):
+            return None
+        types = self.program.in_types
+        return [into(t, targets[i]) if i in targets else None for i, t in enumerate(types)]
 
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
@@ -165,20 +192,46 @@ class Executable(NamedTuple):
 
         return run
 
-    def _waiting_runner(self) -> Callable[[Sequence[Any]], Any]:
-        """For launches that may wait: over several devices, or with host callbacks."""
-        launch, handlers = self.module.launch, self.handlers
-        sigs, new = self.out_sigs, new_array
-        tree, hidden = self.out_tree, self.hidden
+    def _general_runner(
+        self, puts: Sequence[Callable[[Any], Any] | None] | None
+    ) -> Callable[[Sequence[Any]], Any]:
+        """For launches that may wait, that reuse donated memory, or take values of the host.
+
+        puts: see `_puts`.
+        """
+        execute, launch, handlers = self.module.raw.execute_sharded, self.module.launch, self.handlers
+        sigs, new, tree, hidden = self.out_sigs, new_array, self.out_tree, self.hidden
+        waits, donated, gone = self._may_wait, self.donated, _donated(self.program.name)
+        several = len(self.program.invars) + len(hidden) > 1
 
         def run(args: Sequence[Any]) -> Any:
             try:
-                inputs = [a._impl for a in args]
+                if puts is None:
+                    inputs = [a._impl for a in args]
+                else:
+                    pairs = zip(args, puts, strict=True)
+                    inputs = [a._impl if put is None else put(a) for a, put in pairs]
                 if hidden:
                     inputs = hidden + inputs
-                raws = launch(inputs, handlers)
+                # Memory of buffers with attributes may be shared, or have views.
+                shared = donated and (
+                    any([raw.__dict__ for raw in inputs])
+                    or (several and len({*map(id, inputs)}) < len(inputs))
+                )
+                if shared:
+                    raws = ()
+                elif waits:
+                    raws = launch(inputs, handlers)
+                else:
+                    raws = execute(inputs).consume_with_handlers(handlers)
             except Exception as error:
-                self.explain(args, error)
+                self.explain(args if puts is None else self.moved(args, self.moves), error)
+            if shared:
+                return self._whole(args)
+            for i in donated:
+                array = args[i]
+                array._impl = gone
+                array._host = None
             for i, sig in enumerate(sigs):
                 array = new()
                 array._impl = raws[i]

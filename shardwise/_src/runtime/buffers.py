@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +54,14 @@ def put(
         host_buffer_semantics=_COPY_DURING_CALL,
         enable_x64=True,
     )
+
+
+def putter(
+    aval: Any, placement: _jax.GSPMDSharding, on: Sequence[_jax.Device]
+) -> Callable[[np.ndarray], _jax.ArrayImpl]:
+    """`put` of one NumPy array on one device. Forked children must not call it."""
+    place = _jax.batched_device_put
+    return lambda host: place(aval, placement, (host,), on, True, False, _COPY_DURING_CALL, True)
 
 
 def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.ndarray]:

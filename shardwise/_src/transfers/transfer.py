@@ -186,6 +186,21 @@ def moved_scalar(value: Any, target: Any) -> Array:
     return _moved_scalars.put(key, move(value, target)) if found is None else found
 
 
+def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
+    """A function like `move` to one device, for values of type `t`; it returns the raw buffer."""
+    sig = signature(t, target, True)
+    dtype, put = sig.physical.dtype, buffers.putter(sig.physical, sig.placement, sig.devices)
+
+    def raw_of(x: Any) -> Any:
+        if x.__class__ is np.ndarray:
+            return put(np.asarray(x, dtype, order="C"))
+        if isinstance(x, bool | int | float | complex):
+            return moved_scalar(x, target)._impl
+        return move(x, target)._impl
+
+    return raw_of
+
+
 def cached_scalars() -> list[Array]:
     """The arrays that are cached for use as operands."""
     near = [v for held in cached_near() for v in held.values()]
