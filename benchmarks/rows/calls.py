@@ -12,6 +12,7 @@ library copies it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -129,7 +130,9 @@ def static_argument(lib: Lib) -> Callable[[], Any]:
 
 def method(lib: Lib) -> Callable[[], Any]:
     class Model:
-        step = staticmethod(lib.root.jit(lambda x: x + 1))
+        @partial(lib.root.jit, static_argnums=0)
+        def step(self, x: Any) -> Any:
+            return x + 1
 
     model, x = Model(), vector(lib)
     return lambda: model.step(x)

@@ -21,7 +21,8 @@ from typing import Any
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.pickles import reduced
 from shardwise._src.core.program import Program, Var
-from shardwise._src.jit.stages import Compiled, Traced
+from shardwise._src.jit.compiled import Compiled
+from shardwise._src.jit.stages import Traced
 from shardwise._src.lowering.layouts_and_memory import place_in
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.running.executable import Executable

@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from shardwise._src.arguments.float0_partition import apart
-from shardwise._src.arguments.shape_dtype_struct import shape_of, shapes_of
-from shardwise._src.arrays.array import Array
+from shardwise._src.arguments.shape_dtype_struct import shapes_of
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.program_tools import derived, used
 from shardwise._src.jit.compilations import compilations
+from shardwise._src.jit.compiled import Compiled, OfTraced, check_tree
 from shardwise._src.jit.costs import with_stated_costs
 from shardwise._src.jit.described_devices import (
     described,
@@ -33,12 +33,9 @@ from shardwise._src.jit.described_devices import (
     signature_on,
 )
 from shardwise._src.jit.options import compiler_overrides
-from shardwise._src.lowering.layouts_and_memory import bare, place_in
+from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.messages.formatting import join
-from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
-from shardwise._src.running.eager import EAGER
-from shardwise._src.running.executable import Executable
-from shardwise._src.running.nan_checks import watched, watching
+from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.running.plan import ModulePlan, plan_module
 from shardwise._src.running.program_placement import is_abstract
 from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
@@ -47,10 +44,8 @@ from shardwise._src.runtime.platforms import Platform, find, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.target_machines import Target
 from shardwise._src.transfers.transfer import default_place
-from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import is_described
-from shardwise._src.types.layout import Format, Layout
 from shardwise._src.types.mesh import AbstractMesh
 
 
@@ -187,7 +182,7 @@ class Traced:
 
     def _run(self, consts: Sequence[Any], args: tuple, kwargs: dict) -> Any:
         leaves, tree = apart(*flatten((args, kwargs)))
-        _check_tree(f"traced {self.program.name}", self.in_tree, tree)
+        check_tree(f"traced {self.program.name}", self.in_tree, tree)
         return self.out_tree.unflatten(eval_jaxpr(self.program, consts, *leaves))
 
     def as_text(self) -> str:
@@ -281,26 +276,8 @@ class Traced:
         return [found.get(i) for i in range(len(self.sigs))]
 
 
-class _OfTraced:
-    """The arguments and results of the later stages, delegated to `Traced`."""
-
-    __slots__ = ()
-    traced: Traced
-
-    in_tree = property(lambda self: self.traced.in_tree)
-    out_tree = property(lambda self: self.traced.out_tree)
-    in_avals = property(lambda self: self.traced.in_avals)
-    args_info = property(lambda self: self.traced.args_info)
-    donate_argnums = property(lambda self: self.traced.donated)
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results, in their pytree."""
-        return self.traced.out_info
-
-
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
-class Lowered(_OfTraced):
+class Lowered(OfTraced):
     """A program in StableHLO. `compile` makes an executable of the plan."""
 
     traced: Traced
@@ -404,177 +381,3 @@ class Lowered(_OfTraced):
         mesh = mesh_on(places.meshes[0], devices)
         with current().replace(mesh=mesh, on_mesh=True).entered():
             return there.lowered_for(None)
-
-
-def _check_tree(what: str, wanted: Any, given: Any) -> None:
-    """Raises TypeError, with the differences, unless the pytrees of (args, kwargs) are equal."""
-    if wanted == given:
-        return
-    rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
-    found = [tree_difference("the program", a, "the call", b, r) for r, a, b in rows if a != b]
-    raise TypeError(
-        f"{what} takes arguments with the pytree structure {tree_text(wanted)}; got "
-        f"{tree_text(given)}: {'; '.join(found)}."
-    )
-
-
-def _lines(rows: Sequence[str], hint: str) -> str:
-    """One problem as a sentence, several as a list; then how to fix it."""
-    if len(rows) == 1:
-        return f"{rows[0]}. {hint}"
-    return "\n  ".join([f"{len(rows)} arguments do not match:", *rows]) + f"\n{hint}"
-
-
-def _same_place(x: Array, target: Any) -> bool:
-    here = x.sharding
-    return here is target or here.is_equivalent_to(target, x.ndim)
-
-
-def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
-    return Format(layout or Layout(range(t.ndim)), sharding)
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
-class Compiled(_OfTraced):
-    """A compiled program. Callable with arguments of exactly the types it was compiled for.
-
-    A call checks them; `runner` does not, and is for callers that look up programs by types.
-    """
-
-    traced: Traced
-    executable: Executable
-
-    def runner(self) -> Callable[[Sequence[Any]], Any]:
-        """The function that runs it on all arguments, as arrays of exactly its signatures."""
-        run, kept = self.executable.runner(), self.traced.kept
-        if len(kept) == len(self.traced.sigs):
-            return run
-        return lambda args: run([args[i] for i in kept])
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.executable.check_allowed()
-        return self.traced.through(self._run, args, kwargs)
-
-    def _run(self, args: tuple, kwargs: dict) -> Any:
-        leaves, tree = apart(*flatten((args, kwargs)))
-        _check_tree(self._what, self.in_tree, tree)
-        arrays = [self._array(x, i) for i, x in enumerate(leaves)]
-        self._check_types(arrays)
-        exe, used = self.executable, self.traced.pick(arrays)
-        self._check_places(used)
-        rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
-        placed = [self._placed(*row) for row in rows]
-        run = self.executable
-        if watching():
-            run = watched(run.program, run, eager=False)
-        return self.out_tree.unflatten(run(placed))
-
-    @property
-    def _what(self) -> str:
-        return f"compiled {self.traced.program.name}"
-
-    def _array(self, x: Any, i: int) -> Array:
-        if x.__class__ is Array:
-            return x
-        if isinstance(x, Tracer):
-            raise TypeError(
-                f"{self._what}: {self.traced.names[i]} is a traced value, but a compiled program "
-                "runs on arrays only and cannot be transformed. Call the jitted function instead."
-            )
-        try:
-            return EAGER.array(x)
-        except TypeError as error:
-            raise TypeError(f"{self._what}: {self.traced.names[i]}: {error}") from None
-
-    def _check_types(self, arrays: list[Array]) -> None:
-        rows = [
-            f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
-            for name, a, t in zip(
-                self.traced.names, arrays, self.traced.program.in_types, strict=True
-            )
-            if (a.shape, a.dtype) != (t.shape, t.dtype)
-        ]
-        if rows:
-            raise TypeError(
-                f"{self._what}: "
-                + _lines(
-                    rows,
-                    "A compiled program runs on arguments of exactly its types: convert "
-                    "them, or call the jitted function, which compiles for others.",
-                )
-            )
-
-    def _check_places(self, used: Sequence[Array]) -> None:
-        """Raises if a committed argument is not where the program requires it."""
-        exe = self.executable
-        rows = [
-            f"{name} of type {x.aval.str_short(True)} is on {x.sharding}, but the program was "
-            f"compiled for {target}"
-            for name, x, target in zip(exe.names, used, exe.in_shardings, strict=True)
-            if x.committed and target is not None and not _same_place(x, target)
-        ]
-        if rows:
-            hint = "Use `device_put` to bring it there."
-            raise ValueError(f"{self._what}: {_lines(rows, hint)}")
-
-    def _placed(self, x: Array, target: Any, layout: Any) -> Array:
-        place = place_in(layout, x._sig, target)
-        return x if place is None else self.executable.moved([x], ((0, place),))[0]
-
-    call = __call__
-
-    @property
-    def out_info(self) -> Any:
-        """The types and formats of the results, in their pytree."""
-        sigs = self.executable.out_sigs
-        return self.out_tree.unflatten([shape_of(sig) for sig in sigs])
-
-    def runtime_executable(self) -> Any:
-        """The runtime's own object."""
-        return self.executable.module.raw
-
-    def compiler_ir(self) -> list[Any]:
-        """The runtime's optimized modules; `as_text` has them as text."""
-        return self.runtime_executable().hlo_modules()
-
-    @property
-    def input_shardings(self) -> Any:
-        """Shardings of the arguments, as (positional, named); None for unused ones."""
-        return self.in_tree.unflatten(self.traced.spread(self.executable.in_shardings))
-
-    @property
-    def output_shardings(self) -> Any:
-        return self.out_tree.unflatten([s.sharding for s in self.executable.out_sigs])
-
-    @property
-    def input_formats(self) -> Any:
-        """Formats of the arguments, like `input_shardings`: for use with `device_put`."""
-        exe = self.executable
-        rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
-        return self.in_tree.unflatten(self.traced.spread([_format(*row) for row in rows]))
-
-    @property
-    def output_formats(self) -> Any:
-        sigs = self.executable.out_sigs
-        return self.out_tree.unflatten([_format(s.layout, s.sharding, s.type) for s in sigs])
-
-    def as_text(self) -> str:
-        """The compiled module, in HLO."""
-        return self.executable.module.hlo_text()
-
-    def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimate: flops, bytes accessed and so on, per device."""
-        module = self.executable.module
-        platform = platform_of(module.devices[0])
-        return with_stated_costs(module.cost(), self.executable.program, platform)
-
-    def memory_analysis(self) -> Any:
-        """Sizes in bytes per device: arguments, results, temporaries, aliased."""
-        return self.executable.module.memory()
-
-    def serialize(self) -> bytes:
-        """The machine code in the runtime's own format, without types and shardings.
-
-        `shardwise.experimental.serialize_executable` stores and loads the whole program.
-        """
-        return self.executable.module.serialize()

@@ -199,7 +199,11 @@ class Executable(NamedTuple):
 
         puts: see `_puts`.
         """
-        execute, launch, handlers = self.module.raw.execute_sharded, self.module.launch, self.handlers
+        execute, launch, handlers = (
+            self.module.raw.execute_sharded,
+            self.module.launch,
+            self.handlers,
+        )
         sigs, new, tree, hidden = self.out_sigs, new_array, self.out_tree, self.hidden
         waits, donated, gone = self._may_wait, self.donated, _donated(self.program.name)
         several = len(self.program.invars) + len(hidden) > 1
@@ -219,7 +223,7 @@ class Executable(NamedTuple):
                     or (several and len({*map(id, inputs)}) < len(inputs))
                 )
                 if shared:
-                    raws = ()
+                    raws: Any = None
                 elif waits:
                     raws = launch(inputs, handlers)
                 else:
