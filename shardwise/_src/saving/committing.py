@@ -26,7 +26,7 @@ from pathlib import Path
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.digests import METADATA, groups
 from shardwise._src.saving.manifest import FORMAT, read, some
-from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
+from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync, sync_all
 
 CLAIM = "checkpoint.writer"  # for object stores: who is writing
 REMOVING = 600.0  # seconds that a writer may take to remove the checkpoint it replaces
@@ -156,8 +156,7 @@ class Writing:
             self.committed = True
             self.abandon()
             return
-        for folder, _, _ in os.walk(self.place.folder):
-            sync(folder)
+        sync_all([folder for folder, _, _ in os.walk(self.place.folder)])
         lock = _locked_when_done(self.what, self.final)
         try:
             self._replace(self.place.folder, self.final.folder)
