@@ -103,8 +103,9 @@ def map_with_path(
     plain = None if is_leaf_takes_path else is_leaf
     what = "tree.map_with_path"
     others = [_up_to(what, treedef, tree, r, plain, i) for i, r in enumerate(rest)]
-    rows = zip(found, *others, strict=True)
-    return treedef.unflatten([f(path, leaf, *xs) for (path, leaf), *xs in rows])
+    paths, leaves = zip(*found, strict=True) if found else ((), ())
+    rows = zip(paths, leaves, *others, strict=True)
+    return treedef.unflatten([f(*row) for row in rows])
 
 
 @hides_frames
