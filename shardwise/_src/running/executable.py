@@ -20,11 +20,9 @@ from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
-from shardwise._src.transfers.transfer import into, move, moved_scalar
+from shardwise._src.transfers.transfer import SCALARS, into, move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 from shardwise._src.types.layout import Format
-
-_SCALARS = frozenset((bool, int, float, complex))
 
 
 @cached(256)
@@ -261,7 +259,7 @@ class Executable(NamedTuple):
         out = list(args)
         for position, target in moves:
             x = out[position]
-            is_scalar = x.__class__ in _SCALARS
+            is_scalar = x.__class__ in SCALARS
             try:
                 out[position] = moved_scalar(x, target) if is_scalar else move(x, target)
             except RuntimeFailure as error:

@@ -46,6 +46,7 @@ from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 
+SCALARS = frozenset((bool, int, float, complex))
 _SCALAR_CACHE_SIZE = 4096
 scalars: dict[tuple, Array] = {}  # with the default sharding; for others: `Signature.ints`
 _moved_scalars: Table[Array] = Table(__name__, "scalars", _SCALAR_CACHE_SIZE)
@@ -194,8 +195,12 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     def raw_of(x: Any) -> Any:
         if x.__class__ is np.ndarray:
             return put(np.asarray(x, dtype, order="C"))
-        if isinstance(x, bool | int | float | complex):
-            return moved_scalar(x, target)._impl
+        if x.__class__ in SCALARS:
+            key = (x, exact(x), sig)
+            found = _moved_scalars.entries.get(key)
+            if found is None:
+                found = _moved_scalars.put(key, put_host(x, target, True, t))
+            return found._impl
         return move(x, target)._impl
 
     return raw_of
