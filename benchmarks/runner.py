@@ -27,6 +27,7 @@ Clock = Callable[[], float]
 Fresh = Callable[[], Callable[[], Any]]  # what the setup of a fresh row returns
 CLOCKS: Mapping[str, Clock] = {
     "cpu": time.process_time,  # front-end work: excludes other processes
+    "thread": time.thread_time,  # of the calling thread alone
     "wall": time.perf_counter,  # device work, which includes waiting
 }
 
@@ -48,7 +49,7 @@ class Row:
       goal: the largest ratio, second library over first, that counts as ok.
       setup: takes a Lib, does everything untimed, returns a callable or a Case.
       kind: what the callable does; see the module's docstring.
-      clock: "cpu" or "wall"; child processes report the clock they used.
+      clock: "cpu", "thread" or "wall"; child processes report the clock they used.
       per: operations per call; values are divided by it.
       unit: "s" or "B".
       rounds: upper bound on the rounds, for slow rows.
@@ -59,7 +60,7 @@ class Row:
     goal: float
     setup: Callable[[Lib], Callable[[], Any] | Case]
     kind: Literal["repeat", "fresh", "value"] = "repeat"
-    clock: Literal["cpu", "wall"] = "cpu"
+    clock: Literal["cpu", "thread", "wall"] = "cpu"
     per: int = 1
     unit: Literal["s", "B"] = "s"
     rounds: int | None = None
