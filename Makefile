@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-loaded sweep sweep-changed sweep-report mutations test-matrix \
-        test-targets ecosystem conformance docs browser clusters lint bench bench-drift release-check size clean
+        test-targets ecosystem conformance docs browser clusters lint bench bench-commits bench-drift release-check size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ lint: dev          ## ruff (rules and format), pyright, word list, size bounds; 
 
 bench: dev         ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-commits: dev ## rows that became slower since a commit; COMMIT=HEAD~1
+	$(BIN)/python -m benchmarks commits $(or $(COMMIT),HEAD~1) --quick --rows "jit.*,loop.*,trace.*,lower.*" $(ARGS)
 
 bench-drift: dev   ## rows whose ratio changed since earlier runs of the benchmarks; ARGS=--by=0.2
 	$(BIN)/python -m benchmarks drift $(ARGS)

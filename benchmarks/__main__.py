@@ -1,12 +1,12 @@
 """Command line: `python -m benchmarks [--rows PATTERN] [--quick] [--compare OLD.json]`.
 
-`python -m benchmarks drift [--by FRACTION]` compares the newest run with the earlier ones.
+`python -m benchmarks drift [--by FRACTION]` compares the newest run with the earlier ones;
+`python -m benchmarks commits OLD [NEW]` compares two commits.
 """
 
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import itertools
 import sys
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import report, series
+from benchmarks import commits, report, series
 from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.rows import ROWS
-from benchmarks.runner import QUICK, Effort, Row, run_row
+from benchmarks.runner import QUICK, Effort, run_row, select
 
 FIRST_FRESH_SIZE = 1000
 WIDTH_OF_FILES = 140  # columns, if there is no terminal
@@ -49,17 +49,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def select(patterns: str, rows: Sequence[Row]) -> list[Row]:
-    """Rows whose name matches one of the globs; a bare group name selects the group."""
-    globs = [glob.strip() for glob in patterns.split(",")]
-    globs += [f"{glob}.*" for glob in globs]
-    return [row for row in rows if any(fnmatch.fnmatchcase(row.name, g) for g in globs)]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["drift"]:
         return series.drift(words[1:])
+    if words[:1] == ["commits"]:
+        return commits.main(words[1:])
     options = parse(words)
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_FILES)
     if options.list:

@@ -14,6 +14,7 @@ drift of the machine affects both equally. The report has the medians and their 
 
 from __future__ import annotations
 
+import fnmatch
 import gc
 import statistics
 import time
@@ -175,6 +176,13 @@ class Contestant:
         return None if self.error or not self.samples else statistics.median(self.samples)
 
 
+def select(patterns: str, rows: Sequence[Row]) -> list[Row]:
+    """Rows whose name matches one of the globs; a bare group name selects the group."""
+    globs = [glob.strip() for glob in patterns.split(",")]
+    globs += [f"{glob}.*" for glob in globs]
+    return [row for row in rows if any(fnmatch.fnmatchcase(row.name, g) for g in globs)]
+
+
 def run_row(
     row: Row, pair: tuple[Lib, Lib], effort: Effort, clocks: Mapping[str, Clock] = CLOCKS
 ) -> Result:
@@ -204,7 +212,7 @@ def limited(effort: Effort, row: Row) -> Effort:
     return replace(effort, rounds=min(effort.rounds, row.rounds or effort.rounds))
 
 
-def take_turns(both: Sequence[Contestant], effort: Effort, clock: Clock) -> None:
+def take_turns(both: Sequence[Any], effort: Effort, clock: Clock) -> None:
     """One sample each per round, in alternating order; the clock measures the budget."""
     began = clock()
     for number in range(effort.rounds):

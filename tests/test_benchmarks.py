@@ -15,12 +15,11 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from benchmarks import __main__ as command
-from benchmarks import arguments, functions, gpt, report
+from benchmarks import arguments, commits, functions, gpt, report
 from benchmarks.libs import Lib, prepare_environment
 from benchmarks.rows import ROWS, maps
 from benchmarks.rows.steps import collectives
-from benchmarks.runner import Case, Effort, Row, first_line, run_row
+from benchmarks.runner import Case, Effort, Row, first_line, run_row, select
 from benchmarks.targets.comparing import cells
 from benchmarks.targets.programs import PROGRAMS, applies
 from benchmarks.targets.reading import read_text
@@ -175,9 +174,9 @@ def test_first_line_of_an_empty_error():
 
 
 def test_rows_are_selected_by_glob_and_group():
-    names = [row.name for row in command.select("jit.1_*,eager", ROWS)]
+    names = [row.name for row in select("jit.1_*,eager", ROWS)]
     assert names[0] == "jit.1_array" and "eager.add" in names and "jit.10_leaves" not in names
-    assert command.select("nothing", ROWS) == []
+    assert select("nothing", ROWS) == []
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
@@ -405,3 +404,27 @@ def test_programs_are_compiled_for_one_machine_of_a_kind():
     assert {name.partition(".")[0] for name in PROGRAMS} == {
         "gpt", "network", "attention", "draws", "function", "split",
     }  # fmt: skip
+
+
+def test_two_versions_take_turns_and_losses_are_listed(tmp_path):
+    """The new version lacks what the second row needs."""
+    whole, broken = tmp_path / "old", tmp_path / "new"
+    for folder, body in ((whole, "def zeros(n): return n"), (broken, "")):
+        (folder / "shardwise" / "numpy").mkdir(parents=True)
+        (folder / "shardwise" / "__init__.py").write_text("block_until_ready = lambda x: x\n")
+        (folder / "shardwise" / "numpy" / "__init__.py").write_text(
+            f"def arange(n): return n\n{body}\n"
+        )
+    rows = select("create.arange,create.zeros", ROWS)
+    found = list(commits.compare(whole, broken, rows, quick=True))
+    assert [row.name for row in found] == ["create.zeros", "create.arange"]
+    assert found[0].old and found[0].new is None and found[0].lost(1e9)
+    assert str(found[0]).split()[2:] == ["→", "failed"]
+    assert found[1].old and found[1].new and found[1].change is not None
+
+
+def test_a_row_is_lost_if_it_grew_by_more_than_the_fraction():
+    of = commits.Compared
+    assert of("row", 1.0, 1.06).lost(0.05) and not of("row", 1.0, 1.04).lost(0.05)
+    assert not of("row", None, 1.0).lost(0.05) and not of("row", None, None).lost(0.05)
+    assert str(of("row", 2.0, 1.0)).split() == ["row", "2", "→", "1", "-50.0%"]
