@@ -139,8 +139,14 @@ class Executable(NamedTuple):
         None if moves may do more than to put a value on a device.
         """
         targets = dict(self.moves)
-        to_format = any([to.__class__ is Format for to in targets.values()])
-        if len(self.module.devices) > 1 or to_format or not targets.keys().isdisjoint(self.donated):
+        plain = [
+            to.__class__ is not Format and to.has_addressable_devices for to in targets.values()
+        ]
+        if (
+            len(self.module.devices) > 1
+            or not all(plain)
+            or not targets.keys().isdisjoint(self.donated)
+        ):
             return None
         types = self.program.in_types
         return [into(t, targets[i]) if i in targets else None for i, t in enumerate(types)]

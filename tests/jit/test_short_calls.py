@@ -1,0 +1,156 @@
+"""Calls on the short paths: NumPy arguments, donated arrays, compiled programs, values that are read.
+
+Each is called several times with the same signature, so that the later calls hit the caches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+V = np.arange(6, dtype=np.float32)
+MESH = sw.make_mesh((8,), ("x",))
+
+
+def test_results_do_not_see_later_writes_to_numpy_arguments():
+    f, host = sw.jit(lambda x: x * 2), np.arange(1 << 16, dtype=np.float32)
+    for _ in range(3):
+        before = host.copy()
+        out = f(host)
+        host[:] = -1
+        np.testing.assert_array_equal(out, before * 2)
+        host[:] = before + 1
+
+
+def test_numpy_arguments_of_every_kind_keep_their_values_and_types():
+    f = sw.jit(lambda x: x + 1)
+    odd = np.arange(12, dtype=np.float32).reshape(3, 4)
+    values = [V, V.astype("d"), V[::2], odd.T, odd[:, 1:3], np.arange(6), V > 2, V.astype("e")]
+    values += [np.float32(2), 2.5, 2, True, np.array(3.0), np.zeros((0, 2), "f")]
+    for _ in range(3):
+        for value in values:
+            out = f(value)
+            want = jnp.asarray(value) + 1
+            assert (out.dtype, out.weak_type, out.committed) == (want.dtype, want.weak_type, False)
+            np.testing.assert_array_equal(out, want)
+
+
+def test_numpy_arguments_beside_arrays_in_a_pytree():
+    f = sw.jit(lambda tree, y, *, scale: tree["a"] * scale + tree["b"] - y)
+    for k in range(3):
+        tree = {"a": V + k, "b": jnp.ones(6)}
+        out = f(tree, V[::-1], scale=2.0)
+        np.testing.assert_array_equal(out, (V + k) * 2 + 1 - V[::-1])
+    committed = sw.device_put(V, sw.devices()[3])
+    for _ in range(2):
+        out = f({"a": V, "b": committed}, V, scale=1.0)
+        assert out.devices() == {sw.devices()[3]}
+        np.testing.assert_array_equal(out, V)
+
+
+def test_a_numpy_argument_for_other_devices_by_in_shardings():
+    f = sw.jit(lambda x: x + 1, in_shardings=NamedSharding(MESH, P("x")))
+    host = np.arange(16, dtype=np.float32)
+    for _ in range(3):
+        out = f(host)
+        assert len(out.devices()) == 8
+        np.testing.assert_array_equal(out, host + 1)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_donated_state_and_a_batch_from_numpy(devices):
+    step = sw.jit(lambda s, b: {k: v + b for k, v in s.items()}, donate_argnums=0)
+    place = NamedSharding(MESH, P()) if devices == 8 else sw.devices()[0]
+    state = sw.device_put({"a": V, "b": -V}, place)
+    for k in range(4):
+        old, state = state, step(state, V)
+        assert all(x.is_deleted() for x in old.values())
+        np.testing.assert_array_equal(state["a"], V * (k + 2))
+    message = "array of type f32[6] was donated to <lambda>. Use what <lambda> returned; to keep "
+    with pytest.raises(RuntimeError) as raised:
+        old["a"] + 1
+    assert str(raised.value).startswith(message)
+    with pytest.raises(RuntimeError) as raised:
+        step(old, V)
+    assert str(raised.value).startswith(message)
+
+
+def test_views_of_donated_arrays_keep_their_values():
+    f, x = sw.jit(lambda x: x + 1, donate_argnums=0), jnp.arange(1024.0)
+    x = f(f(x))  # cached from here on
+    view = np.asarray(x)
+    kept, y = view.copy(), f(x)
+    z = f(y)
+    np.testing.assert_array_equal(view, kept)
+    np.testing.assert_array_equal(z, kept + 2)
+    assert x.is_deleted() and y.is_deleted()
+
+
+def test_shards_of_donated_arrays_are_gone_too():
+    f = sw.jit(lambda x: x + 1, donate_argnums=0)
+    x = f(sw.device_put(np.arange(16.0, dtype="f"), NamedSharding(MESH, P("x"))))
+    shard = x.addressable_shards[2].data
+    y = f(x)
+    assert shard.is_deleted() and x.is_deleted()
+    np.testing.assert_array_equal(y, np.arange(16) + 2)
+
+
+def test_one_array_is_not_donated_and_used_in_one_call():
+    f = sw.jit(lambda a, b: a + b, donate_argnums=0)
+    f(jnp.ones(3), jnp.ones(3))
+    x = jnp.ones(3)
+    message = (
+        "<lambda>: a and b are the same array, but a is donated: its memory will be reused. Pass a "
+        "copy as one of them, or do not donate it."
+    )
+    with pytest.raises(RuntimeError) as raised:
+        f(x, x)
+    assert str(raised.value) == message
+    np.testing.assert_array_equal(x, np.ones(3))
+
+
+def test_compiled_programs_check_every_call():
+    x, there = jnp.ones(3), sw.device_put(np.ones(3, "f"), sw.devices()[1])
+    f = sw.jit(lambda x, y: x + 2 * y["b"]).lower(x, {"b": x}).compile()
+    for k in range(3):
+        np.testing.assert_array_equal(f(x + k, {"b": x}), np.full(3, k + 3.0))
+    np.testing.assert_array_equal(f(x, {"b": np.ones(3, "f")}), np.full(3, 3.0))
+    with pytest.raises(TypeError, match="must be of type f32"):
+        f(x, {"b": jnp.ones(4)})
+    with pytest.raises(TypeError, match="pytree structure"):
+        f(x, x)
+    with pytest.raises(ValueError, match="is on SingleDeviceSharding"):
+        f(x, {"b": there})
+    with pytest.raises(RuntimeError, match="the flag no_execution is on"), sw.no_execution(True):
+        f(x, {"b": x})
+    gone = jnp.ones(3)
+    gone.delete()
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        f(gone, {"b": x})
+    np.testing.assert_array_equal(f(x, {"b": x}), np.full(3, 3.0))
+
+
+def test_compiled_programs_leave_out_unused_arguments_and_donate():
+    x = jnp.ones(3)
+    f = sw.jit(lambda x, unused, y: x + y, donate_argnums=0).lower(x, x, x).compile()
+    for _ in range(3):
+        given = jnp.full(3, 2.0)
+        np.testing.assert_array_equal(f(given, x, x), np.full(3, 3.0))
+        assert given.is_deleted() and not x.is_deleted()
+
+
+def test_values_that_are_read_are_views_that_cannot_be_written():
+    f = sw.jit(lambda x: x + 1)
+    for dtype in ("f", "i", "?", "D", "e"):
+        x = f(sw.device_put(np.ones((2, 3), dtype)))
+        value = np.asarray(x)
+        assert value is np.asarray(x) and not value.flags.writeable and value.shape == (2, 3)
+        x.delete()
+        with pytest.raises(RuntimeError, match="has been deleted"):
+            np.asarray(x)
+    assert np.asarray(f(jnp.zeros((0, 2)))).shape == (0, 2)
