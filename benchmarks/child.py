@@ -13,6 +13,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -265,6 +266,51 @@ def report_for(lib: Lib, name: str, what: str) -> float:
     return took if what == "seconds" else peak
 
 
+def growth_of(lib: Lib, what: str) -> float:
+    """The resident bytes by which a long-lived process grows while something is repeated, once its
+    caches are full."""
+    import numpy
+
+    x = lib.root.device_put(numpy.ones(DEVICES, "float32"))
+    f = lib.root.jit(lambda x: x + 1)
+
+    def threads(first: int, count: int) -> None:
+        for _ in range(count // 20):
+            started = [threading.Thread(target=lambda: float(f(x)[0])) for _ in range(20)]
+            for thread in started:
+                thread.start()
+            for thread in started:
+                thread.join()
+
+    def operations(first: int, count: int) -> None:
+        for i in range(count):
+            lib.np.add(x, i % 7)
+
+    def functions(first: int, count: int) -> None:
+        for i in range(count):
+            lib.root.jit(lambda x, by=i % 50: x * by)(x)
+
+    def programs(first: int, count: int) -> None:
+        for i in range(first, first + count):
+            lib.root.jit(lambda x, by=float(i): x * by)(x)
+
+    # How often before the growth is measured, and how often then.
+    kinds = {
+        "threads": (threads, 1000, 10_000),
+        "operations": (operations, 10_000, 1_000_000),
+        "functions": (functions, 5_000, 100_000),
+        "programs": (programs, 2_500, 500),
+    }
+    repeat, before, count = kinds[what]
+    repeat(0, before)
+    gc.collect()
+    start = memory("VmRSS")
+    repeat(before, count)
+    gc.collect()
+    return float(max(memory("VmRSS") - start, 1 << 20))
+
+
+GROWTHS = ("threads", "operations", "functions", "programs")
 MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "import_only": import_only,
     "first_op": first_op,
@@ -287,6 +333,7 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
         for what in ("seconds", "peak")
     },
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
+    **{f"growth_{what}": functools.partial(growth_of, what=what) for what in GROWTHS},
     **{
         f"{kind}_{mib}": functools.partial(saved.rate, kind=kind, size=mib << 20)
         for kind in ("save", "restore")

@@ -1,14 +1,16 @@
 """Memory that arrays need in addition to their data, measured in a child process.
 
 `peak` is the maximum growth of the process while a 512 MiB array over 8 devices is created, moved
-or read. `drop` rows create ten arrays of 1 GiB one after another, and drop each.
+or read. `drop` rows create ten arrays of 1 GiB one after another, and drop each. `growth` rows show by
+how much a process grows, at least 1 MiB: by 10,000 threads, a million operations, 100,000 new functions,
+500 new programs, once caches are full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.child import run_child
+from benchmarks.child import GROWTHS, run_child
 from benchmarks.libs import Lib
 from benchmarks.rows.processes import child_row
 from benchmarks.runner import Row
@@ -34,4 +36,8 @@ ROWS = (
     child_row("memory.drop_peak", 1.1, "drop_peak", unit="B", rounds=3),
     Row("memory.planned_peak", 1.1, planned, kind="value", unit="B", rounds=3),
     child_row("memory.read_peak", 1.05, "peak_read", unit="B", rounds=3),
+    *[
+        child_row(f"memory.growth_{what}", 2.0, f"growth_{what}", unit="B", rounds=1)
+        for what in GROWTHS
+    ],
 )

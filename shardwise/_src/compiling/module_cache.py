@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from shardwise._src.base import config, monitoring
-from shardwise._src.base.caches import make_room, register
+from shardwise._src.base.caches import make_room, register, snapshot
 from shardwise._src.base.progress import progress
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
@@ -32,6 +32,10 @@ from shardwise._src.runtime.platforms import platform_of
 from shardwise._src.runtime.target_machines import is_compile_only
 
 CACHE_SIZE = 2048
+# Characters of all texts, each counted with `OVERHEAD` more: a loaded module takes some 200 bytes
+# for each. A module that is no longer in the cache lives as long as functions that use it.
+TEXTS = 2 << 20
+OVERHEAD = 1 << 10
 # Devices wait for the one that calls a host function, which may be slow.
 _PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
@@ -89,8 +93,27 @@ def loaded_for(
     files = None if only_here or is_compile_only(devices) else disk_cache()
     new = _kept(files, text, devices, options, compiled)
     _modules[key] = _identified(new, text, overrides)
-    make_room(_modules, CACHE_SIZE + 1)
+    _make_room_for(len(text))
     return new
+
+
+_added = 0
+
+
+def _make_room_for(characters: int) -> None:
+    """Evicts the least recently used modules, if there are too many, or if they are too large."""
+    global _added
+    make_room(_modules, CACHE_SIZE + 1)
+    _added += characters + OVERHEAD  # since they were counted
+    if _added <= TEXTS:
+        return
+    keys = snapshot(_modules)
+    _added = sum([len(key[0]) + OVERHEAD for key in keys])
+    for key in keys[:-1]:
+        if _added <= TEXTS // 2:
+            break
+        _modules.pop(key, None)
+        _added -= len(key[0]) + OVERHEAD
 
 
 def _identified(module: CompiledModule, text: str, overrides: tuple) -> CompiledModule:
