@@ -298,7 +298,7 @@ def growth_of(lib: Lib, what: str) -> float:
     kinds = {
         "threads": (threads, 1000, 10_000),
         "operations": (operations, 10_000, 1_000_000),
-        "functions": (functions, 5_000, 100_000),
+        "functions": (functions, 1_000, 5_000),
         "programs": (programs, 2_500, 500),
     }
     repeat, before, count = kinds[what]

@@ -2,7 +2,7 @@
 
 `peak` is the maximum growth of the process while a 512 MiB array over 8 devices is created, moved
 or read. `drop` rows create ten arrays of 1 GiB one after another, and drop each. `growth` rows show by
-how much a process grows, at least 1 MiB: by 10,000 threads, a million operations, 100,000 new functions,
+how much a process grows, at least 1 MiB: by 10,000 threads, a million operations, 5,000 new functions,
 500 new programs, once caches are full.
 """
 
