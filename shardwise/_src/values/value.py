@@ -21,7 +21,6 @@ from shardwise._src.values.elsewhere import Elsewhere
 from shardwise._src.values.methods import Methods
 from shardwise._src.values.numpy_modules import modules
 
-
 _EQUALITIES = {"eq": "==", "ne": "!="}
 
 
