@@ -244,3 +244,50 @@ def test_unchecked():
         ct = sw.jit(sw.grad(lambda x: g(x).sum()))(put(X, unreduced={"x"}))
         assert ct.sharding.spec.reduced == {"x"}
         close(ct, np.ones_like(X), 1e-6)
+
+
+def test_varying_results_become_partial_sums_along_unreduced_axes_of_their_specs():
+    x = put(X, "x")
+    f = over(lambda x: x.sum(0), P("x"), P(unreduced={"x"}))
+    for run in (f, sw.jit(f)):
+        out = run(x)
+        assert out.sharding.spec == P(None, unreduced={"x"})
+        np.testing.assert_allclose(sw.reshard(out, P()), X.sum(0), rtol=1e-5)
+    slope = sw.grad(lambda x: (sw.reshard(f(x), P()) ** 2).sum())(x)
+    np.testing.assert_allclose(slope, np.tile(2 * X.sum(0), (4, 1)), rtol=1e-4)
+    same = over(lambda x: jnp.ones(6), P("x"), P(unreduced={"x"}))
+    assert message(ValueError, lambda: same(x)) == (
+        "shard_map of <lambda>: result, of type f32[6], is not unreduced and reduced along the same "
+        "axes as its spec P(unreduced={'x'}). Cast it with `shardwise.lax.pcast`, reduce it with a "
+        "collective, such as `shardwise.lax.psum`, or name these axes in out_specs."
+    )
+
+
+# -- outside of maps --
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_identities_keep_partial_sums_and_constants_like_them_have_their_own_values(jitted):
+    run = sw.jit if jitted else (lambda f: f)
+    u = put(X, None, unreduced={"x", "y"})
+    for f, want in (
+        (lax.stop_gradient, X),
+        (lax.optimization_barrier, X),
+        (lambda u: lax.optimization_barrier((u, u))[1], X),
+        (jnp.zeros_like, 0 * X),
+        (jnp.ones_like, 0 * X + 1),
+        (lambda u: jnp.full_like(u, 2.5), 0 * X + 2.5),
+        (lambda u: sw.tree.map(jnp.zeros_like, {"a": u})["a"] + u, X),
+    ):
+        with sw.set_mesh(GRID):
+            out = run(f)(u)
+            assert sw.typeof(out) == sw.typeof(u)
+            np.testing.assert_array_equal(sw.reshard(out, P()), want)
+
+
+def test_partial_sums_are_not_shown_as_values():
+    u = put(X[0], unreduced={"x"})
+    assert repr(u) == (
+        f"Array(shape=(6,), dtype=float32) sharded as {u.sharding}, partial sums along 'x': "
+        "`reshard` adds them"
+    )

@@ -128,6 +128,13 @@ def test_strangers_are_given_way() -> None:
             snp.ones(2) + other
         kind = type(other).__name__
         assert str(caught.value) == f"unsupported operand type(s) for +: 'Array' and '{kind}'"
+    for other in ([1, 2], (1,), {1}, {}):
+        for sign, f in (("==", lambda x, o=other: x == o), ("!=", lambda x, o=other: o != x)):
+            assert message(TypeError, lambda f=f: f(snp.ones(2))) == (
+                f"unsupported operand type(s) for {sign}: 'Array' and {type(other).__name__!r}. "
+                "Compare with `shardwise.numpy.asarray(...)` of it."
+            )
+    assert (snp.ones(2) == "a") is False and (snp.ones(2) != None) is True  # noqa: E711
     assert (
         message(TypeError, lambda: -snp.ones(2, bool))
         == "negative: takes numeric operands; got bool[2]."

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shardwise._src import visualize
+from shardwise._src.messages.formatting import join
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.values.value import Value
@@ -152,11 +153,15 @@ def array_text(x: Any) -> str:
 
 
 def _distributed_text(x: Any, kind: str) -> str:
-    """For an array that other processes hold shards of: the local shards, without replicas."""
+    """For an array whose value cannot be read here, as other processes hold shards of it, or as it
+    is unreduced: the local shards, without replicas."""
+    whole = f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, "
+    if sums := x.sharding.partial_axes[0]:
+        return f"{whole}partial sums along {join(sorted(sums, key=str))}: `reshard` adds them"
     here: dict[str, Any] = {}
     for shard in x.addressable_shards:
         here.setdefault(visualize.index_text(shard.index, x.shape), shard)
-    lines = [f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, addressable shards:"]
+    lines = [f"{whole}addressable shards:"]
     for at, shard in list(here.items())[:SHARDS_SHOWN]:
         start = f"  {at} on {shard.device}: "
         values = np.array2string(shard.data._value(), separator=", ", prefix=start)

@@ -13,6 +13,7 @@ from shardwise._src.arguments.prefixes import broadcast_to_arguments
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.base.context import current
+from shardwise._src.control.programs import Extension
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
@@ -26,6 +27,7 @@ from shardwise._src.messages.argument_names import argument_names, name_of, name
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.refs.passing import functional, lent
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
@@ -268,6 +270,8 @@ def over_parts(
             program, constants = consts_to_args(program)
             count, outputs = counts[0], program.outvars
             out_specs = [*put_together(program.replace(outvars=outputs[:count]))]
+            program = _with_sums(program, out_specs)
+            outputs = program.outvars
             written = [(names[i], specs[i]) for i in at]
             written += [(_outside(ref), PartitionSpec()) for ref in closed]
             for (where, spec), t in zip(written, program.out_types[count:], strict=True):
@@ -286,6 +290,16 @@ def over_parts(
         outs = shard_map_op(*_placed(given, params), **params._asdict())[: len(outputs)]
     write_back([*passed, *closed], outs[count:])
     return outs[:count]
+
+
+def _with_sums(program: Program, specs: Sequence[PartitionSpec]) -> Program:
+    """The program with results that vary along unreduced axes of their specs cast to sums."""
+    new, outs = Extension(program.eqns), [*program.outvars]
+    for i, spec in enumerate(specs):
+        names = sorted(outs[i].aval.varying & spec.unreduced, key=str)
+        if names:
+            outs[i] = new.bind(pcast, outs[i], names=tuple(names), to="unreduced")
+    return program.replace(outvars=outs, eqns=new.eqns) if outs != [*program.outvars] else program
 
 
 def _reader(

@@ -115,7 +115,8 @@ def checked_out_specs(
     for path, spec, t in rows:
         _check_rank(what, path, t, spec, tracked)
         check_spec(what, "out_specs", path, t, place, spec, axes)
-        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+        sums = t.varying & spec.unreduced  # `shard_map` casts these
+        left = sorted(t.varying.intersection(axes) - {*spec.axes} - sums, key=str)
         if tracked and left:
             shown_names = ", ".join(map(repr, left))
             parts = "Name it in out_specs to concatenate the shards"
@@ -128,7 +129,7 @@ def checked_out_specs(
                 "or `all_gather_invariant` to give all shards to every device; or pass "
                 "check_vma=False, if they are known to be equal."
             )
-        if tracked and (t.unreduced, t.reduced) != (spec.unreduced, spec.reduced):
+        if tracked and (t.unreduced | sums, t.reduced) != (spec.unreduced, spec.reduced):
             raise ValueError(
                 f"{what}: {path}, of type {t.str_short(True)}, is not unreduced and reduced along "
                 f"the same axes as its spec {spec}. Cast it with `shardwise.lax.pcast`, reduce it "

@@ -302,11 +302,12 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 @fused(arrays=1)
 def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promote_inexact(x)
-    whole = toward_zero(x)
-    fraction, none = ew.sub(x, whole), ew.mul(x, constant(0, x))  # NaN, or 0 with the sign of x
-    fraction = ew.where(ew.is_finite(x) & ew.ne(fraction, constant(0, x)), fraction, none)
-    infinite = ew.eq(ew.abs(x), constant(np.inf, x))
-    return ew.where(infinite, ew.div(constant(1, x), x), fraction), whole
+    whole, zero = toward_zero(x), constant(0, x)
+    x, negative = ew.where(ew.eq(ew.abs(x), constant(np.inf, x)), zero, x), _negative(x)
+    fraction, fixed = ew.sub(x, toward_zero(x)), ew.stop_gradient(x)
+    # 0 with the sign of x, and with the derivative 1, as the fraction has.
+    none = ew.where(negative, ew.neg(ew.sub(fixed, x)), ew.sub(x, fixed))
+    return ew.where(ew.eq(fraction, zero), none, fraction), whole
 
 
 def isscalar(element: Any) -> bool:

@@ -19,7 +19,7 @@ def _dims(op: Op, *xs: ArrayType) -> Dims:
     for x in xs:
         parts.append(names[start : start + x.ndim])
         start += x.ndim
-    return Dims(tuple(parts), tuple(parts))
+    return Dims(tuple(parts), tuple(parts), linear=(tuple(range(len(xs))),))
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:

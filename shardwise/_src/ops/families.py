@@ -17,7 +17,7 @@ from shardwise._src.base.caches import cached, exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
-from shardwise._src.ops.rules import elementwise_dims, linear_dims
+from shardwise._src.ops.rules import elementwise_dims, linear_dims, same_value
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import (
     ExtendedDType,
@@ -230,9 +230,10 @@ def unary(
             return out, jvp(t, x, out, **params)
         return out, op(t, **params) if jvp == "linear" else None
 
+    is_linear = transpose is not None or rules.get("lower") is same_value
     fields = {
         "type_rule": type_rule,
-        "dims": linear_dims((0,)) if transpose is not None else elementwise_dims,
+        "dims": linear_dims((0,)) if is_linear else elementwise_dims,
         "lower": lower,
         "instruction": _if_plain(instruction, dtype, rules),
         "jvp": jvp_rule if jvp is not None else None,

@@ -144,15 +144,26 @@ def signed_pi(f: Callable, x: Any) -> Any:
 
 
 def exp_of_square(x: Any, factor: float) -> Any:
-    """exp(factor · x²), compensated for the rounding of x²; factor is ± a power of 2.
+    """exp(factor · x²), compensated for the rounding of x²; factor is ± a power of 2."""
+    return _exp_of_square(factor)(x)
 
-    Uses expm1, because XLA merges a product of two exponentials into one.
-    """
-    head = ew.floor(x * 64.0) / 64.0
-    head = where(ew.is_finite(head), head, x)
-    rest = where(head == x, 0.0, (x - head) * (x + head))
-    power = ew.exp(head * head * factor)
-    return power + where(rest == 0.0, 0.0, power * ew.expm1(rest * factor))
+
+@cached(8)
+def _exp_of_square(factor: float) -> Callable[[Any], Any]:
+    """Uses expm1, because XLA merges a product of two exponentials into one."""
+
+    def slope(out: Any, x: Any) -> Any:
+        return where(out == 0.0, 0.0, 2.0 * factor * x * out)  # 0, not NaN, at infinity
+
+    @with_derivatives(slope)
+    def exp_of_square(x: Any) -> Any:
+        head = ew.floor(x * 64.0) / 64.0
+        head = where(ew.is_finite(head), head, x)
+        rest = where(head == x, 0.0, (x - head) * (x + head))
+        power = ew.exp(head * head * factor)
+        return power + where(rest == 0.0, 0.0, power * ew.expm1(rest * factor))
+
+    return exp_of_square
 
 
 @cached(64)

@@ -7,6 +7,7 @@ otherwise. Derivatives are exact, even where the formula itself is not different
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.control.while_api import fori_loop
@@ -103,7 +104,20 @@ def _log_ratio(p: Any, q: Any) -> Any:
     return where(close, ew.log1p(where(close, (p - q) / q, 0.0)), apart)
 
 
-@with_derivatives(lambda out, p, q: _log_ratio(p, q) + 1.0, lambda out, p, q: -p / q)
+def _where_positive(slope: Callable[[Any, Any], Any], otherwise: float) -> Callable:
+    """A derivative where p and q are positive; at the boundary the constant, as in JAX."""
+
+    def partial(out: Any, p: Any, q: Any) -> Any:
+        inside = (p > 0.0) & (q > 0.0)
+        return where(inside, slope(where(inside, p, 1.0), where(inside, q, 1.0)), otherwise)
+
+    return partial
+
+
+@with_derivatives(
+    _where_positive(lambda p, q: _log_ratio(p, q) + 1.0, 0.0),
+    _where_positive(lambda p, q: -p / q, 0.0),
+)
 def _rel_entr(p: Any, q: Any) -> Any:
     value = where((p == 0.0) & (q >= 0.0), 0.0, math.inf)
     value = where((p > 0.0) & (q > 0.0), p * _log_ratio(p, q), value)
@@ -116,7 +130,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     return wide(_rel_entr, p, q)
 
 
-@with_derivatives(lambda out, p, q: _log_ratio(p, q), lambda out, p, q: 1.0 - p / q)
+@with_derivatives(_where_positive(_log_ratio, -1.0), _where_positive(lambda p, q: 1.0 - p / q, 1.0))
 def _kl_div(p: Any, q: Any) -> Any:
     """q ((1 + r) log(1 + r) - r) with r = p / q - 1; for small r by its series."""
     entropy = _rel_entr(p, q)

@@ -21,6 +21,8 @@ from shardwise._src.values.elsewhere import Elsewhere
 from shardwise._src.values.methods import Methods
 from shardwise._src.values.numpy_modules import modules
 
+_EQUALITIES = {"eq": "==", "ne": "!="}
+
 
 def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
     """The result of an operator after an error: retries with another library's operand converted.
@@ -42,6 +44,15 @@ def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
     return None if all(is_operand(v) for v in (x, y)) else NotImplemented
 
 
+def _reject_container(name: str, other: Any) -> None:
+    """Raises for `x == [0, 1]`: Python would compare identities, and say False."""
+    if name in _EQUALITIES and isinstance(other, list | tuple | set | dict):
+        raise TypeError(
+            f"unsupported operand type(s) for {_EQUALITIES[name]}: 'Array' and "
+            f"{type(other).__name__!r}. Compare with `shardwise.numpy.asarray(...)` of it."
+        )
+
+
 def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Method]:
     """The methods of an operator, `x + y` and its reflection, as if written out."""
 
@@ -53,7 +64,9 @@ def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Met
             if found is None:
                 pass_on(error)
                 raise
-            return found
+        if found is NotImplemented:
+            _reject_container(name, other)
+        return found
 
     def reflected(self: Any, other: Any) -> Any:
         try:

@@ -325,7 +325,13 @@ def _placed(
     for i, x in zip(at, values, strict=False):
         args[i] = x
     kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
-    return reshard(fun(*args, **kwargs), sharding=sharding)
+    out = fun(*args, **kwargs)
+    if (
+        sharding.spec.unreduced and not operands
+    ):  # a constant: a full value, of which parts are made
+        whole = sharding.spec.update(unreduced=NO_AXES)
+        out = reshard(out, sharding=NamedSharding(sharding.mesh, whole))
+    return reshard(out, sharding=sharding)
 
 
 def _summed(x: Any, unreduced: frozenset[Any]) -> Any:
@@ -338,15 +344,17 @@ def _summed(x: Any, unreduced: frozenset[Any]) -> Any:
 
 
 def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
-    """A result can be unreduced only over axes that shard every operand."""
+    """A result can be unreduced only over axes that shard every operand, if there are any."""
+    if not operands:
+        return
     types = [type_of(x) for x in operands]
     held = [{*t.spec.axes, *t.spec.unreduced} if t.spec is not None else set[Any]() for t in types]
-    missing = [a for a in sharding.spec.unreduced if not held or not all(a in h for h in held)]
+    missing = [a for a in sharding.spec.unreduced if not all(a in h for h in held)]
     if missing:
         raise ShardingTypeError(
             f"{name}: out_sharding {sharding.spec} leaves {join(sorted(missing, key=str))} "
             "unreduced, but not all operands are sharded over it; got "
-            f"{', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` out, or "
+            f"{', '.join(t.str_short(True) for t in types)}. Leave `unreduced` out, or "
             "shard the summed dimensions of each operand over it."
         )
 
