@@ -43,7 +43,8 @@ from shardwise._src.values.value import Value
 class set_mesh:
     """Puts a mesh in scope: of this thread from now on, or as a context manager for a block.
 
-    Programs whose arguments are uncommitted, eager ops included, then run on its devices.
+    Programs, eager ops included, then run on its devices: committed arguments on other devices are
+    an error.
 
     mesh: a `Mesh`, to which bare PartitionSpecs then refer; None for no mesh.
 
