@@ -40,12 +40,14 @@ from shardwise._src.types.devices import (
 from shardwise._src.types.layout import AutoLayout
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.pmap_sharding import PmapSharding
 from shardwise._src.types.sharding import (
     GSPMDSharding,
     NamedSharding,
     SingleDeviceSharding,
     spec_from_tiles,
 )
+from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling
 
 
@@ -352,8 +354,9 @@ def result_shardings(
     if None not in asked:
         return [*asked]
     actual = (len(devices) > 1 and module.output_shardings()) or [None] * len(asked)
-    here = [s for s in sigs if isinstance(s.sharding, NamedSharding) and s.devices == devices]
-    like = here[0] if here else None
+    kinds = NamedSharding, TiledSharding
+    here = [s for s in sigs if isinstance(s.sharding, kinds) and s.devices == devices]
+    like = next((s for s in here if not isinstance(s.sharding, PmapSharding)), None)
 
     def chosen(compiled: Any, ndim: int) -> Any:
         if len(devices) == 1:
