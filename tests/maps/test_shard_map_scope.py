@@ -6,6 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.errors import JAXTypeError
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -124,6 +125,17 @@ def test_parts_are_not_divided_along_axes_that_are_manual(way, axes, text):
     spec = P("x") if axes == () else P("x", "y")
     part = of(NamedSharding(GRID, spec))
     assert message(ValueError, each(part, axis_names=axes), X) == who + text.format(spec)
+
+
+def test_nor_in_xmap():
+    """Where the class of the error is that of JAX's xmap."""
+    part = sw.jit(jnp.sin, in_shardings=NamedSharding(GRID, P("x")))
+    run = xmap(part, in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": "x"})
+    with GRID:
+        assert message(JAXTypeError, run, X) == (
+            "jit of sin: in_shardings: x of type f32[8]: P('x') names 'x', but values here are "
+            "already the shards of `xmap` over 'x'. They can be sharded further over 'y' only."
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)

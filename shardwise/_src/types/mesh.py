@@ -445,7 +445,7 @@ def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
             )
     if outer is None or not outer.abstract_mesh.manual_axes:
         return mesh
-    if outer.shape_tuple != mesh.shape_tuple and any([axis.parts for axis in here.axes]):
+    if here.in_xmap and outer.shape_tuple != mesh.shape_tuple:
         raise RuntimeError(f"entering {mesh}: {_other_mesh('xmap', mesh, outer)}")
     return outer
 
