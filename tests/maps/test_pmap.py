@@ -354,6 +354,8 @@ sw.pmap(jnp.sin)(X[:0])
 sw.pmap(jnp.sin, devices=sw.devices()[:3])(X)
     ValueError: pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs
     on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with shardings.
+sw.pmap(jnp.sin, devices=[])
+    ValueError: pmap of sin: devices is empty. Leave it out to use those of this process.
 sw.pmap(jnp.sin, in_axes=2)(X)
     ValueError: pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments
     that all examples share by position, with None in in_axes.

@@ -100,6 +100,8 @@ def pmap(
     if axis_size is not None and not isinstance(axis_size, int | np.integer):
         raise TypeError(f"pmap: axis_size must be an int or None; got {short_repr(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
+    if devices is not None and not len(devices):
+        raise ValueError(f"{what}: devices is empty. Leave it out to use those of this process.")
     own = Options(
         what,
         fun,
