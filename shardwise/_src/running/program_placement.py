@@ -269,9 +269,10 @@ def _choose_devices(
     here = current()
     over_mesh = here.on_mesh or any(map(is_abstract, asked))
     if over_mesh and isinstance(here.mesh, Mesh) and here.mesh.size:
+        its = here.mesh.flat_devices
         if found is None:
-            found = here.mesh.flat_devices
-        elif here.on_mesh and not closed and set(found) != set(here.mesh.flat_devices):
+            found = its
+        elif here.on_mesh and not (closed or is_described(its)) and set(found) != set(its):
             raise ValueError(_not_on_mesh(program, by, found, here.mesh))
     if found is not None:
         return found, True
