@@ -107,6 +107,15 @@ def test_programs_run_on_the_mesh_only():
         assert (there + 1).sharding.device_set == last.device_set
 
 
+def test_reshard_over_auto_axes_moves_to_the_mesh():
+    last = NamedSharding(LAST, PartitionSpec())
+    rows = sw.device_put(X, last.update(spec=PartitionSpec("x")))
+    for x in jnp.arange(8.0), X, sw.device_put(X, NamedSharding(FIRST, PartitionSpec("x"))):
+        y = sw.sharding.reshard(x, last)
+        assert (y.sharding, y.committed, y.tolist()) == (last, True, X.tolist())
+    assert sw.sharding.reshard(rows, last) is rows  # which is there: the axes are the compiler's
+
+
 def test_programs_of_uncommitted_arguments_run_on_the_mesh():
     x, here = jnp.arange(4.0), NamedSharding(FIRST, PartitionSpec())
     double = sw.jit(lambda x: x * 2)
