@@ -42,7 +42,7 @@ def test_keys():
 def test_attributes_of_arrays():
     x = sw.device_put(X, NamedSharding(MESH, P("x")))
     assert x.mesh is MESH and x.mesh_axes == P("x")
-    assert len(x.device_buffers) == 8
+    assert len(x.device_buffers) == len(x._arrays) == 8
     np.testing.assert_array_equal(x.device_buffers[3], X[2:4])
     assert message(ValueError, lambda: x.device_buffer) == (
         "device_buffer: array of type f32[8,4] has 8 shards. Use `addressable_data(i)`."

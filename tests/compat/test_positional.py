@@ -143,3 +143,10 @@ def test_errors(make, message):
     with pytest.raises(ValueError) as error:
         make(PositionalSharding(DEVICES))
     assert str(error.value) == message
+
+
+def test_results_have_the_sharding_of_the_first_argument():
+    place = PositionalSharding(sw.devices()).reshape(4, 2)
+    x = sw.device_put(np.ones((8, 4), np.float32), place)
+    for y in sw.jit(lambda x: x)(x), sw.jit(lambda x: x * 2)(x), x + 1:
+        assert y.sharding == place

@@ -298,7 +298,8 @@ def test_lowered_for_an_abstract_mesh_and_compiled_for_devices():
             call()
     with use_abstract_mesh(mesh.abstract_mesh):
         lowered = sw.jit(lambda: jnp.arange(8)).trace().lower(lowering_platforms=("tpu",))
-    assert "num_partitions = 2" in lowered.as_text()
+        committed = sw.jit(lambda x: x + 1).trace(x).lower(lowering_platforms=("cpu",))
+    assert "num_partitions = 2" in lowered.as_text() and "partitions = 2" in committed.as_text()
     concrete = ShapeDtypeStruct((8, 2), "f4", sharding=NamedSharding(mesh, P()))
     both = f.trace(abstract, concrete).lower().compile()
     assert [s.mesh for s in both.input_shardings[0]] == [mesh, mesh]

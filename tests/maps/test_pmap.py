@@ -1,7 +1,7 @@
 """`pmap`, against jax and `vmap`."""
 
 import functools
-import sys
+import importlib
 
 import jax
 import numpy as np
@@ -191,6 +191,18 @@ def test_on_given_devices():
     )
 
 
+def test_fewer_indices_than_given_devices():
+    """The map runs on the first ones; a map in it needs none."""
+    devices = sw.devices()[::-1]
+    y = sw.pmap(lambda x: x * lax.psum(1, "i"), "i", devices=devices)(X[:4])
+    close(y, 4 * X[:4], 0)
+    assert {s.device: s.index[0].start for s in y.addressable_shards} == {
+        d: i for i, d in enumerate(devices[:4])
+    }
+    nested = sw.pmap(sw.pmap(lambda v: lax.psum(v, ("i", "j")), "j"), "i", devices=devices)
+    close(nested(X[:4]), np.full((4, 3), X[:4].sum()), 1e-6)
+
+
 def test_a_size_that_no_argument_says():
     f = sw.pmap(lambda w: w * lax.axis_index("i"), axis_name="i", in_axes=None, axis_size=4)
     assert f(2.0).tolist() == [0, 2, 4, 6]
@@ -215,7 +227,7 @@ def test_the_function_runs_once():
 
 def test_a_function_that_is_mapped_again_is_not_staged_again(monkeypatch):
     """Nor if it is re-created and does the same; another axis, for example, is another program."""
-    staged, module = [], sys.modules["shardwise._src.maps.pmap"]
+    staged, module = [], importlib.import_module("shardwise._src.maps.pmap")
     real = module.over_parts
     monkeypatch.setattr(module, "over_parts", lambda *args: staged.append(1) or real(*args))
 
@@ -342,6 +354,8 @@ sw.pmap(jnp.sin)(X[:0])
 sw.pmap(jnp.sin, devices=sw.devices()[:3])(X)
     ValueError: pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs
     on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with shardings.
+sw.pmap(jnp.sin, devices=[])
+    ValueError: pmap of sin: devices is empty. Leave it out to use those of this process.
 sw.pmap(jnp.sin, in_axes=2)(X)
     ValueError: pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments
     that all examples share by position, with None in in_axes.

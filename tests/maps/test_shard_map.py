@@ -482,6 +482,9 @@ over_line(np.ones(8), in_specs=P(P.UNCONSTRAINED), out_specs=P("x"))
     partitioner.
 over_line(np.ones(8), in_specs="x", out_specs=P("x"))
     TypeError: shard_map of f: in_specs must be PartitionSpecs; got 'x' of type str for x.
+over_line(np.ones(8), in_specs=P("x"), out_specs=None)
+    ValueError: shard_map of f: out_specs must be PartitionSpecs; got None of type NoneType for
+    result.
 over_line(np.ones(8), in_specs=P("x"), out_specs=P("x"), axis_names={"q"})
     ValueError: shard_map of f: axis_names has 'q', which Mesh('x': 8) does not have.
 """,

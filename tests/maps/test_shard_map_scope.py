@@ -6,6 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.errors import JAXTypeError
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -46,18 +47,27 @@ NAMED = xmap(f, in_axes=["z", ...], out_axes=["z", ...], axis_resources={"z": "z
 
 
 @pytest.mark.parametrize("axes", [(), {"x"}])
-@pytest.mark.parametrize(
-    "part, who",
-    [
-        (OVER_LINE, "shard_map of f"),
-        (entered(LINE, IN_SCOPE), "entering Mesh('z': 8)"),
-        (entered(LINE, NAMED), "entering Mesh('z': 8)"),
-    ],
-)
-def test_there_is_one_mesh(part, who, axes):
+def test_there_is_one_mesh(axes):
     types = "Manual, Auto" if axes else "Manual, Manual"
-    found = message(ValueError, each(part, axis_names=axes), X)
-    assert found == f"{who}: {OTHER.format(types)}"
+    found = message(ValueError, each(OVER_LINE, axis_names=axes), X)
+    assert found == f"shard_map of f: {OTHER.format(types)}"
+
+
+def test_a_mesh_that_is_entered_in_a_map_does_not_replace_its_mesh():
+    """As in JAX; but `xmap` rejects it."""
+    np.testing.assert_array_equal(each(entered(LINE, lambda x: x + 1))(X), X + 1)
+    assert message(ValueError, each(entered(LINE, IN_SCOPE), axis_names={"x"}), X) == (
+        "shard_map of f: in_specs for x, of type f32[16,8]{V:x}: P('z') names the axis 'z', which "
+        "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Auto)) does not have; its axes are 'x' "
+        "and 'y'."
+    )
+    outer = xmap(
+        entered(LINE, NAMED), in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": "x"}
+    )
+    with GRID:
+        found = message(RuntimeError, outer, X)
+    text = OTHER.format("Manual, Auto").replace("enclosing map", "enclosing xmap")
+    assert found == f"entering Mesh('z': 8): {text}"
 
 
 def test_the_mesh_of_a_pmap_is_the_one():
@@ -115,6 +125,17 @@ def test_parts_are_not_divided_along_axes_that_are_manual(way, axes, text):
     spec = P("x") if axes == () else P("x", "y")
     part = of(NamedSharding(GRID, spec))
     assert message(ValueError, each(part, axis_names=axes), X) == who + text.format(spec)
+
+
+def test_nor_in_xmap():
+    """Where the class of the error is that of JAX's xmap."""
+    part = sw.jit(jnp.sin, in_shardings=NamedSharding(GRID, P("x")))
+    run = xmap(part, in_axes=["i", ...], out_axes=["i", ...], axis_resources={"i": "x"})
+    with GRID:
+        assert message(JAXTypeError, run, X) == (
+            "jit of sin: in_shardings: x of type f32[8]: P('x') names 'x', but values here are "
+            "already the shards of `xmap` over 'x'. They can be sharded further over 'y' only."
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)

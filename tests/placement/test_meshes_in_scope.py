@@ -16,6 +16,7 @@ from shardwise.sharding import (
     PartitionSpec,
     use_abstract_mesh,
 )
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 DEVICES = np.array(sw.devices())
@@ -78,14 +79,49 @@ def test_a_constraint_over_a_mesh_that_is_entered_inside_of_a_trace():
         is_right(run(X), mesh)
 
 
+def test_programs_run_on_the_mesh_only():
+    """As in JAX: jit and eager ops in `set_mesh`, and pjit in `with mesh`."""
+    x, last = jnp.arange(4.0), NamedSharding(LAST, PartitionSpec("x"))
+    there, one = sw.device_put(X, last), sw.device_put(x, LAST.flat_devices[0])
+    calls = [
+        lambda: sw.jit(lambda x, y: (x, y))(x, there),
+        lambda: sw.jit(lambda x: x, in_shardings=last)(X),
+        lambda: sw.jit(lambda x: x, out_shardings=last)(X),
+        lambda: one * 2,
+    ]
+    with sw.set_mesh(FIRST):
+        texts = [message(ValueError, call) for call in calls]
+        assert texts[0] == (
+            "<lambda> runs on the devices of the mesh in scope, Mesh('x': 4), which are devices "
+            "[0, 1, 2, 3], but y of type f32[8] is on devices [4, 5, 6, 7]. Move it with "
+            "`device_put(x, sharding)`, or call the function in the scope of its own mesh."
+        )
+        for made in jnp.ones_like(there), jnp.full(8, 2.0, device=last), sw.device_put(one, last):
+            assert made.sharding == last
+        assert np.asarray(there).tolist() == X.tolist()
+    with FIRST:
+        assert sw.jit(lambda x: x + 1)(there).sharding == last
+        assert (there + 1).sharding == last
+        assert message(ValueError, pjit(lambda y: y), there) == texts[0]
+    with sw.set_mesh(LAST.update(devices=LAST.devices[::-1])):
+        assert (there + 1).sharding.device_set == last.device_set
+
+
+def test_reshard_over_auto_axes_moves_to_the_mesh():
+    last = NamedSharding(LAST, PartitionSpec())
+    rows = sw.device_put(X, last.update(spec=PartitionSpec("x")))
+    for x in jnp.arange(8.0), X, sw.device_put(X, NamedSharding(FIRST, PartitionSpec("x"))):
+        y = sw.sharding.reshard(x, last)
+        assert (y.sharding, y.committed, y.tolist()) == (last, True, X.tolist())
+    assert sw.sharding.reshard(rows, last) is rows  # which is there: the axes are the compiler's
+
+
 def test_programs_of_uncommitted_arguments_run_on_the_mesh():
     x, here = jnp.arange(4.0), NamedSharding(FIRST, PartitionSpec())
     double = sw.jit(lambda x: x * 2)
     with sw.set_mesh(FIRST):
         for made in double(x), x + 1, sw.jit(lambda: 1)(), sw.grad(lambda x: (x * x).sum())(x):
             assert (made.sharding, made.committed) == (here, True)
-        there = sw.device_put(X, NamedSharding(LAST, PartitionSpec("x")))
-        assert (there + 1).sharding.mesh is LAST
     with FIRST:
         assert double(x).sharding == x.sharding
         assert pjit(lambda x: x * 2)(x).sharding == here

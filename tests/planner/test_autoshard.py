@@ -101,7 +101,8 @@ def test_what_fits_nowhere_says_so(found_forward):
 
 def test_of_a_mesh_that_is_not_there():
     mesh = AbstractMesh((16,), ("x",), axis_types=(AxisType.Auto,))
-    (best,) = explain.suggest(jnp.sin, (struct(64),), mesh, keep=1)
+    with sw.set_mesh(sw.make_mesh((1,), ("other",))):
+        (best,) = explain.suggest(jnp.sin, (struct(64),), mesh, keep=1)  # not of the mesh in scope
     assert best.shardings == ((NamedSharding(mesh, P("x")),), {})
     assert best.report.devices == 16
 

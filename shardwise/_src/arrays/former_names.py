@@ -29,6 +29,11 @@ class FormerNames:
         return [shard.data for shard in self.addressable_shards]
 
     @property
+    def _arrays(self) -> list[Any]:
+        """`device_buffers`, by the name that libraries use."""
+        return self.device_buffers
+
+    @property
     def device_buffer(self) -> Any:
         """The only one of `device_buffers`; ValueError if there are several."""
         first, *others = self.device_buffers

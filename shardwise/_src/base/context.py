@@ -140,6 +140,11 @@ class Context:
         """The axes in scope, without loops."""
         return [axis for axis in self.axes if not axis.is_loop]
 
+    @property
+    def in_xmap(self) -> bool:
+        """Whether an axis of an enclosing `xmap` runs over axes of a mesh, or in a loop."""
+        return any([axis.parts for axis in self.axes])
+
     def with_axes(self, who: str, *axes: NamedAxis) -> Context:
         """The same context with additional axes. who: the map that adds them, for errors."""
         new = {axis.name for axis in axes}

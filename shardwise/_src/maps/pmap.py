@@ -46,6 +46,7 @@ from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.annotations import P, T
+from shardwise._src.types.devices import is_addressable
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.pmap_sharding import PmapSharding
@@ -76,10 +77,12 @@ def pmap(
       out_axes: where the mapped axis goes in the results: an int, None (the result of the first
         device, if all are the same), or a prefix of their pytree.
       static_broadcasted_argnums: arguments that are not arrays, but part of the program; hashable.
-      devices: the devices to use, one for each index; by default the first ones of this process.
-        With several processes, by default those of all: each passes and receives the indices of its
-        own devices, all of them, and collectives are over all. Inside another map devices are
-        already in use and may not be given: there it maps like `vmap`.
+      devices: the devices to use, one for each index: the first of them, if there are fewer
+        indices; by default those of this process. With several processes, by default those of all.
+        If they are of several processes, each passes and receives the indices of its own devices,
+        all of them, and collectives are over all; if `devices` is given, all processes may pass the
+        full axis instead. Inside another map devices are already in use and may not be given: there
+        it maps like `vmap`.
       backend: the platform whose devices are used.
       axis_size: the size of the axis, if no argument determines it.
       donate_argnums: arguments whose memory may be reused.
@@ -97,6 +100,8 @@ def pmap(
     if axis_size is not None and not isinstance(axis_size, int | np.integer):
         raise TypeError(f"pmap: axis_size must be an int or None; got {short_repr(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
+    if devices is not None and not len(devices):
+        raise ValueError(f"{what}: devices is empty. Leave it out to use those of this process.")
     own = Options(
         what,
         fun,
@@ -121,7 +126,7 @@ def pmap(
     def lower(*args: Any, **kwargs: Any) -> Lowered:
         """The program for these arguments, lowered to StableHLO. Arguments may be types."""
         call = checked(own, args, kwargs, described=True)
-        if _is_of_all(own):
+        if _has_own_rows(call):
             call = _of_all(call)
             everything, kwargs = call.arguments(call.leaves)
             args = tuple(everything)
@@ -153,7 +158,7 @@ def _called(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     "`devices`."
                 )
             return _as_vmap(call)
-        if _is_of_all(own):
+        if _has_own_rows(call):
             return _called_of_all(call)
         mesh = _mesh(call)
         if disable_jit.value and eager_pmap.value:
@@ -171,47 +176,48 @@ def _called(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _mesh(call: Call) -> Mesh:
     own, size = call.own, call.size
-    devices = own.devices
-    found = devices if devices is not None else tuple(runtime.local_devices(own.backend))
-    if not all([isinstance(d, runtime.Device) for d in found]):
-        raise TypeError(
-            f"{own.what}: devices must be a list of devices; got {short_repr(devices)}."
-        )
+    found = _devices(own, runtime.local_devices)
     if size < 1:
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}; it must be at least 1, as each index "
             "runs on its own device."
         )
-    if size > len(found) or (devices is not None and size != len(found)):
+    if size > len(found):
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}, and there "
             f"{'is' if len(found) == 1 else 'are'} {pluralize(len(found), 'device')}. Each index "
             "runs on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
-            f"shardings.{_of_own_rows(size, found)}"
+            "shardings."
         )
     return Mesh(np.array(found[:size], object), (_name(own.axis_name),))
 
 
-def _of_own_rows(size: int, devices: Sequence[Any]) -> str:
-    """The error text for local rows where global ones are expected: how to pass them."""
-    mine = {d for d in devices if d.process_index == runtime.process_index()}
-    if size != len(mine) or len(mine) == len(devices):
-        return ""
-    return (
-        " With several processes, each passes the indices of its own devices if `devices` is left "
-        "out."
-    )
+def _devices(own: Options, default: Callable[[str | None], Sequence[Any]]) -> tuple[Any, ...]:
+    if own.devices is None:
+        return tuple(default(own.backend))
+    if not all([isinstance(d, runtime.Device) for d in own.devices]):
+        raise TypeError(
+            f"{own.what}: devices must be a list of devices; got {short_repr(own.devices)}."
+        )
+    return own.devices
 
 
-def _is_of_all(own: Options) -> bool:
-    """Whether the map is over the devices of all processes, with local rows from each."""
-    link = processes.link()
-    return own.devices is None and link is not None and link.count > 1
+def _has_own_rows(call: Call) -> bool:
+    """Whether the map is over devices of several processes, with local rows from each."""
+    own, link = call.own, processes.link()
+    if link is None or link.count < 2:
+        return False
+    found = _devices(own, runtime.devices)
+    return own.devices is None or call.size == len(_local(found)) < len(found)
+
+
+def _local(devices: Sequence[Any]) -> list[Any]:
+    return [d for d in devices if is_addressable(d)]
 
 
 def _called_of_all(call: Call) -> Any:
-    own = tuple(runtime.local_devices(call.own.backend))
     whole = _of_all(call)
+    own = _local(whole.own.devices)
     args, kwargs = whole.arguments(whole.leaves)
     results, tree = flatten(_called(whole.own, tuple(args), kwargs))
     return tree.unflatten([own_part(y, own) for y in results])
@@ -228,7 +234,8 @@ def _of_all(call: Call) -> Call:
             "`devices=shardwise.devices()`, for which every process passes the full axis, or "
             "`devices=shardwise.local_devices()`."
         )
-    mine = tuple(runtime.local_devices(own.backend))
+    everyone = _devices(own, runtime.devices)
+    mine = _local(everyone)
     if call.size != len(mine):
         raise ValueError(
             f"{own.what}: the mapped axis has size {call.size}, and this process has "
@@ -236,7 +243,6 @@ def _of_all(call: Call) -> Call:
             "each of its own devices; `devices=` selects the devices, of all processes or of this "
             "one."
         )
-    everyone = tuple(runtime.devices(own.backend))
     if not own.of_all:
         size = None if own.axis_size is None else len(everyone)
         own.of_all.append(replace(own, devices=everyone, axis_size=size))

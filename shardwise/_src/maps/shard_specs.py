@@ -45,9 +45,8 @@ def check_spec(
     what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
 ) -> None:
     if not is_spec(spec):
-        raise TypeError(
-            f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
-        )
+        kind = ValueError if spec is None else TypeError  # None is a pytree without leaves
+        raise kind(f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}.")
     try:
         place.with_spec(spec).tiling(t.ndim)  # raises if names or rank do not fit
     except ValueError as error:

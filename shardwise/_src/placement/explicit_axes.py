@@ -21,12 +21,19 @@ import numpy as np
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.values import as_value
 from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
-from shardwise._src.ops.sharded.sharding_ops import drop_sharding, own_sharding, resharded, target
+from shardwise._src.ops.sharded.sharding_ops import (
+    drop_sharding,
+    own_place,
+    own_sharding,
+    resharded,
+    target,
+)
 from shardwise._src.ops.sharded.sharding_ops import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
@@ -43,7 +50,8 @@ from shardwise._src.values.value import Value
 class set_mesh:
     """Puts a mesh in scope: of this thread from now on, or as a context manager for a block.
 
-    Programs whose arguments are uncommitted, eager ops included, then run on its devices.
+    Programs, eager ops included, then run on its devices: committed arguments on other devices are
+    an error.
 
     mesh: a `Mesh`, to which bare PartitionSpecs then refer; None for no mesh.
 
@@ -176,7 +184,12 @@ def _resharded(x: Any, sharding: Any, name: str) -> Any:
     _check_rank(x, goal, name)
     if not goal.mesh.explicit_axes:
         if not goal.spec.axes:
-            return drop_sharding(x)
+            place = own_place(x, type_of(x).shape)
+            x = drop_sharding(x)
+            moves = place is None or place.device_set != goal.device_set
+            if moves and current().interpreter.eager and isinstance(goal.mesh, Mesh):
+                return eval_trace().place(x, goal)
+            return x
         raise ValueError(
             f"{name}: {goal.mesh} has no Explicit axes, so shardings over it are not part of "
             "types. Use `device_put`, or `with_sharding_constraint` in a traced function."

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.abstract_devices import lowered_there
@@ -141,8 +142,9 @@ def suggest(
         )
     if keep < 1:
         raise ValueError(f"suggest: keep must be at least 1; got {keep!r}.")
-    search = _Search(f, (tuple(args), dict(kwargs or {})), mesh, machine, budget)
-    return search.best(keep)
+    with current().replace(on_mesh=False).entered():  # arguments are over `mesh` instead
+        search = _Search(f, (tuple(args), dict(kwargs or {})), mesh, machine, budget)
+        return search.best(keep)
 
 
 Choice = tuple[PartitionSpec, ...]  # for each group

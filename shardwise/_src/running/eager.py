@@ -233,6 +233,9 @@ class Eager(Interpreter, Indexing):
         return move(self.array(x), sharding)
 
     def run_fused_on(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
+        if (here := current()).on_mesh:  # the target may be on other devices
+            with here.replace(on_mesh=False).entered():
+                return self.run_fused_on(fused, args, target)
         sharding = as_sharding(target, "device")
         near = signature(array_type((), np.dtype(bool)), replicated_on(sharding), False)
         arrays = [

@@ -1,7 +1,8 @@
 """Placement of a program, its arguments and results: devices, meshes and shardings.
 
 Committed arguments determine the devices; then `in_shardings`, `out_shardings` and constraints;
-then the mesh in scope; otherwise the devices of the first array, or the default device.
+then the mesh in scope; otherwise the devices of the first array, or the default device. In
+`set_mesh`, they must all be on the devices of the mesh.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ from shardwise._src.types.devices import (
 from shardwise._src.types.layout import AutoLayout
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.pmap_sharding import PmapSharding
 from shardwise._src.types.sharding import (
     GSPMDSharding,
     NamedSharding,
     SingleDeviceSharding,
     spec_from_tiles,
 )
+from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling
 
 
@@ -239,7 +242,7 @@ def _choose_devices(
 ) -> tuple[tuple, bool]:
     """The devices that a program runs on, and whether its results are committed to them."""
     found: tuple | None = None
-    by = ""
+    by, closed = "", False  # what determines them; whether it is a closed-over array
     given = [*zip(sigs, wanted, strict=True), *((sig, None) for sig in held)]
     for i, (sig, want) in enumerate(given):
         here = want.devices if want is not None else sig.devices if sig.committed else None
@@ -249,7 +252,7 @@ def _choose_devices(
         name = names[i] if i < len(names) else name
         shown = f"{name} of type {sig.type.str_short(True)}"
         if found is None:
-            found, by = here, shown
+            found, by, closed = here, shown, i >= len(sigs)
         elif here != found:
             if set(here) != set(found):
                 raise ValueError(_mismatch(program, by, found, shown, here))
@@ -265,14 +268,26 @@ def _choose_devices(
             raise ValueError(_elsewhere(program, by, found, sharding))
     here = current()
     over_mesh = here.on_mesh or any(map(is_abstract, asked))
-    if found is None and over_mesh and isinstance(here.mesh, Mesh) and here.mesh.size:
-        found = here.mesh.flat_devices
+    if over_mesh and isinstance(here.mesh, Mesh) and here.mesh.size:
+        its = here.mesh.flat_devices
+        if found is None:
+            found = its
+        elif here.on_mesh and not (closed or is_described(its)) and set(found) != set(its):
+            raise ValueError(_not_on_mesh(program, by, found, here.mesh))
     if found is not None:
         return found, True
     for sig in sigs:
         if sig.sharding is not None:
             return sig.devices, False
     return default_place().devices, False
+
+
+def _not_on_mesh(program: Program, by: str, devices: tuple, mesh: Mesh) -> str:
+    return (
+        f"{program.name} runs on the devices of the mesh in scope, {mesh}, which are "
+        f"{_shown(mesh.flat_devices)}, but {by} is on {_shown(devices)}. Move it with "
+        "`device_put(x, sharding)`, or call the function in the scope of its own mesh."
+    )
 
 
 def is_abstract(sharding: Any) -> bool:
@@ -340,8 +355,9 @@ def result_shardings(
     if None not in asked:
         return [*asked]
     actual = (len(devices) > 1 and module.output_shardings()) or [None] * len(asked)
-    here = [s for s in sigs if isinstance(s.sharding, NamedSharding) and s.devices == devices]
-    like = here[0] if here else None
+    kinds = NamedSharding, TiledSharding
+    here = [s for s in sigs if isinstance(s.sharding, kinds) and s.devices == devices]
+    like = next((s for s in here if not isinstance(s.sharding, PmapSharding)), None)
 
     def chosen(compiled: Any, ndim: int) -> Any:
         if len(devices) == 1:

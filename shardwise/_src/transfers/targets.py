@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
+from shardwise._src.base.errors import JAXTypeError
 from shardwise._src.lowering.layouts_and_memory import bare, order_of
 from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.ops.memory_kinds import Space
@@ -145,9 +146,11 @@ def check_manual(sharding: Any) -> None:
         advice = "There are no other axes to shard them over."
         if left:
             advice = f"They can be sharded further over {join(left)} only."
-        raise ValueError(
+        of_xmap = current().in_xmap
+        kind, name = (JAXTypeError, "xmap") if of_xmap else (ValueError, "shardwise.shard_map")
+        raise kind(
             f"{sharding.spec} names {join(named)}, but values here are already the shards of "
-            f"`shardwise.shard_map` over {join(manual)}. {advice}"
+            f"`{name}` over {join(manual)}. {advice}"
         )
 
 

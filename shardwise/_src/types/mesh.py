@@ -429,10 +429,11 @@ def _read_abstract(sizes: Any, names: Any, types: list[str], device: Any = None)
 
 
 def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
-    """Returns the mesh as seen in a context; in `shard_map`, some of its axes are manual.
+    """Returns the mesh that is in scope after entering one: inside a map, the mesh of the map.
 
     Raises:
-      ValueError: if it would shadow a named axis, or differs from the mesh of an enclosing map.
+      ValueError: if it would shadow a named axis.
+      RuntimeError: if it is another mesh than that of an enclosing `xmap`.
     """
     outer = here.mesh
     names = () if outer is None else outer.axis_names
@@ -442,7 +443,11 @@ def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
                 f"entering {mesh} would shadow the axis {name!r} of size {size}, which something "
                 "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
             )
-    return mesh if outer is None else within(mesh, outer, f"entering {mesh}")
+    if outer is None or not outer.abstract_mesh.manual_axes:
+        return mesh
+    if here.in_xmap and outer.shape_tuple != mesh.shape_tuple:
+        raise RuntimeError(f"entering {mesh}: {_other_mesh('xmap', mesh, outer)}")
+    return outer
 
 
 def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> Mesh | AbstractMesh:
@@ -453,12 +458,16 @@ def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> 
     if not outer.abstract_mesh.manual_axes:
         return mesh
     if outer.shape_tuple != mesh.shape_tuple:
-        raise ValueError(
-            f"{what}: an enclosing map runs this code on each device of {outer}, and {mesh} is "
-            "another mesh. Inside a map no other mesh can be used: use axes of that mesh that are "
-            "not yet manual, or `shardwise.vmap`."
-        )
+        raise ValueError(f"{what}: {_other_mesh('map', mesh, outer)}")
     return outer
+
+
+def _other_mesh(kind: str, mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh) -> str:
+    return (
+        f"an enclosing {kind} runs this code on each device of {outer}, and {mesh} is another "
+        "mesh. Inside a map no other mesh can be used: use axes of that mesh that are not yet "
+        "manual, or `shardwise.vmap`."
+    )
 
 
 read_by("Mesh", _read_mesh)

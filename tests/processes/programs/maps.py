@@ -177,6 +177,10 @@ def pmaps_of_own_rows():
         ((rows / rows.sum(0)) / (rows / rows.sum(0)).sum(0))[own].sum(1),
         rtol=1e-5,
     )
+    order = list(MESH.flat_devices)  # with `devices`, too
+    mine = [i for i, d in enumerate(order) if d in sw.local_devices()]
+    there = sw.pmap(lambda v: v + lax.psum(v, "i"), "i", devices=order)(rows[mine])
+    np.testing.assert_allclose(there, rows[mine] + rows.sum(0), rtol=1e-6)
     replicas = sw.device_put_replicated(np.float32(3), sw.local_devices())
     np.testing.assert_array_equal(sw.pmap(lambda v: lax.psum(v, "i"), "i")(replicas), [12] * PER)
     if COUNT > 1:
@@ -189,14 +193,6 @@ def pmaps_of_own_rows():
             "processes or of this one.",
         ):
             sw.pmap(lambda v: v)(rows)
-        with raises(
-            ValueError,
-            f"pmap of <lambda>: the mapped axis has size {PER}, and there are "
-            "4 devices. Each index runs on its own device: pass fewer, or use "
-            "`shardwise.vmap`, or `shardwise.jit` with shardings. With several processes, "
-            "each passes the indices of its own devices if `devices` is left out.",
-        ):
-            sw.pmap(lambda v: v, devices=DEVICES)(rows[own])
         with raises(
             ValueError,
             "pmap of <lambda>: over the devices of several processes, each "
