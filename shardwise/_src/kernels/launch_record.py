@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Tile
@@ -154,6 +155,23 @@ def no_derivative(title: str, platform: Platform, why: str) -> NotImplementedErr
         f"{why}. Define the derivative by `custom_vjp` around the function that launches the "
         "kernel; or differentiate it on CPUs, where this is a loop."
     )
+
+
+@public("shardwise.experimental.pallas.tpu")
+class LoweringException(NotImplementedError):
+    """A kernel cannot be compiled for TPUs, as they lack something that it uses."""
+
+
+@contextmanager
+def lowering_errors() -> Generator[None]:
+    """Errors for what TPUs lack are `LoweringException`s."""
+    try:
+        yield
+    except NotImplementedError as error:
+        new = LoweringException(*error.args)
+        for note in getattr(error, "__notes__", ()):
+            new.add_note(note)
+        raise new from error.__cause__
 
 
 @contextmanager

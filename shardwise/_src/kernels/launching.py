@@ -22,7 +22,7 @@ from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.simulation import PLAIN, Simulation
+from shardwise._src.kernels.simulation import Simulation, chosen
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -160,7 +160,7 @@ def call(
             aliases=_alias_pairs(who, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
-            simulation=simulation or PLAIN,
+            simulation=chosen(simulation),
             labels=labels,
         )
         trees = tree, out_tree, scratch_tree

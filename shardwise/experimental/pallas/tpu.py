@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     )
     from shardwise._src.kernels.copying.async_copies import sync_copy as sync_copy
     from shardwise._src.kernels.core_maps import CoreMesh as TensorCoreMesh
+    from shardwise._src.kernels.core_maps import CoreType as CoreType
     from shardwise._src.kernels.launch_record import CompilerParams as CompilerParams
+    from shardwise._src.kernels.launch_record import LoweringException as LoweringException
     from shardwise._src.kernels.pallas_api.interpret_params import (
         InterpretParams as InterpretParams,
     )
@@ -69,9 +71,13 @@ if TYPE_CHECKING:
         with_memory_space_constraint as with_memory_space_constraint,
     )
     from shardwise._src.kernels.spaces import ANY as ANY
+    from shardwise._src.kernels.spaces import CMEM as CMEM
     from shardwise._src.kernels.spaces import HBM as HBM
+    from shardwise._src.kernels.spaces import SEMAPHORE as SEMAPHORE
     from shardwise._src.kernels.spaces import SMEM as SMEM
     from shardwise._src.kernels.spaces import VMEM as VMEM
+    from shardwise._src.kernels.spaces import VMEM_SHARED as VMEM_SHARED
     from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
+    from shardwise._src.kernels.spaces import dma_semaphore as dma_semaphore
 
 lazy_names(__name__)

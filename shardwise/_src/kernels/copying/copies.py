@@ -47,13 +47,14 @@ class CopyParams(NamedTuple):
     regions: of the refs that are its first operands.
     axes:    names of the mesh axes along which other devices are; none for work within a device.
     amount:  whether an amount follows the refs.
-    priority: of a copy, on TPUs.
+    priority: of a copy, on TPUs. add: whether a copy adds to its target.
     """
 
     regions: tuple[Region, ...]
     axes: tuple[Any, ...] = ()
     amount: bool = False
     priority: int = 0
+    add: bool = False
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[list[Any]], list[Any]]:
         """The versions, where their regions start, and the other operands."""
@@ -72,7 +73,8 @@ def _copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
         mask = None if hit is None else broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
-        new = regions[1].store(state[0], value, places[: len(to)], mask=mask)
+        mode = "add" if copy_params.add else "set"
+        new = regions[1].store(state[0], value, places[: len(to)], mode, mask)
         return new, _add(regions[2], state[1], places[len(to) :], size, hit)
 
     state = _exchanged(copy_params, rest, value, [*to, *counted], receive, (target, done))

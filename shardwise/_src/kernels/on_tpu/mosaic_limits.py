@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.blocks import RevisitMode, Tile
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_module import has_windows
 from shardwise._src.kernels.on_tpu.mosaic_text import element, sizes_in_memory, stored
@@ -38,6 +38,15 @@ def check_limits(launch: Launch, types: Sequence[ArrayType]) -> None:
                 )
         elif tile.space.name == "vmem" and has_windows(launch):
             _check_tiles(name, tile)
+        mode = tile.buffered
+        if mode is None:
+            continue
+        most = 1 if mode.revisit is RevisitMode.ANY else 2
+        if mode.use_lookahead or not 1 <= tile.buffer_count <= most:
+            raise NotImplementedError(
+                f"{name} has {mode}. On TPUs blocks have one or two buffers, without lookahead; "
+                "with RevisitMode.ANY one."
+            )
 
 
 def named_tiles(launch: Launch) -> list[tuple[str, Tile]]:
@@ -110,7 +119,7 @@ def _memory(
     """The memory of a kernel: space, buffers, name, and type."""
     found = [("smem", "", f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
     for what, tile in named_tiles(launch):
-        twice = has_windows(launch) and not tile.is_whole
+        twice = has_windows(launch) and not tile.is_whole and tile.buffer_count > 1
         buffers = "two blocks of " if twice else "the block of "
         found.append((tile.space.name, buffers, what, tile.type.update(shape=tile.sizes)))
     rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]

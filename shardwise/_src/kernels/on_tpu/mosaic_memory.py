@@ -22,7 +22,7 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait_copy,
 )
 from shardwise._src.kernels.emitted.emitted_programs import INDEX
-from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen, xored
 from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
     Memory,
@@ -30,11 +30,14 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     Rule,
     Splat,
     Value,
+    escaped,
     memory_of,
     on_values,
     operand,
     stored,
 )
+from shardwise._src.kernels.simulation import POISON, kernel_check
+from shardwise._src.kernels.simulation import value as poisoned
 from shardwise._src.kernels.spaces import LARGE, Scratch, Space
 from shardwise._src.ops.sharded.collective import axis_index
 
@@ -179,10 +182,12 @@ def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
 # -- memory that the body allocates --
 
 
-def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Operand]:
+def _memory(w: Any, eqn: Any, *, program: Any, space: str, fill: Any) -> list[Operand]:
     t = eqn.outvars[0].aval
     memory = memory_of(f"%m{len(w.scoped)}", t, space)
     w.scoped.append((memory, Scratch(t.shape, t.dtype, Space(space))))
+    if fill == POISON and space == "vmem":
+        store_all(w, memory, Splat(poisoned(fill, t)), t)
     return [operand(memory, t)]
 
 
@@ -217,6 +222,10 @@ def _on_views(write: Callable[..., str]) -> Rule:
     TPUs."""
 
     def rule(w: Any, eqn: Any, *operands: Operand, copy_params: CopyParams, **p: Any) -> Any:
+        if copy_params.add:
+            raise w.unsupported(
+                eqn, "with add=True", "Copy to other memory, and add that to the target."
+            )
         versions, starts, rest = copy_params.parts(operands)
         rows = zip(versions, copy_params.regions, starts, strict=True)
         views = [_view(w, eqn, v.value, region, at) for v, region, at in rows]
@@ -260,6 +269,13 @@ def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Op
     return [x]
 
 
+def _check(w: Any, eqn: Any, failed: Operand, *values: Any, text: str, **p: Any) -> list[Operand]:
+    if not text:
+        raise w.unsupported(eqn)
+    w.line(f'cf.assert {xored(w, w.in_register(failed), True)}, "{escaped(text)}"')
+    return []
+
+
 def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> Operand:
     return _loaded(w, _all(w.places[names, sizes]), INDEX)
 
@@ -269,5 +285,5 @@ MEMORY_RULES = on_values({
     kernel_copy: _on_views(_copy), kernel_wait_copy: _on_views(_wait_copy),
     kernel_signal: _on_views(_on_semaphore("tpu.sem_signal")),
     kernel_wait: _on_views(_on_semaphore("tpu.sem_wait")),
-    axis_index: _axis_index, known_multiple: _multiple,
+    kernel_check: _check, axis_index: _axis_index, known_multiple: _multiple,
 })  # fmt: skip

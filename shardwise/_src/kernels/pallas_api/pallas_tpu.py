@@ -12,7 +12,17 @@ import numpy as np
 
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Scratch, Space
+from shardwise._src.kernels.spaces import (
+    ANY,
+    CMEM,
+    HBM,
+    SEMAPHORE,
+    SMEM,
+    VMEM,
+    VMEM_SHARED,
+    Scratch,
+    Space,
+)
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.rearrange import roll as rolled
@@ -26,6 +36,7 @@ class MemorySpace:
     """The memory spaces, also as names of this class."""
 
     ANY, VMEM, SMEM, HBM = ANY, VMEM, SMEM, HBM
+    CMEM, VMEM_SHARED, SEMAPHORE = CMEM, VMEM_SHARED, SEMAPHORE
     HOST = Space("host")
 
 
