@@ -160,6 +160,70 @@ def test_buffering():
             text(**options)
 
 
+CORES = pltpu.TensorCoreMesh("core", num_cores=2)
+
+
+def on_cores(mesh: Any) -> Any:
+    """Each core adds to its rows, after a barrier; the first one writes the last row."""
+
+    def f(x: Any) -> Any:
+        def body(refs: Any) -> None:
+            @pl.core_map(mesh, scratch_shapes=[pltpu.SemaphoreType.REGULAR])
+            def _(semaphore: Any) -> None:
+                pltpu.core_barrier(semaphore, core_axis_name="core")
+                rows = pl.ds(pl.program_id("core") * 2, 2)
+                refs[rows] += 1
+
+                @pltpu.run_on_first_core("core")
+                def _() -> None:
+                    refs[7] = jnp.zeros(128)
+
+        return run_state(body)(x)
+
+    return f
+
+
+def test_cores():
+    f = on_cores(pltpu.TensorCoreMesh("core"))
+    np.testing.assert_array_equal(f(X), np.concatenate([X[:2] + 1, X[2:7], X[7:] * 0]))
+    with pytest.raises(Exception, match="core 0 signals core 1, but the cores of a device run"):
+        np.asarray(sw.jit(on_cores(CORES))(X))
+
+    def signals(refs: Any) -> None:
+        def body(semaphore: Any) -> None:
+            pltpu.core_barrier(semaphore, core_axis_name="core")
+
+        pl.core_map(CORES, scratch_shapes=[pltpu.SemaphoreType.REGULAR])(body)
+
+    text = text_of(lambda x: run_state(signals)(x), X)
+    assert text.count("tpu.sem_signal") == 2 and text.count("core_id") == 2
+
+
+def test_memory_of_all_programs():
+    """Its values stay from one program to the next, and calls get different memory."""
+
+    def body(x: Any, out: Any) -> None:
+        seen, other = [pl.get_global(pltpu.VMEM((8, 128), "float32")) for _ in range(2)]
+        semaphore = pl.get_global(pltpu.SemaphoreType.REGULAR)
+
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            seen[...] = other[...] = jnp.zeros_like(x)
+
+        pl.semaphore_signal(semaphore, 1)
+        seen[...] += x[...]
+        other[...] -= x[...]
+        out[...] = seen[...] - other[...] + pl.semaphore_read(semaphore)
+
+    rows = pl.BlockSpec((None, 8, 128), lambda i: (i, 0, 0))
+    like = sw.ShapeDtypeStruct((3, 8, 128), np.float32)
+    f = pl.pallas_call(body, like, grid=3, in_specs=[pl.BlockSpec((8, 128))], out_specs=rows)
+    wanted = [(2 * X + 1) * i for i in (1, 2, 3)]
+    np.testing.assert_array_equal(f(X), wanted)
+    np.testing.assert_array_equal(sw.vmap(f)(np.stack([X])), [wanted])
+    assert "scratch_operands = 3" in text_of(f, X)
+
+
 def test_primitive():
     f = pl.pallas_call(lambda x, out: out.set(x[...]), LIKE)
     (eqn,) = sw.make_jaxpr(f)(X).eqns

@@ -26,9 +26,9 @@ from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.program_frames import Frame
+from shardwise._src.kernels.program_frames import Frame, MoreMemory
 from shardwise._src.kernels.simulation import Simulation, chosen
-from shardwise._src.kernels.spaces import ANY
+from shardwise._src.kernels.spaces import ANY, allocated
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -111,11 +111,13 @@ def core_map(
     def run(f: Callable[[], None]) -> None:
         title = name or name_of(f)
         refs: list[Ref] = []
+        memory: dict[Any, Any] = {}  # that functions of the library need: see `own_memory`
 
         def flat(core: Any) -> list[Any]:
+            held = {key: Ref(allocated(x), x.space) for key, x in memory.items()}
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
             sizes, names = [mesh.num_cores], (mesh.axis_name,)
-            frame = Frame(title, [core], sizes, names, simulation=chosen(simulation))
+            frame = Frame(title, [core], sizes, names, simulation=chosen(simulation), own=held)
             space = DEFAULT_SPACE.set(ANY)
             try:
                 with current().replace(axes=(*current().axes, axis), kernel=frame).entered():
@@ -129,7 +131,18 @@ def core_map(
                 )
             return []
 
-        body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
+        while True:
+            try:
+                body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
+                break
+            except MoreMemory as more:
+                if mesh.num_cores > 1 and isinstance(more.key, tuple):
+                    raise NotImplementedError(
+                        f"core_map: {title} has memory of `get_global`, which several cores cannot "
+                        "share yet. Pass it a ref instead."
+                    ) from None
+                memory[more.key] = more.memory
+                refs.clear()
         reject_captured(title, body, captured)
         values = values_of(refs)
         types = tuple(map(type_of, values))

@@ -16,7 +16,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import Frame
+from shardwise._src.kernels.program_frames import Frame, MoreMemory
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -34,23 +34,27 @@ def staged_programs(
     prefetched: tuple[ArrayType, ...],
     trees: tuple[Any, Any, Any],
     blocks: Sequence[Block],
-) -> tuple[Program, tuple[Program, ...]]:
-    """The programs of the body and of the indices of blocks, cached by the functions.
+) -> tuple[Program, tuple[Program, ...], Launch]:
+    """The programs of the body and of the indices of blocks, cached by the functions; and the
+    launch, with the memory that functions of the library need.
 
     Inside of `shard_map`, refs hold values that differ along the axes along which operands do, or
     along all of them if the body depends on the device.
     """
 
-    def stage_all() -> tuple[Any, bool]:
+    def stage_all(launch: Launch = launch) -> tuple[Any, bool]:
         types = *prefetched, *[t.type for t in launch.ins]
         varying = frozenset().union(*[t.varying for t in types])
-        program = _staged_body(body, launch, prefetched, trees, tracked_names())
+        try:
+            program = _staged_body(body, launch, prefetched, trees, tracked_names())
+        except MoreMemory as more:
+            return stage_all(launch.with_memory(more))
         if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
             program = _staged_body(body, launch, prefetched, trees, varying)
         names = launch.ref_names[launch.prefetch :]
         rows = zip(names, blocks, launch.tiles, strict=False)
         maps = [staged_index(launch, *row, prefetched) for row in rows]
-        return (shared(program), tuple(map(shared, maps))), True
+        return (shared(program), tuple(map(shared, maps)), launch), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
     order = [*functions]
@@ -90,7 +94,9 @@ def _staged_body(
         outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
         barrier = None if launch.params.collective_id is None else scratch.pop()
         sizes = launch.sizes(dynamic)
-        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation)
+        own = [scratch.pop() for _ in launch.own]
+        held = dict(zip(reversed(launch.own), own, strict=True))
+        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation, held)
         with frame.entered():
             more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}

@@ -164,7 +164,7 @@ def call(
             labels=labels,
         )
         trees = tree, out_tree, scratch_tree
-        program, maps = staged_programs(body, launch, prefetched, trees, blocks)
+        program, maps, launch = staged_programs(body, launch, prefetched, trees, blocks)
         return BoundOp(op_of(launch), {"body": program, "maps": maps, "launch": launch})
 
     known: dict[tuple[Any, ...], BoundOp] = {}  # by context and types

@@ -187,7 +187,7 @@ def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     memory = [as_scratch("run_scoped", x) for x in leaves]
     frame = frame_here()
     names = frozenset() if frame is None else frame.varying
-    refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
+    refs = [Ref(pvary(allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)
     result = f(*given, **keywords)
     for ref in refs:
@@ -195,7 +195,7 @@ def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     return result
 
 
-def _allocated(x: Scratch) -> Any:
+def allocated(x: Scratch) -> Any:
     if simulation().is_tpu and not simulation().allocates and x.space.name in LARGE:
         raise ValueError(
             f"run_scoped: a kernel of TPUs cannot allocate memory in {x.space}. Pass it to the "

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas import pallas_call as pallas_call
     from shardwise._src.kernels.pallas_api.pallas import squeezed as squeezed
     from shardwise._src.kernels.pallas_api.pallas_cores import core_map as core_map
+    from shardwise._src.kernels.pallas_api.pallas_cores import get_global as get_global
     from shardwise._src.kernels.pallas_api.pallas_cores import kernel as kernel
     from shardwise._src.kernels.pallas_api.pallas_helpers import align_to as align_to
     from shardwise._src.kernels.pallas_api.pallas_helpers import broadcast_to as broadcast_to

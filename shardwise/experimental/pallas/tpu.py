@@ -39,15 +39,29 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.interpret_params import (
         set_tpu_interpret_mode as set_tpu_interpret_mode,
     )
+    from shardwise._src.kernels.pallas_api.kernel_random import prng_random_bits as prng_random_bits
+    from shardwise._src.kernels.pallas_api.kernel_random import prng_seed as prng_seed
+    from shardwise._src.kernels.pallas_api.kernel_random import (
+        stateful_bernoulli as stateful_bernoulli,
+    )
+    from shardwise._src.kernels.pallas_api.kernel_random import stateful_bits as stateful_bits
+    from shardwise._src.kernels.pallas_api.kernel_random import stateful_normal as stateful_normal
+    from shardwise._src.kernels.pallas_api.kernel_random import stateful_uniform as stateful_uniform
+    from shardwise._src.kernels.pallas_api.kernel_random import stochastic_round as stochastic_round
+    from shardwise._src.kernels.pallas_api.kernel_random import to_pallas_key as to_pallas_key
     from shardwise._src.kernels.pallas_api.pallas import (
         PrefetchScalarGridSpec as PrefetchScalarGridSpec,
     )
     from shardwise._src.kernels.pallas_api.pallas_arrays import einshape as einshape
     from shardwise._src.kernels.pallas_api.pallas_arrays import sample_block as sample_block
+    from shardwise._src.kernels.pallas_api.pallas_cores import core_barrier as core_barrier
     from shardwise._src.kernels.pallas_api.pallas_cores import (
         create_tensorcore_mesh as create_tensorcore_mesh,
     )
     from shardwise._src.kernels.pallas_api.pallas_cores import emit_pipeline as emit_pipeline
+    from shardwise._src.kernels.pallas_api.pallas_cores import (
+        run_on_first_core as run_on_first_core,
+    )
     from shardwise._src.kernels.pallas_api.pallas_helpers import load as load
     from shardwise._src.kernels.pallas_api.pallas_helpers import store as store
     from shardwise._src.kernels.pallas_api.pallas_tpu import ARBITRARY as ARBITRARY

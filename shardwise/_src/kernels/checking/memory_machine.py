@@ -311,7 +311,7 @@ class Device:
         amount = math.prod(params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
         if params.amount:
             amount = int(self.known(rest.pop(0), "the amount"))
-        to = rest[0] if params.axes else None
+        to = rest[-2] if params.axes else None
         if eqn.op is kernel_copy:
             self._copy(places, amount, to, params.add)
         elif eqn.op is kernel_signal:

@@ -199,14 +199,17 @@ def semaphore_signal(
     """Adds to a semaphore, of this device or of another one.
 
     device_id, device_id_type: of the other device: see `DeviceIdType`.
-    core_index: 0 or None: programs run on one core of each device.
+    core_index: of the core of the device, by default this one. On CPUs, where cores run one after
+      another, signaling another one is an error when the kernel runs.
     """
     who = "semaphore_signal"
-    if core_index not in (None, 0):
-        raise ValueError(f"{who}: devices have one core here, 0; got {core_index!r}.")
+    cores = None
+    if core_index is not None:
+        own = [axis.serial.value for axis in current().axes if axis.serial is not None]
+        cores = _integer(f"{who}: core_index is an integer", core_index), (own or [np.int32(0)])[-1]
     ref = _semaphore(who, sem_or_view, False)
     to = None if device_id is None else _device(who, device_id, device_id_type)
-    _apply(copies.kernel_signal, (ref,), to, _amount(who, inc))
+    _apply(copies.kernel_signal, (ref,), to, _amount(who, inc), cores)
 
 
 def semaphore_wait(sem_or_view: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
@@ -346,10 +349,13 @@ def _place(ref: AnyRef) -> Place:
     return place
 
 
-def _apply(op: Any, refs: Any, to: Any, amount: Any = None, **options: Any) -> None:
+def _apply(
+    op: Any, refs: Any, to: Any, amount: Any = None, cores: Any = None, **options: Any
+) -> None:
     """Runs an op on the present versions of refs; its results are the next ones of the last refs.
 
     to: the names of axes and the number of another device; None: within this one.
+    cores: the numbers of a core that is signaled, and of this one; None: of this one.
     options: other fields of `CopyParams`.
     """
     at = next((i for i, ref in enumerate(refs) if isinstance(ref, SelectedRef)), None)
@@ -357,15 +363,15 @@ def _apply(op: Any, refs: Any, to: Any, amount: Any = None, **options: Any) -> N
         for number, ref in enumerate(refs[at].refs):
             own = (*refs[:at], ref, *refs[at + 1 :])
             when(ew.eq(refs[at].index, np.int32(number)))(
-                functools.partial(_apply, op, own, to, amount, **options)
+                functools.partial(_apply, op, own, to, amount, cores, **options)
             )
         return
     places = [_place(ref) for ref in refs]
     regions = tuple([place.region for place in places])
     axes, *others = ((),) if to is None else (*to, np.bool_(True))
-    copy_params = CopyParams(regions, axes, amount is not None, **options)
+    copy_params = CopyParams(regions, axes, amount is not None, cores is not None, **options)
     operands = [value_of(whole_ref(ref)) for ref in refs]
-    operands += [] if amount is None else [amount]
+    operands += [] if amount is None else [amount, *(cores or ())]
     operands += [as_int32(start) for place in places for start in place.starts]
     operands += others
     run, types = functools.partial(copies.RUNS[op], copy_params), tuple(map(type_of, operands))

@@ -9,12 +9,16 @@ from typing import Any
 
 from shardwise._src.kernels import core_maps
 from shardwise._src.kernels.copying import pipelines
+from shardwise._src.kernels.copying.async_copies import semaphore_signal, semaphore_wait
 from shardwise._src.kernels.core_maps import CoreMesh
 from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
 from shardwise._src.kernels.pallas_api.pallas import blocks_from
 from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like
-from shardwise._src.kernels.spaces import run_scoped
+from shardwise._src.kernels.program_frames import own_memory, require_frame, when
+from shardwise._src.kernels.spaces import as_scratch, run_scoped
+from shardwise._src.lax.parallel import axis_index, axis_size
+from shardwise._src.refs.refs import Ref
 from shardwise._src.refs.run_state import run_state
 
 
@@ -77,6 +81,32 @@ def kernel(
         return run_state(run)((args, empty_like(out_type)))[1]
 
     return called
+
+
+def run_on_first_core(core_axis_name: str) -> Callable[[Callable[[], None]], Any]:
+    """A decorator that runs a function without arguments, at once, on the first core."""
+    return when(axis_index(core_axis_name) == 0)
+
+
+def core_barrier(sem: Any, *, core_axis_name: str) -> None:
+    """Waits until all cores have come here. sem: a `SemaphoreType.REGULAR`, for this alone.
+
+    On CPUs there must be one core, as they run one after another.
+    """
+    count = axis_size(core_axis_name)
+    for core in range(count if count > 1 else 0):
+        others = when(axis_index(core_axis_name) != core)
+        others(functools.partial(semaphore_signal, sem, core_index=core))
+    if count > 1:
+        semaphore_wait(sem, count - 1)
+
+
+def get_global(what: Any) -> Ref:
+    """A ref of memory that all programs of a kernel share, and which other memory does not overlap:
+    each call returns another one, the same for each program. what: as of `run_scoped`."""
+    number = next(require_frame("get_global").numbers)
+    memory = as_scratch("get_global", what)
+    return own_memory("get_global", ("get_global", number), memory)
 
 
 def emit_pipeline(
