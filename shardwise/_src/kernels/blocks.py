@@ -64,6 +64,20 @@ class BoundedSlice:
     block_size: int
 
 
+@dataclass(frozen=True)
+class Indirect:
+    """A dimension whose index is an array of `block_size` integers, or a ref of them.
+
+    Refs have the elements at these indices; what is written to a result goes to them. On hardware
+    the block has the whole dimension; TPUs cannot gather from it yet. One dimension can be so.
+    """
+
+    block_size: int
+
+
+BlockDim = Element | Squeezed | Blocked | BoundedSlice | Indirect
+
+
 class RevisitMode(enum.Enum):
     """When programs may return to a block of a result: at the next step only, or at ANY one."""
 
@@ -90,7 +104,7 @@ class Block:
     """The blocks of one operand or result.
 
     shape: for each dimension, a size, None or `Squeezed()` for one element without its dimension,
-           `Element(size)` or `BoundedSlice(size)`. None: the whole array.
+           `Element(size)`, `BoundedSlice(size)` or `Indirect(size)`. None: the whole array.
     index: the indices of the block of a program, from the indices of the program (and refs of
            scalars that are prefetched). None: zeros.
     space: the memory space of its refs. buffered: how TPUs buffer them.
@@ -100,6 +114,14 @@ class Block:
     index: Callable[..., Any] | None = None
     space: Space | None = None
     buffered: Buffered | None = field(default=None, repr=False)
+
+    @property
+    def indirect(self) -> int | None:
+        """The dimension that is `Indirect`."""
+        found = [d for d, e in enumerate(self.shape or ()) if isinstance(e, Indirect)]
+        if len(found) > 1:
+            raise ValueError(f"A block has one Indirect dimension at most; got {self.shape}.")
+        return found[0] if found else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced("kernels.Block", self.shape, self.index, self.space, self.buffered)
@@ -207,13 +229,15 @@ def _entry(
         return 1, False, False, (0, 0)
     if isinstance(entry, Blocked):
         entry = entry.block_size
-    size = entry.block_size if isinstance(entry, Element | BoundedSlice) else entry
+    size = getattr(entry, "block_size", entry)
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
             "positive integer, None, Element(size) or BoundedSlice(size)."
         )
     size = int(size)
+    if isinstance(entry, Indirect):
+        return n, True, False, (0, 0)
     if isinstance(entry, BoundedSlice):
         return size, True, True, (0, size)  # so that no slice is moved
     if not isinstance(entry, Element):

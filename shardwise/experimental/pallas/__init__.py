@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import pallas_poison_buffers as enable_poison_buffers
     from shardwise._src.explain.launches.launch_report import estimate_cost as estimate_cost
     from shardwise._src.export.kernel_text import lower_as_mlir as lower_as_mlir
+    from shardwise._src.kernels.blocks import BlockDim as BlockDim
     from shardwise._src.kernels.blocks import Blocked as Blocked
     from shardwise._src.kernels.blocks import BoundedSlice as BoundedSlice
     from shardwise._src.kernels.blocks import Buffered as Buffered
     from shardwise._src.kernels.blocks import Element as Element
+    from shardwise._src.kernels.blocks import Indirect as Indirect
     from shardwise._src.kernels.blocks import RevisitMode as RevisitMode
     from shardwise._src.kernels.blocks import Squeezed as Squeezed
     from shardwise._src.kernels.copying.async_copies import DeviceIdType as DeviceIdType

@@ -15,7 +15,7 @@ from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
 from shardwise._src.kernels.pallas_api.pallas import blocks_from
 from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like
-from shardwise._src.kernels.program_frames import own_memory, require_frame, when
+from shardwise._src.kernels.program_frames import own_memory, program_id, require_frame, when
 from shardwise._src.kernels.spaces import as_scratch, run_scoped
 from shardwise._src.lax.parallel import axis_index, axis_size
 from shardwise._src.refs.refs import Ref
@@ -121,18 +121,27 @@ def emit_pipeline(
     dimension_semantics: Sequence[Any] | None = None,
     trace_scopes: bool = True,
     no_pipelining: bool = False,
+    _explicit_indices: bool = False,
 ) -> Callable[..., None]:
     """`kernels.emit_pipeline` for `BlockSpec`s.
 
     dimension_semantics, tiling, trace_scopes, no_pipelining: without effect: one core runs the
       loop, with two buffers for each block.
     core_axis, core_axis_name: None.
+    _explicit_indices: whether the body takes the indices along the grid, a tuple, first.
     """
     axis = core_axis if core_axis_name is None else core_axis_name
     if axis is not None:
         raise NotImplementedError(
             f"emit_pipeline: core_axis={axis!r}: a device has one core here. Leave it out."
         )
+    count = len(grid) if isinstance(grid, tuple | list) else 1
+
+    @functools.wraps(body)
+    def indexed(*refs: Any) -> None:
+        body(tuple([program_id(i) for i in range(count)]), *refs)
+
+    run = indexed if _explicit_indices else body
     return pipelines.emit_pipeline(
-        body, grid=grid, in_specs=blocks_from(in_specs), out_specs=blocks_from(out_specs)
+        run, grid=grid, in_specs=blocks_from(in_specs), out_specs=blocks_from(out_specs)
     )
