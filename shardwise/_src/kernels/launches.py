@@ -259,7 +259,8 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
             f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
             "the end: `kernels.load(…, mask=…)`."
         )
-    found = next((t for t in types if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    sizes = types if platform.triton_library else [t.ref_type for t in launch.tiles]
+    found = next((t for t in sizes if any(isinstance(n, Symbolic) for n in t.shape)), None)
     if found is not None:
         raise NotImplementedError(
             f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "

@@ -130,7 +130,6 @@ def call(
     sizes, names = grid_of(who, grid)
     out_leaves, out_tree = flatten(out)
     outs = [_out_type(who, x) for x in out_leaves]
-    out_blocks = _blocks_of(who, "out_specs", out_specs, out_tree)
     scratch_leaves, scratch_tree = flatten(scratch)
     memory = [as_scratch(who, s) for s in scratch_leaves]
     if params is not None and params.collective_id is not None:
@@ -144,7 +143,8 @@ def call(
         """The op for arguments of these types."""
         prefetched, types = types[:prefetch], types[prefetch:]
         labels = *_argument_names(parameters, args, prefetch), *own_names
-        blocks = [*_blocks_of(who, "in_specs", in_specs, tree), *out_blocks]
+        blocks = _blocks_of(who, "in_specs", in_specs, tree)
+        blocks += _blocks_of(who, "out_specs", out_specs, out_tree)
         rows = zip(labels[prefetch:], blocks, (*types, *outs), strict=False)
         tiles = tuple([tile_of(who, *row, VMEM) for row in rows])
         ins, results = tiles[: len(types)], tiles[len(types) :]

@@ -19,6 +19,7 @@ from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.targets.tpus import SMEM_BYTES, Tpu
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import itemsize_bits, short_name
+from shardwise._src.types.symbolic import Symbolic
 
 LANES = 128
 
@@ -64,9 +65,11 @@ def packing(dtype: Any) -> int:
     return 32 // itemsize_bits(stored(dtype))
 
 
-def tile_rows(rows: int, dtype: Any) -> int:
+def tile_rows(rows: Any, dtype: Any) -> int:
     """The rows of a tile of an array with this many: few rows have smaller tiles."""
     full = 8 * packing(dtype) if packing(dtype) > 2 else 8
+    if isinstance(rows, Symbolic):
+        return full
     while full > packing(dtype) and full // 2 >= rows:
         full //= 2
     return full
