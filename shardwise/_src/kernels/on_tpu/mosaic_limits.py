@@ -88,6 +88,9 @@ def _check_tiles(name: str, tile: Tile) -> None:
         return
     d, step = wrong[0]
     shown = tuple([n if keep else None for n, keep in zip(sizes, tile.kept, strict=True)])
+    better = -(-sizes[d] // step) * step
+    if not isinstance(shape[d], Symbolic):
+        better = min(better, shape[d])
     size = f"{sizes[d]} elements" if tile.kept[d] else "one element"
     moved = "" if tile.kept[d] or len(shape) < 3 else (
         ", or transpose the array so that this dimension comes before the last two"
@@ -96,7 +99,7 @@ def _check_tiles(name: str, tile: Tile) -> None:
         f"{name} has the shape {shown}, with {size} along dimension {d}. TPUs copy tiles of "
         f"{' x '.join(map(str, steps))} elements of {short_name(dtype)}: a block has a "
         f"multiple of {step} there, or the array's size {shape[d]}. Use a size of "
-        f"{min(-(-sizes[d] // step) * step, shape[d])}{moved}."
+        f"{better}{moved}."
     )
 
 

@@ -32,21 +32,15 @@ from shardwise._src.ops.random.bits import is_key, random_unwrap, unit_bits, uni
 from shardwise._src.ops.random.rejection import normal_floats
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.random.draws import bits as random_bits
+from shardwise._src.random.draws import bits_sample
 from shardwise._src.random.generators import NAMED, PRNGImpl, PRNGSpec
 from shardwise._src.random.keys import wrap_key_data
+from shardwise._src.random.sampler_arguments import float_dtype
 from shardwise._src.refs.refs import put, value_of
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.dtypes import (
-    KeyDType,
-    canonicalize,
-    check_user_dtype,
-    finfo,
-    is_float,
-    is_integer,
-    is_unsigned,
-)
+from shardwise._src.types.dtypes import canonicalize, finfo, is_integer
 from shardwise._src.values.convert import cast
 
 U32, I32, F32 = np.dtype("uint32"), np.dtype("int32"), np.dtype("float32")
@@ -74,10 +68,8 @@ def _seeded(state: Any, *words: Any) -> Any:
 
 def _drawn(state: Any, shape: tuple[int, ...]) -> list[Any]:
     def run(state: Any) -> list[Any]:
-        new, own = [
-            reshape(slice_in_dim(x, i, i + 1, 0), shape=(2,))
-            for x in [threefry.split(state, (2,), True)] for i in range(2)
-        ]  # fmt: skip
+        both = threefry.split(state, (2,), True)
+        new, own = [reshape(slice_in_dim(both, i, i + 1, 0), shape=(2,)) for i in range(2)]
         return [new, threefry.bits(own, shape, 32, True)]
 
     return kernel_prng_bits(state, program=program_of(run, (STATE,), "prng_bits"), shape=shape)
@@ -95,8 +87,7 @@ def prng_seed(*seeds: ArrayLike) -> None:
 def _words(seeds: Sequence[Any]) -> list[Any]:
     values = [as_arraylike(x) for x in seeds]
     if len(values) == 1 and is_key(type_of(values[0])):
-        key = random_unwrap(values[0])
-        return _key_words(key)
+        return _key_words(random_unwrap(values[0]))
     for t in map(type_of, values):
         if t.shape or not is_integer(t.dtype):
             raise TypeError(
@@ -107,8 +98,7 @@ def _words(seeds: Sequence[Any]) -> list[Any]:
 
 def _key_words(key: Any) -> list[Any]:
     """The scalars of the integers of one key."""
-    flat = reshape(key, shape=(type_of(key).size,))
-    return [reshape(slice_in_dim(flat, i, i + 1, 0), shape=()) for i in range(type_of(flat).size)]
+    return [*threefry.words(reshape(key, shape=(2,)))]
 
 
 def prng_random_bits(shape: Sequence[int]) -> Array:
@@ -134,9 +124,7 @@ def _bits(who: str, shape: tuple[int, ...], width: int) -> Any:
 
 def stateful_bits(shape: Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
     """Random unsigned integers in a kernel; see `random.bits`, whose dtypes it has."""
-    chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, "stateful_bits")
-    if not is_unsigned(chosen) or chosen.itemsize * 8 not in threefry.UNSIGNED:
-        raise ValueError(f"stateful_bits: dtype is an unsigned integer; got {chosen}.")
+    chosen = bits_sample.dtype_of("stateful_bits", dtype)
     return _bits("stateful_bits", tuple(shape), chosen.itemsize * 8)
 
 
@@ -154,9 +142,7 @@ def stateful_uniform(
 
 def _unit(who: str, shape: Sequence[int], dtype: Any) -> Any:
     """Uniform floats in [0, 1)."""
-    chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, who)
-    if not is_float(chosen):
-        raise ValueError(f"{who}: dtype is a floating-point type; got {chosen}.")
+    chosen = float_dtype(who, dtype)
     return unit_floats(_bits(who, tuple(shape), unit_bits(chosen)), chosen)
 
 
@@ -213,7 +199,7 @@ def to_pallas_key(key: ArrayLike) -> Array:
     """
     t = type_of(key)
     make = partial(random_bits, shape=TPU_KEYS.key_shape, dtype=U32)
-    several = t.ndim > (0 if isinstance(t.dtype, KeyDType) else 1)
+    several = t.ndim > (0 if is_key(t) else 1)
     return wrap_key_data((vmap(make) if several else make)(key), impl=PRNGSpec(TPU_KEYS))
 
 
