@@ -26,7 +26,7 @@ from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.program_frames import Frame, MoreMemory
+from shardwise._src.kernels.program_frames import GLOBAL, Frame, MoreMemory
 from shardwise._src.kernels.simulation import Simulation, chosen
 from shardwise._src.kernels.spaces import ANY, allocated
 from shardwise._src.messages.argument_names import name_of
@@ -136,7 +136,7 @@ def core_map(
                 body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
                 break
             except MoreMemory as more:
-                if mesh.num_cores > 1 and isinstance(more.key, tuple):
+                if mesh.num_cores > 1 and more.key.startswith(GLOBAL):
                     raise NotImplementedError(
                         f"core_map: {title} has memory of `get_global`, which several cores cannot "
                         "share yet. Pass it a ref instead."

@@ -17,6 +17,7 @@ from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
 
+GLOBAL = "get_global"  # keys of memory for users begin with it
 I = TypeVar("I", int, Array)  # noqa: E741
 
 
@@ -37,7 +38,7 @@ class Frame:
     barrier: Any = None
     varying: frozenset[Any] = frozenset()
     simulation: Simulation = PLAIN
-    own: Mapping[Any, Any] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)  # of such memory
 
     @property
@@ -68,12 +69,12 @@ def require_frame(who: str) -> Frame:
 class MoreMemory(BaseException):
     """Raised when a kernel that is traced needs memory of its own: it is traced again with that."""
 
-    def __init__(self, key: Any, memory: Any):
+    def __init__(self, key: str, memory: Any):
         super().__init__(key)
         self.key, self.memory = key, memory
 
 
-def own_memory(who: str, key: Any, memory: Any) -> Any:
+def own_memory(who: str, key: str, memory: Any) -> Any:
     """A ref of memory that the kernel has besides its scratch memory, as long as that.
 
     memory: a `Scratch`.

@@ -15,7 +15,13 @@ from shardwise._src.kernels.launch_record import CompilerParams
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
 from shardwise._src.kernels.pallas_api.pallas import blocks_from
 from shardwise._src.kernels.pallas_api.pallas_helpers import empty_like
-from shardwise._src.kernels.program_frames import own_memory, program_id, require_frame, when
+from shardwise._src.kernels.program_frames import (
+    GLOBAL,
+    own_memory,
+    program_id,
+    require_frame,
+    when,
+)
 from shardwise._src.kernels.spaces import as_scratch, run_scoped
 from shardwise._src.lax.parallel import axis_index, axis_size
 from shardwise._src.refs.refs import Ref
@@ -105,8 +111,7 @@ def get_global(what: Any) -> Ref:
     """A ref of memory that all programs of a kernel share, and which other memory does not overlap:
     each call returns another one, the same for each program. what: as of `run_scoped`."""
     number = next(require_frame("get_global").numbers)
-    memory = as_scratch("get_global", what)
-    return own_memory("get_global", ("get_global", number), memory)
+    return own_memory("get_global", f"{GLOBAL} {number}", as_scratch("get_global", what))
 
 
 def emit_pipeline(
