@@ -172,7 +172,7 @@ class SelectedRef:
         return SelectedRef(self.index, [ref.at[index] for ref in self.refs])
 
 
-def select_ref(idx: ArrayLike, *refs: Any) -> Any:
+def select_ref(idx: ArrayLike, *refs: Any) -> AnyRef | SelectedRef:
     """Ref number `idx` of several of one shape, dtype and memory space, for copies:
 
     async_copy(select_ref(i, x, y).at[0], buffer, semaphore)
