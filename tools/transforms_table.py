@@ -62,6 +62,7 @@ ITERATIONS = (
 )
 MODULE = "A kernel in its form for TPUs: derivatives and maps are those of `kernel_call`."
 GPU_LAUNCH = "A launch as GPUs run it: `kernel_call`, which it is lowered from, has the rules."
+ASSEMBLY = "Code of a user in a kernel for GPUs: only the types of its results are known."
 KERNEL = "A kernel of cuDNN: `nn.dot_product_attention` has its derivative, in reverse mode."
 
 DERIVATIVE = "jvp linearize transpose"
@@ -89,6 +90,7 @@ REASONS: dict[tuple[str, str], str] = {
         (DEBUGGING, DERIVATIVE, "check dce_sink"),
         (MODULE, f"{DERIVATIVE} batch explicit uneven", "mosaic_call"),
         (GPU_LAUNCH, f"{DERIVATIVE} batch", "triton_call"),
+        (ASSEMBLY, f"{DERIVATIVE} batch explicit uneven", "elementwise_inline_asm"),
         (KERNEL, DERIVATIVE, "fused_attention fused_attention_gradients"),
     )
     for column in columns.split()

@@ -50,6 +50,7 @@ CASES = {  # the function, its dtypes, and its operands
     "expm1": (lax.expm1, FLOATS, UNARY),
     "cosh": (lax.cosh, FLOATS, UNARY),
     "sinh": (lax.sinh, FLOATS, UNARY),
+    "erf_inv": (lambda x: without_sign(lax.erf_inv(x)), FLOATS, UNARY),
     "div": (lax.div, FLOATS + INTEGERS, BINARY),
     "rem": (lax.rem, FLOATS + INTEGERS, BINARY),
     "div by a constant": (lambda x: lax.div(x, x.dtype.type(7)), INTEGERS, UNARY),

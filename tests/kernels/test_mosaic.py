@@ -149,6 +149,38 @@ def test_compiled_for_other_machines(machine, name):
     assert "tpu_custom_call" in compiled(case.launch(), machine, *case.args).as_text()
 
 
+def symbolic_copy(x):
+    rows = -(-x.shape[0] // 8), x.shape[1] // 128
+    block = Block((8, 128), lambda i, j: (i, j))
+    out = sw.ShapeDtypeStruct(x.shape, x.dtype)
+    return call(lambda x, out: out.set(x[...]), out, grid=rows, in_specs=[block], out_specs=block)(
+        x
+    )
+
+
+def exported_copy(platform):
+    m, n = export.symbolic_shape("m, n", constraints=["mod(n, 128) == 0"])
+    x = sw.ShapeDtypeStruct((m, n), np.float32)
+    return export.export(sw.jit(symbolic_copy), platforms=[platform])(x)
+
+
+def test_arrays_of_symbolic_sizes():
+    """Their blocks have one size; the sizes of the grid are operands, computed from theirs."""
+    (line,) = [
+        x for x in exported_copy("tpu").mlir_module().splitlines() if "@tpu_custom_call" in x
+    ]
+    assert "(tensor<i32>, tensor<i32>, tensor<?x?xf32>, tensor<2xi32>) -> (tensor<?x?xf32>)" in line
+    assert "indices_of_shape_operands = dense<[3]>" in line
+    np.testing.assert_array_equal(exported_copy("cpu").call(X), X)
+
+
+@needs_tpu
+def test_exported_arrays_of_symbolic_sizes_compile():
+    again = export.deserialize(exported_copy("tpu").serialize())
+    text = compiled(again.call, "tpu-v5e", np.zeros((20, 256), np.float32)).as_text()
+    assert "tpu_custom_call" in text
+
+
 @needs_tpu
 def test_the_custom_call():
     case = CASES["aliased"]

@@ -17,6 +17,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise._src.runtime.compiler.triton_modules import serialized
 from shardwise._src.runtime.platforms import ROCM
+from shardwise.experimental.pallas.triton import elementwise_inline_asm
 from shardwise.kernels import Block, CompilerParams, Element, call, ds, program_id, when
 from tests.helpers.triton_numpy import OutsideError, kernel_of, triton_values
 from tests.kernels.kernels import CASES, like
@@ -161,3 +162,24 @@ PRECISIONS = {None: "tf32", "high": "tf32x3", "highest": "ieee", "BF16_BF16_F32_
 def test_precisions_of_products(name):
     f = call(lambda x, out: out.set(lax.dot(x[...], x[...], precision=name)), like(32, 32))
     assert f"inputPrecision = {PRECISIONS[name]} :" in kernel_of(f, ones(32, 32)).text
+
+
+def test_assembly():
+    """Its text is as the user wrote it; other platforms have an error."""
+    asm = "tanh.approx.f32 $0, $2;\n\tmov.f32 $1, $2;"
+
+    def body(x, first, second):
+        first[...], second[...] = elementwise_inline_asm(
+            asm, args=[x[...]], constraints="=f,=f,f", pack=1, result_shape_dtypes=[like(16)] * 2
+        )
+
+    f = call(body, (like(16), like(16)), name="assembly")
+    text = kernel_of(f, ones(16)).text
+    serialized(text)
+    assert 'tt.elementwise_inline_asm "tanh.approx.f32 $0, $2;\\n\\tmov.f32 $1, $2;"' in text
+    assert '{constraints = "=f,=f,f", packed_element = 1 : i32, pure = true}' in text
+    with pytest.raises(NotImplementedError, match="cannot be compiled for 'cpu'"):
+        f(ones(16))
+    with pytest.raises(ValueError, match=r"arrays of one shape; got f32\[16\], f32\[8\]\.$"):
+        options = {"constraints": "=f,f", "pack": 1, "result_shape_dtypes": [like(8)]}
+        elementwise_inline_asm(asm, args=[ones(16)], **options)

@@ -78,6 +78,10 @@ UNSAMPLED: dict[str, str] = {
             "kernel_wait_copy",
             "kernel_signal",
             "kernel_wait",
+            "kernel_prng_seed",
+            "kernel_prng_bits",
+            "kernel_stochastic_round",
+            "elementwise_inline_asm",
         )
     },
     "axes": "only where words are checked; tests/named/test_check.py",

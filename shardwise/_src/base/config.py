@@ -331,6 +331,19 @@ poison_padding = Flag(
     trace=True,
 )
 
+pallas_enable_debug_checks = Flag(
+    "pallas_enable_debug_checks",
+    False,
+    "Make `experimental.pallas.debug_check` an error when the kernel runs and the condition is "
+    "False.",
+    trace=True,
+)
+pallas_poison_buffers = Flag(
+    "pallas_poison_buffers",
+    False,
+    "Memory that kernels allocate begins as NaN, and of integers as the least one.",
+    trace=True,
+)
 check_replicas = Flag(
     "check_replicas",
     False,

@@ -99,9 +99,12 @@ def _dims(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels:
     return Dims(tuple(rows), ())
 
 
+def _expand(op: Op, types: Any, params: dict[str, Any], platform: Any) -> Program | None:
+    """An optional check does nothing."""
+    return program_of(lambda *xs: [], types, "check") if params["message"].optional else None
+
+
 def _lower(op: Op, *_: Any, message: Message, levels: int) -> list[str]:
-    if message.optional:
-        return []
     raise ValueError(
         f"checkify.check with the message {message.fmt!r} is in a compiled program, which "
         "cannot raise exceptions. Wrap the function in "
@@ -135,6 +138,7 @@ check_op = Op(
     type_rule=lambda op, pred, *values, **p: (),
     dims=_dims,
     lower=_lower,
+    expand=_expand,
     eager=_eager,
     jvp=lambda op, primals, tangents, **p: (op(*primals, **p), []),
     batch=_batch,

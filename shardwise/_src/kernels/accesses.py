@@ -339,4 +339,4 @@ def kernel_memory(t: ArrayType, space: str, fill: Any = 0) -> Any:
     space: the name of its memory space. fill: its values on CPU (`Simulation.fill`).
     """
     program = program_of(lambda: [filled(t, fill)], (), "kernel_memory")
-    return new_memory(program=program, space=space)[0]
+    return new_memory(program=program, space=space, fill=fill)[0]

@@ -8,14 +8,15 @@ Block()                                    # the whole array
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.kernels.spaces import Space
+from shardwise._src.kernels.spaces import SEMAPHORE, Space
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.symbolic import Symbolic
@@ -64,22 +65,66 @@ class BoundedSlice:
 
 
 @dataclass(frozen=True)
+class Indirect:
+    """A dimension whose index is an array of `block_size` integers, or a ref of them.
+
+    Refs have the elements at these indices; what is written to a result goes to them. On hardware
+    the block has the whole dimension; TPUs cannot gather from it yet. One dimension can be so.
+    """
+
+    block_size: int
+
+
+BlockDim = Element | Squeezed | Blocked | BoundedSlice | Indirect
+
+
+class RevisitMode(enum.Enum):
+    """When programs may return to a block of a result: at the next step only, or at ANY one."""
+
+    IMMEDIATE = "immediate"
+    ANY = "any"
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """How Mosaic, the compiler for TPUs, buffers a block; without effect elsewhere.
+
+    buffer_count: 2, so that copies overlap with programs, or 1. use_lookahead: False.
+    revisit: of a result; `RevisitMode.ANY` reads its block again, and needs one buffer. On CPUs all
+      programs may return to a block.
+    """
+
+    buffer_count: int
+    use_lookahead: bool = False
+    revisit: RevisitMode | None = None
+
+
+@dataclass(frozen=True)
 class Block:
     """The blocks of one operand or result.
 
     shape: for each dimension, a size, None or `Squeezed()` for one element without its dimension,
-           `Element(size)` or `BoundedSlice(size)`. None: the whole array.
+           `Element(size)`, `BoundedSlice(size)` or `Indirect(size)`. None: the whole array.
     index: the indices of the block of a program, from the indices of the program (and refs of
            scalars that are prefetched). None: zeros.
-    space: the memory space of its refs.
+    space: the memory space of its refs. buffered: how TPUs buffer them.
     """
 
     shape: Sequence[Any] | None = None
     index: Callable[..., Any] | None = None
     space: Space | None = None
+    buffered: Buffered | None = field(default=None, repr=False)
+
+    @property
+    def indirect(self) -> int | None:
+        """The dimension that is `Indirect`."""
+        found = [d for d, e in enumerate(self.shape or ()) if isinstance(e, Indirect)]
+        if len(found) > 1:
+            raise ValueError(f"A block has one Indirect dimension at most; got {self.shape}.")
+        return found[0] if found else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced("kernels.Block", self.shape, self.index, self.space)
+        return reduced("kernels.Block", self.shape, self.index, self.space, self.buffered)
 
 
 read_by("kernels.Block", Block)
@@ -94,6 +139,7 @@ class Tile:
     element: for which dimensions the index is that of an element.
     padding: of the array, before and after, so that every block is inside.
     ragged:  the dimensions of `BoundedSlice`s, whose sizes follow the indices of a block.
+    buffered: how TPUs buffer it; None: as they do by default.
     """
 
     type: ArrayType
@@ -103,6 +149,7 @@ class Tile:
     padding: tuple[tuple[int, int], ...]
     space: Space
     ragged: tuple[int, ...] = ()
+    buffered: Buffered | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,6 +175,13 @@ class Tile:
         return self.sizes == self.type.shape and all(self.kept) and not any(self.element)
 
     @property
+    def buffer_count(self) -> int:
+        """How many buffers TPUs have for it; of a whole array in VMEM one is enough."""
+        if self.is_whole and self.space.name == "vmem":
+            return 1
+        return 2 if self.buffered is None else self.buffered.buffer_count
+
+    @property
     def is_shared(self) -> bool:
         """Whether refs have all elements along their dimensions, so that programs write parts."""
         rows = zip(self.sizes, self.type.shape, self.kept, strict=True)
@@ -144,9 +198,15 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
             f"or None; got {short_repr(block.space)}."
         )
     space = block.space or space
+    if space == SEMAPHORE or space.is_semaphore:
+        raise NotImplementedError(
+            f"{who}: {what} is in SEMAPHORE memory. Kernels have semaphores of their own: pass "
+            "them as `scratch`, or use `run_scoped`."
+        )
     if block.shape is None:
         n = t.ndim
-        return Tile(t, t.shape, (True,) * n, (False,) * n, ((0, 0),) * n, space)
+        kept, element, padding = (True,) * n, (False,) * n, ((0, 0),) * n
+        return Tile(t, t.shape, kept, element, padding, space, buffered=block.buffered)
     entries = tuple(block.shape)
     if len(entries) != t.ndim:
         raise ValueError(
@@ -157,7 +217,7 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     rows = [_entry(who, what, d, *row) for d, row in enumerate(zip(entries, t.shape, strict=True))]
     ragged = tuple([d for d, entry in enumerate(entries) if isinstance(entry, BoundedSlice)])
     sizes, kept, element, padding = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return Tile(t, sizes, kept, element, padding, space, ragged)
+    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered)
 
 
 def _entry(
@@ -169,13 +229,15 @@ def _entry(
         return 1, False, False, (0, 0)
     if isinstance(entry, Blocked):
         entry = entry.block_size
-    size = entry.block_size if isinstance(entry, Element | BoundedSlice) else entry
+    size = getattr(entry, "block_size", entry)
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
             "positive integer, None, Element(size) or BoundedSlice(size)."
         )
     size = int(size)
+    if isinstance(entry, Indirect):
+        return n, True, False, (0, 0)
     if isinstance(entry, BoundedSlice):
         return size, True, True, (0, size)  # so that no slice is moved
     if not isinstance(entry, Element):

@@ -15,6 +15,7 @@ values of the refs. `shard_map` over a `CoreMesh` is the same.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,15 +26,23 @@ from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.program_frames import Frame
-from shardwise._src.kernels.simulation import PLAIN, Simulation
-from shardwise._src.kernels.spaces import ANY
+from shardwise._src.kernels.program_frames import GLOBAL, Frame, MoreMemory
+from shardwise._src.kernels.simulation import Simulation, chosen
+from shardwise._src.kernels.spaces import ANY, allocated
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.refs.refs import DEFAULT_SPACE, Ref, values_of, write_back
 from shardwise._src.transforms.entering import ignoring
 from shardwise._src.transforms.stage import stage
+
+
+class CoreType(enum.Enum):
+    """The kinds of cores of TPUs. Kernels run on TC, the tensor cores; SC are the sparse ones."""
+
+    TC = "tc"
+    SC_SCALAR_SUBCORE = "sc_scalar_subcore"
+    SC_VECTOR_SUBCORE = "sc_vector_subcore"
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class CoreMesh:
 
     axis_name: str
     num_cores: int = 1
+    core_type = CoreType.TC
 
     @property
     def shape(self) -> dict[str, int]:
@@ -101,11 +111,13 @@ def core_map(
     def run(f: Callable[[], None]) -> None:
         title = name or name_of(f)
         refs: list[Ref] = []
+        memory: dict[Any, Any] = {}  # that functions of the library need: see `own_memory`
 
         def flat(core: Any) -> list[Any]:
+            held = {key: Ref(allocated(x), x.space) for key, x in memory.items()}
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
             sizes, names = [mesh.num_cores], (mesh.axis_name,)
-            frame = Frame(title, [core], sizes, names, simulation=simulation or PLAIN)
+            frame = Frame(title, [core], sizes, names, simulation=chosen(simulation), own=held)
             space = DEFAULT_SPACE.set(ANY)
             try:
                 with current().replace(axes=(*current().axes, axis), kernel=frame).entered():
@@ -119,11 +131,23 @@ def core_map(
                 )
             return []
 
-        body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
+        while True:
+            try:
+                body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
+                break
+            except MoreMemory as more:
+                if mesh.num_cores > 1 and more.key.startswith(GLOBAL):
+                    raise NotImplementedError(
+                        f"core_map: {title} has memory of `get_global`, which several cores cannot "
+                        "share yet. Pass it a ref instead."
+                    ) from None
+                memory[more.key] = more.memory
+                refs.clear()
         reject_captured(title, body, captured)
         values = values_of(refs)
         types = tuple(map(type_of, values))
-        tiles = tuple([tile_of(title, "a ref", Block(), t, ANY) for t in types])
+        rows = zip(refs, types, strict=True)
+        tiles = tuple([tile_of(title, "a ref", Block(), t, r._space or ANY) for r, t in rows])
         launch = Launch(
             name=title,
             grid=(mesh.num_cores,),
@@ -135,7 +159,7 @@ def core_map(
             aliases=tuple([(i, i) for i in range(len(refs))]),
             params=params or CompilerParams(),
             cost=cost,
-            simulation=simulation or PLAIN,
+            simulation=chosen(simulation),
         )
         maps = tuple([staged_index(launch, "a ref", Block(), tile) for tile in tiles])
         body = ignoring(body, types, 1)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.program_frames import MoreMemory
 from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.kernels.spaces import Scratch
 from shardwise._src.runtime.platforms import Platform
@@ -85,6 +87,8 @@ class Launch:
     params:   for the compilers of GPUs and TPUs. cost: as its user states it; None if unknown.
     simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
+    own:      the keys of memory for functions of the library (`own_memory`), which follows scratch
+      memory; the barrier is the last one.
     primal:   of a launch that also computes tangents: the body, maps and launch without these.
     is_transposed: whether it is the reverse mode of another launch.
     """
@@ -103,6 +107,7 @@ class Launch:
     simulation: Simulation = PLAIN
     labels: tuple[str, ...] = ()
     is_transposed: bool = False
+    own: tuple[Any, ...] = ()
     primal: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -129,6 +134,17 @@ class Launch:
         """The number of the body's argument that is the block of the first input."""
         return len(self.grid) + self.dynamic + self.prefetch
 
+    def with_memory(self, more: MoreMemory) -> Launch:
+        """With more memory for functions of the library."""
+        at = len(self.scratch) - (self.params.collective_id is not None)
+        label = len(self.labels) - len(self.scratch) + at
+        return replace(
+            self,
+            own=(*self.own, more.key),
+            scratch=(*self.scratch[:at], more.memory, *self.scratch[at:]),
+            labels=(*self.labels[:label], f"the memory of {more.key}", *self.labels[label:]),
+        )
+
     def sizes(self, dynamic: Sequence[Any]) -> list[Any]:
         """The sizes of the grid, of which some are operands."""
         given = iter(dynamic)
@@ -154,6 +170,23 @@ def no_derivative(title: str, platform: Platform, why: str) -> NotImplementedErr
         f"{why}. Define the derivative by `custom_vjp` around the function that launches the "
         "kernel; or differentiate it on CPUs, where this is a loop."
     )
+
+
+@public("shardwise.experimental.pallas.tpu")
+class LoweringException(NotImplementedError):
+    """A kernel cannot be compiled for TPUs, as they lack something that it uses."""
+
+
+@contextmanager
+def lowering_errors() -> Generator[None]:
+    """Errors for what TPUs lack are `LoweringException`s."""
+    try:
+        yield
+    except NotImplementedError as error:
+        new = LoweringException(*error.args)
+        for note in getattr(error, "__notes__", ()):
+            new.add_note(note)
+        raise new from error.__cause__
 
 
 @contextmanager

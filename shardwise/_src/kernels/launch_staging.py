@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
-from shardwise._src.kernels.blocks import Block, Tile
+from shardwise._src.kernels.blocks import Block, Squeezed, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import Frame
+from shardwise._src.kernels.program_frames import Frame, MoreMemory
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -34,23 +34,27 @@ def staged_programs(
     prefetched: tuple[ArrayType, ...],
     trees: tuple[Any, Any, Any],
     blocks: Sequence[Block],
-) -> tuple[Program, tuple[Program, ...]]:
-    """The programs of the body and of the indices of blocks, cached by the functions.
+) -> tuple[Program, tuple[Program, ...], Launch]:
+    """The programs of the body and of the indices of blocks, cached by the functions; and the
+    launch, with the memory that functions of the library need.
 
     Inside of `shard_map`, refs hold values that differ along the axes along which operands do, or
     along all of them if the body depends on the device.
     """
 
-    def stage_all() -> tuple[Any, bool]:
+    def stage_all(launch: Launch = launch) -> tuple[Any, bool]:
         types = *prefetched, *[t.type for t in launch.ins]
         varying = frozenset().union(*[t.varying for t in types])
-        program = _staged_body(body, launch, prefetched, trees, tracked_names())
+        try:
+            program = _staged_body(body, launch, prefetched, trees, blocks, tracked_names())
+        except MoreMemory as more:
+            return stage_all(launch.with_memory(more))
         if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
-            program = _staged_body(body, launch, prefetched, trees, varying)
+            program = _staged_body(body, launch, prefetched, trees, blocks, varying)
         names = launch.ref_names[launch.prefetch :]
         rows = zip(names, blocks, launch.tiles, strict=False)
         maps = [staged_index(launch, *row, prefetched) for row in rows]
-        return (shared(program), tuple(map(shared, maps))), True
+        return (shared(program), tuple(map(shared, maps)), launch), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
     order = [*functions]
@@ -64,6 +68,7 @@ def _staged_body(
     launch: Launch,
     prefetched: Sequence[ArrayType],
     trees: tuple[Any, Any, Any],
+    blocks: Sequence[Block],
     varying: frozenset[Any],
 ) -> Program:
     tree, out_tree, scratch_tree = trees
@@ -90,14 +95,20 @@ def _staged_body(
         outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
         barrier = None if launch.params.collective_id is None else scratch.pop()
         sizes = launch.sizes(dynamic)
-        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation)
+        own = [scratch.pop() for _ in launch.own]
+        held = dict(zip(reversed(launch.own), own, strict=True))
+        frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation, held)
         with frame.entered():
+            rows = zip(blocks, [*ins, *outs], strict=True)
+            views = [indirect_view(f"kernel {title}", *row, *ids, *first) for row in rows]
             more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}
             listed = () if named else _listed(more)
-            result = body(
-                *first, *tree.unflatten(ins), *_listed(out_tree.unflatten(outs)), *listed, **named
-            )
+            own = [view.ref for view in views]
+            given, results = tree.unflatten(own[: len(ins)]), out_tree.unflatten(own[len(ins) :])
+            result = body(*first, *given, *_listed(results), *listed, **named)
+            for view in views[len(ins) :]:
+                view.write()
         if result is not None:
             raise ValueError(
                 f"kernel {title} returned {short_repr(result)}. A kernel writes its results to "
@@ -125,6 +136,38 @@ def reject_captured(title: str, program: Program, captured: Sequence[Any]) -> No
         )
 
 
+class IndirectView(NamedTuple):
+    """The ref of a block as the body sees it; of an `Indirect` block the elements at `places`."""
+
+    ref: Any
+    whole: Any
+    places: tuple[Any, ...] | None
+
+    def write(self) -> None:
+        """What was written to the ref goes to its places."""
+        if self.places is not None:
+            self.whole[self.places] = self.ref[...]
+
+
+def indirect_view(who: str, block: Block, ref: Any, *args: Any) -> IndirectView:
+    """args: of the block's `index`."""
+    d = block.indirect
+    if d is None:
+        return IndirectView(ref, ref, None)
+    assert block.index is not None and block.shape is not None
+    at = block.index(*args)[d]
+    at = at[...] if hasattr(at, "space") else as_arraylike(at)
+    size, t = block.shape[d].block_size, type_of(at)
+    if t.shape != (size,) or not is_integer(t.dtype):
+        raise ValueError(
+            f"{who}: the index along an Indirect dimension is an array of {size} integers; got "
+            f"{t.str_short(True)}."
+        )
+    kept = sum(not (e is None or isinstance(e, Squeezed)) for e in block.shape[:d])
+    places = (*[slice(None)] * kept, at)
+    return IndirectView(Ref(ref[places], ref.space), ref, places)
+
+
 def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
     """The indices of a block, and then the sizes of its slices. args: of its `index`."""
     if block.index is None:
@@ -137,6 +180,8 @@ def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> li
             f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
         )
     starts, sizes = list(found), []
+    if block.indirect is not None:
+        starts[block.indirect] = np.int32(0)
     for d in tile.ragged:
         x = starts[d]
         if not isinstance(x, Slice) or x.stride != 1:

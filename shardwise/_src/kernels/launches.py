@@ -30,6 +30,7 @@ from shardwise._src.kernels.launch_record import (
     INT,
     Launch,
     derivatives_named,
+    lowering_errors,
     no_derivative,
     result_types,
 )
@@ -38,7 +39,7 @@ from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.kernels.reverse_launches import split, transposed, why_not_transposed
-from shardwise._src.kernels.simulation import PLAIN
+from shardwise._src.kernels.simulation import PLAIN, POISONED
 from shardwise._src.kernels.vectorized import in_form
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
@@ -232,7 +233,7 @@ def _ends(launch: Launch) -> Any:
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
     launch = p["launch"]
-    if launch.simulation != PLAIN:
+    if launch.simulation not in (PLAIN, POISONED):
         return _loop(types, p)
     if not platform.is_xla_cpu:
         _check_sizes(launch, types, platform)
@@ -240,7 +241,7 @@ def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Progra
         parts = p["body"], p["maps"], launch, types
         if platform.triton_library:
             return gpu_program(*parts)
-        with derivatives_named(launch, platform):
+        with lowering_errors(), derivatives_named(launch, platform):
             return tpu_program(*parts, platform)
     if not (platform.is_xla_cpu or platform.triton_library or platform.has_mosaic):
         raise NotImplementedError(
@@ -258,7 +259,8 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
             f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
             "the end: `kernels.load(…, mask=…)`."
         )
-    found = next((t for t in types if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    sizes = types if platform.triton_library else [t.ref_type for t in launch.tiles]
+    found = next((t for t in sizes if any(isinstance(n, Symbolic) for n in t.shape)), None)
     if found is not None:
         raise NotImplementedError(
             f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "

@@ -22,7 +22,7 @@ from shardwise._src.kernels.launch_checks import check as checked_results
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import staged_programs
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.simulation import PLAIN, Simulation
+from shardwise._src.kernels.simulation import Simulation, chosen
 from shardwise._src.kernels.spaces import VMEM, SemaphoreType, as_scratch
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
@@ -130,7 +130,6 @@ def call(
     sizes, names = grid_of(who, grid)
     out_leaves, out_tree = flatten(out)
     outs = [_out_type(who, x) for x in out_leaves]
-    out_blocks = _blocks_of(who, "out_specs", out_specs, out_tree)
     scratch_leaves, scratch_tree = flatten(scratch)
     memory = [as_scratch(who, s) for s in scratch_leaves]
     if params is not None and params.collective_id is not None:
@@ -144,7 +143,8 @@ def call(
         """The op for arguments of these types."""
         prefetched, types = types[:prefetch], types[prefetch:]
         labels = *_argument_names(parameters, args, prefetch), *own_names
-        blocks = [*_blocks_of(who, "in_specs", in_specs, tree), *out_blocks]
+        blocks = _blocks_of(who, "in_specs", in_specs, tree)
+        blocks += _blocks_of(who, "out_specs", out_specs, out_tree)
         rows = zip(labels[prefetch:], blocks, (*types, *outs), strict=False)
         tiles = tuple([tile_of(who, *row, VMEM) for row in rows])
         ins, results = tiles[: len(types)], tiles[len(types) :]
@@ -160,11 +160,11 @@ def call(
             aliases=_alias_pairs(who, aliases, ins, results),
             params=params or CompilerParams(),
             cost=cost,
-            simulation=simulation or PLAIN,
+            simulation=chosen(simulation),
             labels=labels,
         )
         trees = tree, out_tree, scratch_tree
-        program, maps = staged_programs(body, launch, prefetched, trees, blocks)
+        program, maps, launch = staged_programs(body, launch, prefetched, trees, blocks)
         return BoundOp(op_of(launch), {"body": program, "maps": maps, "launch": launch})
 
     known: dict[tuple[Any, ...], BoundOp] = {}  # by context and types

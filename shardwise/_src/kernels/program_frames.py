@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from shardwise._src.kernels.simulation import PLAIN, Simulation
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.annotations import Array
 
+GLOBAL = "get_global"  # keys of memory for users begin with it
 I = TypeVar("I", int, Array)  # noqa: E741
 
 
@@ -26,6 +28,7 @@ class Frame:
     ids, sizes: along each axis of its grid; names: of these. barrier: the semaphore of all devices.
     varying: the mesh axes along which values of its refs differ.
     simulation: what CPUs do where its behavior is not specified.
+    own: refs of memory that it has for functions of the library, by a key: see `own_memory`.
     """
 
     name: str
@@ -35,6 +38,8 @@ class Frame:
     barrier: Any = None
     varying: frozenset[Any] = frozenset()
     simulation: Simulation = PLAIN
+    own: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)  # of such memory
 
     @property
     def facts(self) -> tuple[Any, ...]:
@@ -59,6 +64,25 @@ def require_frame(who: str) -> Frame:
     if frame is None:
         raise ValueError(f"{who} is for the body of a kernel, and is called outside of one.")
     return frame
+
+
+class MoreMemory(BaseException):
+    """Raised when a kernel that is traced needs memory of its own: it is traced again with that."""
+
+    def __init__(self, key: str, memory: Any):
+        super().__init__(key)
+        self.key, self.memory = key, memory
+
+
+def own_memory(who: str, key: str, memory: Any) -> Any:
+    """A ref of memory that the kernel has besides its scratch memory, as long as that.
+
+    memory: a `Scratch`.
+    """
+    frame = require_frame(who)
+    if key not in frame.own:
+        raise MoreMemory(key, memory)
+    return frame.own[key]
 
 
 def simulation() -> Simulation:

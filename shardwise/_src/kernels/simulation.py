@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import pallas_poison_buffers
 from shardwise._src.base.errors import KernelError
 from shardwise._src.control.call import described_call
 from shardwise._src.control.cond_api import cond
@@ -67,13 +68,21 @@ class Simulation:
                 f"Simulation: outside is one of {', '.join(map(repr, OUTSIDE))}; got "
                 f"{short_repr(self.outside)}."
             )
-        if isinstance(self.fill, str) and self.fill not in ("least", "greatest"):
+        if isinstance(self.fill, str) and self.fill not in ("least", "greatest", POISON):
             raise ValueError(
                 f"Simulation: fill is a number, 'least' or 'greatest'; got {short_repr(self.fill)}."
             )
 
 
-PLAIN = Simulation()
+POISON = "poison"  # the fill "least", on TPUs too
+PLAIN, POISONED = Simulation(), Simulation(fill=POISON)
+
+
+def chosen(simulation: Simulation | None) -> Simulation:
+    """That of a launch, for what its user passed."""
+    if simulation not in (None, PLAIN):
+        return simulation
+    return POISONED if pallas_poison_buffers.value else PLAIN
 
 
 def value(fill: Any, t: ArrayType) -> Any:
@@ -104,10 +113,10 @@ def infinite(t: ArrayType) -> Any:
 kernel_check = described_call("kernel_check")  # (failed, values…): raises, when the program runs
 
 
-def fail_if(failed: Any, message: Callable[..., str], *values: Any) -> None:
+def fail_if(failed: Any, message: Callable[..., str], *values: Any, text: str = "") -> None:
     """Raises a `KernelError` when the program runs, if a condition holds.
 
-    message: from the values, as NumPy arrays.
+    message: from the values, as NumPy arrays. text: that of TPUs, which raise it, too.
     """
 
     def fail(*found: Any) -> None:
@@ -118,7 +127,7 @@ def fail_if(failed: Any, message: Callable[..., str], *values: Any) -> None:
         return []
 
     types = tuple(map(type_of, (failed, *values)))
-    kernel_check(failed, *values, program=program_of(run, types, "kernel_check"))
+    kernel_check(failed, *values, program=program_of(run, types, "kernel_check"), text=text)
 
 
 def read(x: Any, starts: Rows, sizes: Rows, strides: Rows, simulation: Simulation) -> Any:

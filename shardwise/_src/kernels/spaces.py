@@ -19,7 +19,7 @@ from shardwise._src.refs.refs import Ref, end_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.dtypes import ExtendedDType, canonicalize, extended
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,18 @@ class Space:
     is_readonly: bool = False
 
     def __call__(self, shape: Any, dtype: Any) -> Scratch:
+        if isinstance(dtype, SemaphoreDType) != (self == SEMAPHORE):
+            raise TypeError(
+                f"{self!r}: semaphores have the dtype of a `SemaphoreType`, and are in SEMAPHORE: "
+                f"`SEMAPHORE((2,), SemaphoreType.DMA.dtype)`; got {short_repr(dtype)}."
+            )
+        if self == SEMAPHORE:
+            return SemaphoreType(dtype.name)(shape)
         return Scratch(_shape(repr(self), shape), canonicalize(dtype), self)
+
+    def dtype_of(self, ref: Any) -> Any:
+        """The dtype of a ref, as users see it."""
+        return SemaphoreType(self.name).dtype if self.is_semaphore else ref.type.dtype
 
     @property
     def is_semaphore(self) -> bool:
@@ -103,6 +114,34 @@ def _not_memory(ref: Any) -> TypeError:
     )
 
 
+class semaphore_dtype(extended):
+    """Scalar class of the dtypes of semaphores, for `issubdtype`; has no instances."""
+
+
+class semaphore(semaphore_dtype):
+    """That of `SemaphoreType.REGULAR`."""
+
+
+class dma_semaphore(semaphore_dtype):
+    """That of `SemaphoreType.DMA`."""
+
+
+class barrier_semaphore(semaphore_dtype):
+    """That of `SemaphoreType.BARRIER`."""
+
+
+_CLASSES = {t.__name__: t for t in (semaphore, dma_semaphore, barrier_semaphore)}
+
+
+@dataclass(frozen=True, repr=False)
+class SemaphoreDType(ExtendedDType):
+    """The dtype of refs of semaphores, by the name of its class."""
+
+    @property
+    def type(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] (by instance)
+        return _CLASSES[self.name]
+
+
 class SemaphoreType(enum.Enum):
     """Semaphores as scratch memory: one, `SemaphoreType.DMA`, or several,
     `SemaphoreType.DMA((2,))`.
@@ -115,6 +154,10 @@ class SemaphoreType(enum.Enum):
     REGULAR = "semaphore"
     DMA = "dma_semaphore"
     BARRIER = "barrier_semaphore"
+
+    @property
+    def dtype(self) -> SemaphoreDType:
+        return SemaphoreDType(self.value, (), np.dtype("int32"))
 
     def __call__(self, shape: Any = ()) -> Scratch:
         shape = _shape(f"SemaphoreType.{self.name}", shape)
@@ -144,7 +187,7 @@ def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     memory = [as_scratch("run_scoped", x) for x in leaves]
     frame = frame_here()
     names = frozenset() if frame is None else frame.varying
-    refs = [Ref(pvary(_allocated(x), names), x.space) for x in memory]
+    refs = [Ref(pvary(allocated(x), names), x.space) for x in memory]
     given, keywords = tree.unflatten(refs)
     result = f(*given, **keywords)
     for ref in refs:
@@ -152,7 +195,7 @@ def run_scoped(f: Callable[..., T], *types: Any, **named: Any) -> T:
     return result
 
 
-def _allocated(x: Scratch) -> Any:
+def allocated(x: Scratch) -> Any:
     if simulation().is_tpu and not simulation().allocates and x.space.name in LARGE:
         raise ValueError(
             f"run_scoped: a kernel of TPUs cannot allocate memory in {x.space}. Pass it to the "
@@ -163,3 +206,6 @@ def _allocated(x: Scratch) -> Any:
 
 
 ANY, VMEM, SMEM, HBM = (Space(name) for name in ("any", "vmem", "smem", "hbm"))
+# Of TPUs: memory that two cores share, and that of sparse cores.
+CMEM, VMEM_SHARED = Space("cmem"), Space("vmem_shared")
+SEMAPHORE = Space("semaphore_mem")  # `Scratch` of semaphores is in the space of their type

@@ -64,6 +64,7 @@ class PRNGSpec:
         return self._impl.tag
 
 
+NAMED: dict[str, PRNGImpl] = {}  # definitions that are also found by their names
 Generated = str | KeyDType | PRNGSpec | PRNGImpl | None
 
 
@@ -100,6 +101,8 @@ def key_dtype(impl_spec: Generated = None) -> KeyDType:
         return impl_spec
     if isinstance(impl_spec, PRNGSpec):
         impl_spec = impl_spec._impl
+    if isinstance(impl_spec, str):
+        impl_spec = NAMED.get(impl_spec, impl_spec)
     if isinstance(impl_spec, PRNGImpl):
         if impl_spec in _OURS:
             return key_dtype(impl_spec.name)

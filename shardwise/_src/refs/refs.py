@@ -76,10 +76,13 @@ class Ref(Access):
         self._site = user_site(2)
 
     shape = property(lambda self: self.type.shape)
-    dtype = property(lambda self: self.type.dtype)
     ndim = property(lambda self: self.type.ndim)
     size = property(lambda self: self.type.size)
     sharding = property(lambda self: value_of(self).sharding)
+
+    @property
+    def dtype(self) -> Any:
+        return self.type.dtype if self._space is None else self._space.dtype_of(self)
 
     @property
     def space(self) -> Any:

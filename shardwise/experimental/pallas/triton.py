@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.pallas_triton import atomic_xor as atomic_xor
     from shardwise._src.kernels.pallas_api.pallas_triton import debug_barrier as debug_barrier
     from shardwise._src.kernels.pallas_api.pallas_triton import dot as dot
+    from shardwise._src.kernels.pallas_api.pallas_triton import (
+        elementwise_inline_asm as elementwise_inline_asm,
+    )
     from shardwise._src.kernels.pallas_api.pallas_triton import max_contiguous as max_contiguous
     from shardwise._src.kernels.ref_access import atomic_cas as atomic_cas
     from shardwise._src.numpy.unary import tanh as approx_tanh

@@ -311,16 +311,18 @@ class Device:
         amount = math.prod(params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
         if params.amount:
             amount = int(self.known(rest.pop(0), "the amount"))
-        to = rest[0] if params.axes else None
+        to = rest[-2] if params.axes else None
         if eqn.op is kernel_copy:
-            self._copy(places, amount, to)
+            self._copy(places, amount, to, params.add)
         elif eqn.op is kernel_signal:
             self._signal(*places[0], amount, to)
         else:
             yield from self._wait(*places[0], amount)
         return []
 
-    def _copy(self, places: list[tuple[Buffer, np.ndarray]], size: int, to: Value | None) -> None:
+    def _copy(
+        self, places: list[tuple[Buffer, np.ndarray]], size: int, to: Value | None, adds: bool
+    ) -> None:
         """places: the source, the target, and the semaphores."""
         if to is not None:
             places[1:3] = [(self.other(buffer, to), ids) for buffer, ids in places[1:3]]
@@ -330,6 +332,8 @@ class Device:
         moved = self.read(source, taken, threads[0])
         read = machine.events[-1]
         moved = lifted(lambda x: x.reshape(ids.shape), moved)
+        if adds:
+            moved = lifted(np.add, target.value(ids, self.site), moved)
         self.write(target, ids, moved, thread=threads[1])
         write = machine.events[-1]
         machine.copies += [(target, write), (source, read)]

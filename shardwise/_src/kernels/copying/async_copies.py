@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.copying import copies
 from shardwise._src.kernels.copying.copies import CopyParams
-from shardwise._src.kernels.program_frames import require_frame
+from shardwise._src.kernels.program_frames import require_frame, when
 from shardwise._src.kernels.ref_access import AnyRef, Place, place_of, whole_ref
 from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.refs.ref_parts import RefAt
 from shardwise._src.refs.refs import Ref, put, value_of
+from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
-
-P = ParamSpec("P")
 
 
 class DeviceIdType(enum.Enum):
@@ -48,12 +47,16 @@ class AsyncCopy:
     def __init__(self, source: AnyRef, target: AnyRef, semaphores: tuple[AnyRef, ...], to: Any):
         self.source, self.target, self.semaphores, self.to = source, target, semaphores, to
 
-    def start(self, priority: int = 0) -> None:
-        """Starts the copy. priority: among those of a TPU's core, an integer from 0 on."""
+    def start(self, priority: int = 0, *, add: bool = False) -> None:
+        """Starts the copy.
+
+        priority: among those of a TPU's core, an integer from 0 on.
+        add: whether to add to the elements of the target, on CPUs; TPUs only write them.
+        """
         if isinstance(priority, bool) or not isinstance(priority, int) or priority < 0:
             raise ValueError(f"start: priority is an integer from 0 on; got {priority!r}.")
         refs = self.source, self.target, *self.semaphores
-        _apply(copies.kernel_copy, refs, self.to, priority=priority)
+        _apply(copies.kernel_copy, refs, self.to, priority=priority, add=add)
 
     def wait(self) -> None:
         """Waits until the copy has ended: of one to another device, both sending and receiving."""
@@ -112,27 +115,77 @@ def make_async_remote_copy(
     return AsyncCopy(source, target, semaphores, _device(who, device_id, device_id_type))
 
 
-def _started(make: Callable[P, AsyncCopy], name: str) -> Callable[P, AsyncCopy]:
-    @functools.wraps(make)
-    def start(*args: P.args, **kwargs: P.kwargs) -> AsyncCopy:
-        made = make(*args, **kwargs)
-        made.start()
-        return made
-
-    return named(start, name, f"Like `make_{name}`, and starts the copy.")
-
-
-async_copy = _started(make_async_copy, "async_copy")
-async_remote_copy = _started(make_async_remote_copy, "async_remote_copy")
+def async_copy(
+    src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: bool = False
+) -> AsyncCopy:
+    """Like `make_async_copy`, and starts the copy. priority, add: as of `AsyncCopy.start`."""
+    made = make_async_copy(src_ref, dst_ref, sem)
+    made.start(priority, add=add)
+    return made
 
 
-def sync_copy(src_ref: Any, dst_ref: Any) -> None:
-    """Copies from one ref to another, and waits for the end."""
+def async_remote_copy(
+    src_ref: Any,
+    dst_ref: Any,
+    send_sem: Any,
+    recv_sem: Any,
+    device_id: Any,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+) -> AsyncCopy:
+    """Like `make_async_remote_copy`, and starts the copy."""
+    made = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type)
+    made.start()
+    return made
+
+
+def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
+    """Copies from one ref to another, or from each of a pytree, and waits for the end.
+
+    add: as of `AsyncCopy.start`.
+    """
+    sources, tree = flatten(src_ref)
+    targets, other = flatten(dst_ref)
+    if tree != other:
+        raise ValueError(f"sync_copy: the refs are in different pytrees, {tree} and {other}.")
 
     def copied(semaphore: Any) -> None:
-        async_copy(src_ref, dst_ref, semaphore).wait()
+        for pair in zip(sources, targets, strict=True):
+            async_copy(*pair, semaphore, add=add).wait()
 
     run_scoped(copied, SemaphoreType.DMA)
+
+
+class SelectedRef:
+    """One of several refs, by an index that may be traced: see `select_ref`."""
+
+    def __init__(self, index: Any, refs: Sequence[Any]):
+        self.index, self.refs = index, refs
+        self.shape, self.dtype, self.space = refs[0].shape, refs[0].dtype, refs[0].space
+        self.short = refs[0].short
+
+    @property
+    def at(self) -> RefAt:
+        """`selected.at[idx]`: a part of the ref, whichever it is."""
+        return RefAt(self)  # type: ignore[arg-type]
+
+    def part(self, index: Any) -> SelectedRef:
+        return SelectedRef(self.index, [ref.at[index] for ref in self.refs])
+
+
+def select_ref(idx: ArrayLike, *refs: Any) -> AnyRef | SelectedRef:
+    """Ref number `idx` of several of one shape, dtype and memory space, for copies:
+
+    async_copy(select_ref(i, x, y).at[0], buffer, semaphore)
+    """
+    found = [_kernel_ref("select_ref", ref) for ref in refs]
+    if len({(ref.shape, ref.dtype, ref.space.name) for ref in found}) != 1:
+        shown = ", ".join([f"{ref.short} in {ref.space}" for ref in found]) or "none"
+        raise ValueError(
+            f"select_ref: expected refs of one shape, dtype and memory space; got {shown}."
+        )
+    if isinstance(idx, int | np.integer):
+        return found[idx]
+    return SelectedRef(_integer("select_ref: the index is an integer", idx), found)
 
 
 def semaphore_signal(
@@ -146,14 +199,17 @@ def semaphore_signal(
     """Adds to a semaphore, of this device or of another one.
 
     device_id, device_id_type: of the other device: see `DeviceIdType`.
-    core_index: 0 or None: programs run on one core of each device.
+    core_index: of the core of the device, by default this one. On CPUs, where cores run one after
+      another, signaling another one is an error when the kernel runs.
     """
     who = "semaphore_signal"
-    if core_index not in (None, 0):
-        raise ValueError(f"{who}: devices have one core here, 0; got {core_index!r}.")
+    cores = None
+    if core_index is not None:
+        own = [axis.serial.value for axis in current().axes if axis.serial is not None]
+        cores = _integer(f"{who}: core_index is an integer", core_index), (own or [np.int32(0)])[-1]
     ref = _semaphore(who, sem_or_view, False)
     to = None if device_id is None else _device(who, device_id, device_id_type)
-    _apply(copies.kernel_signal, (ref,), to, _amount(who, inc))
+    _apply(copies.kernel_signal, (ref,), to, _amount(who, inc), cores)
 
 
 def semaphore_wait(sem_or_view: Any, value: ArrayLike = 1, *, decrement: bool = True) -> None:
@@ -189,8 +245,8 @@ def get_barrier_semaphore() -> Ref:
 # -- refs, semaphores, devices --
 
 
-def _kernel_ref(who: str, ref: Any) -> AnyRef:
-    if isinstance(ref, AnyRef) and ref.space is not None:
+def _kernel_ref(who: str, ref: Any) -> Any:
+    if isinstance(ref, AnyRef | SelectedRef) and ref.space is not None:
         return ref
     raise TypeError(
         f"{who}: expected a ref of a kernel, or a part of one by integers, slices and `ds`; got "
@@ -198,11 +254,12 @@ def _kernel_ref(who: str, ref: Any) -> AnyRef:
     )
 
 
-def _refs(who: str, source: Any, target: Any) -> tuple[AnyRef, AnyRef]:
+def _refs(who: str, source: Any, target: Any) -> tuple[Any, Any]:
     source, target = _kernel_ref(who, source), _kernel_ref(who, target)
     if source.space.is_semaphore or target.space.is_semaphore:
         raise TypeError(f"{who}: semaphores cannot be copied.")
-    target.space.check_writable(whole_ref(target))
+    for ref in target.refs if isinstance(target, SelectedRef) else [target]:
+        ref.space.check_writable(whole_ref(ref))
     if (source.shape, source.dtype) != (target.shape, target.dtype):
         raise ValueError(
             f"{who}: {source.short} cannot be copied to {target.short}: they must have one shape "
@@ -292,17 +349,29 @@ def _place(ref: AnyRef) -> Place:
     return place
 
 
-def _apply(op: Any, refs: Any, to: Any, amount: Any = None, priority: int = 0) -> None:
+def _apply(
+    op: Any, refs: Any, to: Any, amount: Any = None, cores: Any = None, **options: Any
+) -> None:
     """Runs an op on the present versions of refs; its results are the next ones of the last refs.
 
     to: the names of axes and the number of another device; None: within this one.
+    cores: the numbers of a core that is signaled, and of this one; None: of this one.
+    options: other fields of `CopyParams`.
     """
+    at = next((i for i, ref in enumerate(refs) if isinstance(ref, SelectedRef)), None)
+    if at is not None:
+        for number, ref in enumerate(refs[at].refs):
+            own = (*refs[:at], ref, *refs[at + 1 :])
+            when(ew.eq(refs[at].index, np.int32(number)))(
+                functools.partial(_apply, op, own, to, amount, cores, **options)
+            )
+        return
     places = [_place(ref) for ref in refs]
     regions = tuple([place.region for place in places])
     axes, *others = ((),) if to is None else (*to, np.bool_(True))
-    copy_params = CopyParams(regions, axes, amount is not None, priority)
+    copy_params = CopyParams(regions, axes, amount is not None, cores is not None, **options)
     operands = [value_of(whole_ref(ref)) for ref in refs]
-    operands += [] if amount is None else [amount]
+    operands += [] if amount is None else [amount, *(cores or ())]
     operands += [as_int32(start) for place in places for start in place.starts]
     operands += others
     run, types = functools.partial(copies.RUNS[op], copy_params), tuple(map(type_of, operands))

@@ -26,6 +26,7 @@ from shardwise._src.control.call import described_call
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.kernels.accesses import Region
+from shardwise._src.kernels.simulation import fail_if
 from shardwise._src.lax.parallel import all_gather, axis_index
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -47,19 +48,22 @@ class CopyParams(NamedTuple):
     regions: of the refs that are its first operands.
     axes:    names of the mesh axes along which other devices are; none for work within a device.
     amount:  whether an amount follows the refs.
-    priority: of a copy, on TPUs.
+    core:    whether the number of the core that is signaled follows that, and that of this core.
+    priority: of a copy, on TPUs. add: whether a copy adds to its target.
     """
 
     regions: tuple[Region, ...]
     axes: tuple[Any, ...] = ()
     amount: bool = False
+    core: bool = False
     priority: int = 0
+    add: bool = False
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[list[Any]], list[Any]]:
         """The versions, where their regions start, and the other operands."""
         rest = iter(operands)
         versions = [*islice(rest, len(self.regions))]
-        amount = [*islice(rest, int(self.amount))]
+        amount = [*islice(rest, int(self.amount) + 2 * int(self.core))]
         starts = [[*islice(rest, len(region.sizes))] for region in self.regions]
         return versions, starts, [*amount, *rest]
 
@@ -72,7 +76,8 @@ def _copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
 
     def receive(state: Any, value: Any, places: Any, hit: Any) -> Any:
         mask = None if hit is None else broadcast_in_dim(hit, shape=type_of(value).shape, dims=())
-        new = regions[1].store(state[0], value, places[: len(to)], mask=mask)
+        mode = "add" if copy_params.add else "set"
+        new = regions[1].store(state[0], value, places[: len(to)], mode, mask)
         return new, _add(regions[2], state[1], places[len(to) :], size, hit)
 
     state = _exchanged(copy_params, rest, value, [*to, *counted], receive, (target, done))
@@ -87,11 +92,21 @@ def _wait_copy(copy_params: CopyParams, *operands: Any) -> list[Any]:
 
 def _signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
     (semaphore,), (at,), (amount, *rest) = copy_params.parts(operands)
+    if copy_params.core:
+        core, own, *rest = rest
+        fail_if(ew.ne(core, own), _between_cores, core, own)
 
     def receive(state: Any, amount: Any, places: Any, hit: Any) -> Any:
         return _add(copy_params.regions[0], state, places, amount, hit)
 
     return [_exchanged(copy_params, rest, amount, at, receive, semaphore)]
+
+
+def _between_cores(core: Any, own: Any) -> str:
+    return (
+        f"semaphore_signal: core {own} signals core {core}, but the cores of a device run one "
+        "after another on CPUs. Use one core there."
+    )
 
 
 def _wait(copy_params: CopyParams, *operands: Any) -> list[Any]:

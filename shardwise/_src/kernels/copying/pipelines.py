@@ -17,7 +17,7 @@ from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.blocks import Block, Tile, tile_of
 from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
 from shardwise._src.kernels.grid_values import count_of, ids_of
-from shardwise._src.kernels.launch_staging import block_index
+from shardwise._src.kernels.launch_staging import block_index, indirect_view
 from shardwise._src.kernels.launching import grid_of
 from shardwise._src.kernels.program_frames import Frame, require_frame, when
 from shardwise._src.kernels.ref_access import AnyRef
@@ -171,12 +171,17 @@ def _run(
     def step(t: Any, state: Any) -> Any:
         here, before, after = (ids_of(x, sizes) for x in (t, ew.sub(t, 1), ew.add(t, 1)))
         is_first, is_last = ew.eq(t, 0), ew.eq(t, ew.sub(total, 1))
-        views = []
+        views: list[Any] = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
             stream.begin(slot, moved, is_first, is_last, here, before, after)
             views.append(stream.held[0].at[slot])
         with replace(frame, ids=here).entered():
-            body(*views, *scratches)
+            rows = zip(streams, views, strict=True)
+            views = [indirect_view(s.who, s.block, view, *here) for s, view in rows]
+            body(*[view.ref for view in views], *scratches)
+            for stream, view in zip(streams, views, strict=True):
+                if stream.is_out:
+                    view.write()
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
             ends = ew.bitwise_or(is_last, stream.differs(here, after))

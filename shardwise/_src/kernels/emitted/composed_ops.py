@@ -23,6 +23,7 @@ from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.special.special_functions import erf_inv
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_integer, is_unsigned, itemsize_bits
@@ -107,6 +108,31 @@ def _sinh(x: Any) -> Any:
     return ew.where(_below(ew.abs(x), 1), small, large)
 
 
+# Of polynomials in w = -log(1 - x²): near 0, and at the ends; highest powers first. Source: Giles,
+# "Approximating the erfinv function", GPU Computing Gems 2 (2010), for float32.
+_INNER = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_OUTER = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+
+
+@_in_wide
+def _erf_inv(x: Any) -> Any:
+    w = ew.neg(ew.log1p(ew.neg(ew.mul(x, x))))
+    is_inner = _below(w, 5)
+    w = ew.where(is_inner, ew.sub(w, lit(2.5, x)), ew.sub(ew.sqrt(w), lit(3, x)))
+    found: Any = None
+    for a, b in zip(_INNER, _OUTER, strict=True):
+        c = ew.where(is_inner, lit(a, x), lit(b, x))
+        found = c if found is None else ew.add(c, ew.mul(found, w))
+    at_end = ew.eq(ew.abs(x), lit(1, x))
+    return ew.where(at_end, ew.mul(x, lit(np.inf, x)), ew.mul(found, x))
+
+
 def _cumsum(x: Any, axis: int, reverse: bool = False) -> Any:
     """By sums with shifted elements: 1, 2, 4… apart."""
     rank, n, step = type_of(x).ndim, type_of(x).shape[axis], 1
@@ -131,6 +157,7 @@ COMPOSED: dict[Op, Callable[..., Any]] = {
     ew.expm1: _expm1,
     ew.cosh: _in_wide(lambda x: ew.add(*_halves(x))),
     ew.sinh: _sinh,
+    erf_inv: _erf_inv,
     cumsum: _cumsum,
 }
 

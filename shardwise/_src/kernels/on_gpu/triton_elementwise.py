@@ -9,6 +9,7 @@ the platform's library, or compositions of other ops (composed_ops.py).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -146,6 +147,18 @@ def _bitcast(e: Any, x: Value, *, dtype: Any, **p: Any) -> Value:
     if is_integer(dtype) and is_integer(x.dtype):
         return Value(x.name, x.shape, dtype)
     return _cast(e, "tt.bitcast", x, dtype, "->")
+
+
+@elementwise("elementwise_inline_asm")
+def _assembly(e: Any, *xs: Value, asm: str, constraints: str, pack: int, outs: Any) -> Any:
+    names, kinds = [", ".join(row) for row in zip(*[(x.name, x.type) for x in xs], strict=True)]
+    found = ", ".join([type_text(t.shape, element(t.dtype)) for t in outs])
+    options = f'constraints = "{constraints}", packed_element = {pack} : i32, pure = true'
+    first, results = e.results(len(outs))
+    code = json.dumps(asm)
+    e.line(f"{first}tt.elementwise_inline_asm {code} {{{options}}} {names} : {kinds} -> {found}")
+    rows = zip(results, outs, strict=True)
+    return [Value(name, tuple(t.shape), t.dtype) for name, t in rows]
 
 
 # -- dtypes --

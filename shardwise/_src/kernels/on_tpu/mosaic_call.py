@@ -16,7 +16,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Program
-from shardwise._src.kernels.launch_record import Launch
+from shardwise._src.kernels.launch_record import Launch, LoweringException
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
 from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, mosaic_kernel
@@ -87,7 +87,7 @@ def _lower(
     try:
         body = serialized(kernel.text)
     except InvalidKernel as error:
-        raise NotImplementedError(
+        raise LoweringException(
             f"kernel {launch.name}: its operations cannot be compiled for TPUs. Mosaic's "
             f"error: {error}"
         ) from None
@@ -115,7 +115,7 @@ def _check_devices(e: Any, name: str, axes: tuple[Any, ...]) -> None:
         and own.grid.ravel().tolist() == [*range(own.grid.size)]
     ):
         return
-    raise NotImplementedError(
+    raise LoweringException(
         f"kernel {name} copies to other devices along the mesh axes {axes}. "
         "On TPUs these must be all axes of the mesh, in order, and the mesh must have the order of "
         "the program's devices: use `shard_map` over all axes of a mesh of all devices."

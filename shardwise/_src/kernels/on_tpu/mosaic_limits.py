@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.kernels.blocks import Tile
+from shardwise._src.kernels.blocks import RevisitMode, Tile
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_tpu.mosaic_module import has_windows
 from shardwise._src.kernels.on_tpu.mosaic_text import element, sizes_in_memory, stored
@@ -19,6 +19,7 @@ from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.targets.tpus import SMEM_BYTES, Tpu
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import itemsize_bits, short_name
+from shardwise._src.types.symbolic import Symbolic
 
 LANES = 128
 
@@ -38,6 +39,15 @@ def check_limits(launch: Launch, types: Sequence[ArrayType]) -> None:
                 )
         elif tile.space.name == "vmem" and has_windows(launch):
             _check_tiles(name, tile)
+        mode = tile.buffered
+        if mode is None:
+            continue
+        most = 1 if mode.revisit is RevisitMode.ANY else 2
+        if mode.use_lookahead or not 1 <= tile.buffer_count <= most:
+            raise NotImplementedError(
+                f"{name} has {mode}. On TPUs blocks have one or two buffers, without lookahead; "
+                "with RevisitMode.ANY one."
+            )
 
 
 def named_tiles(launch: Launch) -> list[tuple[str, Tile]]:
@@ -55,9 +65,11 @@ def packing(dtype: Any) -> int:
     return 32 // itemsize_bits(stored(dtype))
 
 
-def tile_rows(rows: int, dtype: Any) -> int:
+def tile_rows(rows: Any, dtype: Any) -> int:
     """The rows of a tile of an array with this many: few rows have smaller tiles."""
     full = 8 * packing(dtype) if packing(dtype) > 2 else 8
+    if isinstance(rows, Symbolic):
+        return full
     while full > packing(dtype) and full // 2 >= rows:
         full //= 2
     return full
@@ -76,6 +88,9 @@ def _check_tiles(name: str, tile: Tile) -> None:
         return
     d, step = wrong[0]
     shown = tuple([n if keep else None for n, keep in zip(sizes, tile.kept, strict=True)])
+    better = -(-sizes[d] // step) * step
+    if not isinstance(shape[d], Symbolic):
+        better = min(better, shape[d])
     size = f"{sizes[d]} elements" if tile.kept[d] else "one element"
     moved = "" if tile.kept[d] or len(shape) < 3 else (
         ", or transpose the array so that this dimension comes before the last two"
@@ -84,7 +99,7 @@ def _check_tiles(name: str, tile: Tile) -> None:
         f"{name} has the shape {shown}, with {size} along dimension {d}. TPUs copy tiles of "
         f"{' x '.join(map(str, steps))} elements of {short_name(dtype)}: a block has a "
         f"multiple of {step} there, or the array's size {shape[d]}. Use a size of "
-        f"{min(-(-sizes[d] // step) * step, shape[d])}{moved}."
+        f"{better}{moved}."
     )
 
 
@@ -110,7 +125,7 @@ def _memory(
     """The memory of a kernel: space, buffers, name, and type."""
     found = [("smem", "", f"prefetched argument {i}", t) for i, t in enumerate(prefetched)]
     for what, tile in named_tiles(launch):
-        twice = has_windows(launch) and not tile.is_whole
+        twice = has_windows(launch) and not tile.is_whole and tile.buffer_count > 1
         buffers = "two blocks of " if twice else "the block of "
         found.append((tile.space.name, buffers, what, tile.type.update(shape=tile.sizes)))
     rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]

@@ -22,7 +22,7 @@ from shardwise._src.kernels.copying.copies import (
     kernel_wait_copy,
 )
 from shardwise._src.kernels.emitted.emitted_programs import INDEX
-from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen
+from shardwise._src.kernels.on_tpu.mosaic_elementwise import cast, chosen, xored
 from shardwise._src.kernels.on_tpu.mosaic_shapes import reshaped
 from shardwise._src.kernels.on_tpu.mosaic_text import (
     Memory,
@@ -30,11 +30,19 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     Rule,
     Splat,
     Value,
+    escaped,
     memory_of,
     on_values,
     operand,
     stored,
 )
+from shardwise._src.kernels.pallas_api.kernel_random import (
+    kernel_prng_bits,
+    kernel_prng_seed,
+    kernel_stochastic_round,
+)
+from shardwise._src.kernels.simulation import POISON, kernel_check
+from shardwise._src.kernels.simulation import value as poisoned
 from shardwise._src.kernels.spaces import LARGE, Scratch, Space
 from shardwise._src.ops.sharded.collective import axis_index
 
@@ -179,10 +187,12 @@ def store_all(w: Any, memory: Memory, value: Value, t: Any) -> None:
 # -- memory that the body allocates --
 
 
-def _memory(w: Any, eqn: Any, *, program: Any, space: str) -> list[Operand]:
+def _memory(w: Any, eqn: Any, *, program: Any, space: str, fill: Any) -> list[Operand]:
     t = eqn.outvars[0].aval
     memory = memory_of(f"%m{len(w.scoped)}", t, space)
     w.scoped.append((memory, Scratch(t.shape, t.dtype, Space(space))))
+    if fill == POISON and space == "vmem":
+        store_all(w, memory, Splat(poisoned(fill, t)), t)
     return [operand(memory, t)]
 
 
@@ -213,29 +223,34 @@ def _view(w: Any, eqn: Any, memory: Value, region: Region, starts: Sequence[Oper
 
 def _on_views(write: Callable[..., str]) -> Rule:
     """A rule that writes an operation on parts of memory: `write(copy_params, parts, device,
-    amount)`. Of the device's operands, the last one says whether it takes part, which is so on
-    TPUs."""
+    amount, core)`. Of the device's operands, the last one says whether it takes part, which is so
+    on TPUs."""
 
     def rule(w: Any, eqn: Any, *operands: Operand, copy_params: CopyParams, **p: Any) -> Any:
+        if copy_params.add:
+            raise w.unsupported(
+                eqn, "with add=True", "Copy to other memory, and add that to the target."
+            )
         versions, starts, rest = copy_params.parts(operands)
         rows = zip(versions, copy_params.regions, starts, strict=True)
         views = [_view(w, eqn, v.value, region, at) for v, region, at in rows]
         device = w.name(rest[-2].value, INDEX) if copy_params.axes else ""
         amount = w.name(rest[0].value, INDEX) if copy_params.amount else ""
-        w.line(write(copy_params, views, device, amount))
+        core = f" core_id {w.name(rest[1].value, INDEX)}" if copy_params.core else ""
+        w.line(write(copy_params, views, device, amount, core))
         return versions[len(versions) - len(eqn.outvars) :]
 
     return rule
 
 
-def _copy(copy_params: CopyParams, views: Sequence[Memory], device: str, amount: str) -> str:
+def _copy(copy_params: CopyParams, views: Sequence[Memory], device: str, *_: str) -> str:
     source, target, done, *left = views
     words = ["source", "target", *["source_semaphore"] * len(left), "target_semaphore"]
     more = f" {{priority = {copy_params.priority} : i32}}" if copy_params.priority else ""
     return f"tpu.enqueue_dma {_named(words, [source, target, *left, done], device)}{more}"
 
 
-def _wait_copy(copy_params: CopyParams, views: Sequence[Memory], device: str, amount: str) -> str:
+def _wait_copy(copy_params: CopyParams, views: Sequence[Memory], device: str, *_: str) -> str:
     part, done = views
     return f"tpu.wait_dma2 {_named(('semaphore', 'src', 'dst'), (done, part, part), device)}"
 
@@ -246,8 +261,8 @@ def _named(words: Sequence[str], parts: Sequence[Memory], device: str) -> str:
 
 
 def _on_semaphore(op: str) -> Callable[..., str]:
-    def write(copy_params: Any, views: Sequence[Memory], device: str, amount: str) -> str:
-        where = f" device_id {device}" if device else ""
+    def write(_: Any, views: Sequence[Memory], device: str, amount: str, core: str) -> str:
+        where = f" device_id {device}{core}" if device else core
         return f"{op} {views[0].name}, {amount}{where} : {views[0].type}"
 
     return write
@@ -260,6 +275,35 @@ def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Op
     return [x]
 
 
+# -- the generator of random numbers --
+
+
+def _seed(w: Any, eqn: Any, state: Operand, *words: Operand, **p: Any) -> list[Operand]:
+    names = ", ".join([w.name(x.value, INDEX) for x in words])
+    kinds = ", ".join(["i32"] * len(words))
+    w.line(f'"tpu.prng_set_seed_32"({names}) : ({kinds}) -> ()')
+    return [state]
+
+
+def _bits(w: Any, eqn: Any, state: Operand, *, shape: Any, **p: Any) -> list[Operand]:
+    wide = (*[1] * (2 - len(shape)), *shape)
+    found = w.made('"tpu.prng_random_bits"() : () ->', wide, eqn.outvars[1].aval.dtype)
+    return [state, reshaped(w, found, shape)]
+
+
+def _round(w: Any, eqn: Any, x: Operand, random: Operand, *, dtype: Any, **p: Any) -> list[Operand]:
+    x, random = w.in_register(x), w.in_register(random)
+    text = f"tpu.stochastic_convert {x}, {random} : {x.kind}, {random.kind} ->"
+    return [w.made(text, x.shape, dtype)]
+
+
+def _check(w: Any, eqn: Any, failed: Operand, *values: Any, text: str, **p: Any) -> list[Operand]:
+    if not text:
+        raise w.unsupported(eqn)
+    w.line(f'cf.assert {xored(w, w.in_register(failed), True)}, "{escaped(text)}"')
+    return []
+
+
 def _axis_index(w: Any, eqn: Any, *, names: Any, sizes: Any, varies: bool) -> Operand:
     return _loaded(w, _all(w.places[names, sizes]), INDEX)
 
@@ -269,5 +313,6 @@ MEMORY_RULES = on_values({
     kernel_copy: _on_views(_copy), kernel_wait_copy: _on_views(_wait_copy),
     kernel_signal: _on_views(_on_semaphore("tpu.sem_signal")),
     kernel_wait: _on_views(_on_semaphore("tpu.sem_wait")),
-    axis_index: _axis_index, known_multiple: _multiple,
+    kernel_prng_seed: _seed, kernel_prng_bits: _bits, kernel_stochastic_round: _round,
+    kernel_check: _check, axis_index: _axis_index, known_multiple: _multiple,
 })  # fmt: skip

@@ -168,8 +168,12 @@ def _window(number: int, tile: Tile) -> str:
     if any(tile.element):
         low, high = ([row[side] for row in tile.padding] for side in (0, 1))
         parts.append(f"window_kind = #tpu.element_window<{low}, {high}>")
-    if tile.is_whole and tile.space.name == "vmem":
-        parts.append("pipeline_mode = #tpu.pipeline_mode<synchronous>")  # one buffer is enough
+    buffers = tile.buffer_count
+    if buffers == 1 or tile.buffered is not None:
+        kind = "synchronous" if buffers == 1 else "double_buffered"
+        parts.append(f"pipeline_mode = #tpu.pipeline_mode<{kind}>")
+    if tile.buffered is not None and tile.buffered.revisit is not None:
+        parts.append(f"revisit_mode = #tpu.revisit_mode<{tile.buffered.revisit.value}>")
     return f"{{{', '.join(parts)}}}"
 
 

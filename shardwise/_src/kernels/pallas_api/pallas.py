@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise._src.kernels.blocks import Block, Element, Squeezed
+from shardwise._src.kernels.blocks import Block, Buffered, Element, Squeezed
 from shardwise._src.kernels.launch_record import CompilerParams, CostEstimate
 from shardwise._src.kernels.launching import call
 from shardwise._src.kernels.pallas_api.interpret_params import simulation_of
@@ -16,16 +16,6 @@ from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
 
 squeezed = Squeezed()
-
-
-@dataclass(frozen=True)
-class Buffered:
-    """How many buffers a block has. Without effect: Mosaic has two for each block, so that copies
-    overlap with programs."""
-
-    buffer_count: int
-    use_lookahead: bool = False
-    revisit: Any = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,8 @@ class BlockSpec:
             found = found if isinstance(found, tuple | list) else (found,)
             return (*[i - n for i, n in zip(found, low, strict=False)], *found[len(low) :])
 
-        return Block(shape, from_array if any(low) else self.index_map, self.memory_space)
+        index_map = from_array if any(low) else self.index_map
+        return Block(shape, index_map, self.memory_space, self.pipeline_mode)
 
 
 no_block_spec = BlockSpec()

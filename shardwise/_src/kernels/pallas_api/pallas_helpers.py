@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import pallas_enable_debug_checks as enable_debug_checks
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import as_arraylike
+from shardwise._src.debug.checkify import debug_check as optional_check
 from shardwise._src.debug.host_callbacks import debug_print as print_values
 from shardwise._src.kernels.accesses import multiple_of as known_multiple_of
-from shardwise._src.kernels.program_frames import cdiv
+from shardwise._src.kernels.program_frames import cdiv, frame_here
 from shardwise._src.kernels.ref_access import load as load_elements
 from shardwise._src.kernels.ref_access import store as store_elements
+from shardwise._src.kernels.simulation import fail_if
 from shardwise._src.kernels.size_arithmetic import power_above
+from shardwise._src.kernels.spaces import Scratch, SemaphoreType
 from shardwise._src.kernels.spaces import run_scoped as scoped
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.shapes import broadcast_to as broadcast
 from shardwise._src.numpy.unary import reciprocal as inverse
 from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.logical import bitwise_not
+from shardwise._src.refs.refs import Ref, new_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, T
 from shardwise._src.types.array_type import array_type
@@ -110,6 +116,17 @@ def debug_print(fmt: str, *args: ArrayLike) -> None:
     print_values(fmt if "{" in fmt else fmt + " {}" * len(args), *args)
 
 
+def debug_check(condition: ArrayLike, message: str) -> None:
+    """Like `checkify.debug_check`; and if the option `enable_debug_checks` is on, an error when the
+    kernel runs, on CPUs and TPUs, and the condition is False."""
+    frame = frame_here()
+    if frame is None or not enable_debug_checks.value:
+        optional_check(condition, message)
+        return
+    text = f"kernel {frame.name}: {message}"
+    fail_if(bitwise_not(as_arraylike(condition)), lambda *values: text, text=text)
+
+
 def next_power_of_2(x: int) -> int:
     """The smallest power of two that is not less than a non-negative integer."""
     if x < 0:
@@ -132,6 +149,18 @@ def empty_like(x: T) -> T:
     specified."""
     leaves, tree = flatten(x)
     return tree.unflatten([zeros(array_type(tuple(t.shape), t.dtype)) for t in leaves])
+
+
+def empty_ref_like(x: Any) -> Ref:
+    """A ref with the shape and dtype of an object, whose values are not specified.
+
+    x: a `ShapeDtypeStruct`; or memory, such as `VMEM((8, 128), "float32")`, for a ref in that
+      space, which functions on cores use.
+    """
+    if isinstance(x, SemaphoreType):
+        x = x()
+    t = array_type(tuple(x.shape), x.dtype)
+    return Ref(zeros(t), x.space) if isinstance(x, Scratch) else new_ref(zeros(t))
 
 
 def delay(nanos: ArrayLike) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import as_arraylike, type_of
-from shardwise._src.kernels.spaces import ANY, HBM, SMEM, VMEM, Scratch, Space
+from shardwise._src.kernels import spaces
+from shardwise._src.kernels.spaces import Scratch, Space
 from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.rearrange import roll as rolled
@@ -25,7 +26,8 @@ from shardwise._src.types.dtypes import canonicalize, is_integer, is_unsigned, i
 class MemorySpace:
     """The memory spaces, also as names of this class."""
 
-    ANY, VMEM, SMEM, HBM = ANY, VMEM, SMEM, HBM
+    ANY, VMEM, SMEM, HBM = spaces.ANY, spaces.VMEM, spaces.SMEM, spaces.HBM
+    CMEM, VMEM_SHARED, SEMAPHORE = spaces.CMEM, spaces.VMEM_SHARED, spaces.SEMAPHORE
     HOST = Space("host")
 
 

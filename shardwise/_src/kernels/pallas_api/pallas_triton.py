@@ -7,11 +7,13 @@ from typing import Any
 
 from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.core.op import Op
 from shardwise._src.kernels import ref_access
 from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.ops.precision import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dtypes import canonicalize, is_integer
 from shardwise._src.types.promotion import promote_types
 
 
@@ -56,6 +58,45 @@ def dot(
     out = "int32" if is_integer(dtype) else "float64" if dtype == "float64" else "float32"
     x, y = x.T if trans_a else x, y.T if trans_b else y
     return matmul(x, y, precision=precision, preferred_element_type=out)
+
+
+def elementwise_inline_asm(
+    asm: str,
+    *,
+    args: Sequence[ArrayLike],
+    constraints: str,
+    pack: int,
+    result_shape_dtypes: Sequence[Any],
+) -> list[Array]:
+    """Arrays by assembly code of GPUs, which other platforms do not have.
+
+    Args:
+      asm: the code for `pack` elements of each array. args: of one shape.
+      constraints: of its operands, as LLVM writes them: "=f,f".
+      result_shape_dtypes: objects with the shapes and dtypes of the results.
+    """
+    types = [type_of(as_arraylike(x)) for x in args]
+    outs = tuple([array_type(tuple(t.shape), canonicalize(t.dtype)) for t in result_shape_dtypes])
+    if len({t.shape for t in (*types, *outs)}) > 1:
+        shown = ", ".join([t.str_short(True) for t in (*types, *outs)])
+        raise ValueError(f"elementwise_inline_asm: expected arrays of one shape; got {shown}.")
+    found = inline_asm(*args, asm=asm, constraints=constraints, pack=int(pack), outs=outs)
+    return list(found)
+
+
+def _no_assembly(op: Op, e: Any, *_: Any, **p: Any) -> Any:
+    raise NotImplementedError(
+        f"elementwise_inline_asm is for kernels on GPUs, and cannot be compiled for '{e.platform}'."
+        " Use `lax.platform_dependent` to write other code there."
+    )
+
+
+inline_asm = Op(
+    "elementwise_inline_asm",
+    type_rule=lambda op, *types, outs, **p: outs,
+    lower=_no_assembly,
+    multiple=True,
+)
 
 
 def debug_barrier() -> None:

@@ -1,0 +1,299 @@
+"""JAX's names for kernels of TPUs: memory, copies, options, cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import numpy as jnp
+from shardwise.errors import KernelError
+from shardwise.experimental import pallas as pl
+from shardwise.experimental.pallas import tpu as pltpu
+from shardwise.experimental.state import run_state
+from tests.helpers.errors import messages
+from tests.helpers.mosaic import text_of
+
+X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
+LIKE = sw.ShapeDtypeStruct(X.shape, X.dtype)
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
+
+
+def test_semaphores_have_dtypes():
+    seen = []
+
+    def body(x: Any, out: Any, signal: Any, copies: Any) -> None:
+        seen.extend([signal.dtype, copies.dtype, copies.at[0].dtype, x.dtype])
+        pltpu.async_copy(x, out, copies.at[1]).wait()
+
+    scratch = [pltpu.SemaphoreType.REGULAR, pltpu.SEMAPHORE((2,), pltpu.SemaphoreType.DMA.dtype)]
+    f = pl.pallas_call(body, LIKE, in_specs=[HBM], out_specs=HBM, scratch_shapes=scratch)
+    np.testing.assert_array_equal(f(X), X)
+    regular, several, one, floats = seen
+    assert jnp.issubdtype(regular, pl.semaphore) and not jnp.issubdtype(several, pl.semaphore)
+    assert jnp.issubdtype(several, pltpu.dma_semaphore) and one == several
+    assert jnp.issubdtype(one, sw.dtypes.extended) and floats == np.float32
+    assert "#tpu.memory_space<semaphore_mem>" in text_of(f, X)
+
+
+def test_spaces():
+    memory = [pltpu.CMEM((8, 128), "float32"), pltpu.VMEM_SHARED((8, 128), "float32")]
+
+    def body(x: Any, out: Any, a: Any, b: Any) -> None:
+        pltpu.sync_copy((x, x), (a, b))
+        pltpu.sync_copy(a, out, add=False)
+
+    f = pl.pallas_call(body, LIKE, scratch_shapes=memory)
+    np.testing.assert_array_equal(f(X), X)
+    for space in ("cmem", "vmem_shared"):
+        assert f"memref<8x128xf32, #tpu.memory_space<{space}>>" in text_of(f, X)
+
+
+def test_copies_that_add():
+    def body(x: Any, out: Any, semaphore: Any) -> None:
+        out[...] = x[...]
+        pltpu.sync_copy(x, out, add=True)
+        copy = pltpu.async_copy(x.at[:4], out.at[:4], semaphore, priority=1, add=True)
+        copy.wait()
+
+    f = pl.pallas_call(body, LIKE, scratch_shapes=[pltpu.SemaphoreType.DMA])
+    wanted = np.concatenate([3 * X[:4], 2 * X[4:]])
+    np.testing.assert_array_equal(f(X), wanted)
+    np.testing.assert_array_equal(sw.jvp(f, (X,), (X,))[1], wanted)
+    checked = sw.kernels.call(body, LIKE, scratch=[pltpu.SemaphoreType.DMA], check="memory")
+    np.testing.assert_array_equal(checked(X), wanted)
+    with pytest.raises(pltpu.LoweringException, match="with add=True is not supported by Mosaic"):
+        text_of(f, X)
+
+
+def test_selected_refs():
+    def body(i: Any, x: Any, y: Any, out: Any, other: Any) -> None:
+        chosen = pl.select_ref(i[0], x, y)
+        pltpu.sync_copy(chosen.at[:4], pl.select_ref(1 - i[0], out, other).at[4:])
+        pltpu.sync_copy(pl.select_ref(1, x, y).at[4:], out.at[:4])
+
+    spec = pltpu.PrefetchScalarGridSpec(1, in_specs=[HBM, HBM], out_specs=(HBM, HBM))
+    like = sw.ShapeDtypeStruct((8, 128), np.float32)
+    f = sw.jit(pl.pallas_call(body, (like, like), grid_spec=spec))
+    for i in (0, 1):
+        found = f(np.array([i]), X, -X)
+        np.testing.assert_array_equal(found[1 - i][4:], [X, -X][i][:4])
+        np.testing.assert_array_equal(found[0][:4], -X[4:])
+    assert text_of(f, np.array([0]), X, X).count("scf.if") == 8  # to start, and to wait
+
+
+def test_empty_refs():
+    x = pl.empty_ref_like(LIKE)
+    x[...] = X
+    np.testing.assert_array_equal(x[...], X)
+    spaces = []
+
+    def f(x: Any) -> Any:
+        def body(refs: Any) -> None:
+            scratch = pl.empty_ref_like(pltpu.VMEM((8, 128), "float32"))
+
+            @pl.core_map(pltpu.TensorCoreMesh("core"))
+            def _() -> None:
+                spaces.append((refs.space, scratch.space))
+                scratch[...] = 2 * refs[...]
+                refs[...] = scratch[...] + 1
+
+        return run_state(body)(x)
+
+    np.testing.assert_array_equal(f(X), 2 * X + 1)
+    assert spaces == [(pl.ANY, pltpu.VMEM)]
+
+
+def test_debug_checks():
+    def body(x: Any, out: Any) -> None:
+        pl.debug_check(x[0, 0] == 0, "x begins with 0")
+        out[...] = x[...]
+
+    f = pl.pallas_call(body, LIKE, name="begins")
+    f(X + 1)
+    with pl.enable_debug_checks(True):
+        assert pl.enable_debug_checks.value
+        np.testing.assert_array_equal(f(X), X)
+        with pytest.raises(Exception, match="kernel begins: x begins with 0"):
+            np.asarray(f(X + 1))
+        assert "cf.assert" in text_of(f, X)
+    assert "cf.assert" not in text_of(f, X)
+    assert issubclass(KernelError, ValueError)
+
+
+def test_poisoned_memory():
+    def body(x: Any, out: Any, held: Any) -> None:
+        def scoped(own: Any) -> None:
+            own[0:1] = x[0:1]
+            out[...] = jnp.where(jnp.arange(8)[:, None] < 4, own[...], held[...])
+
+        pl.run_scoped(scoped, pltpu.VMEM((8, 128), "float32"))
+
+    memory = [pltpu.VMEM((8, 128), "float32")]
+    f = pl.pallas_call(body, LIKE, scratch_shapes=memory)
+    assert np.isfinite(f(X)).all()
+    with pl.enable_poison_buffers(True):
+        found = np.asarray(f(X))
+        assert "7FC00000" in text_of(f, X)
+    np.testing.assert_array_equal(found[0], X[0])
+    assert np.isnan(found[1:]).all()
+
+
+def test_buffering():
+    def text(**options: Any) -> str:
+        rows = pl.BlockSpec((8, 128), lambda i: (i, 0), pipeline_mode=pl.Buffered(**options))
+        f = pl.pallas_call(
+            lambda x, out: out.set(x[...]), sw.ShapeDtypeStruct((16, 128), np.float32),
+            grid=2, in_specs=[rows], out_specs=rows,
+        )  # fmt: skip
+        x = np.concatenate([X, X])
+        np.testing.assert_array_equal(f(x), x)
+        return text_of(f, x)
+
+    assert text(buffer_count=1).count("pipeline_mode<synchronous>") == 2
+    assert text(buffer_count=2).count("pipeline_mode<double_buffered>") == 2
+    assert "revisit_mode<any>" in text(buffer_count=1, revisit=pl.RevisitMode.ANY)
+    for options in ({"buffer_count": 3}, {"buffer_count": 2, "revisit": pl.RevisitMode.ANY}):
+        with pytest.raises(pltpu.LoweringException, match="one or two buffers"):
+            text(**options)
+
+
+CORES = pltpu.TensorCoreMesh("core", num_cores=2)
+
+
+def on_cores(mesh: Any) -> Any:
+    """Each core adds to its rows, after a barrier; the first one writes the last row."""
+
+    def f(x: Any) -> Any:
+        def body(refs: Any) -> None:
+            @pl.core_map(mesh, scratch_shapes=[pltpu.SemaphoreType.REGULAR])
+            def _(semaphore: Any) -> None:
+                pltpu.core_barrier(semaphore, core_axis_name="core")
+                rows = pl.ds(pl.program_id("core") * 2, 2)
+                refs[rows] += 1
+
+                @pltpu.run_on_first_core("core")
+                def _() -> None:
+                    refs[7] = jnp.zeros(128)
+
+        return run_state(body)(x)
+
+    return f
+
+
+def test_cores():
+    f = on_cores(pltpu.TensorCoreMesh("core"))
+    np.testing.assert_array_equal(f(X), np.concatenate([X[:2] + 1, X[2:7], X[7:] * 0]))
+    with pytest.raises(Exception, match="core 0 signals core 1, but the cores of a device run"):
+        np.asarray(sw.jit(on_cores(CORES))(X))
+
+    def signals(refs: Any) -> None:
+        def body(semaphore: Any) -> None:
+            pltpu.core_barrier(semaphore, core_axis_name="core")
+
+        pl.core_map(CORES, scratch_shapes=[pltpu.SemaphoreType.REGULAR])(body)
+
+    text = text_of(lambda x: run_state(signals)(x), X)
+    assert text.count("tpu.sem_signal") == 2 and text.count("core_id") == 2
+
+
+def test_memory_of_all_programs():
+    """Its values stay from one program to the next, and calls get different memory."""
+
+    def body(x: Any, out: Any) -> None:
+        seen, other = [pl.get_global(pltpu.VMEM((8, 128), "float32")) for _ in range(2)]
+        semaphore = pl.get_global(pltpu.SemaphoreType.REGULAR)
+
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            seen[...] = other[...] = jnp.zeros_like(x)
+
+        pl.semaphore_signal(semaphore, 1)
+        seen[...] += x[...]
+        other[...] -= x[...]
+        out[...] = seen[...] - other[...] + pl.semaphore_read(semaphore)
+
+    rows = pl.BlockSpec((None, 8, 128), lambda i: (i, 0, 0))
+    like = sw.ShapeDtypeStruct((3, 8, 128), np.float32)
+    f = pl.pallas_call(body, like, grid=3, in_specs=[pl.BlockSpec((8, 128))], out_specs=rows)
+    wanted = [(2 * X + 1) * i for i in (1, 2, 3)]
+    np.testing.assert_array_equal(f(X), wanted)
+    np.testing.assert_array_equal(sw.vmap(f)(np.stack([X])), [wanted])
+    assert "scratch_operands = 3" in text_of(f, X)
+
+
+GATHERED = np.array([5, 2, 2, 0], np.int32)
+
+
+def test_indirect_blocks():
+    """Rows at an array of indices, read and written, and their derivatives."""
+
+    def body(at: Any, x: Any, out: Any) -> None:
+        assert x.shape == out.shape and x.shape[0] == 2
+        out[...] = 2 * x[...]
+
+    def f(at: Any, x: Any, width: int = 64) -> Any:
+        two = pl.Indirect(2), width
+        read = pl.BlockSpec(two, lambda i, j, at: (at[pl.ds(2 * i, 2)], j))
+        put = pl.BlockSpec(two, lambda i, j, at: (jnp.arange(2) * 2 + 1 - i, j))
+        spec = pltpu.PrefetchScalarGridSpec(
+            1, grid=(2, x.shape[1] // width), in_specs=[read], out_specs=put
+        )
+        like = sw.ShapeDtypeStruct((4, x.shape[1]), np.float32)
+        return pl.pallas_call(body, like, grid_spec=spec)(at, x)
+
+    wanted = 2 * X[GATHERED][[2, 0, 3, 1]]
+    np.testing.assert_array_equal(f(GATHERED, X), wanted)
+    gradient = sw.grad(lambda x: f(GATHERED, x).sum())(X)
+    np.testing.assert_array_equal(gradient, 2 * np.array([1, 0, 2, 0, 0, 1, 0, 0])[:, None] + 0 * X)
+    stacked = sw.vmap(f, (None, 0))(GATHERED, np.stack([X, X + 1]))
+    np.testing.assert_array_equal(stacked, [wanted, wanted + 2])
+    assert isinstance(pl.Indirect(2), pl.BlockDim) and isinstance(pl.Squeezed(), pl.BlockDim)
+    with pytest.raises(pltpu.LoweringException, match="is not supported by Mosaic"):
+        text_of(lambda at, x: f(at, x, 128), GATHERED, X)
+    bad = pl.BlockSpec((pl.Indirect(3), 128), lambda: (jnp.arange(2), 0))
+    g = pl.pallas_call(lambda x, out: None, LIKE, in_specs=[bad])
+    with pytest.raises(ValueError, match=r"is an array of 3 integers; got i32\[2\]\.$"):
+        g(X)
+
+
+def test_indirect_blocks_in_pipelines():
+    def double(ids: Any, x: Any, out: Any) -> None:
+        out[...] = 2 * x[...] + ids[0]
+
+    def body(at: Any, x: Any, out: Any) -> None:
+        rows = pl.BlockSpec((pl.Indirect(2), 128), lambda i: (at[pl.ds(2 * i, 2)], 0))
+        outs = pl.BlockSpec((2, 128), lambda i: (i, 0))
+        run = pltpu.emit_pipeline(
+            double, grid=(2,), in_specs=[rows], out_specs=[outs], _explicit_indices=True
+        )
+        run(x, out)
+
+    spec = pltpu.PrefetchScalarGridSpec(1, in_specs=[HBM], out_specs=HBM)
+    f = pl.pallas_call(body, sw.ShapeDtypeStruct((4, 128), np.float32), grid_spec=spec)
+    wanted = 2 * X[GATHERED] + np.array([0, 0, 1, 1])[:, None]
+    np.testing.assert_array_equal(f(GATHERED, X), wanted)
+
+
+def test_primitive():
+    f = pl.pallas_call(lambda x, out: out.set(x[...]), LIKE)
+    (eqn,) = sw.make_jaxpr(f)(X).eqns
+    assert eqn.primitive is pl.pallas_call_p
+    assert pltpu.TensorCoreMesh("core").core_type is pltpu.CoreType.TC
+
+
+test_messages = messages(
+    """
+    pltpu.VMEM((2,), pltpu.SemaphoreType.REGULAR.dtype)
+        TypeError: VMEM: semaphores have the dtype of a `SemaphoreType`, and are in SEMAPHORE:
+        `SEMAPHORE((2,), SemaphoreType.DMA.dtype)`; got semaphore of
+        type SemaphoreDType.
+    pltpu.SEMAPHORE((2,), "int32")
+        TypeError: SEMAPHORE_MEM: semaphores have the dtype of a `SemaphoreType`, and are in
+        SEMAPHORE: `SEMAPHORE((2,), SemaphoreType.DMA.dtype)`; got 'int32' of
+        type str.
+    """,
+    globals(),
+)
