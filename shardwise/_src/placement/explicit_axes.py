@@ -26,7 +26,13 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
-from shardwise._src.ops.sharded.sharding_ops import drop_sharding, own_sharding, resharded, target
+from shardwise._src.ops.sharded.sharding_ops import (
+    drop_sharding,
+    fitted,
+    own_sharding,
+    resharded,
+    target,
+)
 from shardwise._src.ops.sharded.sharding_ops import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
@@ -172,7 +178,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 def _resharded(x: Any, sharding: Any, name: str) -> Any:
     x = as_value(x)
-    goal = target(sharding, name, x)
+    goal = fitted(target(sharding, name, x), type_of(x).ndim)
     _check_rank(x, goal, name)
     if not goal.mesh.explicit_axes:
         if not goal.spec.axes:

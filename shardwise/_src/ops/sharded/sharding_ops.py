@@ -325,7 +325,16 @@ def _placed(
     for i, x in zip(at, values, strict=False):
         args[i] = x
     kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
-    return reshard(fun(*args, **kwargs), sharding=sharding)
+    out = fun(*args, **kwargs)
+    return reshard(out, sharding=fitted(sharding, type_of(out).ndim))
+
+
+def fitted(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The sharding without entries of None for dimensions that a value does not have, as in JAX."""
+    beyond = sharding.spec.partitions[ndim:]
+    if not beyond or any(p is not None for p in beyond):
+        return sharding
+    return sharding.with_spec(sharding.spec.update(partitions=sharding.spec.partitions[:ndim]))
 
 
 def _summed(x: Any, unreduced: frozenset[Any]) -> Any:
