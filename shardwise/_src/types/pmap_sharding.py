@@ -208,6 +208,8 @@ class PmapSharding(TiledSharding):
         names = {a.axis: f"axis{i}" for i, a in enumerate(axes) if isinstance(a, ShardedAxis)}
         cuts = itertools.count()
         rows = [[names[next(cuts)] for _ in dim.parts] for dim in self.sharding_spec.sharding]
+        while rows and not rows[-1]:
+            rows.pop()
         return PartitionSpec(*map(tuple, rows))
 
     @property
