@@ -29,7 +29,7 @@ from shardwise._src.runtime.compiler.modules import (
 )
 from shardwise._src.runtime.compiler.partitioner_callbacks import without_names
 from shardwise._src.runtime.platforms import platform_of
-from shardwise._src.runtime.target_machines import is_compile_only
+from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may be slow.
@@ -86,7 +86,8 @@ def loaded_for(
 
     if callbacks:
         return _identified(compiled(), text, overrides)
-    files = None if only_here or is_compile_only(devices) else disk_cache()
+    is_run_here = not (is_compile_only(devices) or is_elsewhere(devices))
+    files = disk_cache() if is_run_here and not only_here else None
     new = _kept(files, text, devices, options, compiled)
     _modules[key] = _identified(new, text, overrides)
     make_room(_modules, CACHE_SIZE + 1)
