@@ -25,7 +25,7 @@ from shardwise._src.ops.sharded.varying import cast_like, pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
-from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec, check_sums
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
 from shardwise._src.types.tiling import Tiling
 
@@ -264,6 +264,7 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
     if isinstance(sharding, NamedSharding):
         found = sharding
     elif isinstance(sharding, PartitionSpec):
+        check_sums(sharding, ValueError, f"{name}: ")
         meshes = [t.mesh for t in map(type_of, operands) if t.mesh is not None]
         mesh = current().mesh_for_values or (meshes[0] if meshes else None)
         if mesh is None:
