@@ -28,7 +28,7 @@ from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
-from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere, not_attached
+from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
@@ -284,7 +284,7 @@ def compile_text(
 ) -> CompiledModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by index."""
     where = _jax.DeviceList(devices)
-    attached = not (is_compile_only(devices) or is_elsewhere(devices))
+    attached = not is_compile_only(devices)
     calls = None
     if callbacks:
         span = processes.span_of(devices) if attached else None
@@ -312,8 +312,8 @@ def _compiled_only(
     options: xc.CompileOptions,
     calls: HostCalls | None,
 ) -> CompiledModule:
-    """Compiles a module for devices that are only described, or of other processes. Its host
-    functions are never called: the compiler needs only their types, which the text has."""
+    """Compiles a module for devices that are only described. Its host functions are never called:
+    the compiler needs only their types, which the text has."""
     try:
         with uninterrupted(), quiet():
             raw = client.compile(parsed(text), _jax.DeviceList(devices), options)
