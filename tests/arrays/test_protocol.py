@@ -407,3 +407,12 @@ def test_promotion_knows_foreign_types():
 
     assert snp.result_type(Half(), snp.ones(2, np.int8)) == ml_dtypes.bfloat16
     assert snp.add(Half(), 1.0).dtype == ml_dtypes.bfloat16
+
+
+def test_an_array_as_a_dtype():
+    x = snp.ones(3, "int16")
+    if np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        assert np.dtype(x) == "int16"  # pyright: ignore
+        return
+    with pytest.warns(DeprecationWarning, match="pass x.dtype"):
+        assert np.dtype(x) == "int16"  # pyright: ignore

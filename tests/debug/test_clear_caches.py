@@ -340,6 +340,16 @@ def test_an_unknown_option_is_named():
     )
 
 
+def test_options_are_those_of_the_outermost_program():
+    f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": True})
+    assert sw.eval_shape(f, X).shape == sw.vmap(sw.vmap(f))(X[None, None])[0, 0].shape == X.shape
+    sw.jvp(f, (X,), (X,))
+    for traced in (sw.jit(lambda a: f(a)), sw.grad(lambda a: f(a).sum()), sw.make_jaxpr(f)):
+        assert message(ValueError, traced, X).startswith(
+            "jit of <lambda> has compiler_options, and is called in "
+        )
+
+
 def test_a_value_that_an_option_cannot_have():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": "quick"})
     assert message(backend.RuntimeFailure, f, X) == (

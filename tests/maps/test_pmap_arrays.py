@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.sharding import NamedSharding, PmapSharding, SingleDeviceSharding
+from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from tests.helpers.comparing import close
 from tests.helpers.errors import donated, message, messages
 
@@ -21,10 +21,26 @@ def doubled(**how):
 @pytest.mark.parametrize(("out_axes", "dim"), [(0, 0), (1, 1), (-1, 1), (None, None)])
 def test_results_have_the_sharding_of_the_map(out_axes, dim):
     y = sw.pmap(lambda x: lax.pmean(x, "i"), axis_name="i", out_axes=out_axes)(X)
-    assert y.sharding is PmapSharding.default(y.shape, dim, DEVICES)
+    named = NamedSharding(y.sharding.mesh, y.sharding.spec)
+    if dim is None:
+        assert y.sharding is named is NamedSharding(y.sharding.mesh, PartitionSpec())
+    else:
+        assert y.sharding is PmapSharding.default(y.shape, dim, DEVICES)
+        assert y.sharding.spec[dim] == y.sharding.mesh.axis_names[0]
+        assert named.is_equivalent_to(y.sharding, y.ndim)
     assert y.committed
     assert [s.device for s in y.addressable_shards] == DEVICES
     close(y if dim is None else np.moveaxis(np.asarray(y), dim, 0)[5], X.mean(0), 1e-6)
+
+
+def test_results_without_data():
+    def f(x):
+        return x, np.zeros(3, sw.dtypes.float0), {"a": np.zeros((), sw.dtypes.float0)}
+
+    assert jnp.array(b"", dtype=sw.dtypes.float0).dtype == sw.dtypes.float0
+    y, zeros, more = sw.pmap(f, out_axes=(0, 1, None))(X)
+    assert (y.shape, zeros.shape, more["a"].shape) == (X.shape, (3, len(X)), ())
+    assert zeros.dtype == more["a"].dtype == sw.dtypes.float0
 
 
 def test_an_index_is_the_shard_of_a_device():

@@ -322,7 +322,12 @@ def test_vmap_of_differently_split_axes(mesh: Mesh):
         "along 0, f32[8@y,4] along 0. Use `shardwise.sharding.reshard(x, P())` on the last of "
         "them."
     )
-    assert shown(add(put(A, "x"), A)) == "float32[8@x,4]"
+    assert error_of(ShardingTypeError, add, put(A, "x"), A) == (
+        "vmap of <lambda>: the mapped axis of b, of type f32[8,4], is not sharded, and those of "
+        "other arguments are, by P('x'). Shard all in the same way with "
+        "`shardwise.sharding.reshard`."
+    )
+    assert shown(sw.vmap(lambda a, b: a + b, (0, None))(put(A, "x"), A[0])) == "float32[8@x,4]"
     inside = sw.vmap(lambda r: reshard(r, P("x")))
     assert error_of(ShardingTypeError, inside, put(A, "x")) == (
         "[reshard] under vmap cannot shard a value by P('x'): the mapped axis is already sharded "

@@ -34,7 +34,7 @@ CASES = {  # a function of arrays X and IDS, its out_sharding, and the type of t
     "segment_prod": (lambda x, i, **how: ops.segment_prod(x, i, 6, **how), P("y"), "f32[6@y,4]"),
     "segment_max": (lambda x, i, **how: ops.segment_max(x, i, **how), P("x"), "f32[4@x,4]"),
     "segment_min": (lambda x, i, **how: ops.segment_min(x, i, **how), P(None, "y"), "f32[4,4@y]"),
-    "one_hot": (lambda x, i, **how: nn.one_hot(i, 6, **how), P("x", "y"), "f32[8@x,6@y]"),
+    "one_hot": (lambda x, i, **how: nn.one_hot(i, 6, **how), P(None, "y"), "f32[8,6@y]"),
     "reduce_max": (lambda x, i, **how: lax.reduce_max(x, (1,), **how), P("y"), "f32[8@y]"),
     "reduce_min": (lambda x, i, **how: lax.reduce_min(x, (0,), **how), P("x"), "f32[4@x]"),
     "reduce": (
@@ -78,3 +78,43 @@ def test_reductions_of_several_arrays_are_split_one_by_one():
         "reduce: out_sharding is only supported with one operand; got 2. Use "
         "`shardwise.sharding.reshard(x, P(...))` on each result."
     )
+
+
+def test_specs_may_have_entries_of_none_for_dimensions_that_results_lack():
+    with sw.set_mesh(sw.make_mesh((2,), ("x",))):
+        x = sw.reshard(X, P("x", None, None))
+        found = [
+            x.at[0, 0].get(out_sharding=P(None)),
+            sw.vmap(lambda row: row.at[1].get(out_sharding=P(None)))(x),
+            jnp.zeros((), out_sharding=P(None)),
+            jnp.dot(x, x.T, out_sharding=P("x", None, None)),
+        ]
+        types = [y.aval.str_short(True) for y in (x, *found)]
+        assert types == ["f32[8@x,4]", "f32[]", "f32[8@x]", "f32[]", "f32[8@x,8]"]
+        assert message(ValueError, sw.reshard, x, P(None, None, "x")) == (
+            "reshard: x of type f32[8@x,4]: P(None, None, 'x') has 3 entries, but the array has only "
+            "2 dimensions. Remove entries from the end of the spec."
+        )
+
+
+def test_classes_are_split_and_indices_are_not_moved():
+    with sw.set_mesh(sw.make_mesh((2, 2), ("x", "y"))):
+        ids = sw.reshard(IDS, P("x"))
+        y = nn.one_hot(ids, 6, axis=0, out_sharding=P("y", "x"))
+        assert y.aval.str_short(True) == "f32[6@y,8@x]"
+        assert message(sw.errors.ShardingTypeError, nn.one_hot, ids, 6, out_sharding=P("y")) == (
+            "one_hot: x is of type i32[8@x], and out_sharding=P('y') shards its dimensions "
+            "otherwise. Reshard x first with `shardwise.sharding.reshard`; out_sharding chooses the "
+            "sharding of the classes only, dimension 1."
+        )
+
+
+@pytest.mark.parametrize("unstack", [jnp.unstack, lax.unstack])
+def test_a_sharded_dimension_is_not_unstacked(unstack):
+    with sw.set_mesh(sw.make_mesh((2,), ("x",))):
+        x = sw.reshard(X, P("x"))
+        assert [y.aval.str_short(True) for y in unstack(x, axis=1)] == ["f32[8@x]"] * 4
+        assert message(sw.errors.ShardingTypeError, unstack, x) == (
+            "unstack: x of type f32[8@x,4] is sharded along dimension 0, of which each device would "
+            "need all. Use `shardwise.sharding.reshard(x, P())`."
+        )

@@ -111,6 +111,16 @@ def test_copies_between_devices():
     assert moved.devices() == {other}
 
 
+def test_the_same_devices_in_another_order_are_no_transfer():
+    """As in JAX, where this is a program; another sharding in the same order is guarded there."""
+    back = sw.sharding.Mesh(MESH.devices[::-1], ("i",))
+    spread = sw.device_put(np.arange(8.0, dtype=np.float32), PARTED)
+    with sw.transfer_guard("disallow_explicit"):
+        moved = sw.device_put(spread, sw.NamedSharding(back, sw.P("i")))
+        assert is_refused(lambda: sw.device_put(spread, REPLICATED), "device-to-device")
+    assert moved.sharding.mesh is back and np.array_equal(moved, np.arange(8.0))
+
+
 def test_arrays_that_go_over_the_host_are_copied_between_devices():
     """However the copy is made, the flags name its source and its destination."""
     held = snp.arange(8.0) + 1

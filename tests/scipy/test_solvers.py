@@ -47,6 +47,14 @@ def test_solutions(way, conditioned):
         close(fun(a, b, b * 0.5, tol=1e-12, M=M, **p)[0], np.linalg.solve(a, b))
 
 
+@pytest.mark.parametrize("way", everyday(range(len(WAYS)), 3))
+def test_complex_under_strict_promotion(way):
+    fun, a, p = WAYS[way]
+    a, b = (a + 0.25j * (A - A.T)).astype(np.complex64), (B + 1j * A[0]).astype(np.complex64)
+    with sw.numpy_dtype_promotion("strict"):
+        close(fun(a, b, tol=1e-6, **p)[0], np.linalg.solve(a, b), 1e-3)
+
+
 @pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_places_and_derivatives(way):
     fun, a, p = WAYS[way]

@@ -5,9 +5,11 @@ import pickle
 
 import hypothesis.strategies as st
 import jax
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import shardwise as sw
 from shardwise._src.types.partition_spec import UNCONSTRAINED, P, UnreducedKind
 from tests.helpers.errors import message, messages
 from tests.helpers.threads import at_once
@@ -145,12 +147,22 @@ def test_kinds_of_unreduced_values():
     assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
         "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
     )
-    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
+    largest = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.max)
+    assert largest.unreduced_kind is UnreducedKind.max and largest is not summed
+    assert largest.update(unreduced=frozenset()) is P("x")
+    assert largest.update(partitions=("x",)) is P() + largest is largest
+    assert pickle.loads(pickle.dumps(largest)) is largest is eval(repr(largest), globals())
+    mesh = sw.make_mesh((2, 2), ("x", "y"))
+    text = (
         "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
         "sums; partial maxima are not supported. Leave both out and reduce directly: "
         "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
         "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
     )
+    assert message(NotImplementedError, sw.NamedSharding, mesh, largest) == text
+    with sw.set_mesh(mesh):
+        found = message(ValueError, sw.reshard, np.ones(2, np.float32), largest)
+        assert found == f"reshard: x: {text}"
 
 
 def test_no_subclasses():

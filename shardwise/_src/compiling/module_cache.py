@@ -29,7 +29,7 @@ from shardwise._src.runtime.compiler.modules import (
 )
 from shardwise._src.runtime.compiler.partitioner_callbacks import without_names
 from shardwise._src.runtime.platforms import platform_of
-from shardwise._src.runtime.target_machines import is_compile_only
+from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere
 
 CACHE_SIZE = 2048
 # Characters of all texts, each counted with `OVERHEAD` more: a loaded module takes some 200 bytes
@@ -90,7 +90,8 @@ def loaded_for(
 
     if callbacks:
         return _identified(compiled(), text, overrides)
-    files = None if only_here or is_compile_only(devices) else disk_cache()
+    is_run_here = not (is_compile_only(devices) or is_elsewhere(devices))
+    files = disk_cache() if is_run_here and not only_here else None
     new = _kept(files, text, devices, options, compiled)
     _modules[key] = _identified(new, text, overrides)
     _make_room_for(len(text))

@@ -11,7 +11,7 @@ from shardwise._src.arguments.signatures import check_function
 from shardwise._src.base.context import Context, NamedAxis, current
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.jit.jit import jit
+from shardwise._src.jit.jit import Jitted, jit
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.tracer import Tracer
@@ -24,7 +24,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s.
     """
     check_function("eval_shape", fun)
-    return jit(fun).eval_shape(*args, **kwargs)
+    jitted = fun if isinstance(fun, Jitted) else jit(fun)
+    return jitted.eval_shape(*args, **kwargs)
 
 
 class _AtOnce(Interpreter):

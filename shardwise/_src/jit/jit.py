@@ -30,7 +30,14 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, eval_program
 from shardwise._src.jit.described_devices import with_devices
 from shardwise._src.jit.donations import report
-from shardwise._src.jit.options import NO_OPTIONS, Inline, JitOptions, Options, options_for
+from shardwise._src.jit.options import (
+    NO_OPTIONS,
+    Inline,
+    JitOptions,
+    Options,
+    check_outermost,
+    options_for,
+)
 from shardwise._src.jit.ref_arguments import (
     closing_over_refs,
     has_refs,
@@ -261,6 +268,8 @@ class Jitted(Generic[P, R]):
     def _call_staged(self, call: Call) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
         function, options = self._function, self._options
+        if options.compiler_options:
+            check_outermost(function.what)
         if any(map(is_ref, call.leaves)):
             return through_refs(Jitted, function, call)
         leaves, tree = apart(call.leaves, call.tree)
@@ -472,7 +481,8 @@ def jit(
         are transferred there. Prefer `in_shardings`.
       inline: when the function's equations replace its calls in other functions, as a
         `shardwise.Inline`; True is `Inline.JAX_EARLY`, while these are staged, False `Inline.AUTO`.
-      compiler_options: XLA options by name.
+      compiler_options: XLA options by name, of an outermost call: in functions that `jit` or
+        reverse mode trace it is an error to have them, and `vmap` and `jvp` compile without them.
 
     Returns:
       A function of the same signature, with `trace`, `lower`, `eval_shape` and `clear_cache`.

@@ -10,6 +10,7 @@ from shardwise._src.arguments.float0_partition import places
 from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.arguments.signatures import both
 from shardwise._src.base.caches import exact
+from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.core.program import Program
 from shardwise._src.messages.argument_names import name_of
@@ -17,6 +18,8 @@ from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.targets import as_boundary, is_sharding_leaf
+from shardwise._src.transforms.batch import Batch
+from shardwise._src.transforms.jvp import JVP
 
 
 class JitOptions(TypedDict, total=False):
@@ -238,3 +241,15 @@ def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
                 f"of type {type(value).__name__}."
             )
     return tuple(sorted((options or {}).items()))
+
+
+def check_outermost(what: str) -> None:
+    """Raises if the program of a call would be a part of another one, with options of its own."""
+    outer = current().interpreter
+    while isinstance(outer, Batch | JVP):
+        outer = outer.parent
+    if not outer.eager:
+        raise ValueError(
+            f"{what} has compiler_options, and is called in {outer.describe()}. They apply to "
+            "entire programs: pass them to the outermost `shardwise.jit`."
+        )

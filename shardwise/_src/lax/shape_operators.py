@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ShardingTypeError
-from shardwise._src.core.fused import eager_jit
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.lax.dimension_numbers import axis_of, sizes
-from shardwise._src.numpy import creation
+from shardwise._src.numpy import creation, joining
 from shardwise._src.numpy.creation import asarray, full_at
 from shardwise._src.ops import basis, cast, create, shape
 from shardwise._src.ops.sharded.sharding_ops import own_place, own_sharding, placed, reshard
@@ -198,10 +197,9 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return concatenate(shape.each_once(lambda x: shape.expand_dims(x, (place,)), operands), place)
 
 
-@eager_jit
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The slices along `axis`, without that dimension."""
-    return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
+    return joining.unstack(x, axis=axis)
 
 
 # -- new arrays and dtypes --

@@ -56,7 +56,12 @@ def _sub(x: Any, y: Any) -> Any:
 
 
 def _times(scalar: Any, x: Any) -> Any:
-    return _map(lambda v: (scalar * v).astype(v.dtype), x)
+    return _map(lambda v: (_like(scalar, v) * v).astype(v.dtype), x)
+
+
+def _like(scalar: Any, v: Any) -> Any:
+    """A real or complex scalar to multiply `v` by, also under strict promotion."""
+    return scalar.astype(v.dtype) if is_complex(v.dtype) else scalar
 
 
 def _vdot(x: Any, y: Any) -> Any:
@@ -249,7 +254,9 @@ def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]
     there = size > finfo(before.dtype).eps * before
     size = where(there, size, 0)
     V = _map(
-        lambda v, x: v.at[k + 1].set(where(there, x / where(there, size, 1), 0).astype(v.dtype)),
+        lambda v, x: v.at[k + 1].set(
+            where(there, x / _like(where(there, size, 1), v), 0).astype(v.dtype)
+        ),
         V,
         w,
     )
@@ -287,8 +294,8 @@ def _incremental(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dt
         length = sqrt(absolute(a) ** 2 + absolute(b) ** 2)
         safe = where(length > 0, length, 1)
         c = where(length > 0, absolute(a) / safe, 1).astype(dtype)
-        sign = where(a == 0, 1, a / where(a == 0, 1, absolute(a)))
-        s = where(length > 0, sign * b.conj() / safe, 0).astype(dtype)
+        sign = where(a == 0, 1, a / _like(where(a == 0, 1, absolute(a)), a))
+        s = where(length > 0, sign * b.conj() / _like(safe, b), 0).astype(dtype)
         turns = turns.at[k, 0].set(c).at[k, 1].set(s)
         rhs = rotated(rhs, k, c, s)
         return V, R.at[:, k].set(rotated(h, k, c, s)), rhs, turns, k + 1, absolute(rhs[k + 1])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arguments.float0_partition import along, apart, is_trivial
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.signatures import called, check_function
@@ -90,8 +91,8 @@ def pmap(
         the mapped axis for each mapped array, None for others.
 
     Returns:
-      The mapped function, compiled once for each signature of arguments; with `lower`. Its results
-      have a `PmapSharding`: `y[i]` is the value on device i, without any computation on CPU.
+      The mapped function, compiled once for each signature of arguments; with `lower`. Mapped
+      results have a `PmapSharding`: `y[i]` is the value on device i, without a computation on CPU.
 
     Raises:
       ValueError: if mapped axes differ in size, or there are fewer devices than indices.
@@ -217,7 +218,7 @@ def _local(devices: Sequence[Any]) -> list[Any]:
 
 def _called_of_all(call: Call) -> Any:
     whole = _of_all(call)
-    own = _local(whole.own.devices)
+    own = _local(_devices(whole.own, runtime.devices))
     args, kwargs = whole.arguments(whole.leaves)
     results, tree = flatten(_called(whole.own, tuple(args), kwargs))
     return tree.unflatten([own_part(y, own) for y in results])
@@ -333,10 +334,16 @@ def _result_shardings(program: Program) -> list[Any]:
             found.append(None)
             continue
         mesh, spec = row
-        split_dims = [d for d, names in enumerate(spec.dims(t.ndim)) if names]
-        d = split_dims[0] if split_dims else None
-        found.append(PmapSharding.default(t.shape, d, mesh.flat_devices))
+        d = next((d for d, names in enumerate(spec.dims(t.ndim)) if names), None)
+        found.append(_result_place(t.shape, d, mesh))
     return found
+
+
+def _result_place(shape: Any, d: int | None, mesh: Mesh) -> Any:
+    """The sharding of a result with the mapped axis at `d`, or with none (out_axes=None)."""
+    if d is None:
+        return NamedSharding(mesh, PartitionSpec())
+    return PmapSharding.default(shape, d, mesh.flat_devices)
 
 
 def _name(axis_name: Any) -> Any:
@@ -374,7 +381,9 @@ class _OnDevices:
         def part(*parts: Any) -> list[Any]:
             inner = [x if d is None else _one(x, d) for x, d in zip(parts, dims, strict=True)]
             given, named = tree.unflatten(inner)
-            outs, out_tree, places = _results(own, join(self.static, fixed, given), named)
+            outs, out_tree, places = _results(
+                own, self.mesh.size, join(self.static, fixed, given), named
+            )
             for x, y, d in zip(parts, inner, dims, strict=True):
                 if is_ref(x) and d is not None:
                     x.set(expand_dims(y.get(), (d,)))
@@ -405,19 +414,26 @@ class _OnDevices:
 
 
 def _results(
-    own: Options, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[list[Any], Any, list[int | None]]:
-    """The results for an example, their pytree, and the position of the mapped axis in each."""
+    own: Options, size: int, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], Any, list[int | None]]:
+    """The results for an example, their pytree, and the position of the mapped axis in each.
+
+    Those of dtype float0 are part of the pytree, mapped already.
+    """
     outs, tree = flatten(called(own.what, own.fun, args, kwargs))
     outs = [
-        as_input(x, own.what, lambda i=i: path_in("the result", tree, i))
+        x if is_trivial(x) else as_input(x, own.what, lambda i=i: path_in("the result", tree, i))
         for i, x in enumerate(outs)
     ]
     skeleton = tree.unflatten(range(tree.num_leaves))
     wanted = broadcast_prefix(own.out_axes, skeleton, f"{own.what}: out_axes", root="result")
     rows = zip(paths_in("result", tree), outs, wanted, strict=True)
     places = [_out_axis(own.what, path, x, w) for path, x, w in rows]
-    return outs, tree, places
+    if not any(map(is_trivial, outs)):
+        return outs, tree, places
+    rows = list(zip(outs, places, strict=True))
+    every = [along(x, d, size) if is_trivial(x) and d is not None else x for x, d in rows]
+    return *apart(every, tree), [d for x, d in rows if not is_trivial(x)]
 
 
 def _one(x: Any, d: int) -> Any:
@@ -447,7 +463,7 @@ def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     own, found = call.own, []
 
     def one(*leaves: Any) -> list[Any]:
-        found.append(_results(own, *call.arguments(leaves)))
+        found.append(_results(own, call.size, *call.arguments(leaves)))
         return found[-1][0]
 
     one.__name__ = name_of(own.fun)
@@ -456,9 +472,7 @@ def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     outs = [x[0] if d is None else move_axis(x, 0, d) for x, d in zip(rows, places, strict=True)]
     if mesh is not None:
         outs = [
-            move(x, PmapSharding.default(x.shape, d, mesh.flat_devices))
-            if x.__class__ is Array
-            else x
+            move(x, _result_place(x.shape, d, mesh)) if x.__class__ is Array else x
             for x, d in zip(outs, places, strict=True)
         ]
     return tree.unflatten(outs)

@@ -13,6 +13,7 @@ from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arg
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.jit.ref_arguments import mapped_with_refs
 from shardwise._src.maps.mapped_axes import axis_of, size_of
@@ -125,6 +126,8 @@ def vmap(
             return checked_results(outs, out_tree, what)
 
         batch_sharding = batch_sharding_of(values, dims)
+        if batch_sharding is not None:
+            _check_same(what, names, values, dims, batch_sharding)
         with transforming("vmap"):
             outs, out_dims = batch(
                 flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
@@ -145,6 +148,20 @@ def vmap(
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
+
+
+def _check_same(
+    what: str, names: Callable[[], list[str]], values: list[Any], dims: list[Any], place: Any
+) -> None:
+    """Raises if the mapped axes of some arguments are sharded, and of others not, as in JAX."""
+    for i, (x, d) in enumerate(zip(values, dims, strict=True)):
+        t = type_of(x)
+        if d is not None and (t.spec is None or t.spec[d] is None):
+            raise ShardingTypeError(
+                f"{what}: the mapped axis of {names()[i]}, of type {t.str_short(True)}, is not "
+                f"sharded, and those of other arguments are, by {place.spec}. Shard all in the "
+                "same way with `shardwise.sharding.reshard`."
+            )
 
 
 def _check_axes(what: str, axes: Any) -> None:

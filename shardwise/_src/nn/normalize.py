@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.custom_jvp import custom_jvp
@@ -48,8 +49,9 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.reduce import reduce_max, spread
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.sharded.sharding_ops import placed
+from shardwise._src.ops.sharded.sharding_ops import fitted, placed, target
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike, OutSharding
+from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import is_complex, to_inexact
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.types.symbolic import broadcast_shapes
@@ -313,7 +315,7 @@ def one_hot(
     x: indices, or a list of them.
     axis: the position of the class dimension in the result; or the name of an axis in scope, of
       size `num_classes`, over which the classes are distributed: the result has the shape of `x`.
-    out_sharding: how the result is sharded over explicit mesh axes.
+    out_sharding: how the result is sharded over explicit mesh axes: as `x`, and along the classes.
     """
     x = asarray(x) if isinstance(x, list | tuple) else x
     chosen = dtype_of(dtype, "one_hot")
@@ -323,9 +325,18 @@ def one_hot(
         axes = named_axes("shardwise.nn.one_hot", (axis,))
         return _one_hot_along(x, int(num_classes), chosen, axes)
     how = int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1)
-    if out_sharding is not None:
-        return placed(_one_hot, out_sharding, x, *how)
-    return _one_hot(x, *how)
+    if out_sharding is None or says_nothing(out_sharding):
+        return _one_hot(x, *how)
+    goal, t = target(out_sharding, "one_hot: out_sharding", x), type_of(x)
+    wanted = list(fitted(goal, t.ndim + 1).spec.dims(t.ndim + 1))
+    del wanted[how[-1]]
+    if wanted != list((t.spec or goal.spec.update(partitions=())).dims(t.ndim)):
+        raise ShardingTypeError(
+            f"one_hot: x is of type {t.str_short(True)}, and out_sharding={goal.spec} shards its "
+            "dimensions otherwise. Reshard x first with `shardwise.sharding.reshard`; "
+            f"out_sharding chooses the sharding of the classes only, dimension {how[-1]}."
+        )
+    return placed(_one_hot, goal, x, *how)
 
 
 @fused(arrays=1)

@@ -36,6 +36,7 @@ from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.random.bits import random_wrap
 from shardwise._src.ops.shape import concatenate, rev
 from shardwise._src.ops.sharded.sharding_ops import (
+    fitted,
     own_place,
     own_sharding,
     placed,
@@ -314,6 +315,9 @@ def array(
     nowhere = out_sharding is None or says_nothing(out_sharding)
     goal = None if nowhere else target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
+    if wanted is float0:  # has no data, so its arrays are NumPy's
+        trivial: Any = np.asarray(object, float0)
+        return trivial
     wide = wanted is not None and wanted != canonicalize(wanted)  # explicit_x64_dtypes: allow
     try:
         made = _wide_array(object, wanted) if wide else _array(object, wanted)
@@ -325,7 +329,7 @@ def array(
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     if goal is not None:
-        return resharded(made, goal)
+        return resharded(made, fitted(goal, made.ndim))
     return made if device is None else eval_trace().place(made, device)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.remedies import gathered
 from shardwise._src.messages.called import public_call
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.numpy.statistics.reductions import checked_dtype
@@ -271,9 +273,14 @@ def _unstack(x: Any, axis: int) -> list[Any]:
 
 @eager_jit
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices `x[0]`, `x[1]`, … along `axis`."""
+    """The slices `x[0]`, `x[1]`, … along `axis`, which no explicit mesh axis may shard."""
     t = type_of(x)
     if not t.ndim:
         raise ValueError("unstack: a scalar has no dimension to unstack.")
     axis = canonical_axis(axis, t.ndim)
+    if t.spec is not None and t.spec.dims(t.ndim)[axis]:
+        raise ShardingTypeError(
+            f"unstack: x of type {t.str_short(True)} is sharded along dimension {axis}, of which "
+            f"each device would need all. Use {gathered('x', t, axis)}."
+        )
     return tuple(_unstack(x, axis)) if t.shape[axis] else ()

@@ -29,6 +29,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.ops.sharded.sharding_ops import (
     drop_sharding,
+    fitted,
     own_place,
     own_sharding,
     resharded,
@@ -180,7 +181,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 def _resharded(x: Any, sharding: Any, name: str) -> Any:
     x = as_value(x)
-    goal = target(sharding, name, x)
+    goal = fitted(target(sharding, name, x), type_of(x).ndim)
     _check_rank(x, goal, name)
     if not goal.mesh.explicit_axes:
         if not goal.spec.axes:

@@ -19,7 +19,8 @@ from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
-from shardwise._src.runtime.target_machines import is_compile_only, not_attached
+from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere, not_attached
+from shardwise._src.transfers.between_processes import handle
 from shardwise._src.transfers.transfer import SCALARS, into, move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 from shardwise._src.types.layout import Format
@@ -91,10 +92,18 @@ class Executable(NamedTuple):
         Caches store this function, so a hit costs one call.
         """
         self.check_allowed()
+        if is_elsewhere(self.module.devices):
+            return self._without_shards
         run = self._runner()
         if debug_key_reuse.value and has_keys(self.program):
             run = key_checked(self.program, run, self.eager)
         return watched(self.program, run, self.eager) if watching() else run
+
+    def _without_shards(self, args: Sequence[Any]) -> Any:
+        """The results in a process that has none of the devices: nothing runs here."""
+        results = list(map(handle, self.out_sigs))
+        self._consume(args)
+        return results[0] if self.out_tree is None else self.out_tree.unflatten(results)
 
     def check_allowed(self) -> None:
         """Raises if its devices are only described, or if the flag `no_execution` is on, which is

@@ -47,7 +47,7 @@ from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.compiler.mosaic import failure_in
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.runtime.target_machines import Target, is_compile_only, target_of
+from shardwise._src.runtime.target_machines import Target, is_compile_only, is_elsewhere, target_of
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
@@ -111,7 +111,7 @@ class ModulePlan(NamedTuple):
             in_layouts=layouts,
             moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
             hidden=self.constants
-            if is_compile_only(self.devices)
+            if is_compile_only(self.devices) or is_elsewhere(self.devices)
             else [move(c, place)._live() for c, place in pairs],
             donated=self.donated,
             unfit=self.unfit,

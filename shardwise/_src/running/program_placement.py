@@ -24,19 +24,12 @@ from shardwise._src.lowering.layouts_and_memory import (
     result_kinds,
     stated_kind,
 )
-from shardwise._src.runtime import processes
 from shardwise._src.runtime.compiler import runtime_shardings as shardings
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.target_machines import is_compile_only, target_of
 from shardwise._src.transfers.transfer import aligned, default_place
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.devices import (
-    is_addressable,
-    is_described,
-    process_of,
-    process_of_client,
-    processes_text,
-)
+from shardwise._src.types.devices import is_described
 from shardwise._src.types.layout import AutoLayout
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -91,7 +84,6 @@ def places_for(
     wanted, outs = [*map(bare, formats_in)], [*map(bare, formats_out)]
     held = [c._sig for c in constants if c.__class__ is Array]
     devices, committed = _choose_devices(program, sigs, names, wanted, outs, held)
-    _check_here(program, devices)
     shardings = [s.sharding for s in (*sigs, *held)]
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
     meshes = _meshes_of([getattr(s, "mesh", None) for s in named], devices)
@@ -112,20 +104,6 @@ def places_for(
     out_kinds = [kind if asked is None else stated_kind(s) for asked, s, kind in rows]
     return Places(
         devices, committed, meshes, hidden, arguments, results, in_layouts, out_layouts, out_kinds
-    )
-
-
-def _check_here(program: Program, devices: tuple) -> None:
-    """Raises if this process has none of a program's devices."""
-    if processes.link() is None or any(map(is_addressable, devices)) or is_compile_only(devices):
-        return
-    owners = sorted({process_of(d) for d in devices})
-    several = len(owners) > 1
-    raise RuntimeError(
-        f"{program.name} would run on devices of {processes_text(owners)}, and this process, "
-        f"{process_of_client(devices[0])}, has none of them. Call it in "
-        f"{'those processes' if several else 'that process'} only, or put its arguments on devices "
-        "of all processes that call it."
     )
 
 

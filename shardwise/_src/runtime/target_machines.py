@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxlib import _jax
 
-from shardwise._src.runtime import platforms
+from shardwise._src.runtime import platforms, processes
 from shardwise._src.runtime.platforms import Platform
 
 
@@ -71,6 +71,13 @@ def target_of(device: Any) -> Target | None:
 def is_compile_only(devices: Sequence[Any]) -> bool:
     """Whether programs for these devices can be compiled but not run."""
     return bool(_targets) and len(devices) > 0 and target_of(devices[0]) is not None
+
+
+def is_elsewhere(devices: Sequence[Any]) -> bool:
+    """Whether programs for these devices run in other processes only."""
+    if processes.link() is None or is_compile_only(devices):
+        return False
+    return all([d.process_index != d.client.process_index() for d in devices])
 
 
 def machines_of(devices: Sequence[Any]) -> list[str]:

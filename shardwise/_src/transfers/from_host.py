@@ -52,7 +52,7 @@ def by_host(x: Array, target: Any) -> Array:
     This process must hold everything its devices get. `x` caches nothing on the host.
     """
     if guards.used and not is_host_operand(x):
-        with copy_between_devices():
+        with copy_between_devices(x.sharding, target):
             return _by_host(x, target)
     return _by_host(x, target)
 

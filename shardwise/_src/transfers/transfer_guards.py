@@ -58,10 +58,14 @@ def disallowed(
 
 
 @contextmanager
-def copy_between_devices() -> Generator[None]:
-    """A block that copies between devices by way of the host, and counts as a direct copy."""
+def copy_between_devices(source: Any, target: Any) -> Generator[None]:
+    """A block that copies between devices by way of the host, and counts as a direct copy.
+
+    Over the same devices in another order it counts as a program, as in JAX.
+    """
+    is_same_set = source.device_set == target.device_set
     try:
-        with guards.between_devices():
+        with guards.between_devices(is_same_set and source.devices != target.devices):
             yield
     except RuntimeFailure as error:
         if is_disallowed(error):

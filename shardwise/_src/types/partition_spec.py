@@ -58,8 +58,8 @@ class PartitionSpec(Frozen):
     partitions: the entries, normalized: `("x",)` is stored as `"x"` and `()` as None.
     unreduced:  axes along which the devices hold partial sums of the value.
     reduced:    axes along which the cotangent is unreduced.
-    unreduced_kind: `UnreducedKind.sum` if there are unreduced axes, else None. There are no partial
-        maxima or minima.
+    unreduced_kind: None without unreduced axes, else `UnreducedKind.sum`. Specs may have others;
+        shardings may not, as there are no partial maxima or minima.
     """
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
@@ -68,6 +68,7 @@ class PartitionSpec(Frozen):
     partitions: tuple[Any, ...]
     unreduced: frozenset[AxisName]
     reduced: frozenset[AxisName]
+    unreduced_kind: UnreducedKind | None
     axes: tuple[AxisName, ...]  # every axis that splits a dimension, in order, with repetitions
     _dims: dict[int, tuple[tuple[AxisName, ...], ...]]
 
@@ -81,22 +82,16 @@ class PartitionSpec(Frozen):
         reduced: Iterable[AxisName] = NO_AXES,
         unreduced_kind: UnreducedKind | None = None,
     ) -> PartitionSpec:
-        if unreduced_kind is not None:
-            _check_kind(unreduced_kind, unreduced)
+        kind = None if unreduced_kind is None else _kind(unreduced_kind, unreduced)
         try:
-            key = (partitions, unreduced, reduced)
+            key = (partitions, unreduced, reduced, kind)
             found = _table.recent.get(key) or _table.find(key)
         except TypeError:  # lists and sets are unhashable: normalized first
-            return _interned(partitions, unreduced, reduced)
+            return _interned(partitions, unreduced, reduced, kind)
         if found is not None:
             return found
-        found = _interned(partitions, unreduced, reduced)
+        found = _interned(partitions, unreduced, reduced, kind)
         return _table.keep(key, found)
-
-    @property
-    def unreduced_kind(self) -> UnreducedKind | None:
-        """How the values on the devices along `unreduced` axes combine."""
-        return UnreducedKind.sum if self.unreduced else None
 
     def dims(self, ndim: int) -> tuple[tuple[AxisName, ...], ...]:
         """The axes of each of `ndim` dimensions, major to minor; none for UNCONSTRAINED."""
@@ -115,6 +110,8 @@ class PartitionSpec(Frozen):
         """The spec with some of `partitions`, `unreduced`, `reduced`, `unreduced_kind` replaced."""
         partitions = fields.pop("partitions", self.partitions)
         axes: dict[str, Any] = {"unreduced": self.unreduced, "reduced": self.reduced} | fields
+        if axes["unreduced"]:
+            axes.setdefault("unreduced_kind", self.unreduced_kind)
         return PartitionSpec(*partitions, **axes)
 
     def __len__(self) -> int:
@@ -137,7 +134,10 @@ class PartitionSpec(Frozen):
     def __add__(self, other: Any) -> PartitionSpec:
         if isinstance(other, PartitionSpec):
             unreduced, reduced = self.unreduced | other.unreduced, self.reduced | other.reduced
-            return PartitionSpec(*self, *other, unreduced=unreduced, reduced=reduced)
+            kind = self.unreduced_kind or other.unreduced_kind
+            return PartitionSpec(
+                *self, *other, unreduced=unreduced, reduced=reduced, unreduced_kind=kind
+            )
         if isinstance(other, tuple):
             return self.update(partitions=self.partitions + cast("tuple[Any, ...]", other))
         return NotImplemented
@@ -148,13 +148,19 @@ class PartitionSpec(Frozen):
         return NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced("PartitionSpec", self.partitions, self.unreduced, self.reduced)
+        kind = () if self._is_sum() else (self.unreduced_kind,)
+        return reduced("PartitionSpec", self.partitions, self.unreduced, self.reduced, *kind)
+
+    def _is_sum(self) -> bool:
+        return self.unreduced_kind in (None, UnreducedKind.sum)
 
     def __repr__(self) -> str:
         texts = [repr(entry) for entry in self.partitions]
         for name, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
             if axes:
                 texts.append(f"{name}={{{', '.join(sorted(map(repr, axes)))}}}")
+        if not self._is_sum():
+            texts.append(f"unreduced_kind={self.unreduced_kind}")
         return f"P({', '.join(texts)})"
 
 
@@ -165,17 +171,23 @@ _table: Interned[PartitionSpec] = Interned(__name__, "partition specs", SPECS_RE
 
 
 def _interned(
-    partitions: tuple[Any, ...], unreduced: Iterable[AxisName], reduced: Iterable[AxisName]
+    partitions: tuple[Any, ...],
+    unreduced: Iterable[AxisName],
+    reduced: Iterable[AxisName],
+    kind: UnreducedKind | None = None,
 ) -> PartitionSpec:
-    """Returns the unique spec with these entries, which need not be normalized."""
+    """Returns the unique spec with these entries, which need not be normalized. kind: None: sum."""
     entries = tuple(_normal(entry) for entry in partitions)
-    key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced))
+    key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced), kind)
     found = _table.find(key)
     return found if found is not None else _table.keep(key, _make(*key))
 
 
 def _make(
-    partitions: tuple[Any, ...], unreduced: frozenset[AxisName], reduced: frozenset[AxisName]
+    partitions: tuple[Any, ...],
+    unreduced: frozenset[AxisName],
+    reduced: frozenset[AxisName],
+    kind: UnreducedKind | None,
 ) -> PartitionSpec:
     axes = tuple(name for entry in partitions for name in _names(entry))
     _check_disjoint(axes, unreduced, reduced)
@@ -183,6 +195,7 @@ def _make(
     spec.__dict__.update(
         partitions=partitions, unreduced=unreduced, reduced=reduced, axes=axes, _dims={}
     )
+    spec.__dict__["unreduced_kind"] = kind or (UnreducedKind.sum if unreduced else None)
     return spec
 
 
@@ -225,8 +238,9 @@ def _axis_set(argument: str, axes: Any) -> frozenset[AxisName]:
     return names
 
 
-def _check_kind(kind: Any, unreduced: Any) -> None:
-    name = getattr(kind, "name", None)  # also for another library's enum
+def _kind(kind: Any, unreduced: Any) -> UnreducedKind | None:
+    """A user's kind, as in keys: None for sums."""
+    name = getattr(kind, "name", "")  # also for another library's enum
     if not isinstance(kind, enum.Enum) or name not in UnreducedKind.__members__:
         raise TypeError(
             "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got "
@@ -237,13 +251,18 @@ def _check_kind(kind: Any, unreduced: Any) -> None:
             f"unreduced_kind={name} of a PartitionSpec requires unreduced axes: "
             "add unreduced={...}, or leave it out."
         )
-    if name != "sum":
-        along = f"shardwise.lax.p{name}"
-        raise NotImplementedError(
-            f"unreduced_kind={name} of a PartitionSpec: unreduced axes are for partial "
+    return None if name == "sum" else UnreducedKind[name]
+
+
+def check_sums(spec: PartitionSpec, error: type[Exception], what: str = "") -> None:
+    """Raises for partial maxima and minima, which values cannot have."""
+    if not spec._is_sum():  # pyright: ignore[reportPrivateUsage]
+        name = cast("UnreducedKind", spec.unreduced_kind).name
+        raise error(
+            f"{what}unreduced_kind={name} of a PartitionSpec: unreduced axes are for partial "
             f"sums; partial {name}ima are not supported. Leave both out and reduce "
             f"directly: `shardwise.numpy.{name}(x, axis)` also reduces sharded dimensions, and "
-            f"`{along}(x, axis_name)` along a mapped axis."
+            f"`shardwise.lax.p{name}(x, axis_name)` along a mapped axis."
         )
 
 

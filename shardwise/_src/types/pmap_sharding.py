@@ -29,6 +29,8 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.runtime.backend import local_devices
 from shardwise._src.types.devices import Device, kind_text
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling, tile_slices
 
@@ -191,6 +193,24 @@ class PmapSharding(TiledSharding):
         dims: list[DimSharding] = [NoSharding()] * len(shape)
         dims[sharded_dim] = Unstacked(size)
         return PmapSharding(given, ShardingSpec(dims, [ShardedAxis(0)]))
+
+    @property
+    def mesh(self) -> Mesh:
+        """The grid of devices; its axes have numbers as names."""
+        sizes = self.sharding_spec.tiling().mesh_sizes
+        names = [f"axis{i}" for i in range(len(sizes))]
+        return Mesh(np.array(self._devices, object).reshape(sizes), names)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The axes of `mesh` over which each dimension is sharded."""
+        axes = self.sharding_spec.mesh_mapping
+        names = {a.axis: f"axis{i}" for i, a in enumerate(axes) if isinstance(a, ShardedAxis)}
+        cuts = itertools.count()
+        rows = [[names[next(cuts)] for _ in dim.parts] for dim in self.sharding_spec.sharding]
+        while rows and not rows[-1]:
+            rows.pop()
+        return PartitionSpec(*map(tuple, rows))
 
     @property
     def stacked_dim(self) -> int | None:

@@ -25,7 +25,7 @@ from shardwise._src.types.devices import Device, canonical_memory_kind, kind_tex
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
-from shardwise._src.types.partition_spec import AxisName, PartitionSpec
+from shardwise._src.types.partition_spec import AxisName, PartitionSpec, check_sums
 from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiled import GSPMDSharding
 from shardwise._src.types.tiling import Tiling, replicated_tiling
@@ -152,6 +152,7 @@ def _new_named_sharding(mesh: Any, spec: Any, memory_kind: str | None) -> NamedS
             f"got {spec!r} of type {type(cast('Any', spec)).__name__}.{hint}"
         )
     _check_spec(mesh, spec)
+    check_sums(spec, NotImplementedError)
     kind = memory_kind
     if isinstance(mesh, Mesh):
         kind = canonical_memory_kind(mesh.flat_devices, memory_kind)

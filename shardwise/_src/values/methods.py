@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise._src.base.warn import warn
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.types.annotations import (
     AnyAxis,
@@ -59,6 +60,15 @@ class Methods:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.aval.dtype
+
+    @property
+    def __numpy_dtype__(self) -> np.dtype[Any]:
+        """For NumPy 2.4 and later: this array where a dtype is expected."""
+        warn(
+            "An array as a dtype means its own dtype. That is removed in 0.4.0: pass x.dtype.",
+            DeprecationWarning,
+        )
+        return self.dtype
 
     @property
     def ndim(self) -> int:

@@ -170,6 +170,7 @@ def pmaps_of_own_rows():
         assert share.shape == (PER, 3) and share.is_fully_addressable
         np.testing.assert_allclose(share, (rows * 2 / rows.sum(0))[own], rtol=1e-6)
         np.testing.assert_array_equal(total, rows.sum(0))
+        assert total.sharding.mesh.size == PER and total.sharding.spec == P()
         np.testing.assert_array_equal(there, (rows + np.arange(4, dtype="f4")[:, None])[own].T)
     again, _, _ = f(share, 1.0, there)  # with earlier results as arguments
     np.testing.assert_allclose(

@@ -152,15 +152,25 @@ def handles():
             "one.",
         ):
             np.asarray(y)
-        with raises(
-            RuntimeError,
-            f"add would run on devices of process {owner}, and this process, "
-            f"{HERE}, has none of them. Call it in that process only, or put its arguments "
-            "on devices of all processes that call it.",
-        ):
-            y + y
+        sizes = sw.jit(lambda a: (a + 1, a.sum()), donate_argnums=0)(y + y)
+        assert [z.sharding for z in sizes] == [y.sharding] * 2 and not sizes[0].addressable_shards
+        assert [z.shape for z in sizes] == [(6, 2), ()] and sizes[0].is_fully_addressable is False
         y.delete()
         assert y.is_deleted()
+
+
+@check
+def programs_elsewhere():
+    """All processes may call a program; those without its devices get arrays without shards."""
+    x = sw.device_put(numbers(6, 2), on([0], "x"))
+    pair = sw.device_put(numbers(6, 2), on([2, 3], "x"))
+    for y in (x, pair):
+        outs = sw.jit(lambda a: (a * 2, a.T, a.sum(), -a, a.astype("int8")))(y)
+        assert {o.sharding.mesh for o in outs} == {y.sharding.mesh}
+        assert outs[0].sharding.is_equivalent_to(y.sharding, 2) and outs[2].is_fully_replicated
+        assert all(o.sharding.has_addressable_devices == bool(o.addressable_shards) for o in outs)
+        for shard in (-outs[0]).addressable_shards:
+            equal(np.asarray(shard.data), -2 * numbers(6, 2)[shard.index])
 
 
 @check

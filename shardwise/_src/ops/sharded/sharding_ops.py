@@ -25,7 +25,7 @@ from shardwise._src.ops.sharded.varying import cast_like, pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
-from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec, check_sums
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
 from shardwise._src.types.tiling import Tiling
 
@@ -264,6 +264,7 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
     if isinstance(sharding, NamedSharding):
         found = sharding
     elif isinstance(sharding, PartitionSpec):
+        check_sums(sharding, ValueError, f"{name}: ")
         meshes = [t.mesh for t in map(type_of, operands) if t.mesh is not None]
         mesh = current().mesh_for_values or (meshes[0] if meshes else None)
         if mesh is None:
@@ -326,12 +327,18 @@ def _placed(
         args[i] = x
     kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
     out = fun(*args, **kwargs)
-    if (
-        sharding.spec.unreduced and not operands
-    ):  # a constant: a full value, of which parts are made
+    if sharding.spec.unreduced and not operands:  # a constant is a full value, not a part of it
         whole = sharding.spec.update(unreduced=NO_AXES)
-        out = reshard(out, sharding=NamedSharding(sharding.mesh, whole))
-    return reshard(out, sharding=sharding)
+        out = reshard(out, sharding=fitted(NamedSharding(sharding.mesh, whole), type_of(out).ndim))
+    return reshard(out, sharding=fitted(sharding, type_of(out).ndim))
+
+
+def fitted(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The sharding without entries of None for dimensions that a value does not have, as in JAX."""
+    beyond = sharding.spec.partitions[ndim:]
+    if not beyond or any(p is not None for p in beyond):
+        return sharding
+    return sharding.with_spec(sharding.spec.update(partitions=sharding.spec.partitions[:ndim]))
 
 
 def _summed(x: Any, unreduced: frozenset[Any]) -> Any:
