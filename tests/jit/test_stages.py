@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 import jax
 import jax.numpy
 import numpy as np
@@ -74,10 +77,53 @@ def test_located_texts_name_arguments_and_results():
         module = module_to_string(lowered.compiler_ir())
         for text in (located, module):
             assert "loc(\"x['a']\")" in text and 'loc("y")' in text
+        for text in (located, module, lowered.as_text()):
             assert "jax.result_info = \"result['both'][0]\"" in text
             assert "jax.result_info = \"result['sum']\"" in text
-        assert "result_info" not in lowered.as_text()
+        assert "loc(" not in lowered.as_text() and "result_info" not in lowered.plan.text
     assert "loc(" not in module_to_string(lowered.compiler_ir(), enable_debug_info=False)
+
+
+def _every(x, y, *rest, k=None, **named):
+    return x, y, rest, k, named
+
+
+class Callable:
+    def __call__(self, x, *rest, **named):
+        return x, rest, named
+
+
+class WithoutSignature(Callable):
+    __signature__ = "unknown"
+
+
+@pytest.mark.parametrize(
+    ("f", "args", "kwargs", "options"),
+    [
+        (_every, ({"a": V}, V, V, [V, V]), {"k": V, "z": {"q": V}, "b": V}, {}),
+        (_every, (), {"x": V, "y": V, "z": V}, {}),
+        (
+            _every,
+            (V, 2, 3, V, V),
+            {"z": V, "mode": 3},
+            {"static_argnums": (1, 2), "static_argnames": "mode"},
+        ),
+        (functools.partial(_every, V), (V, V), {"z": V}, {}),
+        (Callable(), (V, V), {"z": V}, {}),
+        (WithoutSignature(), (V, V), {"z": V}, {}),
+    ],
+    ids="every keywords static partial object unknown".split(),
+)
+def test_arguments_have_the_names_that_jax_gives_them(f, args, kwargs, options):
+    def names(jit):
+        text = jit(f, **options).lower(*args, **kwargs).as_text(debug_info=True)
+        known = dict(re.findall(r"^(#loc\d*) = (.*)$", text, re.MULTILINE))
+        main = next(line for line in text.splitlines() if "@main" in line)
+        return [known.get(n, n) for n in re.findall(r"%arg\d+:.*? loc\((#?\w+|\".*?\")\)", main)]
+
+    found = [n.removeprefix("loc(").removesuffix(")") for n in names(sw.jit)]
+    assert found == [n.removeprefix("loc(").removesuffix(")") for n in names(jax.jit)]
+    assert found
 
 
 def test_analyses():

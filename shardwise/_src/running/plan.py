@@ -176,10 +176,9 @@ class ModulePlan(NamedTuple):
                     "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )
 
-    def located(self, arguments: Sequence[str], results: Sequence[str]) -> str:
-        """The text with source locations of the user's program, and names of its arguments and
-        results."""
-        return self._written(Labels(arguments, results))
+    def labeled(self, labels: Labels) -> str:
+        """The text with names of results, and optionally of arguments, and source locations."""
+        return self._written(labels)
 
     def numbered(self) -> tuple[str, list[Any]]:
         """The text with lines labeled by equation, and the equations: see
