@@ -13,6 +13,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import ShapeDtypeStruct, stages
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise.interpreters.mlir import module_to_string
 from shardwise.sharding import NamedSharding, SingleDeviceSharding, use_abstract_mesh
@@ -82,6 +83,15 @@ def test_located_texts_name_arguments_and_results():
             assert "jax.result_info = \"result['sum']\"" in text
         assert "loc(" not in lowered.as_text() and "result_info" not in lowered.plan.text
     assert "loc(" not in module_to_string(lowered.compiler_ir(), enable_debug_info=False)
+
+
+def test_texts_are_of_the_program_that_is_compiled():
+    a = sw.device_put(np.eye(4, dtype=np.float32), sharding("x"))
+    with sharded_linalg_min_size_bytes(1):
+        lowered = sw.jit(jnp.linalg.cholesky).lower(a)
+    assert "shardwise_matrices" in lowered.plan.text
+    for text in (lowered.as_text(), lowered.as_text(debug_info=True)):
+        assert "shardwise_matrices" in text
 
 
 def _every(x, y, *rest, k=None, **named):
