@@ -112,12 +112,7 @@ class WithoutSignature(Callable):
     [
         (_every, ({"a": V}, V, V, [V, V]), {"k": V, "z": {"q": V}, "b": V}, {}),
         (_every, (), {"x": V, "y": V, "z": V}, {}),
-        (
-            _every,
-            (V, 2, 3, V, V),
-            {"z": V, "mode": 3},
-            {"static_argnums": (1, 2), "static_argnames": "mode"},
-        ),
+        (_every, (V, 2, 3, V, V), {"z": V}, {"static_argnums": (1, 2)}),
         (functools.partial(_every, V), (V, V), {"z": V}, {}),
         (Callable(), (V, V), {"z": V}, {}),
         (WithoutSignature(), (V, V), {"z": V}, {}),
