@@ -1,7 +1,7 @@
 """Programs as text: an equation a line, variables named a, b, … z, aa, … as they are defined.
 
-A program that several equations contain, such as a function that is called twice, is printed once,
-above, and so is a long one. Any other is printed inside its equation, in one line if it fits.
+The program of a function that is called several times is printed once, above, and so is a long one.
+Any other is printed inside its equation, in one line if it fits.
 
     let f = { lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) } in
     { lambda ; c:f32[3]. let
@@ -10,7 +10,7 @@ above, and so is a long one. Any other is printed inside its equation, in one li
       in (e,) }
 
 Names of variables are unique, except that a called program has those of the operands and results of
-its call. A result that is not used is `_`.
+its call, and that equal bodies of loops have the same. A result that is not used is `_`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def _shared(program: Any) -> dict[Any, str]:
             continue
         for eqn in found.eqns:
             for inner in eqn.programs():
+                if eqn.op.contains.is_call or inner not in names:  # equal bodies of loops are one
+                    todo.append(inner)
                 names.setdefault(inner, str(eqn.params.get("name") or "jaxpr").strip("<>"))
-                todo.append(inner)
     numbers = Counter[str]()
     shared: dict[str, Any] = {}
     for inner in [p for p in names if counts[p] > 1 or len(p.eqns) > LONG]:
