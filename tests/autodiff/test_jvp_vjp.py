@@ -528,15 +528,10 @@ def test_derivatives_pass_through_jit():
         sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda f: f,
-        sw.jit,
-        lambda f: sw.checkpoint(f, policy=sw.checkpoint_policies.everything_saveable),
-    ],
-    ids="eager jit checkpoint".split(),
-)
+ALL_SAVED = functools.partial(sw.checkpoint, policy=sw.checkpoint_policies.everything_saveable)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, sw.jit, ALL_SAVED])
 def test_residuals_that_are_results_are_one_array(wrap):
     f = wrap(jnp.exp)
     x = jnp.ones(4)

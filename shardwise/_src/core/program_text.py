@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from shardwise._src.messages.source import SourceInfo, describe
@@ -110,17 +110,20 @@ class _Printer:
             self._known[atom] = next(self._fresh)
         return self._known[atom]
 
-    def defined(self, variables: Iterable[Any]) -> str:
+    def defined(self, variables: Iterable[Any], used: Container[Any] | None = None) -> str:
+        named = [
+            (v, "_" if used is not None and v not in used else self.name(v)) for v in variables
+        ]
         if not self._style.types:
-            return " ".join([self.name(v) for v in variables])
-        return " ".join([f"{self.name(v)}:{v.aval.str_short(True)}" for v in variables])
+            return " ".join([name for _, name in named])
+        return " ".join([f"{name}:{v.aval.str_short(True)}" for v, name in named])
 
     def program(self, program: Any, indent: str, begun: str = "", ended: str = "") -> list[Row]:
         """The lines of a program, between other text; a single one if it is in another program."""
         constants, arguments = self.defined(program.constvars), self.defined(program.invars)
         first = f"{begun}{{ lambda {constants}; {arguments}. let"
-        self.drop_unused(program)
-        equations = [self.equation(eqn, indent + "    ") for eqn in program.eqns]
+        used = {*program.outvars}.union(*[eqn.invars for eqn in program.eqns])
+        equations = [self.equation(eqn, indent + "    ", used) for eqn in program.eqns]
         outputs = ", ".join(self.name(a) for a in program.outvars)
         if len(program.outvars) == 1:
             outputs += ","
@@ -134,11 +137,6 @@ class _Printer:
             rows += [(head, self.comment(eqn)), *rest]
         return [*rows, (f"{indent}  {last}", "")]
 
-    def drop_unused(self, program: Any) -> None:
-        used = {*program.outvars}.union(*[eqn.invars for eqn in program.eqns])
-        for v in [v for eqn in program.eqns for v in eqn.outvars if v not in used]:
-            self._known.setdefault(v, "_")
-
     def comment(self, eqn: Any) -> str:
         said = [describe(eqn.site)] if self._style.lines else []
         if self._style.scopes:
@@ -150,9 +148,9 @@ class _Printer:
             return ""
         return f" : {{ {', '.join(sorted(map(str, program.effects)))} }}"
 
-    def equation(self, eqn: Any, indent: str) -> list[Row]:
+    def equation(self, eqn: Any, indent: str, used: Container[Any] | None = None) -> list[Row]:
         inputs = "".join([f" {self.name(a)}" for a in eqn.invars])
-        outputs = f"{self.defined(eqn.outvars)} = " if eqn.outvars else ""
+        outputs = f"{self.defined(eqn.outvars, used)} = " if eqn.outvars else ""
         head = f"{indent}{outputs}{eqn.op.name}"
         if not eqn.params:
             return [(head + inputs, "")]
@@ -174,13 +172,15 @@ class _Printer:
         inner = eqn.called
         if inner is None or inner in self._shared:
             return
-        for ours, theirs in ((inner.invars, eqn.invars), (inner.outvars, eqn.outvars)):
-            left = {self.name(a) for a in theirs if not hasattr(a, "value")} - {"_"}
-            for v, a in zip(ours, theirs, strict=False):
-                name = self.name(a)
-                if name in left and not hasattr(v, "value") and v not in self._known:
-                    self._known[v] = name
-                    left.remove(name)
+        given = (*eqn.invars, *eqn.outvars)
+        left = {self._known[a] for a in given if a in self._known}
+        own = [*inner.inputs, *[v for e in inner.eqns for v in e.outvars]]
+        left -= {self._known[v] for v in own if v in self._known}  # by an earlier program with them
+        for v, a in zip((*inner.invars, *inner.outvars), given, strict=False):
+            name = self._known.get(a, "")
+            if name in left and v not in self._known and not hasattr(v, "value"):
+                self._known[v] = name
+                left.remove(name)
 
     def parameter(self, key: str, value: Any, indent: str) -> list[Row]:
         begun = f"{indent}{key}="
